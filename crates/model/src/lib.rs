@@ -1,0 +1,7 @@
+//! What an operator writes, and what follows from it: the desired state of one node ([`node`]), whole topologies and
+//! chains, their validation, their JSON Schema and the planner from chains to each node's desired state.
+//!
+//! This crate never touches the kernel: it builds and tests without root.
+#![forbid(unsafe_code)]
+
+pub mod node;

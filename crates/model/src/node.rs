@@ -1,0 +1,392 @@
+//! The desired state of one node: what `segue apply` sends to the agent.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use ipnet::{IpNet, Ipv6Net};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Everything that a node should be. Applying it is idempotent and all-or-nothing.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NodeState {
+    /// The node's name, for displays and metrics.
+    pub node: String,
+    /// The node's IPv6 address inside the SR domain: source of encapsulations (unless a policy names another) and of
+    /// ICMPv6 errors.
+    pub source_address: Ipv6Addr,
+    /// Source of ICMPv4 errors on ports without an IPv4 address.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source_address_ipv4: Option<Ipv4Addr>,
+    /// The locator (RFC 8986 section 3.1) in which this node's SIDs lie, for displays and for the checks of `sids`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
+    pub locator: Option<Ipv6Net>,
+    /// The SR domain and its boundary.
+    #[serde(default)]
+    pub domain: Domain,
+    /// Keys for SRHs with HMAC that come from outside; the kernel verifies them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hmac_keys: Vec<HmacKey>,
+    /// Network interfaces that Segue forwards on.
+    #[serde(default)]
+    pub ports: Vec<Port>,
+    /// Local SIDs.
+    #[serde(default)]
+    pub sids: Vec<Sid>,
+    /// SR policies (RFC 9256).
+    #[serde(default)]
+    pub policies: Vec<Policy>,
+    /// Which traffic of access ports goes into which policy.
+    #[serde(default)]
+    pub steering: Vec<SteeringRule>,
+    /// Settings that rarely need a change.
+    #[serde(default)]
+    pub settings: Settings,
+}
+
+/// The SR domain's prefixes (RFC 8754 section 5.1).
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Domain {
+    /// S/s: blocks that all SIDs of the domain come from, at most 3 (5f00::/16 of RFC 9602 is always added). Packets from
+    /// outside to these are dropped.
+    #[serde(default)]
+    #[schemars(with = "Vec<String>")]
+    pub sid_blocks: Vec<Ipv6Net>,
+    /// A/a: when given, packets to local SIDs are dropped unless their source lies in one of these (at most 4).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(with = "Vec<String>")]
+    pub source_prefixes: Vec<Ipv6Net>,
+}
+
+/// A key for SRH HMAC TLVs.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct HmacKey {
+    /// HMAC Key ID (RFC 8754 section 2.1.2), not 0.
+    pub id: u32,
+    /// The digest.
+    pub algorithm: HmacAlgorithm,
+    /// File that holds the secret, at most 64 octets; a trailing newline is cut.
+    pub secret_file: String,
+}
+
+/// Digest of an HMAC key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum HmacAlgorithm {
+    /// HMAC-SHA-1.
+    Sha1,
+    /// HMAC-SHA-256.
+    Sha256,
+}
+
+/// A network interface that Segue forwards on.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Port {
+    /// Name of the interface.
+    pub name: String,
+    /// Where it leads.
+    pub role: PortRole,
+    /// Access only: packets with an SRH that carries an HMAC go to the kernel, which verifies it. Otherwise they are
+    /// dropped like every SRH from outside.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub accept_hmac: bool,
+    /// Access only: every frame is put into this policy, whose mode must be H.Encaps.L2 or H.Encaps.L2.Red.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub l2_policy: Option<String>,
+}
+
+/// Where a port leads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum PortRole {
+    /// To other nodes of the SR domain.
+    Core,
+    /// Outside: hosts, customers.
+    Access,
+    /// To a function behind a proxy.
+    Service,
+}
+
+/// Endpoint behaviour of a SID (RFC 8986 section 4, draft-ietf-spring-sr-service-programming).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[allow(missing_docs)] // the names are the standards'
+pub enum Behaviour {
+    End,
+    #[serde(rename = "End.X")]
+    EndX,
+    #[serde(rename = "End.T")]
+    EndT,
+    #[serde(rename = "End.DX2")]
+    EndDx2,
+    #[serde(rename = "End.DX4")]
+    EndDx4,
+    #[serde(rename = "End.DX6")]
+    EndDx6,
+    #[serde(rename = "End.DT4")]
+    EndDt4,
+    #[serde(rename = "End.DT6")]
+    EndDt6,
+    #[serde(rename = "End.DT46")]
+    EndDt46,
+    #[serde(rename = "End.B6.Encaps")]
+    EndB6Encaps,
+    #[serde(rename = "End.B6.Encaps.Red")]
+    EndB6EncapsRed,
+    #[serde(rename = "End.AS")]
+    EndAs,
+}
+
+/// Flavour of End, End.X and End.T (RFC 8986 section 4.16).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[allow(missing_docs)]
+pub enum Flavour {
+    #[serde(rename = "PSP")]
+    Psp,
+    #[serde(rename = "USP")]
+    Usp,
+    #[serde(rename = "USD")]
+    Usd,
+}
+
+/// Type of an inner packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[allow(missing_docs)]
+pub enum InnerType {
+    IPv4,
+    IPv6,
+    Ethernet,
+}
+
+/// A local SID.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Sid {
+    /// LOC:FUNCT as a prefix; the bits behind it are the argument, carried through. A plain address means /128.
+    #[schemars(with = "String")]
+    #[serde(with = "sid_prefix")]
+    pub sid: Ipv6Net,
+    /// What the node does with a packet addressed to it.
+    pub behaviour: Behaviour,
+    /// End, End.X and End.T only.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub flavours: Vec<Flavour>,
+    /// End.X, End.DX4, End.DX6 and proxies: the next hop.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_hop: Option<IpAddr>,
+    /// Proxies: the function's link-layer address, instead of `next_hop`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_hop_mac: Option<MacAddress>,
+    /// End.X (needed for link-local next hops), End.DX2: the outgoing interface.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub port: Option<String>,
+    /// End.T, End.DT4, End.DT6, End.DT46: the routing table's number; 254 (main) if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub table: Option<u32>,
+    /// End.B6.Encaps, End.B6.Encaps.Red: name of the policy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policy: Option<String>,
+    /// Proxies.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub proxy: Option<Proxy>,
+    /// An echo request to the SID is answered (RFC 8986 section 4.1.1 leaves it to the operator).
+    #[serde(default = "yes", skip_serializing_if = "is_true")]
+    pub answer_echo: bool,
+    /// Decapsulating behaviours: the inner destination may lie in a SID block.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub allow_inner_sid: bool,
+    /// Free text for displays, such as `chain web, function fw`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub comment: Option<String>,
+}
+
+/// The function behind a proxy SID, and the steering header that goes back on.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Proxy {
+    /// What the function takes.
+    pub inner: Vec<InnerType>,
+    /// IFACE-OUT: the port towards the function.
+    pub to_function: String,
+    /// IFACE-IN: the port on which packets come back. One port serves one proxy SID.
+    pub from_function: String,
+    /// End.AS: CACHE.LIST, the segments that are still to visit, in order of traversal.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub segments: Vec<Ipv6Addr>,
+    /// End.AS: CACHE.SA; the node's source address if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source_address: Option<Ipv6Addr>,
+    /// End.AS: without the first segment in the SRH (and without an SRH for a single segment).
+    #[serde(default = "yes", skip_serializing_if = "is_true")]
+    pub reduced: bool,
+    /// Inner packets of another type: sent on to the next segment as the draft says (`bypass`), or dropped.
+    #[serde(default)]
+    pub other_types: OtherTypes,
+}
+
+/// What a proxy does with inner packets that its function does not take.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum OtherTypes {
+    /// Dropped: a function that must see all traffic is not bypassed.
+    #[default]
+    Drop,
+    /// Sent on to the next segment without visiting the function.
+    Bypass,
+}
+
+/// An SR policy with its segment lists (RFC 9256).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Policy {
+    /// Unique on the node.
+    pub name: String,
+    /// Color (RFC 9256 section 2.1), not 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub color: Option<u32>,
+    /// Endpoint (RFC 9256 section 2.1).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub endpoint: Option<IpAddr>,
+    /// Binding SID: packets to it are encapsulated by this policy (End.B6.Encaps or End.B6.Encaps.Red, by `mode`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub binding_sid: Option<Ipv6Addr>,
+    /// How the segments are put on.
+    #[serde(default)]
+    pub mode: HeadendMode,
+    /// Outer source address; the node's if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source_address: Option<Ipv6Addr>,
+    /// Flows are spread over these by weight. Empty: matching packets are dropped (RFC 9256 section 8.2).
+    pub segment_lists: Vec<SegmentList>,
+    /// DSCP of the outer header.
+    #[serde(default)]
+    pub traffic_class: TrafficClass,
+    /// Hop limit of the outer header, 1 to 255.
+    #[serde(default = "default_hop_limit")]
+    pub hop_limit: u8,
+}
+
+/// One weighted segment list.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SegmentList {
+    /// Share of the flows, relative to the other lists' weights; not 0.
+    #[serde(default = "one")]
+    pub weight: u32,
+    /// SIDs in order of traversal, 1 to 10.
+    pub segments: Vec<Ipv6Addr>,
+}
+
+/// Headend behaviour (RFC 8986 section 5).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[allow(missing_docs)]
+pub enum HeadendMode {
+    #[serde(rename = "H.Encaps")]
+    HEncaps,
+    #[default]
+    #[serde(rename = "H.Encaps.Red")]
+    HEncapsRed,
+    #[serde(rename = "H.Encaps.L2")]
+    HEncapsL2,
+    #[serde(rename = "H.Encaps.L2.Red")]
+    HEncapsL2Red,
+    #[serde(rename = "H.Insert")]
+    HInsert,
+}
+
+/// DSCP of the outer header. ECN is always copied (RFC 6040 normal mode).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum TrafficClass {
+    /// As in the inner packet (0 for Ethernet).
+    #[default]
+    Copy,
+    /// A fixed DSCP, 0 to 63.
+    Dscp(u8),
+}
+
+/// Which traffic of access ports goes where. The longest `destination` wins; among equals the more specific rule, then the
+/// earlier one. A rule whose other conditions do not hold gives way to the next.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SteeringRule {
+    /// For displays and counters; made from the position if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Prefix of the inner destination.
+    #[schemars(with = "String")]
+    pub destination: IpNet,
+    /// Prefix of the inner source.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
+    pub source: Option<IpNet>,
+    /// Upper-layer protocol: `tcp`, `udp`, `icmp`, `icmpv6`, `sctp` or a number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub protocol: Option<Protocol>,
+    /// Source ports, such as `[80, "8000-8080"]`; needs protocol tcp, udp or sctp. Fragments never match.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub source_ports: Vec<PortRange>,
+    /// Destination ports.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub destination_ports: Vec<PortRange>,
+    /// Only packets that came in by this port.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ingress: Option<String>,
+    /// What to do.
+    #[serde(flatten)]
+    pub action: SteeringAction,
+}
+
+/// What a steering rule does.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum SteeringAction {
+    /// Into the policy of this name.
+    Policy(String),
+    /// `pass`: to the kernel, unsteered. `drop`: nowhere.
+    Action(SteeringVerdict),
+}
+
+/// A steering rule's verdict without a policy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum SteeringVerdict {
+    /// To the kernel, unsteered.
+    Pass,
+    /// Dropped and counted.
+    Drop,
+}
+
+/// Settings that rarely need a change.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Settings {
+    /// ICMP errors per second and CPU (RFC 4443 section 2.4(f)).
+    pub icmp_errors_per_second: u32,
+    /// ICMP errors in a burst.
+    pub icmp_error_burst: u32,
+    /// Milliseconds that a resolved adjacency is believed without asking the kernel's FIB again.
+    pub adjacency_lifetime_ms: u32,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { icmp_errors_per_second: 1000, icmp_error_burst: 100, adjacency_lifetime_ms: 1000 }
+    }
+}
+
+fn yes() -> bool {
+    true
+}
+fn is_true(value: &bool) -> bool {
+    *value
+}
+fn one() -> u32 {
+    1
+}
+fn default_hop_limit() -> u8 {
+    64
+}
