@@ -240,9 +240,9 @@ struct segue_config {
 /* What changes without a new generation. Map `control`, one entry. */
 struct segue_control {
 	__u32 abi_version;
-	__u32 generation;
+	__u32 captures;		/* number of ports with SEGUE_PORT_CAPTURE: spares the data plane a look at each egress port */
+	__u32 generation;	/* not 0 */
 	__u32 cache_generation; /* raised by the agent when routes, neighbours or links change: caches are dropped */
-	__u32 reserved;
 };
 
 struct segue_counter {
@@ -278,11 +278,25 @@ struct segue_capture {
 	__u16 outcome;	 /* sent only */
 };
 
+/* Rows of `icmp_sent` (PERCPU_ARRAY of __u64): ICMP messages that the data plane made, beside the outcome of the packet. */
+enum segue_icmp {
+	SEGUE_ICMP_UNREACHABLE = 0,
+	SEGUE_ICMP_TOO_BIG = 1,
+	SEGUE_ICMP_TIME_EXCEEDED = 2,
+	SEGUE_ICMP_PARAMETER_PROBLEM = 3,
+	SEGUE_ICMP_ECHO_REPLY = 4,
+	SEGUE_ICMP_RELAYED = 5,	     /* errors from inside the domain, sent on to the inner source (RFC 2473 section 8) */
+	SEGUE_ICMP_RATE_LIMITED = 6, /* not sent: the token bucket was empty */
+	SEGUE_ICMP_NOT_SENT = 7,     /* not sent: RFC 4443 section 2.4(e) forbids, or no way back */
+	SEGUE_ICMP_MAX = 8,
+};
+
 enum segue_stage {
-	SEGUE_STAGE_PORT = 0, /* again from the top, for a segment that is local */
-	SEGUE_STAGE_ICMP = 1,
-	SEGUE_STAGE_HEADEND = 2,
-	SEGUE_STAGE_PROXY = 3,
+	SEGUE_STAGE_AGAIN = 0,	/* segue_again: a segment that is local, after the steering header was rewritten */
+	SEGUE_STAGE_ICMP = 1,	/* segue_icmp: makes an ICMP error or echo reply */
+	SEGUE_STAGE_ACCESS = 2, /* segue_access: boundary, steering, headend */
+	SEGUE_STAGE_SERVICE = 3, /* segue_service: back from a function */
+	SEGUE_STAGE_RELAY = 4,	/* segue_relay: an ICMP error from inside the domain for an inner source */
 	SEGUE_STAGE_MAX = 8,
 };
 

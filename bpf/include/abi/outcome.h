@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+#ifndef SEGUE_ABI_OUTCOME_H
+#define SEGUE_ABI_OUTCOME_H
+
+enum segue_outcome {
+#define OUTCOME(number, name, kind, text) SEGUE_OUTCOME_##name = number,
+#include "outcomes.def"
+#undef OUTCOME
+};
+
+#endif
