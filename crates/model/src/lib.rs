@@ -5,3 +5,5 @@
 #![forbid(unsafe_code)]
 
 pub mod node;
+pub mod topology;
+pub mod value;

@@ -6,6 +6,8 @@ use ipnet::{IpNet, Ipv6Net};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::value::{MacAddress, PortRange, Protocol, sid_prefix};
+
 /// Everything that a node should be. Applying it is idempotent and all-or-nothing.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -335,19 +337,12 @@ pub struct SteeringRule {
     /// Only packets that came in by this port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ingress: Option<String>,
-    /// What to do.
-    #[serde(flatten)]
-    pub action: SteeringAction,
-}
-
-/// What a steering rule does.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum SteeringAction {
-    /// Into the policy of this name.
-    Policy(String),
-    /// `pass`: to the kernel, unsteered. `drop`: nowhere.
-    Action(SteeringVerdict),
+    /// Into the policy of this name. Either this or `action`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policy: Option<String>,
+    /// What to do without a policy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub action: Option<SteeringVerdict>,
 }
 
 /// A steering rule's verdict without a policy.

@@ -1,0 +1,330 @@
+//! Lab topologies: nodes, hosts, links, functions and chains in one short YAML file.
+//!
+//! What is not written is derived (see [`crate::plan`]), so that the common file says only what matters.
+
+use std::fmt;
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use indexmap::IndexMap;
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use schemars::JsonSchema;
+use serde::{Deserialize, Deserializer, Serialize, de};
+
+use crate::node::{Behaviour, HeadendMode, InnerType};
+use crate::value::{PortRange, Protocol};
+
+/// A topology: what `segue lab up` builds. Names of nodes, hosts and functions are one name space; each becomes a network
+/// namespace. Names are 1 to 15 characters: a lower-case letter, then lower-case letters, digits and hyphens.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Topology {
+    /// Name of the lab.
+    pub name: String,
+    /// Addressing and MTU of the SR domain.
+    #[serde(default)]
+    pub domain: LabDomain,
+    /// Routers, by name.
+    pub nodes: IndexMap<String, Node>,
+    /// End systems that know nothing of Segment Routing, by name.
+    #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
+    pub hosts: IndexMap<String, Host>,
+    /// Links between nodes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub links: Vec<Link>,
+    /// Network functions, by name.
+    #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
+    pub functions: IndexMap<String, Function>,
+    /// Service chains, by name.
+    #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
+    pub chains: IndexMap<String, Chain>,
+}
+
+/// Addressing and MTU of the SR domain. Every key has a default.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct LabDomain {
+    /// Block of the SIDs. A node's locator is this and its id in the next 16 bits, decimal digits read as written: with
+    /// fc00:5e9::/32, node 12 has fc00:5e9:12::/48. The length is 16, 32, 48 or 64.
+    #[schemars(with = "String")]
+    pub sid_block: Ipv6Net,
+    /// Loopback addresses of nodes, by the same rule: node 12 has fc00:5ea:12::1. The length is 16, 32, 48 or 64.
+    #[schemars(with = "String")]
+    pub loopback_prefix: Ipv6Net,
+    /// Links between nodes, a /127 each. The length is at most 64.
+    #[schemars(with = "String")]
+    pub link_prefix: Ipv6Net,
+    /// Links between nodes and functions, IPv6, a /127 each. The length is at most 64.
+    #[schemars(with = "String")]
+    pub service_prefix: Ipv6Net,
+    /// Links between nodes and functions, IPv4, a /31 each.
+    #[schemars(with = "String")]
+    pub service_prefix_ipv4: Ipv4Net,
+    /// Hosts without addresses of their own: IPv6, a /64 each. The length is at most 48.
+    #[schemars(with = "String")]
+    pub host_prefix: Ipv6Net,
+    /// Hosts without addresses of their own: IPv4, a /24 each. The length is at most 16.
+    #[schemars(with = "String")]
+    pub host_prefix_ipv4: Ipv4Net,
+    /// MTU of links between nodes, octets.
+    pub core_mtu: u32,
+    /// MTU of links to hosts and to functions, octets.
+    pub access_mtu: u32,
+}
+
+impl Default for LabDomain {
+    fn default() -> Self {
+        let v6 = |second: u16, length: u8| Ipv6Net::new_assert(Ipv6Addr::new(0xfc00, second, 0, 0, 0, 0, 0, 0), length);
+        Self {
+            sid_block: v6(0x5e9, 32),
+            loopback_prefix: v6(0x5ea, 32),
+            link_prefix: v6(0x5eb, 32),
+            service_prefix: v6(0x5ec, 32),
+            service_prefix_ipv4: Ipv4Net::new_assert(Ipv4Addr::new(100, 64, 0, 0), 10),
+            host_prefix: Ipv6Net::new_assert(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0), 32),
+            host_prefix_ipv4: Ipv4Net::new_assert(Ipv4Addr::new(10, 0, 0, 0), 8),
+            core_mtu: 9000,
+            access_mtu: 1500,
+        }
+    }
+}
+
+/// A router.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Node {
+    /// 1 to 9999; the lowest free one if not given, in the order of the file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub id: Option<u16>,
+    /// Locator (RFC 8986 section 3.1); derived from the SID block and the id if not given. At most /96.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
+    pub locator: Option<Ipv6Net>,
+    /// Loopback address; derived from the id if not given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub loopback: Option<Ipv6Addr>,
+    /// What forwards on it.
+    pub dataplane: Dataplane,
+}
+
+/// What forwards on a node.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Dataplane {
+    /// Segue's XDP program and its agent.
+    #[default]
+    Segue,
+    /// The kernel's own `seg6` and `seg6local` routes: another implementation to interoperate with.
+    Kernel,
+    /// An IPv6 router that knows nothing of Segment Routing.
+    Plain,
+}
+
+/// An end system on a link of its own to its node.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Host {
+    /// The node that it is connected to.
+    pub node: String,
+    /// Addresses with prefix length, at most one IPv4 and one IPv6; one of each, derived, if empty. The node takes the
+    /// first other address of each prefix and is the default router.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(with = "Vec<String>")]
+    pub addresses: Vec<IpNet>,
+    /// MTU of its link, octets; the domain's `access_mtu` if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mtu: Option<u32>,
+}
+
+/// A link between two nodes.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Link {
+    /// The two nodes.
+    pub between: [String; 2],
+    /// MTU, octets; the domain's `core_mtu` if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mtu: Option<u32>,
+    /// What shortest paths add up, in both directions; not 0.
+    #[serde(default = "one")]
+    pub weight: u32,
+}
+
+/// A network function.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Function {
+    /// The node that it is connected to.
+    pub node: String,
+    /// What it runs in.
+    #[serde(default)]
+    pub kind: FunctionKind,
+    /// Whether it understands Segment Routing itself. Only `false` so far: a proxy stands in for it.
+    #[serde(default)]
+    pub aware: bool,
+    /// What it takes.
+    #[serde(default = "ip_both")]
+    pub inner: Vec<InnerType>,
+    /// One interface that packets enter and leave by, or two.
+    #[serde(default)]
+    pub interfaces: Interfaces,
+    /// nftables ruleset: the text itself (anything with a line break or a brace), or the path of a file, relative to the
+    /// topology's file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nftables: Option<String>,
+    /// sysctls set in its namespace, besides forwarding.
+    #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
+    pub sysctls: IndexMap<String, String>,
+    /// Shell commands run in its namespace once all is up.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub commands: Vec<String>,
+    /// Proxy behaviour of the node for it. Only End.AS so far.
+    #[serde(default = "end_as")]
+    pub behaviour: Behaviour,
+}
+
+impl Function {
+    /// The ruleset as what it is: a text or a path.
+    pub fn ruleset(&self) -> Option<Ruleset<'_>> {
+        self.nftables
+            .as_deref()
+            .map(|text| if text.contains(['\n', '{']) { Ruleset::Inline(text) } else { Ruleset::File(text) })
+    }
+}
+
+/// Where a function's nftables ruleset is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ruleset<'a> {
+    /// The text itself.
+    Inline(&'a str),
+    /// A path, relative to the topology's file.
+    File(&'a str),
+}
+
+/// What a function runs in.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum FunctionKind {
+    /// A network namespace whose kernel forwards.
+    #[default]
+    Namespace,
+}
+
+/// Interfaces of a function.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Interfaces {
+    /// Packets leave where they entered: serves one direction of one chain.
+    One,
+    /// West and east: forward traffic enters west and leaves east, reverse traffic the other way.
+    #[default]
+    Two,
+}
+
+/// A service chain: which traffic visits which functions, in order.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Chain {
+    /// Where the traffic comes from.
+    pub from: Endpoint,
+    /// Where it goes.
+    pub to: Endpoint,
+    /// Which of it.
+    #[serde(default, rename = "match", skip_serializing_if = "Match::is_any")]
+    pub matching: Match,
+    /// Functions by name in the order of visiting; `node:NAME` is a waypoint without a function.
+    pub via: Vec<String>,
+    /// Traffic in the other direction visits the same functions in the opposite order.
+    #[serde(default = "yes")]
+    pub reverse: bool,
+    /// Headend behaviour: H.Encaps or H.Encaps.Red.
+    #[serde(default)]
+    pub mode: HeadendMode,
+    /// Color of its SR policies (RFC 9256 section 2.1), not 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub color: Option<u32>,
+}
+
+/// One end of a chain.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+#[serde(untagged)]
+pub enum Endpoint {
+    /// A host by name: all of its addresses.
+    Host(String),
+    /// Prefixes; they lie behind the node whose hosts' networks contain them.
+    Prefixes(#[schemars(with = "Vec<String>")] Vec<IpNet>),
+    /// Prefixes behind a named node.
+    Behind(Behind),
+}
+
+/// Prefixes behind a named node.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Behind {
+    /// The node.
+    pub node: String,
+    /// The prefixes.
+    #[schemars(with = "Vec<String>")]
+    pub prefixes: Vec<IpNet>,
+}
+
+impl<'de> Deserialize<'de> for Endpoint {
+    // By hand, because an untagged enum says no more than "no variant matched".
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visitor;
+        impl<'de> de::Visitor<'de> for Visitor {
+            type Value = Endpoint;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("a host's name, a list of prefixes, or {node: NAME, prefixes: [..]}")
+            }
+
+            fn visit_str<E: de::Error>(self, name: &str) -> Result<Endpoint, E> {
+                Ok(Endpoint::Host(name.to_owned()))
+            }
+
+            fn visit_seq<A: de::SeqAccess<'de>>(self, access: A) -> Result<Endpoint, A::Error> {
+                Vec::deserialize(de::value::SeqAccessDeserializer::new(access)).map(Endpoint::Prefixes)
+            }
+
+            fn visit_map<A: de::MapAccess<'de>>(self, access: A) -> Result<Endpoint, A::Error> {
+                Behind::deserialize(de::value::MapAccessDeserializer::new(access)).map(Endpoint::Behind)
+            }
+        }
+        deserializer.deserialize_any(Visitor)
+    }
+}
+
+/// Which traffic between a chain's ends takes it. Everything if empty.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Match {
+    /// Upper-layer protocol.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub protocol: Option<Protocol>,
+    /// Destination ports (source ports in the reverse direction); needs protocol tcp, udp or sctp.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub destination_ports: Vec<PortRange>,
+    /// Source ports (destination ports in the reverse direction).
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub source_ports: Vec<PortRange>,
+}
+
+impl Match {
+    /// Whether it matches all traffic.
+    pub fn is_any(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+fn one() -> u32 {
+    1
+}
+fn yes() -> bool {
+    true
+}
+fn ip_both() -> Vec<InnerType> {
+    vec![InnerType::IPv4, InnerType::IPv6]
+}
+fn end_as() -> Behaviour {
+    Behaviour::EndAs
+}
