@@ -1,0 +1,1 @@
+//! Loads Segue's data plane.
