@@ -4,6 +4,8 @@
 //! This crate never touches the kernel: it builds and tests without root.
 #![forbid(unsafe_code)]
 
+pub mod error;
 pub mod node;
+pub mod plan;
 pub mod topology;
 pub mod value;
