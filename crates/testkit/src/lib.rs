@@ -1,0 +1,15 @@
+//! What Segue's tests stand on: network namespaces that remove themselves, a harness over `BPF_PROG_TEST_RUN`, raw sockets,
+//! and virtual machines with other kernels.
+//!
+//! Everything here serves tests, so helpers panic with a full sentence instead of returning errors wherever the only thing
+//! that a test could do is to fail.
+
+#![deny(unsafe_code)] // one module talks to packet sockets and says why
+
+pub mod command;
+pub mod initramfs;
+pub mod netns;
+pub mod object;
+pub mod packet_socket;
+pub mod vm;
+pub mod wait;

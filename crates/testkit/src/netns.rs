@@ -1,0 +1,181 @@
+//! Network namespaces that remove themselves.
+
+use std::fs::File;
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use nix::sched::{CloneFlags, setns};
+
+use crate::command::{output, printed, run, sh};
+
+/// A network namespace with loopback up, IPv4 and IPv6 forwarding on and duplicate address detection off. It goes away with
+/// all that runs in it when the value is dropped, also by a panic.
+#[derive(Debug)]
+pub struct Netns {
+    name: String,
+}
+
+impl Netns {
+    /// Makes a namespace `sg-t-<process>-<number>`.
+    ///
+    /// # Panics
+    ///
+    /// Without root.
+    #[allow(clippy::new_without_default)] // it changes the machine
+    pub fn new() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("sg-t-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        sh(&format!("ip netns add {name}"));
+        let netns = Self { name };
+        netns.sh("ip link set lo up");
+        for setting in [
+            "ipv6.conf.all.forwarding=1",
+            "ipv4.ip_forward=1",
+            "ipv4.conf.all.rp_filter=0",
+            "ipv4.conf.default.rp_filter=0",
+            "ipv6.conf.all.accept_dad=0",
+            "ipv6.conf.default.accept_dad=0",
+            "ipv6.conf.default.accept_ra=0",
+            "ipv6.conf.default.router_solicitations=0",
+            "ipv6.conf.default.mldv1_unsolicited_report_interval=0",
+        ] {
+            netns.sysctl(setting);
+        }
+        netns
+    }
+
+    /// Its name below `/run/netns`.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Calls `body` in a thread of its own that lives in this namespace. Programs that it starts live there too.
+    ///
+    /// # Panics
+    ///
+    /// When the namespace can not be entered, or when `body` panics.
+    pub fn enter<T: Send>(&self, body: impl FnOnce() -> T + Send) -> T {
+        let path = format!("/run/netns/{}", self.name);
+        std::thread::scope(|scope| {
+            let thread = scope.spawn(move || {
+                let handle = File::open(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
+                setns(handle, CloneFlags::CLONE_NEWNET).unwrap_or_else(|error| panic!("can not enter {path}: {error}"));
+                body()
+            });
+            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
+    }
+
+    /// As [`sh`], inside.
+    pub fn sh(&self, line: &str) -> String {
+        self.enter(|| sh(line))
+    }
+
+    /// Runs several lines one after the other; blank ones are skipped.
+    pub fn script(&self, lines: &str) {
+        self.enter(|| lines.lines().map(str::trim).filter(|line| !line.is_empty()).for_each(|line| drop(sh(line))));
+    }
+
+    /// As [`run`], inside.
+    pub fn run(&self, command: &mut Command) -> String {
+        self.enter(|| run(command))
+    }
+
+    /// As [`output`], inside.
+    pub fn output(&self, command: &mut Command) -> Output {
+        self.enter(|| output(command))
+    }
+
+    /// Starts a program inside that ends with the namespace at the latest.
+    ///
+    /// # Panics
+    ///
+    /// When it does not start.
+    pub fn spawn(&self, command: &mut Command) -> Child {
+        self.enter(|| command.stdin(Stdio::null()).spawn().unwrap_or_else(|error| panic!("{command:?}: {error}")))
+    }
+
+    /// Sets `net.<name>=<value>`, written as in sysctl.conf without the leading `net.`.
+    ///
+    /// # Panics
+    ///
+    /// When the setting does not exist.
+    pub fn sysctl(&self, setting: &str) {
+        let (name, value) = setting.split_once('=').expect("name=value");
+        let path = format!("/proc/sys/net/{}", name.replace('.', "/"));
+        // The view of /proc/sys/net follows the reading thread's namespace.
+        self.enter(|| std::fs::write(&path, value).unwrap_or_else(|error| panic!("{path}: {error}")));
+    }
+
+    /// The interface's index.
+    ///
+    /// # Panics
+    ///
+    /// When there is none of this name.
+    pub fn ifindex(&self, interface: &str) -> u32 {
+        self.enter(|| nix::net::if_::if_nametoindex(interface).unwrap_or_else(|error| panic!("{interface}: {error}")))
+    }
+
+    /// The interface's link-layer address.
+    ///
+    /// # Panics
+    ///
+    /// When there is no such interface.
+    pub fn mac(&self, interface: &str) -> [u8; 6] {
+        let text = self.sh(&format!("cat /sys/class/net/{interface}/address"));
+        parse_mac(text.trim())
+    }
+}
+
+impl Drop for Netns {
+    fn drop(&mut self) {
+        // No panic here: it may run because of one.
+        let inside = Command::new("ip").args(["netns", "pids", &self.name]).output();
+        for process in
+            inside.iter().flat_map(|output| std::str::from_utf8(&output.stdout)).flat_map(str::split_whitespace)
+        {
+            if let Ok(process) = process.parse() {
+                let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(process), nix::sys::signal::Signal::SIGKILL);
+            }
+        }
+        if let Ok(output) = Command::new("ip").args(["netns", "del", &self.name]).output()
+            && !output.status.success()
+        {
+            eprintln!("{}: {}", self.name, printed(&output));
+        }
+    }
+}
+
+/// One end of a veth pair to be.
+#[derive(Debug, Clone, Copy)]
+pub struct End<'a> {
+    /// Where it lies.
+    pub netns: &'a Netns,
+    /// Its name there.
+    pub name: &'a str,
+    /// Its link-layer address, six octets with colons.
+    pub mac: &'a str,
+}
+
+/// Joins two namespaces by a veth pair, both ends up, with the given MTU. Each end has GRO on, so that what XDP redirects to it
+/// arrives, and no transmit checksum offload, so that what it sends to a port with XDP is complete.
+pub fn veth(left: End<'_>, right: End<'_>, mtu: u32) {
+    sh(&format!(
+        "ip link add {} netns {} mtu {mtu} address {} type veth peer name {} netns {} mtu {mtu} address {}",
+        left.name, left.netns.name, left.mac, right.name, right.netns.name, right.mac
+    ));
+    for end in [left, right] {
+        end.netns.sh(&format!("ethtool -K {} gro on tx off", end.name));
+        end.netns.sh(&format!("ip link set {} up", end.name));
+    }
+}
+
+/// Reads `02:00:00:00:00:01`.
+///
+/// # Panics
+///
+/// When it is none.
+pub fn parse_mac(text: &str) -> [u8; 6] {
+    let octets: Vec<u8> = text.split(':').map(|part| u8::from_str_radix(part, 16).expect("a MAC address")).collect();
+    octets.try_into().expect("six octets")
+}

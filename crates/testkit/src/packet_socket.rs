@@ -1,0 +1,112 @@
+//! Whole frames from and to an interface.
+
+#![allow(unsafe_code)] // bind() to an interface has no safe wrapper for packet sockets
+
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, recv, send, socket};
+
+use crate::netns::Netns;
+
+/// A packet socket bound to one interface. It receives all that arrives there (not what it sends itself), in order.
+#[derive(Debug)]
+pub struct PacketSocket {
+    socket: OwnedFd,
+}
+
+impl PacketSocket {
+    /// Opens one on `interface` in `netns`.
+    ///
+    /// # Panics
+    ///
+    /// Without CAP_NET_RAW, or when there is no such interface.
+    pub fn open(netns: &Netns, interface: &str) -> Self {
+        netns.enter(|| Self::bind(interface).unwrap_or_else(|error| panic!("packet socket on {interface}: {error}")))
+    }
+
+    fn bind(interface: &str) -> io::Result<Self> {
+        let index = nix::net::if_::if_nametoindex(interface)?;
+        // No protocol yet: nothing of other interfaces may come in before it is bound.
+        let socket = socket(AddressFamily::Packet, SockType::Raw, SockFlag::SOCK_CLOEXEC, None::<SockProtocol>)?;
+        let enable: libc::c_int = 1;
+        // SAFETY: the pointer and length describe `enable`, which lives through the call.
+        let ignored = unsafe {
+            libc::setsockopt(
+                socket.as_raw_fd(),
+                libc::SOL_PACKET,
+                libc::PACKET_IGNORE_OUTGOING,
+                (&raw const enable).cast(),
+                size_of_val(&enable) as libc::socklen_t,
+            )
+        };
+        if ignored != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        let address = libc::sockaddr_ll {
+            sll_family: libc::AF_PACKET as u16,
+            sll_protocol: (libc::ETH_P_ALL as u16).to_be(),
+            sll_ifindex: index as i32,
+            sll_hatype: 0,
+            sll_pkttype: 0,
+            sll_halen: 0,
+            sll_addr: [0; 8],
+        };
+        // SAFETY: the pointer and length describe `address`, which lives through the call.
+        let bound = unsafe {
+            libc::bind(socket.as_raw_fd(), (&raw const address).cast(), size_of_val(&address) as libc::socklen_t)
+        };
+        if bound == 0 { Ok(Self { socket }) } else { Err(io::Error::last_os_error()) }
+    }
+
+    /// Sends a frame.
+    ///
+    /// # Panics
+    ///
+    /// When the interface refuses it: down, or larger than its MTU.
+    pub fn send(&self, frame: &[u8]) {
+        let sent = send(self.socket.as_raw_fd(), frame, MsgFlags::empty());
+        assert_eq!(sent, Ok(frame.len()), "sending {} octets", frame.len());
+    }
+
+    /// The next frame, if one comes within `limit`.
+    pub fn receive(&self, limit: Duration) -> Option<Vec<u8>> {
+        let end = Instant::now() + limit;
+        loop {
+            let left = end.saturating_duration_since(Instant::now());
+            let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
+            match poll(&mut [PollFd::new(std::os::fd::AsFd::as_fd(&self.socket), PollFlags::POLLIN)], timeout) {
+                Ok(0) => return None,
+                Ok(_) | Err(nix::errno::Errno::EINTR) => {}
+                Err(error) => panic!("poll: {error}"),
+            }
+            let mut frame = vec![0; 65_536];
+            match recv(self.socket.as_raw_fd(), &mut frame, MsgFlags::MSG_DONTWAIT) {
+                Ok(length) => {
+                    frame.truncate(length);
+                    return Some(frame);
+                }
+                Err(nix::errno::Errno::EAGAIN | nix::errno::Errno::EINTR | nix::errno::Errno::ENETDOWN) => {}
+                Err(error) => panic!("recv: {error}"),
+            }
+        }
+    }
+
+    /// The next frame that `wanted` likes, if one comes within `limit`; others are thrown away.
+    pub fn receive_where(&self, limit: Duration, wanted: impl Fn(&[u8]) -> bool) -> Option<Vec<u8>> {
+        let end = Instant::now() + limit;
+        loop {
+            let frame = self.receive(end.saturating_duration_since(Instant::now()))?;
+            if wanted(&frame) {
+                return Some(frame);
+            }
+        }
+    }
+
+    /// Throws away what has arrived.
+    pub fn drain(&self) {
+        while self.receive(Duration::ZERO).is_some() {}
+    }
+}

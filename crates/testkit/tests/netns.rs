@@ -1,0 +1,38 @@
+//! The testkit's own namespaces and sockets.
+
+use std::time::Duration;
+
+use segue_testkit::command::sh;
+use segue_testkit::netns::{End, Netns, veth};
+use segue_testkit::packet_socket::PacketSocket;
+
+#[test]
+#[ignore = "needs root"]
+fn frames_cross_a_veth_pair_unchanged() {
+    let (left, right) = (Netns::new(), Netns::new());
+    veth(
+        End { netns: &left, name: "v0", mac: "02:00:00:00:00:01" },
+        End { netns: &right, name: "v1", mac: "02:00:00:00:00:02" },
+        9000,
+    );
+    let (sender, receiver) = (PacketSocket::open(&left, "v0"), PacketSocket::open(&right, "v1"));
+    let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x88, 0xb5];
+    frame.resize(8000, 0xa5);
+    sender.send(&frame);
+    let received = receiver.receive_where(Duration::from_secs(2), |frame| frame[12..14] == [0x88, 0xb5]);
+    assert_eq!(received.as_ref(), Some(&frame));
+    assert_eq!(sender.receive_where(Duration::from_millis(50), |frame| frame[12..14] == [0x88, 0xb5]), None);
+}
+
+#[test]
+#[ignore = "needs root"]
+fn a_panic_leaves_no_namespace_behind() {
+    let name = std::panic::catch_unwind(|| {
+        let netns = Netns::new();
+        let _sleeper = netns.spawn(std::process::Command::new("sleep").arg("600"));
+        std::panic::panic_any(netns.name().to_owned());
+    })
+    .expect_err("it panics");
+    let name = name.downcast::<String>().expect("the name");
+    assert!(!sh("ip netns list").split_whitespace().any(|word| word == *name), "{name} is still there");
+}
