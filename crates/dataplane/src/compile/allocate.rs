@@ -1,0 +1,130 @@
+//! Indices in array maps. No index is used by two generations with different content: what has the same name and the same
+//! content keeps its index, everything else gets one that the previous generation does not use.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::Hash;
+
+use super::CompileError;
+
+/// Single indices of one map.
+#[derive(Debug)]
+pub(super) struct Indices {
+    used: BTreeSet<u32>,
+    next: u32,
+    end: u32,
+    table: &'static str,
+    capacity: u32,
+}
+
+impl Indices {
+    /// A map with indices from `start` to below `end`, of which the previous generation uses `used`. `table` and `capacity`
+    /// are for the message when it is full.
+    pub fn new(start: u32, end: u32, used: impl IntoIterator<Item = u32>, table: &'static str, capacity: u32) -> Self {
+        Self { used: used.into_iter().collect(), next: start, end, table, capacity }
+    }
+
+    /// The lowest free index.
+    pub fn take(&mut self, place: &str) -> Result<u32, CompileError> {
+        while self.used.contains(&self.next) {
+            self.next += 1;
+        }
+        if self.next >= self.end {
+            return Err(full(place, self.table, self.capacity));
+        }
+        self.next += 1;
+        Ok(self.next - 1)
+    }
+}
+
+/// Indices that follow names alone: rows of counters, which an object keeps while its content changes.
+#[derive(Debug)]
+pub(super) struct Rows<K> {
+    previous: BTreeMap<K, u32>,
+    free: Indices,
+}
+
+impl<K: Ord + Hash> Rows<K> {
+    /// `previous` are the rows of the previous generation by name.
+    pub fn new(previous: BTreeMap<K, u32>, rows: u32, table: &'static str, capacity: u32) -> Self {
+        let free = Indices::new(1, rows, previous.values().copied(), table, capacity);
+        Self { previous, free }
+    }
+
+    /// The row that this name had, else a free one.
+    pub fn take(&mut self, name: K, place: &str) -> Result<u32, CompileError> {
+        match self.previous.remove(&name) {
+            Some(row) => Ok(row),
+            None => self.free.take(place),
+        }
+    }
+}
+
+/// Runs of consecutive indices of one map.
+#[derive(Debug)]
+pub(super) struct Runs {
+    /// Runs in use: first index and length.
+    used: BTreeMap<u32, u32>,
+    end: u32,
+    capacity: u32,
+}
+
+impl Runs {
+    /// A map with indices below `end`, of which the previous generation uses `used`.
+    pub fn new(end: u32, used: impl IntoIterator<Item = (u32, u32)>, capacity: u32) -> Self {
+        Self { used: used.into_iter().collect(), end, capacity }
+    }
+
+    /// The first index of the first gap that is long enough.
+    pub fn take(&mut self, length: u32, place: &str) -> Result<u32, CompileError> {
+        let mut start = 0;
+        for (&first, &count) in &self.used {
+            if first.saturating_sub(start) >= length {
+                break;
+            }
+            start = start.max(first.saturating_add(count));
+        }
+        if start.saturating_add(length) > self.end {
+            return Err(full(place, "steering rules", self.capacity));
+        }
+        self.used.insert(start, length);
+        Ok(start)
+    }
+}
+
+pub(super) fn full(place: &str, table: &'static str, capacity: u32) -> CompileError {
+    CompileError::TableFull { place: place.to_owned(), table, capacity }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn indices_skip_what_is_used() {
+        let mut indices = Indices::new(0, 4, [1, 2], "things", 2);
+        assert_eq!(indices.take("a"), Ok(0));
+        assert_eq!(indices.take("b"), Ok(3));
+        assert_eq!(indices.take("c"), Err(full("c", "things", 2)));
+    }
+
+    #[test]
+    fn rows_follow_names() {
+        let mut rows = Rows::new(BTreeMap::from([("a", 1), ("b", 2)]), 5, "rows", 4);
+        assert_eq!(rows.take("b", "b"), Ok(2));
+        assert_eq!(rows.take("c", "c"), Ok(3), "1 belongs to a, which the previous generation still counts on");
+        assert_eq!(rows.take("d", "d"), Ok(4));
+        assert_eq!(rows.take("a", "a"), Ok(1));
+        assert!(rows.take("e", "e").is_err());
+    }
+
+    #[test]
+    fn runs_fill_gaps() {
+        let mut runs = Runs::new(12, [(2, 2), (6, 1)], 6);
+        assert_eq!(runs.take(2, "a"), Ok(0));
+        assert_eq!(runs.take(3, "b"), Ok(7));
+        assert_eq!(runs.take(2, "c"), Ok(4));
+        assert_eq!(runs.take(2, "d"), Ok(10));
+        assert!(runs.take(1, "e").is_err());
+        assert_eq!(Runs::new(12, [(0, 12)], 6).take(1, "f"), Err(full("f", "steering rules", 6)));
+    }
+}

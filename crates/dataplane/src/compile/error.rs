@@ -1,0 +1,134 @@
+//! Why a configuration can not become map entries.
+
+use std::net::Ipv6Addr;
+
+use ipnet::{IpNet, Ipv6Net};
+
+/// A configuration that does not fit this data plane or this machine. Nothing has been applied.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CompileError {
+    /// An interface of the configuration does not exist.
+    #[error(
+        "{place}: there is no interface {name} in this network namespace; create it, or take it out of the configuration"
+    )]
+    InterfaceMissing {
+        /// Where the configuration names it.
+        place: String,
+        /// Name of the interface.
+        name: String,
+    },
+    /// A name that must be one of `ports` is not.
+    #[error("{place}: {name} is not among the node's ports; add it to `ports`")]
+    PortUnknown {
+        /// Where the configuration names it.
+        place: String,
+        /// Name of the interface.
+        name: String,
+    },
+    /// Two interfaces fall on the same slot of the port table.
+    #[error(
+        "ports {first} (ifindex {first_index}) and {second} (ifindex {second_index}) share a slot of the port table, because their \
+         ifindex is equal modulo {slots}; create one of the interfaces anew"
+    )]
+    PortCollision {
+        /// The port that has the slot.
+        first: String,
+        /// Its ifindex.
+        first_index: u32,
+        /// The port that needs the slot too.
+        second: String,
+        /// Its ifindex.
+        second_index: u32,
+        /// Size of the table.
+        slots: u32,
+    },
+    /// A policy is named that does not exist.
+    #[error("{place}: there is no policy {name}; add it to `policies`")]
+    PolicyUnknown {
+        /// Where the configuration names it.
+        place: String,
+        /// Name of the policy.
+        name: String,
+    },
+    /// Two objects have the same name.
+    #[error("{place}: there are two of them; names and SIDs are unique on a node")]
+    Duplicate {
+        /// The object.
+        place: String,
+    },
+    /// A list without segments, or with more than fit in front of a frame.
+    #[error("{place}: {count} segments; a list has 1 to {max}, because an XDP frame has no room for more headers")]
+    Segments {
+        /// Which list.
+        place: String,
+        /// Segments in it.
+        count: usize,
+        /// Segments allowed in this mode.
+        max: usize,
+    },
+    /// More lists than a policy can have.
+    #[error("policy {policy}: {count} segment lists; a policy has at most {max}")]
+    Lists {
+        /// Name of the policy.
+        policy: String,
+        /// Lists in it.
+        count: usize,
+        /// Lists allowed.
+        max: usize,
+    },
+    /// A weight of 0.
+    #[error("policy {policy}, list {list}: weight 0; give it a weight from 1, or take the list out")]
+    Weight {
+        /// Name of the policy.
+        policy: String,
+        /// Position, from 1.
+        list: usize,
+    },
+    /// More rules for one destination than the data plane tries.
+    #[error(
+        "steering to {destination}: {count} rules apply after expansion of port ranges, those of shorter prefixes included; at most \
+         {max} are tried. Use fewer port ranges, or longer destination prefixes"
+    )]
+    Rules {
+        /// Prefix of the inner destination.
+        destination: IpNet,
+        /// Rules after expansion.
+        count: usize,
+        /// Rules allowed.
+        max: usize,
+    },
+    /// A table is too small.
+    #[error("{place}: the table of {table} is full; it holds {capacity}. Start the agent with a larger capacity")]
+    TableFull {
+        /// The object that has no room.
+        place: String,
+        /// What the table holds.
+        table: &'static str,
+        /// For how many it was made.
+        capacity: u32,
+    },
+    /// Something that `segue_model`'s validation refuses.
+    #[error("{place}: {problem}")]
+    Invalid {
+        /// Where.
+        place: String,
+        /// What, and what to do.
+        problem: String,
+    },
+}
+
+impl CompileError {
+    pub(super) fn invalid(place: impl Into<String>, problem: impl Into<String>) -> Self {
+        Self::Invalid { place: place.into(), problem: problem.into() }
+    }
+}
+
+/// How messages name a SID.
+pub(super) fn sid_place(sid: &Ipv6Net) -> String {
+    if sid.prefix_len() == 128 { format!("SID {}", sid.addr()) } else { format!("SID {sid}") }
+}
+
+/// A single address as a prefix.
+pub(super) fn host(address: Ipv6Addr) -> Ipv6Net {
+    Ipv6Net::from(address)
+}

@@ -1,0 +1,204 @@
+//! From what an operator wants ([`NodeState`]) to what the data plane reads ([`Compiled`]). Pure: nothing here touches the
+//! kernel, and the same input gives the same output.
+
+mod allocate;
+mod bucket;
+mod error;
+mod policy;
+mod port;
+mod sid;
+mod steering;
+mod template;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::net::Ipv6Addr;
+
+use ipnet::Ipv6Net;
+use segue_abi as abi;
+use segue_model::node::NodeState;
+use zerocopy::FromZeros;
+
+use self::allocate::{Rows, full};
+pub use self::error::CompileError;
+use crate::compiled::{Compiled, CompiledList};
+use crate::facts::{Capabilities, Capacity, Interface, Interfaces, MissingInterface};
+
+/// All SIDs of RFC 9602 lie here, whether configured or not.
+const SRV6_SIDS: Ipv6Net = Ipv6Net::new_assert(Ipv6Addr::new(0x5f00, 0, 0, 0, 0, 0, 0, 0), 16);
+
+/// Flows to one next segment are spread over this many FIB decisions plus one: enough for an even spread over a few equal
+/// paths, few enough that the adjacency cache holds them.
+const FLOW_BUCKETS_MASK: u32 = 15;
+
+/// What [`compile`] works on.
+#[derive(Debug, Clone, Copy)]
+pub struct Input<'a> {
+    /// The desired state, validated by `segue_model`.
+    pub state: &'a NodeState,
+    /// The interfaces that exist.
+    pub interfaces: &'a Interfaces,
+    /// What to do about those that do not.
+    pub missing: MissingInterface,
+    /// The kernel's abilities.
+    pub capabilities: &'a Capabilities,
+    /// Sizes of the tables.
+    pub capacity: &'a Capacity,
+    /// The generation that is active: its indices stay untouched.
+    pub previous: Option<&'a Compiled>,
+    /// The number of the new generation; not 0.
+    pub generation: u32,
+}
+
+/// Makes all map entries of a new generation.
+///
+/// # Errors
+/// The first thing that does not fit this machine or this data plane. Input that `segue_model` would have refused gives an
+/// error too, never a panic.
+pub fn compile(input: &Input<'_>) -> Result<Compiled, CompileError> {
+    let mut compiler = Compiler::new(input);
+    let policies = policy::compile(&mut compiler)?;
+    let sids = sid::compile(&mut compiler, &policies)?;
+    let ports = port::compile(&mut compiler, &policies, &sids)?;
+    let (steering, steering_counters) = steering::compile(&mut compiler, &policies)?;
+    Ok(Compiled {
+        generation: input.generation,
+        config: config(input)?,
+        ports,
+        sids,
+        policies: policies.into_compiled(),
+        steering,
+        steering_counters,
+        warnings: compiler.warnings,
+    })
+}
+
+/// What the parts share.
+struct Compiler<'a> {
+    input: &'a Input<'a>,
+    counters: Rows<String>,
+    warnings: Vec<String>,
+}
+
+impl<'a> Compiler<'a> {
+    fn new(input: &'a Input<'a>) -> Self {
+        let rows = input.capacity.counters();
+        let previous = input.previous.map(counter_names).unwrap_or_default();
+        Self { input, counters: Rows::new(previous, rows, "counters", rows), warnings: Vec::new() }
+    }
+
+    /// The interface of a configured port. `None`, with a warning, if it does not exist and that is allowed.
+    fn interface(&mut self, place: &str, name: &str) -> Result<Option<&'a Interface>, CompileError> {
+        if !self.input.state.ports.iter().any(|port| port.name == name) {
+            return Err(CompileError::PortUnknown { place: place.to_owned(), name: name.to_owned() });
+        }
+        let found = self.input.interfaces.get(name);
+        if found.is_none() {
+            match self.input.missing {
+                MissingInterface::Refuse => {
+                    return Err(CompileError::InterfaceMissing { place: place.to_owned(), name: name.to_owned() });
+                }
+                MissingInterface::LeaveOut => {
+                    self.warnings.push(format!("{place}: left out, because there is no interface {name}"));
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    fn check_room(&self, table: &'static str, count: usize, capacity: u32, place: &str) -> Result<(), CompileError> {
+        if count > capacity as usize { Err(full(place, table, capacity)) } else { Ok(()) }
+    }
+}
+
+/// The names under which rows of `counters` are kept.
+mod counter_name {
+    use std::net::Ipv6Addr;
+
+    use ipnet::Ipv6Net;
+
+    pub fn sid(prefix: &Ipv6Net) -> String {
+        format!("sid {prefix}")
+    }
+    pub fn returned(prefix: &Ipv6Net) -> String {
+        format!("returned {prefix}")
+    }
+    pub fn policy(name: &str) -> String {
+        format!("policy {name}")
+    }
+    /// `repetition` tells lists of the same segments apart.
+    pub fn list(policy: &str, segments: &[Ipv6Addr], repetition: usize) -> String {
+        format!("list {segments:?} {repetition} {policy}")
+    }
+    pub fn steering(name: &str) -> String {
+        format!("steering {name}")
+    }
+}
+
+fn counter_names(compiled: &Compiled) -> BTreeMap<String, u32> {
+    let mut names = BTreeMap::new();
+    for sid in &compiled.sids {
+        names.insert(counter_name::sid(&sid.prefix), sid.entry.counter);
+        if sid.entry.counter_return != 0 {
+            names.insert(counter_name::returned(&sid.prefix), sid.entry.counter_return);
+        }
+    }
+    for policy in &compiled.policies {
+        names.insert(counter_name::policy(&policy.name), policy.entry.counter);
+        for (position, list) in policy.lists.iter().enumerate() {
+            let repetition = repetition(&policy.lists[..position], &list.segments);
+            names.insert(counter_name::list(&policy.name, &list.segments, repetition), list.entry.counter);
+        }
+    }
+    names.extend(compiled.steering_counters.iter().map(|(name, row)| (counter_name::steering(name), *row)));
+    names
+}
+
+fn repetition(before: &[CompiledList], segments: &[Ipv6Addr]) -> usize {
+    before.iter().filter(|list| list.segments == segments).count()
+}
+
+fn config(input: &Input<'_>) -> Result<abi::Config, CompileError> {
+    let NodeState { settings, domain, .. } = input.state;
+    let mut config = abi::Config::new_zeroed();
+    if input.capabilities.fib_table {
+        config.flags |= abi::SEGUE_CONFIG_FIB_TABLE;
+    }
+    if input.capabilities.redirect_multi_buffer {
+        config.flags |= abi::SEGUE_CONFIG_REDIRECT_MULTI_BUFFER;
+    }
+    if !domain.source_prefixes.is_empty() {
+        config.flags |= abi::SEGUE_CONFIG_CHECK_SOURCE;
+    }
+    config.flow_buckets_mask = FLOW_BUCKETS_MASK;
+    let jiffies = u64::from(settings.adjacency_lifetime_ms) * u64::from(input.capabilities.hz) / 1000;
+    config.cache_lifetime = u32::try_from(jiffies).unwrap_or(u32::MAX).max(1);
+    config.icmp_per_second = settings.icmp_errors_per_second;
+    config.icmp_burst = settings.icmp_error_burst;
+    config.address_ipv4 = input.state.source_address_ipv4.map_or(0, |address| u32::from_ne_bytes(address.octets()));
+    config.address = input.state.source_address.octets();
+    let mut blocks = vec![SRV6_SIDS];
+    blocks.extend(domain.sid_blocks.iter().filter(|block| !SRV6_SIDS.contains(*block)));
+    config.sid_blocks_count = fill(&mut config.sid_blocks, &blocks, "domain.sid_blocks")?;
+    config.source_prefixes_count =
+        fill(&mut config.source_prefixes, &domain.source_prefixes, "domain.source_prefixes")?;
+    Ok(config)
+}
+
+fn fill(entries: &mut [abi::Prefix], prefixes: &[Ipv6Net], place: &str) -> Result<u32, CompileError> {
+    if prefixes.len() > entries.len() {
+        let problem =
+            format!("{} prefixes, 5f00::/16 included where it applies; at most {}", prefixes.len(), entries.len());
+        return Err(CompileError::invalid(place, problem));
+    }
+    for (entry, prefix) in entries.iter_mut().zip(prefixes) {
+        *entry = abi::Prefix { address: words(prefix.network()), mask: words(prefix.netmask()) };
+    }
+    Ok(prefixes.len() as u32)
+}
+
+/// The address as two words that lie in memory as they do in a packet.
+fn words(address: Ipv6Addr) -> [u64; 2] {
+    zerocopy::transmute!(address.octets())
+}

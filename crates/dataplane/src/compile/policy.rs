@@ -1,0 +1,216 @@
+//! SR policies and their segment lists; the lists of End.AS proxies are policies too.
+
+use std::collections::BTreeSet;
+use std::net::Ipv6Addr;
+
+use segue_abi as abi;
+use segue_model::node::{Behaviour, HeadendMode, NodeState, Policy, Sid, TrafficClass};
+use zerocopy::FromZeros;
+
+use super::allocate::Indices;
+use super::bucket::buckets;
+use super::error::sid_place;
+use super::template::{Encapsulation, segment_list};
+use super::{CompileError, Compiler, counter_name, repetition};
+use crate::compiled::{CompiledList, CompiledPolicy};
+
+/// Hop limit of what an End.AS proxy puts on (RFC 8986 leaves it to the operator; the model has no setting for it).
+const PROXY_HOP_LIMIT: u8 = 64;
+
+/// The compiled policies, and how to find the one that something refers to.
+#[derive(Debug)]
+pub(super) struct Policies(Vec<CompiledPolicy>);
+
+impl Policies {
+    /// Index of the policy of this name, as an operator writes it.
+    pub fn index(&self, name: &str, place: &str) -> Result<u32, CompileError> {
+        let found = self.0.iter().find(|policy| policy.name == name);
+        let missing = || CompileError::PolicyUnknown { place: place.to_owned(), name: name.to_owned() };
+        found.map(|policy| policy.index).ok_or_else(missing)
+    }
+
+    pub fn into_compiled(self) -> Vec<CompiledPolicy> {
+        self.0
+    }
+}
+
+/// A policy before it has indices.
+struct Definition<'a> {
+    name: String,
+    place: String,
+    how: Encapsulation,
+    lists: Vec<(u32, &'a [Ipv6Addr])>,
+}
+
+/// Name of the policy whose only list an End.AS proxy puts back.
+pub(super) fn proxy_policy(sid: &Sid) -> String {
+    format!("End.AS {}", sid.sid)
+}
+
+/// Name of the policy that an End.B6.Encaps or End.B6.Encaps.Red SID uses: the operator's, or a variant of it where the
+/// SID's behaviour asks for the other kind of SRH.
+pub(super) fn endpoint_policy(state: &NodeState, sid: &Sid) -> Result<String, CompileError> {
+    let place = sid_place(&sid.sid);
+    let Some(name) = &sid.policy else {
+        return Err(CompileError::invalid(place, "End.B6.Encaps needs `policy`"));
+    };
+    let Some(policy) = state.policies.iter().find(|policy| policy.name == *name) else {
+        return Err(CompileError::PolicyUnknown { place, name: name.clone() });
+    };
+    match endpoint_mode(sid.behaviour) {
+        Some(mode) if mode == policy.mode => Ok(name.clone()),
+        Some(HeadendMode::HEncaps) if policy.mode == HeadendMode::HEncapsRed => Ok(format!("{name} (H.Encaps)")),
+        Some(HeadendMode::HEncapsRed) if policy.mode == HeadendMode::HEncaps => Ok(format!("{name} (H.Encaps.Red)")),
+        _ => Err(CompileError::invalid(
+            place,
+            format!("policy {name} does not encapsulate IP packets; choose one that does"),
+        )),
+    }
+}
+
+fn endpoint_mode(behaviour: Behaviour) -> Option<HeadendMode> {
+    match behaviour {
+        Behaviour::EndB6Encaps => Some(HeadendMode::HEncaps),
+        Behaviour::EndB6EncapsRed => Some(HeadendMode::HEncapsRed),
+        _ => None,
+    }
+}
+
+pub(super) fn compile(compiler: &mut Compiler<'_>) -> Result<Policies, CompileError> {
+    let input = compiler.input;
+    let definitions = definitions(input.state)?;
+    let previous = input.previous.map(|previous| previous.policies.as_slice()).unwrap_or_default();
+    let lists: usize = definitions.iter().map(|definition| definition.lists.len()).sum();
+    compiler.check_room("SR policies", definitions.len(), input.capacity.policies, "policies")?;
+    compiler.check_room("segment lists", lists, input.capacity.segment_lists, "policies")?;
+    let mut allocator = Allocator::new(compiler, previous);
+    let mut compiled = Vec::new();
+    for definition in &definitions {
+        compiled.push(allocator.policy(definition)?);
+    }
+    Ok(Policies(compiled))
+}
+
+fn definitions(state: &NodeState) -> Result<Vec<Definition<'_>>, CompileError> {
+    let mut definitions: Vec<Definition<'_>> =
+        state.policies.iter().map(|policy| configured(state, policy, policy.name.clone(), policy.mode)).collect();
+    let mut variants = BTreeSet::new();
+    for sid in &state.sids {
+        if let Some(proxy) = sid.proxy.as_ref().filter(|_| sid.behaviour == Behaviour::EndAs) {
+            definitions.push(Definition {
+                name: proxy_policy(sid),
+                place: format!("{}, segments", sid_place(&sid.sid)),
+                how: Encapsulation {
+                    mode: if proxy.reduced { HeadendMode::HEncapsRed } else { HeadendMode::HEncaps },
+                    source: proxy.source_address.unwrap_or(state.source_address),
+                    hop_limit: PROXY_HOP_LIMIT,
+                    traffic_class: TrafficClass::Copy,
+                },
+                lists: vec![(1, proxy.segments.as_slice())],
+            });
+        }
+        if let Some(mode) = endpoint_mode(sid.behaviour) {
+            let name = endpoint_policy(state, sid)?;
+            let configured_name = sid.policy.as_deref().unwrap_or_default();
+            let policy = state.policies.iter().find(|policy| policy.name == configured_name);
+            if let Some(policy) = policy.filter(|_| name != configured_name && variants.insert(name.clone())) {
+                definitions.push(configured(state, policy, name, mode));
+            }
+        }
+    }
+    let mut names = BTreeSet::new();
+    match definitions.iter().find(|definition| !names.insert(&definition.name)) {
+        Some(twice) => Err(CompileError::Duplicate { place: twice.place.clone() }),
+        None => Ok(definitions),
+    }
+}
+
+fn configured<'a>(state: &NodeState, policy: &'a Policy, name: String, mode: HeadendMode) -> Definition<'a> {
+    Definition {
+        place: format!("policy {name}"),
+        name,
+        how: Encapsulation {
+            mode,
+            source: policy.source_address.unwrap_or(state.source_address),
+            hop_limit: policy.hop_limit,
+            traffic_class: policy.traffic_class,
+        },
+        lists: policy.segment_lists.iter().map(|list| (list.weight, list.segments.as_slice())).collect(),
+    }
+}
+
+struct Allocator<'a, 'b> {
+    compiler: &'a mut Compiler<'b>,
+    previous: &'b [CompiledPolicy],
+    policies: Indices,
+    lists: Indices,
+}
+
+impl<'a, 'b> Allocator<'a, 'b> {
+    fn new(compiler: &'a mut Compiler<'b>, previous: &'b [CompiledPolicy]) -> Self {
+        let capacity = compiler.input.capacity;
+        let used = previous.iter().map(|policy| policy.index);
+        let policies = Indices::new(0, 2 * capacity.policies, used, "SR policies", capacity.policies);
+        let used = previous.iter().flat_map(|policy| policy.lists.iter().map(|list| list.index));
+        let lists = Indices::new(0, 2 * capacity.segment_lists, used, "segment lists", capacity.segment_lists);
+        Self { compiler, previous, policies, lists }
+    }
+
+    /// A policy and its lists keep their indices together or not at all: a list names its policy.
+    fn policy(&mut self, definition: &Definition<'_>) -> Result<CompiledPolicy, CompileError> {
+        let mut policy = self.without_indices(definition)?;
+        if let Some(same) =
+            self.previous.iter().find(|previous| previous.name == policy.name && neutral(previous) == policy)
+        {
+            return Ok(same.clone());
+        }
+        policy.index = self.policies.take(&definition.place)?;
+        let in_list = u16::try_from(policy.index).map_err(|_| {
+            CompileError::invalid(
+                &definition.place,
+                "the table of SR policies must not exceed 32,768; use a smaller capacity",
+            )
+        })?;
+        for (position, list) in policy.lists.iter_mut().enumerate() {
+            list.index = self.lists.take(&definition.place)?;
+            list.entry.policy = in_list;
+            policy.entry.list[position] = list.index;
+        }
+        Ok(policy)
+    }
+
+    fn without_indices(&mut self, definition: &Definition<'_>) -> Result<CompiledPolicy, CompileError> {
+        let Definition { name, place, how, lists } = definition;
+        let mut entry = abi::Policy::new_zeroed();
+        if lists.len() > entry.list.len() {
+            return Err(CompileError::Lists { policy: name.clone(), count: lists.len(), max: entry.list.len() });
+        }
+        if let Some(list) = lists.iter().position(|(weight, _)| *weight == 0) {
+            return Err(CompileError::Weight { policy: name.clone(), list: list + 1 });
+        }
+        let weights: Vec<u32> = lists.iter().map(|(weight, _)| *weight).collect();
+        entry.lists = lists.len() as u32;
+        entry.bucket = buckets(&weights);
+        entry.counter = self.compiler.counters.take(counter_name::policy(name), place)?;
+        let mut compiled: Vec<CompiledList> = Vec::new();
+        for (position, (_, segments)) in lists.iter().enumerate() {
+            let mut list = segment_list(how, segments, &format!("{place}, list {}", position + 1))?;
+            let repetition = repetition(&compiled, segments);
+            list.counter = self.compiler.counters.take(counter_name::list(name, segments, repetition), place)?;
+            compiled.push(CompiledList { index: 0, segments: segments.to_vec(), entry: list });
+        }
+        Ok(CompiledPolicy { name: name.clone(), index: 0, entry, lists: compiled })
+    }
+}
+
+/// The policy as it is before it has indices: what tells whether it has changed.
+fn neutral(policy: &CompiledPolicy) -> CompiledPolicy {
+    let mut neutral = policy.clone();
+    neutral.index = 0;
+    neutral.entry.list = [0; 16];
+    for list in &mut neutral.lists {
+        list.index = 0;
+        list.entry.policy = 0;
+    }
+    neutral
+}

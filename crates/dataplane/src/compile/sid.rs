@@ -1,0 +1,179 @@
+//! Local SIDs (RFC 8986 section 3.3), binding SIDs among them.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use ipnet::Ipv6Net;
+use segue_abi as abi;
+use segue_model::node::{Behaviour, Flavour, HeadendMode, InnerType, OtherTypes, Policy, Proxy, Sid};
+use zerocopy::FromZeros;
+
+use super::allocate::Indices;
+use super::error::{host, sid_place};
+use super::policy::{Policies, endpoint_policy, proxy_policy};
+use super::{CompileError, Compiler, counter_name};
+use crate::compiled::CompiledSid;
+
+pub(super) fn compile(compiler: &mut Compiler<'_>, policies: &Policies) -> Result<Vec<CompiledSid>, CompileError> {
+    let input = compiler.input;
+    let mut entries: BTreeMap<Ipv6Net, (Option<String>, abi::Sid)> = BTreeMap::new();
+    for sid in &input.state.sids {
+        let Some(entry) = local(compiler, policies, sid)? else { continue };
+        insert(&mut entries, sid.sid.trunc(), None, entry)?;
+    }
+    for policy in &input.state.policies {
+        let Some(address) = policy.binding_sid else { continue };
+        let entry = binding(compiler, policies, policy, &host(address))?;
+        insert(&mut entries, host(address), Some(policy.name.clone()), entry)?;
+    }
+    compiler.check_room("SIDs", entries.len(), input.capacity.sids, "sids")?;
+    let previous = input.previous.map(|previous| previous.sids.as_slice()).unwrap_or_default();
+    let used = previous.iter().map(|sid| sid.index);
+    let mut indices = Indices::new(0, 2 * input.capacity.sids, used, "SIDs", input.capacity.sids);
+    let mut compiled = Vec::new();
+    for (prefix, (binding_of, entry)) in entries {
+        let same = previous.iter().find(|sid| sid.prefix == prefix && sid.entry == entry);
+        let index = match same {
+            Some(same) => same.index,
+            None => indices.take(&sid_place(&prefix))?,
+        };
+        compiled.push(CompiledSid { prefix, binding_of, index, entry });
+    }
+    Ok(compiled)
+}
+
+fn insert(
+    entries: &mut BTreeMap<Ipv6Net, (Option<String>, abi::Sid)>,
+    prefix: Ipv6Net,
+    binding_of: Option<String>,
+    entry: abi::Sid,
+) -> Result<(), CompileError> {
+    match entries.insert(prefix, (binding_of, entry)) {
+        Some(_) => Err(CompileError::Duplicate { place: sid_place(&prefix) }),
+        None => Ok(()),
+    }
+}
+
+/// The entry of a configured SID. `None` if a port that it needs is left out.
+fn local(compiler: &mut Compiler<'_>, policies: &Policies, sid: &Sid) -> Result<Option<abi::Sid>, CompileError> {
+    let place = sid_place(&sid.sid);
+    let mut entry = abi::Sid::new_zeroed();
+    entry.behaviour = behaviour_number(sid.behaviour) as u8;
+    entry.flavours = sid.flavours.iter().fold(0, |flavours, flavour| flavours | flavour_bit(*flavour)) as u8;
+    entry.table = sid.table.unwrap_or(0);
+    entry.policy = abi::SEGUE_NONE;
+    let mut flags = 0;
+    if sid.answer_echo {
+        flags |= abi::SEGUE_SID_ALLOW_ICMPV6;
+    }
+    if sid.allow_inner_sid {
+        flags |= abi::SEGUE_SID_ALLOW_INNER_SID;
+    }
+    match sid.next_hop {
+        Some(IpAddr::V6(address)) => entry.next_hop = address.octets(),
+        Some(IpAddr::V4(address)) => entry.next_hop_ipv4 = u32::from_ne_bytes(address.octets()),
+        None => {}
+    }
+    if let Some(mac) = &sid.next_hop_mac {
+        flags |= abi::SEGUE_SID_NEXT_HOP_MAC;
+        entry.mac = mac.octets();
+    }
+    if let Some(port) = &sid.port {
+        let Some(interface) = compiler.interface(&place, port)? else { return Ok(None) };
+        entry.oif = interface.ifindex;
+    }
+    match sid.behaviour {
+        Behaviour::EndAs => {
+            let Some(proxy) = &sid.proxy else {
+                return Err(CompileError::invalid(place, "End.AS needs `proxy`"));
+            };
+            let Some(with) = proxy_part(compiler, proxy, &place, &mut entry)? else { return Ok(None) };
+            flags |= with;
+            entry.policy = policies.index(&proxy_policy(sid), &place)?;
+            entry.counter_return = compiler.counters.take(counter_name::returned(&sid.sid.trunc()), &place)?;
+        }
+        Behaviour::EndB6Encaps | Behaviour::EndB6EncapsRed => {
+            entry.policy = policies.index(&endpoint_policy(compiler.input.state, sid)?, &place)?;
+        }
+        _ => {}
+    }
+    entry.flags = flags as u8;
+    entry.counter = compiler.counters.take(counter_name::sid(&sid.sid.trunc()), &place)?;
+    Ok(Some(entry))
+}
+
+/// Fills what is behind a proxy, and returns its flags. `None` if one of its ports is left out.
+fn proxy_part(
+    compiler: &mut Compiler<'_>,
+    proxy: &Proxy,
+    place: &str,
+    entry: &mut abi::Sid,
+) -> Result<Option<abi::SidFlags>, CompileError> {
+    let Some(to) = compiler.interface(place, &proxy.to_function)? else { return Ok(None) };
+    if compiler.interface(place, &proxy.from_function)?.is_none() {
+        return Ok(None);
+    }
+    entry.oif = to.ifindex;
+    entry.inner = proxy.inner.iter().fold(0, |inner, kind| inner | inner_bit(*kind)) as u8;
+    Ok(Some(match proxy.other_types {
+        OtherTypes::Drop => 0,
+        OtherTypes::Bypass => abi::SEGUE_SID_BYPASS_OTHER_TYPE,
+    }))
+}
+
+fn binding(
+    compiler: &mut Compiler<'_>,
+    policies: &Policies,
+    policy: &Policy,
+    prefix: &Ipv6Net,
+) -> Result<abi::Sid, CompileError> {
+    let place = format!("policy {}, binding SID", policy.name);
+    let behaviour = match policy.mode {
+        HeadendMode::HEncaps => abi::SEGUE_END_B6_ENCAPS,
+        HeadendMode::HEncapsRed => abi::SEGUE_END_B6_ENCAPS_RED,
+        _ => {
+            let problem =
+                "a binding SID needs the mode H.Encaps or H.Encaps.Red; change `mode` or take `binding_sid` out";
+            return Err(CompileError::invalid(place, problem));
+        }
+    };
+    let mut entry = abi::Sid::new_zeroed();
+    entry.behaviour = behaviour as u8;
+    entry.flags = abi::SEGUE_SID_ALLOW_ICMPV6 as u8;
+    entry.policy = policies.index(&policy.name, &place)?;
+    entry.counter = compiler.counters.take(counter_name::sid(prefix), &place)?;
+    Ok(entry)
+}
+
+fn behaviour_number(behaviour: Behaviour) -> abi::Behaviour {
+    match behaviour {
+        Behaviour::End => abi::SEGUE_END,
+        Behaviour::EndX => abi::SEGUE_END_X,
+        Behaviour::EndT => abi::SEGUE_END_T,
+        Behaviour::EndDx2 => abi::SEGUE_END_DX2,
+        Behaviour::EndDx4 => abi::SEGUE_END_DX4,
+        Behaviour::EndDx6 => abi::SEGUE_END_DX6,
+        Behaviour::EndDt4 => abi::SEGUE_END_DT4,
+        Behaviour::EndDt6 => abi::SEGUE_END_DT6,
+        Behaviour::EndDt46 => abi::SEGUE_END_DT46,
+        Behaviour::EndB6Encaps => abi::SEGUE_END_B6_ENCAPS,
+        Behaviour::EndB6EncapsRed => abi::SEGUE_END_B6_ENCAPS_RED,
+        Behaviour::EndAs => abi::SEGUE_END_AS,
+    }
+}
+
+fn flavour_bit(flavour: Flavour) -> abi::Flavour {
+    match flavour {
+        Flavour::Psp => abi::SEGUE_PSP,
+        Flavour::Usp => abi::SEGUE_USP,
+        Flavour::Usd => abi::SEGUE_USD,
+    }
+}
+
+fn inner_bit(inner: InnerType) -> abi::Inner {
+    match inner {
+        InnerType::IPv4 => abi::SEGUE_INNER_IPV4,
+        InnerType::IPv6 => abi::SEGUE_INNER_IPV6,
+        InnerType::Ethernet => abi::SEGUE_INNER_ETHERNET,
+    }
+}

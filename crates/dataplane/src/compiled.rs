@@ -1,0 +1,182 @@
+//! One generation of a node's configuration as map entries.
+
+use std::collections::BTreeMap;
+
+use ipnet::{IpNet, Ipv6Net};
+use segue_abi as abi;
+use serde::{Deserialize, Serialize};
+
+/// All map entries of one generation, with the names that operators know them by. [`crate::compile`] makes it from a
+/// [`segue_model::node::NodeState`]; it is kept beside the maps, because the next one takes its free indices from it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Compiled {
+    /// The generation that the keys and slots below belong to; not 0.
+    pub generation: u32,
+    /// Entry of the map `config`, slot `generation & 1`.
+    #[serde(with = "octets")]
+    pub config: abi::Config,
+    /// Entries of the map `ports`.
+    pub ports: Vec<CompiledPort>,
+    /// Entries of the maps `sids` and `sid_entries`.
+    pub sids: Vec<CompiledSid>,
+    /// Entries of the maps `policies` and `segment_lists`.
+    pub policies: Vec<CompiledPolicy>,
+    /// Entries of the maps `steering` and `steering_rules`.
+    pub steering: Vec<CompiledSteering>,
+    /// Steering rules by name: row in `counters`.
+    pub steering_counters: BTreeMap<String, u32>,
+    /// What the operator should know, such as a port that was left out.
+    pub warnings: Vec<String>,
+}
+
+/// A port.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CompiledPort {
+    /// Name of the interface.
+    pub name: String,
+    /// The map entry.
+    #[serde(with = "octets")]
+    pub entry: abi::Port,
+}
+
+impl CompiledPort {
+    /// Slot in the map `ports`.
+    pub fn slot(&self, generation: u32) -> u32 {
+        port_slot(self.entry.ifindex, generation)
+    }
+}
+
+/// Slot of an interface in the map `ports`.
+pub fn port_slot(ifindex: u32, generation: u32) -> u32 {
+    ifindex % abi::SEGUE_PORT_SLOTS + abi::SEGUE_PORT_SLOTS * (generation & 1)
+}
+
+/// A local SID, or the binding SID of a policy.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CompiledSid {
+    /// LOC:FUNCT.
+    pub prefix: Ipv6Net,
+    /// The policy whose binding SID it is.
+    pub binding_of: Option<String>,
+    /// Index in `sid_entries`.
+    pub index: u32,
+    /// The map entry.
+    #[serde(with = "octets")]
+    pub entry: abi::Sid,
+}
+
+/// An SR policy, or the list that an End.AS proxy puts back.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CompiledPolicy {
+    /// Name, unique; that of an End.AS proxy is `End.AS SID`.
+    pub name: String,
+    /// Index in `policies`.
+    pub index: u32,
+    /// The map entry.
+    #[serde(with = "octets")]
+    pub entry: abi::Policy,
+    /// Its segment lists in the order of configuration.
+    pub lists: Vec<CompiledList>,
+}
+
+/// A segment list.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CompiledList {
+    /// Index in `segment_lists`.
+    pub index: u32,
+    /// The segments in order of traversal.
+    pub segments: Vec<std::net::Ipv6Addr>,
+    /// The map entry.
+    #[serde(with = "octets")]
+    pub entry: abi::SegmentList,
+}
+
+/// The rules for one destination prefix.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CompiledSteering {
+    /// Prefix of the inner destination.
+    pub destination: IpNet,
+    /// Index of the first rule in `steering_rules`; the others follow it.
+    pub first: u32,
+    /// Names of the rules, one for each of `rules`.
+    pub names: Vec<String>,
+    /// The map entries in the order in which they are tried.
+    #[serde(with = "octets_list")]
+    pub rules: Vec<abi::SteeringRule>,
+}
+
+impl Compiled {
+    /// The port of this name.
+    pub fn port(&self, name: &str) -> Option<&CompiledPort> {
+        self.ports.iter().find(|port| port.name == name)
+    }
+
+    /// The SID of this prefix.
+    pub fn sid(&self, prefix: &Ipv6Net) -> Option<&CompiledSid> {
+        self.sids.iter().find(|sid| sid.prefix == *prefix)
+    }
+
+    /// The policy of this name.
+    pub fn policy(&self, name: &str) -> Option<&CompiledPolicy> {
+        self.policies.iter().find(|policy| policy.name == name)
+    }
+
+    /// Whether both would make the data plane do the same: everything is equal but the generation and the warnings.
+    pub fn same_as(&self, other: &Self) -> bool {
+        let neutral = |compiled: &Self| Self { generation: 0, warnings: Vec::new(), ..compiled.clone() };
+        neutral(self) == neutral(other)
+    }
+
+    /// Rows of `counters` in use.
+    pub fn counter_rows(&self) -> impl Iterator<Item = u32> {
+        let sids = self.sids.iter().flat_map(|sid| [sid.entry.counter, sid.entry.counter_return]);
+        let policies = self.policies.iter().flat_map(|policy| {
+            [policy.entry.counter].into_iter().chain(policy.lists.iter().map(|list| list.entry.counter))
+        });
+        sids.chain(policies).chain(self.steering_counters.values().copied()).filter(|row| *row != 0)
+    }
+}
+
+/// Structures of the ABI as hexadecimal octets. A structure of another length is refused.
+mod octets {
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+    use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+    pub fn serialize<T: IntoBytes + Immutable, S: Serializer>(value: &T, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&text(value))
+    }
+
+    pub fn deserialize<'de, T: FromBytes, D: Deserializer<'de>>(deserializer: D) -> Result<T, D::Error> {
+        parse(&String::deserialize(deserializer)?).map_err(D::Error::custom)
+    }
+
+    pub fn text<T: IntoBytes + Immutable>(value: &T) -> String {
+        const DIGITS: &[u8; 16] = b"0123456789abcdef";
+        let nibbles = value.as_bytes().iter().flat_map(|octet| [octet >> 4, octet & 15]);
+        nibbles.map(|nibble| char::from(DIGITS[usize::from(nibble)])).collect()
+    }
+
+    pub fn parse<T: FromBytes>(text: &str) -> Result<T, String> {
+        let nibbles: Option<Vec<u8>> = text.chars().map(|c| c.to_digit(16).map(|nibble| nibble as u8)).collect();
+        let nibbles = nibbles.ok_or("not hexadecimal")?;
+        let bytes: Vec<u8> =
+            nibbles.chunks(2).map(|pair| pair.iter().fold(0, |octet, nibble| octet << 4 | nibble)).collect();
+        T::read_from_bytes(&bytes).map_err(|_| format!("{} octets do not fit the structure", bytes.len()))
+    }
+}
+
+mod octets_list {
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+    use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+    use super::octets;
+
+    pub fn serialize<T: IntoBytes + Immutable, S: Serializer>(list: &[T], serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(list.iter().map(octets::text))
+    }
+
+    pub fn deserialize<'de, T: FromBytes, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<T>, D::Error> {
+        let texts = Vec::<String>::deserialize(deserializer)?;
+        texts.iter().map(|text| octets::parse(text)).collect::<Result<_, _>>().map_err(D::Error::custom)
+    }
+}
