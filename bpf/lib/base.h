@@ -1,0 +1,261 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* What every part of the data plane needs: types, maps, the packet in hand. */
+#ifndef SEGUE_BASE_H
+#define SEGUE_BASE_H
+
+#include <stddef.h>
+#include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <linux/in.h>
+#include <linux/ip.h>
+#include <linux/ipv6.h>
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_endian.h>
+
+#include "abi/segue.h"
+#include "abi/outcome.h"
+
+typedef __u8 u8;
+typedef __u16 u16;
+typedef __u32 u32;
+typedef __u64 u64;
+typedef __s32 s32;
+
+#define INLINE static __always_inline
+/* Not inlined: keeps rare work out of the fast path's instruction stream. */
+#define RARE static __attribute__((noinline))
+
+#ifndef likely
+#define likely(x) __builtin_expect(!!(x), 1)
+#define unlikely(x) __builtin_expect(!!(x), 0)
+#endif
+
+/* Keeps the compiler from reasoning about a value, so that the bound which the verifier needs stays in the code. */
+#define opaque(x) asm volatile("" : "+r"(x))
+
+#define ETHERNET_LENGTH 14
+#define IPV6_LENGTH 40
+#define SRH_FIXED_LENGTH 8
+#define OFFSET_MASK 0x0fff /* every header that Segue looks at starts in the first 4 KiB of the frame */
+
+/* IANA protocol numbers that older headers lack. */
+#define PROTOCOL_HOP_BY_HOP 0
+#define PROTOCOL_IPV4 4
+#define PROTOCOL_TCP 6
+#define PROTOCOL_UDP 17
+#define PROTOCOL_IPV6 41
+#define PROTOCOL_ROUTING 43
+#define PROTOCOL_FRAGMENT 44
+#define PROTOCOL_AUTHENTICATION 51
+#define PROTOCOL_ICMPV6 58
+#define PROTOCOL_DESTINATION_OPTIONS 60
+#define PROTOCOL_SCTP 132
+#define PROTOCOL_ETHERNET 143
+
+#define ROUTING_TYPE_SRH 4
+
+/* RFC 8754 section 2. */
+struct srh {
+	u8 next_header;
+	u8 length; /* in 8 octets, not counting the first 8 */
+	u8 type;
+	u8 segments_left;
+	u8 last_entry;
+	u8 flags;
+	u16 tag;
+};
+
+/* An IPv6 address as two words, in packet byte order. */
+struct address {
+	u64 high, low;
+};
+
+/* The packet in hand: passed along by every function, lives in registers once all is inlined. */
+struct packet {
+	struct xdp_md *ctx;
+	const struct segue_control *control;
+	const struct segue_config *config;
+	const struct segue_port *port;
+	u32 generation;
+	u32 length; /* layer 3 octets as received, for byte counters */
+};
+
+#define ARRAY(name_, value_, entries_)                                                                                 \
+	struct {                                                                                                       \
+		__uint(type, BPF_MAP_TYPE_ARRAY);                                                                      \
+		__uint(max_entries, entries_);                                                                         \
+		__type(key, u32);                                                                                      \
+		__type(value, value_);                                                                                 \
+	} name_ SEC(".maps")
+
+#define PERCPU(name_, value_, entries_)                                                                                \
+	struct {                                                                                                       \
+		__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);                                                               \
+		__uint(max_entries, entries_);                                                                         \
+		__type(key, u32);                                                                                      \
+		__type(value, value_);                                                                                 \
+	} name_ SEC(".maps")
+
+#define TRIE(name_, key_, value_, entries_)                                                                            \
+	struct {                                                                                                       \
+		__uint(type, BPF_MAP_TYPE_LPM_TRIE);                                                                   \
+		__uint(max_entries, entries_);                                                                         \
+		__uint(map_flags, BPF_F_NO_PREALLOC);                                                                  \
+		__type(key, key_);                                                                                     \
+		__type(value, value_);                                                                                 \
+	} name_ SEC(".maps")
+
+/* The loader sets the sizes of the object maps from the node's capacity. */
+ARRAY(control, struct segue_control, 1);
+ARRAY(config, struct segue_config, 2);
+ARRAY(ports, struct segue_port, 2 * SEGUE_PORT_SLOTS);
+TRIE(sids, struct segue_sid_key, u32, 131072);
+ARRAY(sid_entries, struct segue_sid, 4096);
+ARRAY(policies, struct segue_policy, 1024);
+ARRAY(segment_lists, struct segue_segment_list, 4096);
+TRIE(steering, struct segue_steering_key, struct segue_steering_value, 131072);
+ARRAY(steering_rules, struct segue_steering_rule, 8192);
+PERCPU(counters, struct segue_counter, 16384);
+PERCPU(outcomes, struct segue_outcomes, 256);
+PERCPU(icmp_sent, u64, SEGUE_ICMP_MAX);
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 1024);
+	__type(key, struct segue_last_drop_key);
+	__type(value, struct segue_last_drop);
+} last_drops SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERF_EVENT_ARRAY);
+	__uint(key_size, sizeof(u32));
+	__uint(value_size, sizeof(u32));
+} captures SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
+	__uint(max_entries, SEGUE_STAGE_MAX);
+	__uint(key_size, sizeof(u32));
+	__uint(value_size, sizeof(u32));
+} stages SEC(".maps");
+
+/* What one stage tells the next across a tail call. Each stage writes all that the next one reads. */
+struct scratch {
+	u8 icmp_kind; /* enum segue_icmp, the row to count */
+	u8 family;
+	u8 type;
+	u8 code;
+	u16 l3;	     /* offset of the offending packet in the frame */
+	u16 upper;   /* echo: offset of the ICMPv6 header */
+	u32 param;   /* pointer or MTU */
+	u32 reserved;
+	struct segue_last_drop drop;
+	u64 drop_time[SEGUE_OUTCOMES_MAX];
+	u64 icmp_time; /* token bucket: when it was last filled */
+	u64 icmp_tokens; /* in nanoseconds of the rate */
+};
+
+PERCPU(scratches, struct scratch, 1);
+
+INLINE struct scratch *scratch_get(void)
+{
+	u32 zero = 0;
+
+	return bpf_map_lookup_elem(&scratches, &zero);
+}
+
+/* Words of an address in a packet. Unaligned loads are allowed to XDP programs on the architectures that Segue runs on. */
+INLINE struct address address_load(const void *from)
+{
+	const u64 *words = from;
+	struct address address = {words[0], words[1]};
+
+	return address;
+}
+
+INLINE void address_store(void *to, struct address address)
+{
+	u64 *words = to;
+
+	words[0] = address.high;
+	words[1] = address.low;
+}
+
+INLINE int address_equal(struct address a, struct address b)
+{
+	return ((a.high ^ b.high) | (a.low ^ b.low)) == 0;
+}
+
+INLINE u8 address_first_octet(struct address address)
+{
+	return address.high & 0xff; /* little endian; big endian is refused below */
+}
+
+#if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "the data plane is written for little-endian machines"
+#endif
+
+/* :: or ::1 */
+INLINE int address_unspecified_or_loopback(struct address a)
+{
+	return a.high == 0 && (a.low & ~(1ULL << 56)) == 0;
+}
+
+INLINE int address_link_local(struct address a)
+{
+	return (a.high & 0xc0ff) == 0x80fe; /* fe80::/10 */
+}
+
+INLINE int address_multicast(struct address a)
+{
+	return address_first_octet(a) == 0xff;
+}
+
+/* What may stand in the Segment List as the next destination, or be forwarded to. */
+INLINE int address_forwardable(struct address a)
+{
+	return !address_multicast(a) && !address_link_local(a) && !address_unspecified_or_loopback(a);
+}
+
+INLINE int address_valid_source(struct address a)
+{
+	return !address_multicast(a) && !address_unspecified_or_loopback(a);
+}
+
+INLINE int in_prefixes(const struct segue_prefix *prefixes, u32 count, struct address a)
+{
+	for (int i = 0; i < SEGUE_PREFIXES_MAX; i++) {
+		if (i >= count)
+			break;
+		if ((a.high & prefixes[i].mask[0]) == prefixes[i].address[0] &&
+		    (a.low & prefixes[i].mask[1]) == prefixes[i].address[1])
+			return 1;
+	}
+	return 0;
+}
+
+INLINE int in_sid_block(const struct segue_config *config, struct address a)
+{
+	return in_prefixes(config->sid_blocks, config->sid_blocks_count, a);
+}
+
+INLINE u16 fold16(u32 sum)
+{
+	sum = (sum & 0xffff) + (sum >> 16);
+	sum = (sum & 0xffff) + (sum >> 16);
+	return sum;
+}
+
+/* RFC 1624 equation 3: the checksum after one 16-bit word changed. All in packet byte order. */
+INLINE u16 checksum_update(u16 checksum, u16 before, u16 after)
+{
+	return ~fold16((u32)(u16)~checksum + (u16)~before + after);
+}
+
+/* Octets in the frame, all buffers. A call, so only for what does not fit the first buffer. */
+INLINE u32 frame_length(struct xdp_md *ctx)
+{
+	return bpf_xdp_get_buff_len(ctx);
+}
+
+#endif

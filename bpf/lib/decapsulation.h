@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Takes the steering header off: End.DX2/DX4/DX6, End.DT4/DT6/DT46 (RFC 8986 sections 4.4 to 4.9), USD, and proxies. */
+#ifndef SEGUE_DECAPSULATION_H
+#define SEGUE_DECAPSULATION_H
+
+#include "base.h"
+#include "adjacency.h"
+#include "inner.h"
+#include "leave.h"
+#include "outcome.h"
+
+/* The outer packet, once its headers have been walked. */
+struct outer {
+	u32 offset;   /* of what follows its headers: the inner packet */
+	u32 limit;    /* end of the outer payload, by the outer Payload Length */
+	u32 frame;    /* octets in the frame, all buffers */
+	u8 protocol;  /* of the inner packet */
+	u8 ecn;
+	u8 fragment;
+	u8 reserved;
+};
+
+/* Where the inner packet goes. */
+struct exit {
+	struct address next_hop; /* 0: by route on the inner destination. IPv4 in the low word */
+	u32 table;
+	u32 oif;
+};
+
+/* Cuts what lies behind the inner packet, and what lies in front of it but for room for an Ethernet header. */
+INLINE int expose(struct xdp_md *ctx, u32 offset, u32 inner_end, u32 frame)
+{
+	if (unlikely(frame > inner_end) && bpf_xdp_adjust_tail(ctx, -(int)(frame - inner_end)))
+		return -1;
+	return bpf_xdp_adjust_head(ctx, (int)offset - ETHERNET_LENGTH);
+}
+
+INLINE int decapsulate_ip(const struct packet *packet, const struct segue_sid *sid, const struct outer *outer,
+			  const struct exit *exit)
+{
+	void *data = (void *)(long)packet->ctx->data;
+	void *end = (void *)(long)packet->ctx->data_end;
+	u32 family = outer->protocol == PROTOCOL_IPV4 ? 4 : 6;
+	u32 offset = outer->offset & OFFSET_MASK;
+	const struct adjacency *adjacency;
+	struct inner inner = {};
+	struct address towards;
+	u32 refusal, ecn, tag;
+
+	if (family == 6)
+		inner_ipv6(data, end, offset, outer->limit, &inner);
+	else
+		inner_ipv4(data, end, offset, outer->limit, &inner);
+	if (unlikely(inner.outcome))
+		return drop(packet, inner.outcome);
+	if (family == 6 && unlikely(in_sid_block(packet->config, inner.destination)) &&
+	    !(sid->flags & SEGUE_SID_ALLOW_INNER_SID))
+		return drop(packet, SEGUE_OUTCOME_drop_inner_to_sid);
+	ecn = ecn_after_tunnel(inner.ecn, outer->ecn);
+	if (unlikely(ecn > 3))
+		return drop(packet, SEGUE_OUTCOME_drop_ecn_not_capable);
+	if (unlikely(inner.hop_limit <= 1))
+		return time_exceeded(packet, family, offset);
+	towards = exit->next_hop;
+	tag = family == 4 ? ADJACENCY_IPV4 : 0;
+	if (!(towards.high | towards.low))
+		towards = inner.destination;
+	adjacency = adjacency_find(packet, towards, exit->table | tag, exit->oif, inner.source.low >> 24);
+	if (unlikely(!adjacency))
+		return drop(packet, SEGUE_OUTCOME_drop_no_route);
+	if (unlikely(adjacency->kind != ADJACENCY_LINK)) {
+		if (exit->next_hop.high | exit->next_hop.low)
+			return refuse_next_hop(packet, adjacency);
+		refusal = adjacency_refusal(adjacency);
+		if (refusal)
+			return refuse(packet, refusal, family, offset);
+		if (exit->table) /* the kernel would ask another table */
+			return drop(packet, adjacency->kind == ADJACENCY_NO_NEIGHBOUR ? SEGUE_OUTCOME_drop_no_neighbour
+										     : SEGUE_OUTCOME_drop_no_route);
+	} else if (unlikely(inner.length > adjacency_mtu(adjacency))) {
+		if (!inner.fragment_allowed)
+			return too_big(packet, family, offset, adjacency_mtu(adjacency));
+		return drop(packet, SEGUE_OUTCOME_drop_too_big);
+	}
+	if (expose(packet->ctx, offset, offset + inner.length, outer->frame))
+		return drop(packet, SEGUE_OUTCOME_drop_adjust);
+	data = (void *)(long)packet->ctx->data;
+	end = (void *)(long)packet->ctx->data_end;
+	if (family == 6) {
+		struct ipv6hdr *ip = data + ETHERNET_LENGTH;
+
+		if ((void *)(ip + 1) > end)
+			return drop(packet, SEGUE_OUTCOME_drop_adjust);
+		ip->hop_limit -= hops_used(adjacency);
+		if (unlikely(ecn != inner.ecn))
+			ipv6_set_ecn(ip, ecn);
+	} else {
+		struct iphdr *ip = data + ETHERNET_LENGTH;
+
+		if ((void *)(ip + 1) > end)
+			return drop(packet, SEGUE_OUTCOME_drop_adjust);
+		if (hops_used(adjacency))
+			ipv4_decrement(ip);
+		if (unlikely(ecn != inner.ecn))
+			ipv4_set_ecn(ip, ecn);
+	}
+	count(sid->counter, packet->length);
+	return leave(packet, adjacency, family == 6 ? bpf_htons(ETH_P_IPV6) : bpf_htons(ETH_P_IP));
+}
+
+INLINE const struct segue_port *port_by_ifindex(const struct packet *packet, u32 ifindex)
+{
+	u32 slot = (ifindex & (SEGUE_PORT_SLOTS - 1)) + (packet->generation & 1) * SEGUE_PORT_SLOTS;
+	const struct segue_port *port = bpf_map_lookup_elem(&ports, &slot);
+
+	return port && port->ifindex == ifindex ? port : NULL;
+}
+
+/* End.DX2, and the Ethernet form of proxies: the inner frame goes out as it is. */
+INLINE int decapsulate_ethernet(const struct packet *packet, const struct segue_sid *sid, const struct outer *outer,
+				u32 outcome)
+{
+	const struct segue_port *egress = port_by_ifindex(packet, sid->oif);
+	u32 offset = outer->offset & OFFSET_MASK;
+
+	if (outer->offset + ETHERNET_LENGTH > outer->limit)
+		return drop(packet, SEGUE_OUTCOME_drop_truncated);
+	if (!egress || !(egress->flags & SEGUE_PORT_UP))
+		return drop(packet, SEGUE_OUTCOME_drop_link_down);
+	/* An 802.1Q tag does not count against the MTU. */
+	if (outer->limit - outer->offset > egress->mtu + ETHERNET_LENGTH + 4)
+		return drop(packet, SEGUE_OUTCOME_drop_too_big);
+	if (outer->frame > outer->limit && bpf_xdp_adjust_tail(packet->ctx, -(int)(outer->frame - outer->limit)))
+		return drop(packet, SEGUE_OUTCOME_drop_adjust);
+	if (bpf_xdp_adjust_head(packet->ctx, offset))
+		return drop(packet, SEGUE_OUTCOME_drop_adjust);
+	count(sid->counter, packet->length);
+	return transmit(packet, sid->oif, outcome);
+}
+
+#endif

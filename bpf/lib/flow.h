@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* The flow of a packet from an access or service port, read once: what steering and spreading need. */
+#ifndef SEGUE_FLOW_H
+#define SEGUE_FLOW_H
+
+#include "base.h"
+#include "headers.h"
+#include "inner.h"
+
+#define FLOW_FRAGMENT 1
+
+struct flow {
+	/* Addresses (IPv4: both in key[0]); then ports | protocol << 32 | family << 40 | FLOW_FRAGMENT << 48 */
+	u64 key[5];
+	u32 hash;
+	u32 length; /* layer 3 octets, by the packet's own header */
+	u32 frame;  /* octets of the frame, all buffers */
+	u32 flow_label;
+	u32 outcome; /* not 0: ends here */
+	u16 srh;     /* offset of an SRH with Segments Left not 0, or 0 */
+	u8 passed;   /* `outcome` is one of those that pass */
+	u8 family;   /* 4, 6, or 0: no IP */
+	u8 hop_limit;
+	u8 traffic_class;
+	u8 fragment_allowed;
+	u8 sr_seen;
+	u8 for_node; /* to the port's own address, link-local or multicast */
+	u8 to_port;  /* Ethernet: to the port's own MAC, broadcast or multicast */
+	u8 group;    /* Ethernet: broadcast or multicast */
+};
+
+INLINE u32 flow_hash(const u64 *key)
+{
+	u64 mixed = (key[0] ^ (key[2] << 17 | key[2] >> 47)) * 0x9e3779b97f4a7c15ULL;
+
+	mixed ^= (key[1] ^ (key[3] << 23 | key[3] >> 41)) * 0xc2b2ae3d27d4eb4fULL;
+	mixed ^= mixed >> 29;
+	mixed = (mixed ^ key[4]) * 0x9e3779b97f4a7c15ULL;
+	return mixed >> 32;
+}
+
+INLINE int protocol_has_ports(u32 protocol)
+{
+	return protocol == PROTOCOL_TCP || protocol == PROTOCOL_UDP || protocol == PROTOCOL_SCTP;
+}
+
+/* What follows the extension headers of an IPv6 packet that has some. */
+RARE int flow_walk(struct xdp_md *ctx, u32 limit, struct headers *headers)
+{
+	return headers_walk(ctx, ETHERNET_LENGTH + 6, ETHERNET_LENGTH + IPV6_LENGTH, limit, headers);
+}
+
+INLINE void flow_read_ipv6(const struct packet *packet, struct flow *flow)
+{
+	void *data = (void *)(long)packet->ctx->data;
+	void *end = (void *)(long)packet->ctx->data_end;
+	struct ipv6hdr *ip = data + ETHERNET_LENGTH;
+	u32 limit, offset = ETHERNET_LENGTH + IPV6_LENGTH, protocol, fragment = 0;
+	struct address source, destination;
+	u32 word;
+
+	if ((void *)(ip + 1) > end) {
+		flow->outcome = SEGUE_OUTCOME_drop_truncated;
+		return;
+	}
+	word = bpf_ntohl(*(u32 *)ip);
+	if (word >> 28 != 6) {
+		flow->outcome = SEGUE_OUTCOME_drop_bad_version;
+		return;
+	}
+	flow->length = IPV6_LENGTH + bpf_ntohs(ip->payload_len);
+	limit = ETHERNET_LENGTH + flow->length;
+	flow->frame = end - data;
+	if (limit > flow->frame) {
+		flow->frame = frame_length(packet->ctx);
+		if (limit > flow->frame) {
+			flow->outcome = SEGUE_OUTCOME_drop_bad_length;
+			return;
+		}
+	}
+	flow->family = 6;
+	flow->traffic_class = word >> 20;
+	flow->flow_label = word & 0xfffff;
+	flow->hop_limit = ip->hop_limit;
+	source = address_load(&ip->saddr);
+	destination = address_load(&ip->daddr);
+	/* Neighbour discovery uses :: as a source; it goes to multicast, which is the node's own business. */
+	flow->for_node = address_multicast(destination) || address_link_local(destination) ||
+			 address_equal(destination, address_load(packet->port->ipv6));
+	if (!flow->for_node && (!address_valid_source(source) || address_link_local(source) ||
+				address_unspecified_or_loopback(destination))) {
+		flow->outcome = SEGUE_OUTCOME_drop_bad_source;
+		return;
+	}
+	protocol = ip->nexthdr;
+	if (unlikely(protocol == PROTOCOL_HOP_BY_HOP || protocol == PROTOCOL_ROUTING || protocol == PROTOCOL_FRAGMENT ||
+		     protocol == PROTOCOL_DESTINATION_OPTIONS || protocol == PROTOCOL_AUTHENTICATION)) {
+		struct headers headers = {};
+
+		flow_walk(packet->ctx, limit, &headers);
+		if (headers.error && headers.error != SEGUE_OUTCOME_drop_routing_type && !flow->for_node) {
+			flow->outcome = headers.error;
+			return;
+		}
+		flow->sr_seen = headers.sr_seen;
+		flow->srh = headers.srh;
+		fragment = headers.fragment;
+		protocol = headers.protocol;
+		offset = headers.upper & OFFSET_MASK;
+		data = (void *)(long)packet->ctx->data;
+		end = (void *)(long)packet->ctx->data_end;
+	}
+	flow->key[0] = source.high;
+	flow->key[1] = source.low;
+	flow->key[2] = destination.high;
+	flow->key[3] = destination.low;
+	flow->key[4] = (u64)protocol << 32 | 6ULL << 40;
+	if (fragment) {
+		flow->key[4] |= (u64)FLOW_FRAGMENT << 48;
+	} else if (protocol_has_ports(protocol)) {
+		if (data + offset + 4 > end || offset + 4 > limit) {
+			if (!flow->for_node)
+				flow->outcome = SEGUE_OUTCOME_drop_truncated;
+			return;
+		}
+		flow->key[4] |= *(u32 *)(data + offset);
+	}
+	flow->hash = flow_hash(flow->key);
+}
+
+INLINE void flow_read_ipv4(const struct packet *packet, struct flow *flow)
+{
+	void *data = (void *)(long)packet->ctx->data;
+	void *end = (void *)(long)packet->ctx->data_end;
+	struct iphdr *ip = data + ETHERNET_LENGTH;
+	const u8 *octet = (const void *)ip;
+	u32 words, limit, offset, protocol;
+
+	if ((void *)(ip + 1) > end) {
+		flow->outcome = SEGUE_OUTCOME_drop_truncated;
+		return;
+	}
+	words = octet[0] & 15;
+	if (octet[0] >> 4 != 4) {
+		flow->outcome = SEGUE_OUTCOME_drop_bad_version;
+		return;
+	}
+	flow->length = bpf_ntohs(ip->tot_len);
+	limit = ETHERNET_LENGTH + flow->length;
+	flow->frame = end - data;
+	if (limit > flow->frame)
+		flow->frame = frame_length(packet->ctx);
+	if (words < 5 || flow->length < words * 4 || limit > flow->frame) {
+		flow->outcome = SEGUE_OUTCOME_drop_bad_length;
+		return;
+	}
+	if ((void *)ip + words * 4 > end) {
+		flow->outcome = SEGUE_OUTCOME_drop_truncated;
+		return;
+	}
+	flow->for_node = (ip->daddr & 0xf0) == 0xe0 || ip->daddr == 0xffffffff ||
+			 (packet->port->ipv4 && ip->daddr == packet->port->ipv4);
+	if (ipv4_header_sum(ip, end, words) != 0xffff) {
+		flow->outcome = SEGUE_OUTCOME_drop_bad_checksum;
+		return;
+	}
+	if (!flow->for_node && (!ipv4_valid_source(ip->saddr) || !ipv4_valid_source(ip->daddr))) {
+		flow->outcome = SEGUE_OUTCOME_drop_bad_source;
+		return;
+	}
+	flow->family = 4;
+	flow->hop_limit = ip->ttl;
+	flow->traffic_class = octet[1];
+	flow->fragment_allowed = !(ip->frag_off & bpf_htons(0x4000));
+	protocol = ip->protocol;
+	flow->key[0] = ip->saddr | (u64)ip->daddr << 32;
+	flow->key[1] = 0;
+	flow->key[2] = 0;
+	flow->key[3] = 0;
+	flow->key[4] = (u64)protocol << 32 | 4ULL << 40;
+	if (ip->frag_off & bpf_htons(0x3fff)) {
+		flow->key[4] |= (u64)FLOW_FRAGMENT << 48;
+	} else if (protocol_has_ports(protocol)) {
+		offset = ETHERNET_LENGTH + words * 4;
+		if (data + offset + 4 > end || offset + 4 > limit) {
+			if (!flow->for_node)
+				flow->outcome = SEGUE_OUTCOME_drop_truncated;
+			return;
+		}
+		flow->key[4] |= *(u32 *)(data + offset);
+	}
+	flow->hash = flow_hash(flow->key);
+}
+
+/* Reads any frame of an access or service port. */
+INLINE void flow_read(const struct packet *packet, struct flow *flow)
+{
+	void *data = (void *)(long)packet->ctx->data;
+	void *end = (void *)(long)packet->ctx->data_end;
+	const struct ethhdr *ethernet = data;
+	const u32 *mac = data;
+
+	if (data + ETHERNET_LENGTH > end) {
+		flow->outcome = SEGUE_OUTCOME_drop_truncated;
+		return;
+	}
+	flow->group = ethernet->h_dest[0] & 1;
+	flow->to_port = flow->group ||
+			(mac[0] == *(const u32 *)packet->port->mac &&
+			 *(const u16 *)(ethernet->h_dest + 4) == *(const u16 *)(packet->port->mac + 4));
+	if (ethernet->h_proto == bpf_htons(ETH_P_IPV6)) {
+		flow_read_ipv6(packet, flow);
+	} else if (ethernet->h_proto == bpf_htons(ETH_P_IP)) {
+		flow_read_ipv4(packet, flow);
+	} else {
+		flow->frame = frame_length(packet->ctx);
+		flow->length = flow->frame - ETHERNET_LENGTH;
+		flow->hash = flow_hash((const u64[5]){mac[0], mac[1], mac[2], 0, 0});
+	}
+}
+
+#endif

@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* The bounded walk over IPv6 extension headers (RFC 8200 section 4). */
+#ifndef SEGUE_HEADERS_H
+#define SEGUE_HEADERS_H
+
+#include "base.h"
+
+#define HEADERS_MAX 8
+
+struct headers {
+	u16 srh;      /* offset of the first SRH with Segments Left not 0, or 0: the walk stops there */
+	u16 previous; /* offset of the Next Header octet that names `protocol`, or the SRH */
+	u16 upper;    /* offset of what follows the headers walked */
+	u8 protocol;  /* Next Header value of what lies at `upper`, or PROTOCOL_ROUTING with `srh` */
+	u8 fragment;  /* 1: a fragment that is not atomic; the walk stops behind the Fragment header */
+	u8 sr_seen;   /* 1: some routing header of type 4 was there */
+	u8 error;     /* outcome, or 0 */
+	u16 error_at; /* SEGUE_OUTCOME_drop_routing_type: offset of the Routing Type octet */
+};
+
+/*
+ * Walks from the header of type `next` at `offset` up to `limit` (offset of the packet's end, by its Payload Length).
+ * `previous` is the offset of the octet that holds `next`.
+ */
+RARE int headers_walk(struct xdp_md *ctx, u32 previous, u32 offset, u32 limit, struct headers *out)
+{
+	void *data = (void *)(long)ctx->data;
+	void *end = (void *)(long)ctx->data_end;
+	const u8 *octet;
+	u32 next, length;
+
+	previous &= OFFSET_MASK;
+	offset &= OFFSET_MASK;
+	octet = data + previous;
+	if ((void *)(octet + 1) > end) {
+		out->error = SEGUE_OUTCOME_drop_truncated;
+		return 0;
+	}
+	next = *octet;
+	out->srh = 0;
+	out->fragment = 0;
+	out->sr_seen = 0;
+	out->error = 0;
+	for (int i = 0; i <= HEADERS_MAX; i++) {
+		out->previous = previous;
+		out->upper = offset;
+		out->protocol = next;
+		if (next != PROTOCOL_HOP_BY_HOP && next != PROTOCOL_ROUTING && next != PROTOCOL_FRAGMENT &&
+		    next != PROTOCOL_DESTINATION_OPTIONS && next != PROTOCOL_AUTHENTICATION)
+			return 0;
+		if (i == HEADERS_MAX || (next == PROTOCOL_HOP_BY_HOP && i)) {
+			out->error = SEGUE_OUTCOME_drop_too_many_headers;
+			return 0;
+		}
+		if (offset + 8 > limit) {
+			out->error = SEGUE_OUTCOME_drop_bad_length;
+			return 0;
+		}
+		octet = data + offset;
+		if ((void *)(octet + 8) > end) {
+			out->error = SEGUE_OUTCOME_drop_truncated;
+			return 0;
+		}
+		length = (octet[1] + 1) * 8;
+		if (next == PROTOCOL_FRAGMENT) {
+			length = 8;
+			/* Offset and M flag: RFC 8200 section 4.5; both 0 is an atomic fragment (RFC 6946). */
+			if ((octet[2] | (octet[3] & 0xf9)) != 0)
+				out->fragment = 1;
+		} else if (next == PROTOCOL_AUTHENTICATION) {
+			length = (octet[1] + 2) * 4;
+		}
+		if (offset + length > limit) {
+			out->error = SEGUE_OUTCOME_drop_bad_length;
+			return 0;
+		}
+		if (next == PROTOCOL_ROUTING) {
+			if (octet[2] == ROUTING_TYPE_SRH)
+				out->sr_seen = 1;
+			if (octet[3] != 0) {
+				if (octet[2] != ROUTING_TYPE_SRH) {
+					out->error = SEGUE_OUTCOME_drop_routing_type;
+					out->error_at = offset + 2;
+				} else {
+					out->srh = offset;
+				}
+				return 0;
+			}
+		}
+		previous = offset;
+		next = octet[0];
+		offset += length;
+		if (out->fragment) {
+			out->previous = previous;
+			out->upper = offset;
+			out->protocol = next;
+			return 0;
+		}
+		if (offset > OFFSET_MASK) {
+			out->error = SEGUE_OUTCOME_drop_multi_buffer_header;
+			return 0;
+		}
+	}
+	return 0;
+}
+
+/* Goes on behind an SRH at which headers_walk() stopped: for reading what a packet carries, not for processing it. */
+INLINE void headers_walk_past_srh(struct xdp_md *ctx, u32 srh_offset, u32 limit, struct headers *headers)
+{
+	void *data = (void *)(long)ctx->data;
+	void *end = (void *)(long)ctx->data_end;
+	const struct srh *srh;
+
+	srh_offset &= OFFSET_MASK;
+	srh = data + srh_offset;
+	if ((void *)(srh + 1) > end)
+		headers->error = SEGUE_OUTCOME_drop_truncated;
+	else
+		headers_walk(ctx, srh_offset, srh_offset + (srh->length + 1) * 8, limit, headers);
+}
+
+#endif

@@ -1,0 +1,353 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* The ICMP stage: errors (RFC 4443, RFC 792), echo replies of SIDs, and what may not be answered. */
+#ifndef SEGUE_ICMP_H
+#define SEGUE_ICMP_H
+
+#include "base.h"
+#include "headers.h"
+#include "inner.h"
+#include "outcome.h"
+
+#define ICMP_LENGTH 8
+#define ICMPV6_QUOTE_MAX (1280 - IPV6_LENGTH - ICMP_LENGTH) /* RFC 4443 section 2.4(c) */
+#define ICMPV4_QUOTE_MAX (576 - 20 - ICMP_LENGTH)	    /* RFC 1812 section 4.3.2.3 */
+#define HOP_LIMIT_DEFAULT 64
+#define NANOSECONDS 1000000000ULL
+
+struct icmp {
+	u8 type;
+	u8 code;
+	u16 checksum;
+	u32 param;
+};
+
+struct macs {
+	u8 octets[12];
+};
+
+/* A token bucket per CPU, in nanoseconds of the rate (RFC 4443 section 2.4(f)). */
+INLINE int icmp_allowed(struct scratch *scratch, const struct segue_config *config)
+{
+	u64 now = bpf_ktime_get_ns(), price, limit, tokens;
+
+	if (!config->icmp_per_second)
+		return 0;
+	price = NANOSECONDS / config->icmp_per_second;
+	limit = price * config->icmp_burst;
+	tokens = scratch->icmp_tokens + (now - scratch->icmp_time);
+	if (!scratch->icmp_time || tokens > limit)
+		tokens = limit;
+	scratch->icmp_time = now;
+	if (tokens < price) {
+		scratch->icmp_tokens = tokens;
+		return 0;
+	}
+	scratch->icmp_tokens = tokens - price;
+	return 1;
+}
+
+/* Sum over `length` octets at `offset`, which lie in the first buffer. Length at most ICMPV6_QUOTE_MAX + 8. */
+INLINE u32 sum_octets(struct xdp_md *ctx, u32 offset, u32 length, u32 sum)
+{
+	void *data = (void *)(long)ctx->data;
+	void *end = (void *)(long)ctx->data_end;
+	u64 total = sum;
+	u32 at = offset & OFFSET_MASK;
+
+	for (int i = 0; i < (ICMPV6_QUOTE_MAX + ICMP_LENGTH) / 2 + 1; i++) {
+		if (length < 2)
+			break;
+		if (data + at + 2 > end)
+			break;
+		total += *(u16 *)(data + at);
+		at = (at + 2) & OFFSET_MASK;
+		length -= 2;
+	}
+	if (length == 1 && data + at + 1 <= end)
+		total += *(u8 *)(data + at);
+	total = (total & 0xffffffff) + (total >> 32);
+	return fold16((u32)(total & 0xffff) + (u32)(total >> 16));
+}
+
+/* Does this IPv6 packet forbid an answer? RFC 4443 section 2.4(e). */
+INLINE int icmpv6_forbidden(struct xdp_md *ctx, u32 l3, u32 type, u32 code, struct address source,
+			    struct address destination, u32 limit)
+{
+	struct headers headers = {};
+	void *data, *end;
+	const u8 *octet;
+
+	if (!address_valid_source(source))
+		return 1;
+	if (address_multicast(destination) && type != ICMPV6_PACKET_TOO_BIG &&
+	    !(type == ICMPV6_PARAMETER_PROBLEM && code == 2))
+		return 1;
+	headers_walk(ctx, l3 + 6, l3 + IPV6_LENGTH, limit, &headers);
+	if (headers.srh) /* the walk stops at an active SRH: look behind it */
+		headers_walk_past_srh(ctx, headers.srh, limit, &headers);
+	if (headers.protocol != PROTOCOL_ICMPV6 || headers.fragment)
+		return 0;
+	data = (void *)(long)ctx->data;
+	end = (void *)(long)ctx->data_end;
+	octet = data + (headers.upper & OFFSET_MASK);
+	if ((void *)(octet + 1) > end)
+		return 1;
+	return *octet < 128 || *octet == 137;
+}
+
+INLINE int icmpv4_forbidden(const struct iphdr *ip, const void *end)
+{
+	const u8 *octet = (const void *)ip;
+	u32 offset = (octet[0] & 15) * 4;
+
+	if (!ipv4_valid_source(ip->saddr) || !ipv4_valid_source(ip->daddr) || ip->frag_off & bpf_htons(0x1fff))
+		return 1;
+	if (ip->protocol != IPPROTO_ICMP)
+		return 0;
+	octet += offset;
+	if ((const void *)(octet + 1) > end)
+		return 1;
+	return *octet == 3 || *octet == 4 || *octet == 5 || *octet == 11 || *octet == 12;
+}
+
+/*
+ * Sends the message on: by the kernel's route to `to`, else back to where the packet came from. The frame is complete but
+ * for its Ethernet header; `came` are the MAC addresses that it arrived with.
+ */
+INLINE int icmp_route(struct xdp_md *ctx, u32 family, const struct macs *came)
+{
+	void *data = (void *)(long)ctx->data;
+	void *end = (void *)(long)ctx->data_end;
+	struct bpf_fib_lookup fib = {};
+	struct ethhdr *ethernet = data;
+	long verdict;
+
+	if (data + ETHERNET_LENGTH + IPV6_LENGTH > end && family == 6)
+		return XDP_DROP;
+	if (data + ETHERNET_LENGTH + 20 > end)
+		return XDP_DROP;
+	ethernet->h_proto = family == 6 ? bpf_htons(ETH_P_IPV6) : bpf_htons(ETH_P_IP);
+	fib.ifindex = ctx->ingress_ifindex;
+	if (family == 6 && data + ETHERNET_LENGTH + IPV6_LENGTH <= end) {
+		fib.family = 10;
+		__builtin_memcpy(fib.ipv6_src, data + ETHERNET_LENGTH + 8, 16);
+		__builtin_memcpy(fib.ipv6_dst, data + ETHERNET_LENGTH + 24, 16);
+	} else {
+		fib.family = 2;
+		fib.ipv4_src = *(u32 *)(data + ETHERNET_LENGTH + 12);
+		fib.ipv4_dst = *(u32 *)(data + ETHERNET_LENGTH + 16);
+	}
+	verdict = bpf_fib_lookup(ctx, &fib, sizeof(fib), 0);
+	data = (void *)(long)ctx->data;
+	end = (void *)(long)ctx->data_end;
+	ethernet = data;
+	if (data + ETHERNET_LENGTH > end)
+		return XDP_DROP;
+	if (verdict == BPF_FIB_LKUP_RET_SUCCESS) {
+		__builtin_memcpy(ethernet->h_dest, fib.dmac, 6);
+		__builtin_memcpy(ethernet->h_source, fib.smac, 6);
+		return bpf_redirect(fib.ifindex, 0);
+	}
+	if (came->octets[0] & 1)
+		return XDP_DROP;
+	__builtin_memcpy(ethernet->h_dest, &came->octets[6], 6);
+	__builtin_memcpy(ethernet->h_source, &came->octets[0], 6);
+	return XDP_TX;
+}
+
+struct icmp_error {
+	struct address to;
+	struct address from;
+	u32 quote;
+	u32 frame;
+	struct macs came;
+};
+
+/* Who asked, and may they be answered? 0: go on. */
+INLINE int icmp_prepare(struct xdp_md *ctx, const struct scratch *scratch, const struct segue_config *config,
+			const struct segue_port *port, struct icmp_error *error)
+{
+	void *data = (void *)(long)ctx->data;
+	void *end = (void *)(long)ctx->data_end;
+	u32 l3 = scratch->l3 & OFFSET_MASK, linear;
+	struct address zero = {};
+
+	if (data + ETHERNET_LENGTH > end || ((u8 *)data)[0] & 1)
+		return -1;
+	__builtin_memcpy(&error->came, data, 12);
+	if (scratch->family == 6) {
+		struct ipv6hdr *ip = data + l3;
+		struct address destination;
+
+		if ((void *)(ip + 1) > end)
+			return -1;
+		error->to = address_load(&ip->saddr);
+		destination = address_load(&ip->daddr);
+		error->quote = IPV6_LENGTH + bpf_ntohs(ip->payload_len);
+		error->from = address_load(config->address);
+		if (port->role == SEGUE_ROLE_ACCESS && !address_equal(address_load(port->ipv6), zero))
+			error->from = address_load(port->ipv6);
+		if (icmpv6_forbidden(ctx, l3, scratch->type, scratch->code, error->to, destination, l3 + error->quote))
+			return -1;
+		if (error->quote > ICMPV6_QUOTE_MAX)
+			error->quote = ICMPV6_QUOTE_MAX;
+	} else {
+		struct iphdr *ip = data + l3;
+
+		if ((void *)(ip + 1) > end)
+			return -1;
+		if (icmpv4_forbidden(ip, end))
+			return -1;
+		error->to.low = ip->saddr;
+		error->quote = bpf_ntohs(ip->tot_len);
+		error->from.low = port->ipv4 ? port->ipv4 : config->address_ipv4;
+		if (!error->from.low)
+			return -1;
+		if (error->quote > ICMPV4_QUOTE_MAX)
+			error->quote = ICMPV4_QUOTE_MAX;
+	}
+	data = (void *)(long)ctx->data;
+	end = (void *)(long)ctx->data_end;
+	linear = end - data;
+	if (linear <= l3)
+		return -1;
+	if (error->quote > linear - l3)
+		error->quote = linear - l3;
+	error->frame = frame_length(ctx);
+	return 0;
+}
+
+INLINE void icmp_write_ipv6(void *ip_, const struct icmp_error *error, u32 length)
+{
+	struct ipv6hdr *ip = ip_;
+
+	*(u32 *)ip = bpf_htonl(6U << 28);
+	ip->payload_len = bpf_htons(length);
+	ip->nexthdr = PROTOCOL_ICMPV6;
+	ip->hop_limit = HOP_LIMIT_DEFAULT;
+	address_store(&ip->saddr, error->from);
+	address_store(&ip->daddr, error->to);
+}
+
+INLINE void icmp_write_ipv4(void *ip_, void *end, const struct icmp_error *error, u32 length)
+{
+	struct iphdr *ip = ip_;
+
+	*(u16 *)ip = bpf_htons(0x45c0); /* precedence 6: RFC 1812 section 4.3.2.5 */
+	ip->tot_len = bpf_htons(20 + length);
+	ip->id = 0;
+	ip->frag_off = bpf_htons(0x4000);
+	ip->ttl = HOP_LIMIT_DEFAULT;
+	ip->protocol = IPPROTO_ICMP;
+	ip->check = 0;
+	ip->saddr = error->from.low;
+	ip->daddr = error->to.low;
+	ip->check = ~ipv4_header_sum(ip, end, 5);
+}
+
+/* The error in place of the packet: headers in front of the quoted octets, the rest cut. */
+INLINE int icmp_build(struct xdp_md *ctx, const struct scratch *scratch, const struct icmp_error *error)
+{
+	u32 family = scratch->family, ip_length = family == 6 ? IPV6_LENGTH : 20;
+	u32 head = ETHERNET_LENGTH + ip_length + ICMP_LENGTH, total = head + error->quote, sum = 0;
+	int delta = (int)(scratch->l3 & OFFSET_MASK) - (int)head;
+	u32 frame = error->frame - delta;
+	void *data, *end;
+	struct icmp *icmp;
+
+	if (bpf_xdp_adjust_head(ctx, delta))
+		return -1;
+	if (frame > total && bpf_xdp_adjust_tail(ctx, -(int)(frame - total)))
+		return -1;
+	data = (void *)(long)ctx->data;
+	end = (void *)(long)ctx->data_end;
+	if (data + ETHERNET_LENGTH + IPV6_LENGTH + ICMP_LENGTH > end)
+		return -1;
+	if (family == 6)
+		icmp_write_ipv6(data + ETHERNET_LENGTH, error, ICMP_LENGTH + error->quote);
+	else
+		icmp_write_ipv4(data + ETHERNET_LENGTH, end, error, ICMP_LENGTH + error->quote);
+	icmp = data + ETHERNET_LENGTH + ip_length;
+	if ((void *)(icmp + 1) > end)
+		return -1;
+	icmp->type = scratch->type;
+	icmp->code = scratch->code;
+	icmp->checksum = 0;
+	icmp->param = bpf_htonl(scratch->param);
+	if (family == 6) {
+		const u16 *half = data + ETHERNET_LENGTH + 8;
+
+		for (int i = 0; i < 16; i++)
+			sum += half[i];
+		sum += bpf_htons(ICMP_LENGTH + error->quote) + bpf_htons(PROTOCOL_ICMPV6);
+	}
+	sum = sum_octets(ctx, ETHERNET_LENGTH + ip_length, ICMP_LENGTH + error->quote, sum);
+	data = (void *)(long)ctx->data;
+	end = (void *)(long)ctx->data_end;
+	icmp = data + ETHERNET_LENGTH + ip_length;
+	if ((void *)(icmp + 1) > end)
+		return -1;
+	icmp->checksum = ~sum;
+	return 0;
+}
+
+/* An echo reply from the SID (RFC 4443 section 4.2): the SRH, all used up, is left out. */
+INLINE int icmp_echo(struct xdp_md *ctx, const struct scratch *scratch)
+{
+	void *data = (void *)(long)ctx->data;
+	void *end = (void *)(long)ctx->data_end;
+	struct ipv6hdr *ip = data + ETHERNET_LENGTH;
+	u32 upper = scratch->upper & OFFSET_MASK, length = scratch->param - upper;
+	struct icmp_error error = {};
+	struct icmp *icmp;
+
+	if ((void *)(ip + 1) > end || ((u8 *)data)[0] & 1)
+		return XDP_DROP;
+	error.to = address_load(&ip->saddr);
+	error.from = address_load(&ip->daddr);
+	__builtin_memcpy(&error.came, data, 12);
+	if (!address_valid_source(error.to))
+		return XDP_DROP;
+	if (bpf_xdp_adjust_head(ctx, (int)upper - ETHERNET_LENGTH - IPV6_LENGTH))
+		return XDP_DROP;
+	data = (void *)(long)ctx->data;
+	end = (void *)(long)ctx->data_end;
+	icmp = data + ETHERNET_LENGTH + IPV6_LENGTH;
+	if ((void *)(icmp + 1) > end)
+		return XDP_DROP;
+	icmp_write_ipv6(data + ETHERNET_LENGTH, &error, length);
+	/* Both addresses change places: of the checksum only the type changes. */
+	icmp->checksum = checksum_update(icmp->checksum, *(u16 *)&icmp->type, ICMPV6_ECHO_REPLY | (u16)icmp->code << 8);
+	icmp->type = ICMPV6_ECHO_REPLY;
+	return icmp_route(ctx, 6, &error.came);
+}
+
+INLINE int icmp_stage(struct xdp_md *ctx, struct scratch *scratch, const struct segue_config *config,
+		      const struct segue_port *port)
+{
+	struct icmp_error error = {};
+	int action;
+
+	if (scratch->icmp_kind == SEGUE_ICMP_ECHO_REPLY) {
+		action = icmp_echo(ctx, scratch);
+		count_icmp(action == XDP_DROP ? SEGUE_ICMP_NOT_SENT : SEGUE_ICMP_ECHO_REPLY);
+		return action;
+	}
+	if (icmp_prepare(ctx, scratch, config, port, &error)) {
+		count_icmp(SEGUE_ICMP_NOT_SENT);
+		return XDP_DROP;
+	}
+	if (!icmp_allowed(scratch, config)) {
+		count_icmp(SEGUE_ICMP_RATE_LIMITED);
+		return XDP_DROP;
+	}
+	if (icmp_build(ctx, scratch, &error)) {
+		count_icmp(SEGUE_ICMP_NOT_SENT);
+		return XDP_DROP;
+	}
+	action = icmp_route(ctx, scratch->family, &error.came);
+	count_icmp(action == XDP_DROP ? SEGUE_ICMP_NOT_SENT : scratch->icmp_kind);
+	return action;
+}
+
+#endif

@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* How a packet ends: exactly one outcome is counted for it, whatever way it takes. */
+#ifndef SEGUE_LIB_OUTCOME_H
+#define SEGUE_LIB_OUTCOME_H
+
+#include "base.h"
+
+INLINE void count(u32 row, u32 length)
+{
+	struct segue_counter *counter = bpf_map_lookup_elem(&counters, &row);
+
+	if (likely(counter)) {
+		counter->packets++;
+		counter->bytes += length;
+	}
+}
+
+INLINE void count_icmp(u32 row)
+{
+	u64 *sent = bpf_map_lookup_elem(&icmp_sent, &row);
+
+	if (sent)
+		(*sent)++;
+}
+
+INLINE void count_outcome(const struct packet *packet, u32 outcome)
+{
+	u32 row = packet->port->index;
+	struct segue_outcomes *outcomes_ = bpf_map_lookup_elem(&outcomes, &row);
+
+	if (likely(outcomes_)) {
+		outcomes_->outcome[outcome].packets++;
+		outcomes_->outcome[outcome].bytes += packet->length;
+	}
+}
+
+#define CAPTURE_MAX 9216
+
+RARE void capture(struct xdp_md *ctx, u32 ifindex, u32 direction, u32 outcome)
+{
+	struct segue_capture head = {};
+	u32 length = frame_length(ctx);
+
+	head.time = bpf_ktime_get_ns();
+	head.ifindex = ifindex;
+	head.length = length;
+	head.captured = length < CAPTURE_MAX ? length : CAPTURE_MAX;
+	head.direction = direction;
+	head.outcome = outcome;
+	bpf_perf_event_output(ctx, &captures, BPF_F_CURRENT_CPU | ((u64)head.captured << 32), &head, sizeof(head));
+}
+
+/* Keeps the headers of the last packet dropped for each reason and port; at most one per nanosecond clock tick of 4 ms. */
+RARE void record_drop(struct xdp_md *ctx, u32 port_index, u32 outcome)
+{
+	struct segue_last_drop_key key = {.port = port_index, .outcome = outcome};
+	struct scratch *scratch = scratch_get();
+	u64 now = bpf_ktime_get_coarse_ns();
+	u32 length, captured;
+
+	if (!scratch || outcome >= SEGUE_OUTCOMES_MAX)
+		return;
+	/* Port and time in one word: another port's drop is recorded even in the same tick. */
+	if (scratch->drop_time[outcome] == (now << 8 | (port_index & 0xff)))
+		return;
+	scratch->drop_time[outcome] = now << 8 | (port_index & 0xff);
+	length = frame_length(ctx);
+	captured = length;
+	if (captured > SEGUE_LAST_DROP_BYTES)
+		captured = SEGUE_LAST_DROP_BYTES;
+	opaque(captured);
+	if (captured - 1 >= SEGUE_LAST_DROP_BYTES)
+		return;
+	scratch->drop.time = bpf_ktime_get_ns();
+	scratch->drop.ifindex = ctx->ingress_ifindex;
+	scratch->drop.length = length;
+	scratch->drop.captured = captured;
+	__builtin_memset(scratch->drop.bytes, 0, sizeof(scratch->drop.bytes));
+	if (bpf_xdp_load_bytes(ctx, 0, scratch->drop.bytes, captured))
+		return;
+	bpf_map_update_elem(&last_drops, &key, &scratch->drop, BPF_ANY);
+}
+
+INLINE int pass(const struct packet *packet, u32 outcome)
+{
+	count_outcome(packet, outcome);
+	return XDP_PASS;
+}
+
+/* Not inlined, and by value: drops are rare, and there are many places that may drop. */
+RARE int drop_counted(struct xdp_md *ctx, u32 port_index, u32 length, u32 outcome)
+{
+	struct segue_outcomes *row = bpf_map_lookup_elem(&outcomes, &port_index);
+
+	if (row && outcome < SEGUE_OUTCOMES_MAX) {
+		row->outcome[outcome].packets++;
+		row->outcome[outcome].bytes += length;
+	}
+	record_drop(ctx, port_index, outcome);
+	return XDP_DROP;
+}
+
+INLINE int drop(const struct packet *packet, u32 outcome)
+{
+	return drop_counted(packet->ctx, packet->port->index, packet->length, outcome);
+}
+
+/* What the ICMP stage is to say; packed, since a BPF function takes five arguments. */
+#define ICMP_ORDER(kind, family, type, code, l3)                                                                       \
+	((u64)(kind) | (u64)(family) << 8 | (u64)(type) << 16 | (u64)(code) << 24 | (u64)(l3) << 32)
+
+RARE int icmp_order(u64 order, u32 param)
+{
+	struct scratch *scratch = scratch_get();
+
+	if (!scratch)
+		return -1;
+	scratch->icmp_kind = order;
+	scratch->family = order >> 8;
+	scratch->type = order >> 16;
+	scratch->code = order >> 24;
+	scratch->l3 = order >> 32;
+	scratch->param = param;
+	return 0;
+}
+
+/*
+ * Drops the packet and answers it with an ICMP error from the ICMP stage. `l3` is the offset of the offending packet,
+ * which must be unchanged from there on: the error quotes it.
+ */
+INLINE int drop_with_icmp(const struct packet *packet, u32 outcome, u32 kind, u32 family, u32 l3, u32 type, u32 code,
+			  u32 param)
+{
+	drop(packet, outcome);
+	if (!icmp_order(ICMP_ORDER(kind, family, type, code, l3), param))
+		bpf_tail_call(packet->ctx, &stages, SEGUE_STAGE_ICMP);
+	return XDP_DROP;
+}
+
+#define ICMPV6_DESTINATION_UNREACHABLE 1
+#define ICMPV6_PACKET_TOO_BIG 2
+#define ICMPV6_TIME_EXCEEDED 3
+#define ICMPV6_PARAMETER_PROBLEM 4
+#define ICMPV6_ECHO_REQUEST 128
+#define ICMPV6_ECHO_REPLY 129
+#define ICMPV6_SR_UPPER_LAYER_HEADER_ERROR 4 /* RFC 8754 section 4.3.1.2, a code of Parameter Problem */
+#define ICMPV4_DESTINATION_UNREACHABLE 3
+#define ICMPV4_FRAGMENTATION_NEEDED 4
+#define ICMPV4_TIME_EXCEEDED 11
+
+/* ICMPv6 Parameter Problem about the packet whose IPv6 header is at `l3`; `at` is the offset of the wrong field in the frame. */
+INLINE int parameter_problem(const struct packet *packet, u32 outcome, u32 l3, u32 code, u32 at)
+{
+	return drop_with_icmp(packet, outcome, SEGUE_ICMP_PARAMETER_PROBLEM, 6, l3, ICMPV6_PARAMETER_PROBLEM, code,
+			      at - l3);
+}
+
+INLINE int time_exceeded(const struct packet *packet, u32 family, u32 l3)
+{
+	return drop_with_icmp(packet, SEGUE_OUTCOME_drop_hop_limit_exceeded, SEGUE_ICMP_TIME_EXCEEDED, family, l3,
+			      family == 6 ? ICMPV6_TIME_EXCEEDED : ICMPV4_TIME_EXCEEDED, 0, 0);
+}
+
+/* `mtu`: what the offending packet may be long, so that it fits with the headers that would be put in front of it. */
+INLINE int too_big(const struct packet *packet, u32 family, u32 l3, u32 mtu)
+{
+	if (family == 6) {
+		if (mtu < 1280) /* RFC 8200 section 5: no IPv6 link says less */
+			mtu = 1280;
+		return drop_with_icmp(packet, SEGUE_OUTCOME_drop_too_big, SEGUE_ICMP_TOO_BIG, 6, l3, ICMPV6_PACKET_TOO_BIG,
+				      0, mtu);
+	}
+	return drop_with_icmp(packet, SEGUE_OUTCOME_drop_too_big, SEGUE_ICMP_TOO_BIG, 4, l3, ICMPV4_DESTINATION_UNREACHABLE,
+			      ICMPV4_FRAGMENTATION_NEEDED, mtu);
+}
+
+/* Sends the frame out of an interface. The frame is complete. */
+INLINE int transmit(const struct packet *packet, u32 ifindex, u32 outcome)
+{
+	count_outcome(packet, outcome);
+	if (unlikely(packet->control->captures)) {
+		u32 slot = (ifindex & (SEGUE_PORT_SLOTS - 1)) + (packet->generation & 1) * SEGUE_PORT_SLOTS;
+		const struct segue_port *egress = bpf_map_lookup_elem(&ports, &slot);
+
+		if (egress && egress->ifindex == ifindex && egress->flags & SEGUE_PORT_CAPTURE)
+			capture(packet->ctx, ifindex, 1, outcome);
+	}
+	return bpf_redirect(ifindex, 0);
+}
+
+#endif

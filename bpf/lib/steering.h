@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * Which traffic goes into which SR policy. A destination prefix leads to its rules, the first that holds wins; the result
+ * is remembered per flow, so that the number of rules is paid for once per flow. The classifier of a later release takes
+ * the place of steering_decide() behind the same cache.
+ */
+#ifndef SEGUE_STEERING_H
+#define SEGUE_STEERING_H
+
+#include "base.h"
+#include "encapsulation.h"
+#include "flow.h"
+#include "outcome.h"
+
+struct flow_verdict {
+	u64 key[5];
+	u32 generation;
+	u16 ingress; /* index of the port */
+	u16 action;  /* enum segue_steering_action; 0: no rule */
+	u32 list;    /* index of the segment list, or SEGUE_NONE: the policy has none that is valid */
+	u32 counter; /* of the rule */
+	u64 reserved;
+};
+
+PERCPU(flows, struct flow_verdict, SEGUE_FLOW_CACHE);
+
+RARE void steering_decide(struct xdp_md *ctx, u32 generation, const struct flow *flow, struct flow_verdict *verdict)
+{
+	struct segue_steering_key key = {.prefixlen = 64 + 128, .generation = generation, .family = flow->family};
+	const struct segue_steering_value *value;
+	const struct segue_steering_rule *rule;
+	u32 ifindex = ctx->ingress_ifindex, index, ports = flow->key[4];
+	u64 source[2] = {flow->key[0], flow->key[1]};
+	const struct segue_policy *policy;
+	u16 low, high;
+
+	verdict->action = 0;
+	if (flow->family == 4) {
+		*(u32 *)key.address = flow->key[0] >> 32;
+		source[0] = (u32)flow->key[0];
+	} else {
+		__builtin_memcpy(key.address, &flow->key[2], 16);
+	}
+	value = bpf_map_lookup_elem(&steering, &key);
+	if (!value)
+		return;
+	/* In a packet the source port comes first: the low half of the word. */
+	low = bpf_ntohs(ports);
+	high = bpf_ntohs(ports >> 16);
+	for (u32 i = 0; i < SEGUE_RULES_PER_PREFIX; i++) {
+		if (i >= value->count)
+			return;
+		index = value->first + i;
+		rule = bpf_map_lookup_elem(&steering_rules, &index);
+		if (!rule)
+			return;
+		if ((source[0] & *(const u64 *)&rule->source_mask[0]) != *(const u64 *)&rule->source[0] ||
+		    (source[1] & *(const u64 *)&rule->source_mask[8]) != *(const u64 *)&rule->source[8])
+			continue;
+		if (rule->ingress && rule->ingress != ifindex)
+			continue;
+		if (rule->flags & SEGUE_STEER_PROTOCOL && rule->protocol != (u8)(flow->key[4] >> 32))
+			continue;
+		if (rule->flags & SEGUE_STEER_PORTS) {
+			if ((flow->key[4] >> 48) & FLOW_FRAGMENT)
+				continue;
+			if (low < rule->source_port_low || low > rule->source_port_high ||
+			    high < rule->destination_port_low || high > rule->destination_port_high)
+				continue;
+		}
+		verdict->action = rule->action;
+		verdict->counter = rule->counter;
+		verdict->list = SEGUE_NONE;
+		if (rule->action == SEGUE_STEER_POLICY) {
+			index = rule->policy;
+			policy = bpf_map_lookup_elem(&policies, &index);
+			if (policy && policy->lists)
+				verdict->list =
+					policy->list[policy->bucket[flow->hash & (SEGUE_POLICY_BUCKETS - 1)] & 15];
+		}
+		return;
+	}
+}
+
+INLINE const struct flow_verdict *steering_find(const struct packet *packet, const struct flow *flow)
+{
+	u32 index = (flow->hash >> 8) & (SEGUE_FLOW_CACHE - 1);
+	struct flow_verdict *verdict = bpf_map_lookup_elem(&flows, &index);
+
+	if (!verdict)
+		return NULL;
+	if (likely(verdict->key[0] == flow->key[0] && verdict->key[1] == flow->key[1] && verdict->key[2] == flow->key[2] &&
+		   verdict->key[3] == flow->key[3] && verdict->key[4] == flow->key[4] &&
+		   verdict->generation == packet->generation && verdict->ingress == packet->port->index))
+		return verdict;
+	steering_decide(packet->ctx, packet->generation, flow, verdict);
+	for (int i = 0; i < 5; i++)
+		verdict->key[i] = flow->key[i];
+	verdict->generation = packet->generation;
+	verdict->ingress = packet->port->index;
+	return verdict;
+}
+
+/* Every frame of the port into one policy. */
+INLINE int access_l2(struct packet *packet)
+{
+	const struct segue_segment_list *list;
+	struct payload payload = {};
+	struct flow flow = {};
+
+	flow_read(packet, &flow);
+	if (flow.outcome == SEGUE_OUTCOME_drop_truncated && !flow.frame)
+		return drop(packet, flow.outcome);
+	payload.protocol = PROTOCOL_ETHERNET;
+	payload.length = frame_length(packet->ctx);
+	payload.flow = flow.hash;
+	packet->length = payload.length;
+	list = policy_list(packet->port->policy, flow.hash);
+	if (!list)
+		return drop(packet, SEGUE_OUTCOME_drop_policy_invalid);
+	return encapsulate(packet, list, &payload);
+}
+
+#define SRH_FLAG_HMAC 0x08 /* Linux expects it; RFC 8754 knows no such flag */
+#define HMAC_TLV_LENGTH 40
+#define HMAC_TLV_TYPE 5
+
+/* An SRH with an HMAC where Linux looks for it: in its last 40 octets. */
+INLINE int srh_has_hmac(const struct packet *packet, u32 offset)
+{
+	void *data = (void *)(long)packet->ctx->data;
+	void *end = (void *)(long)packet->ctx->data_end;
+	const struct srh *srh;
+	const u8 *tlv;
+	u32 length;
+
+	offset &= OFFSET_MASK;
+	srh = data + offset;
+	if (!offset || (void *)(srh + 1) > end)
+		return 0;
+	length = (srh->length + 1) * 8;
+	if (!(srh->flags & SRH_FLAG_HMAC) || length < SRH_FIXED_LENGTH + 16 + HMAC_TLV_LENGTH)
+		return 0;
+	length += offset - HMAC_TLV_LENGTH;
+	opaque(length);
+	tlv = data + (length & OFFSET_MASK);
+	if ((void *)tlv + 2 > end)
+		return 0;
+	return tlv[0] == HMAC_TLV_TYPE && tlv[1] == HMAC_TLV_LENGTH - 2;
+}
+
+/* A packet from outside the SR domain: the boundary (RFC 8754 section 5.1), then steering. */
+INLINE int access_port(struct packet *packet)
+{
+	const struct segue_segment_list *list;
+	const struct flow_verdict *verdict;
+	struct payload payload = {};
+	struct flow flow = {};
+
+	if (packet->port->flags & SEGUE_PORT_L2)
+		return access_l2(packet);
+	flow_read(packet, &flow);
+	if (flow.length)
+		packet->length = flow.length;
+	if (unlikely(flow.outcome))
+		return drop(packet, flow.outcome);
+	if (!flow.family)
+		return pass(packet, SEGUE_OUTCOME_passed_not_for_segue);
+	if (flow.family == 6) {
+		struct address destination = {flow.key[2], flow.key[3]};
+
+		if (unlikely(flow.sr_seen)) {
+			if (packet->port->flags & SEGUE_PORT_HMAC && srh_has_hmac(packet, flow.srh))
+				return pass(packet, SEGUE_OUTCOME_passed_hmac);
+			return drop(packet, SEGUE_OUTCOME_drop_sr_from_outside);
+		}
+		if (unlikely(in_sid_block(packet->config, destination)))
+			return drop(packet, SEGUE_OUTCOME_drop_sid_from_outside);
+	}
+	if (flow.for_node || flow.group)
+		return pass(packet, SEGUE_OUTCOME_passed_not_for_segue);
+	verdict = steering_find(packet, &flow);
+	if (!verdict || !verdict->action)
+		return pass(packet, SEGUE_OUTCOME_passed_not_for_segue);
+	count(verdict->counter, packet->length);
+	if (unlikely(verdict->action != SEGUE_STEER_POLICY)) {
+		if (verdict->action == SEGUE_STEER_DROP)
+			return drop(packet, SEGUE_OUTCOME_drop_steering_rule);
+		return pass(packet, SEGUE_OUTCOME_passed_not_for_segue);
+	}
+	if (unlikely(verdict->list == SEGUE_NONE))
+		return drop(packet, SEGUE_OUTCOME_drop_policy_invalid);
+	if (unlikely(flow.hop_limit <= 1))
+		return time_exceeded(packet, flow.family, ETHERNET_LENGTH);
+	u32 index = verdict->list;
+
+	list = bpf_map_lookup_elem(&segment_lists, &index);
+	if (unlikely(!list))
+		return drop(packet, SEGUE_OUTCOME_drop_policy_invalid);
+	payload.offset = ETHERNET_LENGTH;
+	payload.length = flow.length;
+	payload.flow = flow.hash;
+	payload.protocol = flow.family == 4 ? PROTOCOL_IPV4 : PROTOCOL_IPV6;
+	payload.traffic_class = flow.traffic_class;
+	payload.flow_label = flow.flow_label;
+	payload.fragment_allowed = flow.fragment_allowed;
+	payload.decrement = 1;
+	if (unlikely(list->mode == SEGUE_H_INSERT))
+		return insert(packet, list, &payload);
+	return encapsulate(packet, list, &payload);
+}
+
+#endif

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+/*
+ * Segue's data plane. One program, `segue_port`, on every port; the rest are stages behind tail calls. Wiring only: what
+ * happens to a packet is in lib/.
+ */
+#include "lib/base.h"
+#include "lib/outcome.h"
+#include "lib/headers.h"
+#include "lib/sid.h"
+#include "lib/adjacency.h"
+#include "lib/leave.h"
+#include "lib/encapsulation.h"
+#include "lib/decapsulation.h"
+#include "lib/flow.h"
+#include "lib/steering.h"
+#include "lib/proxy.h"
+#include "lib/endpoint.h"
+#include "lib/icmp.h"
+#include "lib/relay.h"
+#include "lib/transit.h"
+
+/* Finds port and configuration. 0: go on; else `*action` is the end. */
+INLINE int packet_begin(struct xdp_md *ctx, struct packet *packet)
+{
+	u32 zero = 0, slot;
+
+	packet->ctx = ctx;
+	packet->control = bpf_map_lookup_elem(&control, &zero);
+	if (unlikely(!packet->control))
+		return -1;
+	packet->generation = packet->control->generation;
+	slot = packet->generation & 1;
+	packet->config = bpf_map_lookup_elem(&config, &slot);
+	slot = (ctx->ingress_ifindex & (SEGUE_PORT_SLOTS - 1)) + slot * SEGUE_PORT_SLOTS;
+	packet->port = bpf_map_lookup_elem(&ports, &slot);
+	if (unlikely(!packet->config || !packet->port))
+		return -1;
+	packet->length = (u32)(ctx->data_end - ctx->data) - ETHERNET_LENGTH;
+	return 0;
+}
+
+/* IPv6 on a core port: to a SID of this node, on through the domain, or for the kernel. */
+INLINE int core_ipv6(struct packet *packet, int again)
+{
+	void *data = (void *)(long)packet->ctx->data;
+	void *end = (void *)(long)packet->ctx->data_end;
+	struct ipv6hdr *ip = data + ETHERNET_LENGTH;
+	u32 limit, frame = end - data, index;
+	struct address source, destination;
+	const struct segue_sid *sid;
+
+	if (unlikely((void *)(ip + 1) > end))
+		return drop(packet, SEGUE_OUTCOME_drop_truncated);
+	if (unlikely(*(const u8 *)ip >> 4 != 6))
+		return drop(packet, SEGUE_OUTCOME_drop_bad_version);
+	packet->length = IPV6_LENGTH + bpf_ntohs(ip->payload_len);
+	limit = ETHERNET_LENGTH + packet->length;
+	if (unlikely(limit > frame)) {
+		frame = frame_length(packet->ctx);
+		if (limit > frame)
+			return drop(packet, SEGUE_OUTCOME_drop_bad_length);
+		if (!(packet->config->flags & SEGUE_CONFIG_REDIRECT_MULTI_BUFFER))
+			return pass(packet, SEGUE_OUTCOME_passed_multi_buffer);
+	}
+	destination = address_load(&ip->daddr);
+	index = sid_find(packet->generation, destination);
+	if (unlikely(index == SEGUE_NONE)) {
+		if (relay_wanted(packet, ip, end))
+			bpf_tail_call(packet->ctx, &stages, SEGUE_STAGE_RELAY);
+		return transit(packet, limit);
+	}
+	source = address_load(&ip->saddr);
+	if (unlikely(!address_valid_source(source) || address_equal(source, destination)))
+		return drop(packet, SEGUE_OUTCOME_drop_bad_source);
+	if (unlikely(packet->config->flags & SEGUE_CONFIG_CHECK_SOURCE) && !again &&
+	    !in_prefixes(packet->config->source_prefixes, packet->config->source_prefixes_count, source))
+		return drop(packet, SEGUE_OUTCOME_drop_source_outside_domain);
+	sid = bpf_map_lookup_elem(&sid_entries, &index);
+	if (unlikely(!sid))
+		return drop(packet, SEGUE_OUTCOME_drop_behaviour);
+	return endpoint(packet, sid, limit, frame);
+}
+
+INLINE int core_port(struct packet *packet, int again)
+{
+	void *data = (void *)(long)packet->ctx->data;
+	void *end = (void *)(long)packet->ctx->data_end;
+	const struct ethhdr *ethernet = data;
+
+	if (unlikely((void *)(ethernet + 1) > end))
+		return drop(packet, SEGUE_OUTCOME_drop_truncated);
+	if (unlikely(ethernet->h_proto != bpf_htons(ETH_P_IPV6)))
+		return pass(packet, SEGUE_OUTCOME_passed_not_for_segue);
+	return core_ipv6(packet, again);
+}
+
+SEC("xdp.frags")
+int segue_port(struct xdp_md *ctx)
+{
+	struct packet packet = {};
+
+	if (unlikely(packet_begin(ctx, &packet)))
+		return XDP_DROP;
+	if (unlikely(packet.port->ifindex != ctx->ingress_ifindex))
+		return drop_unknown_port(&packet);
+	if (unlikely(packet.port->flags & SEGUE_PORT_CAPTURE))
+		capture(ctx, ctx->ingress_ifindex, 0, 0);
+	if (likely(packet.port->role == SEGUE_ROLE_CORE))
+		return core_port(&packet, 0);
+	if (likely(packet.port->role == SEGUE_ROLE_ACCESS))
+		return access_port(&packet);
+	bpf_tail_call(ctx, &stages, SEGUE_STAGE_SERVICE);
+	return drop(&packet, SEGUE_OUTCOME_drop_recirculation);
+}
+
+/* The packet now goes to a segment that is local: as if it had come in by a core port. */
+SEC("xdp.frags")
+int segue_again(struct xdp_md *ctx)
+{
+	struct packet packet = {};
+
+	if (unlikely(packet_begin(ctx, &packet)))
+		return XDP_DROP;
+	return core_port(&packet, 1);
+}
+
+SEC("xdp.frags")
+int segue_service(struct xdp_md *ctx)
+{
+	struct packet packet = {};
+
+	if (unlikely(packet_begin(ctx, &packet)))
+		return XDP_DROP;
+	return proxy_from_function(&packet);
+}
+
+SEC("xdp.frags")
+int segue_relay(struct xdp_md *ctx)
+{
+	struct packet packet = {};
+
+	if (unlikely(packet_begin(ctx, &packet)))
+		return XDP_DROP;
+	return relay(&packet);
+}
+
+SEC("xdp.frags")
+int segue_icmp(struct xdp_md *ctx)
+{
+	struct scratch *scratch = scratch_get();
+	struct packet packet = {};
+
+	if (unlikely(!scratch || packet_begin(ctx, &packet)))
+		return XDP_DROP;
+	return icmp_stage(ctx, scratch, packet.config, packet.port);
+}
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
