@@ -1,0 +1,69 @@
+//! One processor for a measurement: pinned, and undisturbed where the system allows that.
+
+use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
+use nix::unistd::{Pid, gettid};
+
+use crate::command;
+use crate::error::{Error, Result};
+
+/// This thread is pinned to one processor, in real time if `real_time`; undone when dropped.
+#[derive(Debug)]
+pub struct Pinned {
+    before: CpuSet,
+    /// The processor.
+    pub cpu: usize,
+    /// Whether the thread has a real-time priority, so that other programs do not take time from it.
+    pub real_time: bool,
+}
+
+/// Pins this thread to `cpu`, or to the last one that it may use.
+///
+/// # Errors
+/// If the thread may not run on `cpu`.
+pub fn pin(cpu: Option<usize>, real_time: bool) -> Result<Pinned> {
+    let this = Pid::from_raw(0);
+    let before = sched_getaffinity(this).map_err(Error::system("read the CPU affinity"))?;
+    let usable = |cpu: &usize| before.is_set(*cpu).unwrap_or(false);
+    let cpu = match cpu {
+        Some(cpu) => cpu,
+        None => (0..CpuSet::count()).rev().find(usable).unwrap_or(0),
+    };
+    let mut one = CpuSet::new();
+    one.set(cpu).map_err(Error::system("choose a CPU"))?;
+    sched_setaffinity(this, &one).map_err(Error::system("pin the measurement to a CPU"))?;
+    let thread = gettid().to_string();
+    let real_time = real_time && command::run("chrt", &["--fifo", "--pid", "1", &thread]).is_ok();
+    Ok(Pinned { before, cpu, real_time })
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        if self.real_time {
+            let _ = command::run("chrt", &["--other", "--pid", "0", &gettid().to_string()]);
+        }
+        let _ = sched_setaffinity(Pid::from_raw(0), &self.before);
+    }
+}
+
+/// Frequency of the time stamp counter in hertz and where it comes from: the base frequency that the CPU driver knows, else
+/// `cpu MHz` of /proc/cpuinfo, which a virtual machine sets to the counter's frequency.
+///
+/// # Errors
+/// If neither can be read.
+pub fn tsc_frequency(cpu: usize) -> Result<(f64, &'static str)> {
+    let base = format!("/sys/devices/system/cpu/cpu{cpu}/cpufreq/base_frequency");
+    if let Some(kilohertz) = std::fs::read_to_string(base).ok().and_then(|text| text.trim().parse::<f64>().ok()) {
+        return Ok((kilohertz * 1e3, "cpufreq base_frequency"));
+    }
+    let path = "/proc/cpuinfo";
+    let text = std::fs::read_to_string(path).map_err(Error::file(path))?;
+    let megahertz = text
+        .lines()
+        .filter_map(|line| line.split_once(':'))
+        .find(|(key, _)| key.trim() == "cpu MHz")
+        .and_then(|(_, value)| value.trim().parse::<f64>().ok());
+    match megahertz {
+        Some(megahertz) => Ok((megahertz * 1e6, "cpu MHz of /proc/cpuinfo")),
+        None => Err(Error::Usage("the time stamp counter's frequency is unknown here: /proc/cpuinfo has no `cpu MHz`".into())),
+    }
+}

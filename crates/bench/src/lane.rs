@@ -1,0 +1,182 @@
+//! A lane: one engine doing one scenario's work in a topology of its own, with generator and sink.
+
+use std::fmt::Write as _;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use libbpf_rs::Link;
+
+use crate::error::{Error, Result};
+use crate::interrupt;
+use crate::scenario::{Engine, Redirect, Scenario};
+use crate::topology::Topology;
+use crate::traffic::{self, Settings, Traffic};
+
+/// Runs of the generator in one call of a paced run; most of them find that no frame is due.
+const PACED_TIMES: u32 = 1 << 20;
+/// How long frames may be under way after the last one was sent.
+const DRAIN: Duration = Duration::from_millis(500);
+
+/// What keeps an engine at work; dropped with the lane.
+#[derive(Debug)]
+#[allow(dead_code)] // held for what dropping it undoes
+enum Work {
+    Kernel,
+    Bare(Link),
+}
+
+/// One engine at work.
+#[derive(Debug)]
+pub struct Lane {
+    // In the order in which they must go.
+    work: Work,
+    traffic: Traffic,
+    topology: Topology,
+    engine: Engine,
+    what: String,
+}
+
+/// Frames of one run, and how fast they arrived.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Run {
+    /// Frames that the generator gave to the first link.
+    pub sent: u64,
+    /// Frames of the right length that arrived.
+    pub received: u64,
+    /// Frames per second that arrived, by the clock on the wall.
+    pub rate: f64,
+}
+
+impl Run {
+    /// Frames that did not arrive.
+    #[must_use]
+    pub fn lost(&self) -> u64 {
+        self.sent.saturating_sub(self.received)
+    }
+}
+
+impl Lane {
+    /// Sets up topology, engine, generator and sink.
+    ///
+    /// # Errors
+    /// If any of it can not be set up; nothing stays behind.
+    pub fn open(scenario: Scenario, octets: usize, engine: Engine, flows: u32) -> Result<Self> {
+        interrupt::check()?;
+        let what = format!("{} with {octets} inner octets, {}", scenario.name(), engine.name());
+        let topology = Topology::build(&format!("{}{octets}{}", engine.name(), scenario.name()))?;
+        let slack = if engine == Engine::Kernel { scenario.kernel_slack() } else { 8 };
+        let packet = scenario.sent(octets)?;
+        let arrival = scenario.arrival(octets, engine)?;
+        let traffic = Traffic::start(&topology, &packet, &arrival, Settings { flows, slack })?;
+        let work = match engine {
+            Engine::Kernel => {
+                topology.enable_gro()?;
+                for command in scenario.kernel_commands() {
+                    topology.node.ip(&command)?;
+                }
+                Work::Kernel
+            }
+            Engine::Bare(Redirect::Ifindex) => Work::Bare(traffic.attach_bare(&topology, "bare")?),
+            Engine::Bare(Redirect::Map) => Work::Bare(traffic.attach_bare(&topology, "bare_map")?),
+            Engine::Segue => return Err(Error::Dataplane("not wired yet".into())),
+        };
+        Ok(Self { work, traffic, topology, engine, what })
+    }
+
+    /// Who forwards.
+    #[must_use]
+    pub fn engine(&self) -> Engine {
+        self.engine
+    }
+
+    /// Sends `packets` frames without a pause.
+    ///
+    /// # Errors
+    /// If the generator can not run, or nothing at all arrives.
+    pub fn saturate(&self, packets: u32) -> Result<Run> {
+        interrupt::check()?;
+        self.traffic.reset(Duration::ZERO)?;
+        self.traffic.transmit(&self.topology, packets)?;
+        self.finish()
+    }
+
+    /// Sends at `rate` frames per second for at least `duration`.
+    ///
+    /// # Errors
+    /// As [`Lane::saturate`].
+    pub fn pace(&self, rate: f64, duration: Duration) -> Result<Run> {
+        self.traffic.reset(Duration::from_secs_f64(1.0 / rate))?;
+        let start = Instant::now();
+        while start.elapsed() < duration {
+            interrupt::check()?;
+            self.traffic.transmit(&self.topology, PACED_TIMES)?;
+        }
+        self.finish()
+    }
+
+    /// Sends `packets` frames while the sink compares every octet.
+    ///
+    /// # Errors
+    /// [`Error::NotDone`] with the first difference, or if a frame is lost.
+    pub fn verify(&mut self, packets: u32) -> Result<Run> {
+        self.traffic.verify(true)?;
+        let run = self.saturate(packets);
+        self.traffic.verify(false)?;
+        let (run, received) = (run?, self.traffic.counts()?.1);
+        if received.wrong > 0 {
+            return Err(self.not_done(format!(
+                "{} of {} frames differ from what must arrive, first at octet {} of the frame: {} instead of {}",
+                received.wrong,
+                run.received,
+                received.wrong_offset,
+                octets(received.wrong_found),
+                octets(received.wrong_wanted)
+            )));
+        }
+        if run.lost() > 0 {
+            return Err(self.not_done(format!("{} of {} frames were lost{}", run.lost(), run.sent, self.drops())));
+        }
+        Ok(run)
+    }
+
+    /// Waits for the last frames and takes stock.
+    fn finish(&self) -> Result<Run> {
+        let end = Instant::now() + DRAIN;
+        let (sent, mut received) = self.traffic.counts()?;
+        while received.packets < sent.packets && Instant::now() < end {
+            thread::sleep(Duration::from_millis(5));
+            received = self.traffic.counts()?.1;
+        }
+        if sent.refused > 0 {
+            return Err(self.not_done(format!("the generator could not restore {} frames", sent.refused)));
+        }
+        match traffic::rate(&sent, &received) {
+            Some(rate) => Ok(Run { sent: sent.packets, received: received.packets, rate }),
+            None => Err(self.not_done(format!(
+                "of {} frames that were sent {} of the expected length arrived, and {} others{}",
+                sent.packets,
+                received.packets,
+                received.other,
+                self.drops()
+            ))),
+        }
+    }
+
+    /// Where drivers say that frames were lost, for messages; empty if nowhere.
+    #[must_use]
+    pub fn drops(&self) -> String {
+        let mut text = String::new();
+        for drop in self.topology.driver_drops().unwrap_or_default() {
+            let _ = write!(text, "; {drop}");
+        }
+        text
+    }
+
+    fn not_done(&self, reason: String) -> Error {
+        Error::NotDone { what: self.what.clone(), reason }
+    }
+}
+
+fn octets(word: u64) -> String {
+    word.to_le_bytes().map(|octet| format!("{octet:02x}")).join(" ")
+}

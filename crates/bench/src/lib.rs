@@ -1,0 +1,17 @@
+//! Measures Segue's data plane beside the kernel's, and beside a bare redirect as the limit of the machine.
+//!
+//! docs/benchmarks.md explains the method.
+#![forbid(unsafe_code)]
+
+mod command;
+pub mod cpu;
+pub mod error;
+pub mod frame;
+pub mod interrupt;
+pub mod lane;
+pub mod netns;
+mod object;
+pub mod scenario;
+pub mod stats;
+pub mod topology;
+pub mod traffic;

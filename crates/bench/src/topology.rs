@@ -1,0 +1,165 @@
+//! Generator, node under test and sink: three namespaces in a row, joined by two veth pairs.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use crate::command;
+use crate::error::Result;
+use crate::netns::Namespace;
+
+/// Link-layer address of the generator's end of the first link.
+pub const GENERATOR_MAC: [u8; 6] = [2, 0x5e, 0x67, 0, 0, 1];
+/// Link-layer address of the node's port `in`.
+pub const IN_MAC: [u8; 6] = [2, 0x5e, 0x67, 0, 0, 2];
+/// Link-layer address of the node's port `out`.
+pub const OUT_MAC: [u8; 6] = [2, 0x5e, 0x67, 0, 0, 3];
+/// Link-layer address of the sink.
+pub const SINK_MAC: [u8; 6] = [2, 0x5e, 0x67, 0, 0, 4];
+
+/// The node's addresses on its ports, and its neighbours there.
+pub const IN_ADDRESS: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 1, 0, 0, 0, 0, 1);
+/// The node's address on `out`.
+pub const OUT_ADDRESS: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 2, 0, 0, 0, 0, 1);
+/// The sink, next hop of everything.
+pub const SINK_ADDRESS: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 2, 0, 0, 0, 0, 2);
+/// The sink's IPv4 address.
+pub const SINK_IPV4: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 2);
+/// Inner source: what the generator pretends to forward.
+pub const INNER_SOURCE: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0xa, 0, 0, 0, 0, 1);
+/// Inner destination, behind the sink.
+pub const INNER_DESTINATION: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0xb, 0, 0, 0, 0, 1);
+/// Inner IPv4 source.
+pub const INNER_SOURCE_IPV4: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
+/// Inner IPv4 destination, behind the sink.
+pub const INNER_DESTINATION_IPV4: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 1);
+/// The headend in front of the node under test.
+pub const HEADEND: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 1, 0, 0, 0, 0, 2);
+/// The SID of the node under test.
+pub const SID: Ipv6Addr = Ipv6Addr::new(0x5f00, 0, 1, 0xe, 0, 0, 0, 0);
+/// The next SID, behind the sink.
+pub const NEXT_SID: Ipv6Addr = Ipv6Addr::new(0x5f00, 0, 2, 1, 0, 0, 0, 0);
+/// The SID after that.
+pub const LAST_SID: Ipv6Addr = Ipv6Addr::new(0x5f00, 0, 3, 1, 0, 0, 0, 0);
+
+/// The three namespaces, removed with this.
+#[derive(Debug)]
+pub struct Topology {
+    /// Where the traffic begins.
+    pub generator: Namespace,
+    /// The node under test, with ports `in` and `out`.
+    pub node: Namespace,
+    /// Where it ends.
+    pub sink: Namespace,
+    /// Index of the generator's interface, in its namespace.
+    pub generator_ifindex: u32,
+    /// Index of the node's port `in`.
+    pub in_ifindex: u32,
+    /// Index of the node's port `out`.
+    pub out_ifindex: u32,
+    /// Index of the sink's interface.
+    pub sink_ifindex: u32,
+}
+
+impl Topology {
+    /// Makes the namespaces, links, addresses, permanent neighbours and routes; `name` keeps several apart.
+    ///
+    /// # Errors
+    /// If `ip` or a setting fails; what was made so far is removed.
+    pub fn build(name: &str) -> Result<Self> {
+        let generator = Namespace::create(&format!("{name}-gen"))?;
+        let node = Namespace::create(&format!("{name}-node"))?;
+        let sink = Namespace::create(&format!("{name}-sink"))?;
+        for namespace in [&generator, &node, &sink] {
+            // No neighbour discovery and no router solicitations: the sink shall see nothing but the test's frames.
+            namespace.sysctl("ipv6/conf/default/accept_dad", "0")?;
+            namespace.sysctl("ipv6/conf/default/accept_ra", "0")?;
+            namespace.sysctl("ipv6/conf/default/router_solicitations", "0")?;
+            namespace.sysctl("ipv6/conf/default/addr_gen_mode", "1")?;
+        }
+        link(&generator, "g0", GENERATOR_MAC, &node, "in", IN_MAC)?;
+        link(&node, "out", OUT_MAC, &sink, "s0", SINK_MAC)?;
+        configure_node(&node)?;
+        Ok(Self {
+            generator_ifindex: generator.ifindex("g0")?,
+            in_ifindex: node.ifindex("in")?,
+            out_ifindex: node.ifindex("out")?,
+            sink_ifindex: sink.ifindex("s0")?,
+            generator,
+            node,
+            sink,
+        })
+    }
+
+    /// Turns NAPI on for the node's `in` without XDP, by GRO: how the kernel receives from a veth by default when redirects
+    /// are to reach it.
+    ///
+    /// # Errors
+    /// If `ethtool` fails.
+    pub fn enable_gro(&self) -> Result<()> {
+        let _inside = self.node.enter()?;
+        command::run("ethtool", &["-K", "in", "gro", "on"]).map(drop)
+    }
+
+    /// Driver counters that are not zero and tell of drops or errors, as `where name=value`.
+    ///
+    /// # Errors
+    /// If `ethtool` fails.
+    pub fn driver_drops(&self) -> Result<Vec<String>> {
+        let mut found = Vec::new();
+        for (namespace, interface) in [(&self.generator, "g0"), (&self.node, "in"), (&self.node, "out"), (&self.sink, "s0")] {
+            let _inside = namespace.enter()?;
+            let text = command::run("ethtool", &["-S", interface])?;
+            // The sink drops everything by XDP: that is its work and no loss.
+            let lines = text.lines().filter_map(|line| line.trim().split_once(": ")).filter(|(name, value)| {
+                *value != "0" && !(interface == "s0" && name.ends_with("xdp_drops")) && is_loss(name)
+            });
+            found.extend(lines.map(|(name, value)| format!("{interface} {name}={value}")));
+        }
+        Ok(found)
+    }
+}
+
+fn is_loss(name: &str) -> bool {
+    name.ends_with("drops") || name.ends_with("errors") || name.ends_with("_err")
+}
+
+fn mac(octets: [u8; 6]) -> String {
+    octets.map(|octet| format!("{octet:02x}")).join(":")
+}
+
+fn link(left: &Namespace, left_name: &str, left_mac: [u8; 6], right: &Namespace, right_name: &str, right_mac: [u8; 6]) -> Result<()> {
+    left.ip(&format!(
+        "link add {left_name} address {} type veth peer name {right_name} address {} netns {}",
+        mac(left_mac),
+        mac(right_mac),
+        right.name()
+    ))?;
+    left.ip(&format!("link set {left_name} up"))?;
+    right.ip(&format!("link set {right_name} up")).map(drop)
+}
+
+fn configure_node(node: &Namespace) -> Result<()> {
+    node.sysctl("ipv6/conf/all/forwarding", "1")?;
+    node.sysctl("ipv4/ip_forward", "1")?;
+    for interface in ["all", "in", "out"] {
+        node.sysctl(&format!("ipv6/conf/{interface}/seg6_enabled"), "1")?;
+        node.sysctl(&format!("ipv4/conf/{interface}/rp_filter"), "0")?;
+    }
+    let sink = mac(SINK_MAC);
+    for command in [
+        format!("address add {IN_ADDRESS}/64 dev in"),
+        format!("address add {OUT_ADDRESS}/64 dev out"),
+        "address add 192.0.2.254/24 dev in".into(),
+        "address add 198.51.100.1/24 dev out".into(),
+        format!("neighbour add {HEADEND} lladdr {} dev in nud permanent", mac(GENERATOR_MAC)),
+        format!("neighbour add {SINK_ADDRESS} lladdr {sink} dev out nud permanent"),
+        format!("neighbour add {SINK_IPV4} lladdr {sink} dev out nud permanent"),
+        // The kernel's End.DX4 looks for the neighbour of the inner destination, not of `nh4`.
+        format!("neighbour add {INNER_DESTINATION_IPV4} lladdr {sink} dev out nud permanent"),
+        format!("route add 5f00:0:2::/47 via {SINK_ADDRESS} dev out"),
+        format!("route add 2001:db8:b::/48 via {SINK_ADDRESS} dev out"),
+        format!("route add 203.0.113.0/24 via {SINK_IPV4} dev out"),
+    ] {
+        node.ip(&command)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,250 @@
+//! The generator and the sink: loading bpf/bench/traffic.bpf.c, sending, counting.
+
+use std::time::Duration;
+
+use libbpf_rs::{Link, Object, ObjectBuilder, ProgramInput};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use crate::error::{Error, Result};
+use crate::frame::{ETHERNET, Packet};
+use crate::object::{attach, map, per_cpu, program, update, update_per_cpu};
+use crate::scenario::Arrival;
+use crate::topology::{GENERATOR_MAC, IN_MAC, OUT_MAC, SINK_MAC, Topology};
+
+static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/traffic.bpf.o"));
+const HEADER_WORDS: usize = 24;
+const FRAME_WORDS: usize = 190;
+/// `BPF_F_TEST_XDP_LIVE_FRAMES`: what the program redirects is transmitted.
+const LIVE_FRAMES: u32 = 1 << 1;
+
+/// `struct bench_config` of bpf/bench/traffic.h.
+#[derive(Debug, Clone, Copy, IntoBytes, Immutable)]
+#[repr(C)]
+struct Config {
+    header: [[u8; 8]; HEADER_WORDS],
+    macs: [[u8; 6]; 2],
+    ethertype: [u8; 2],
+    reserved0: u16,
+    bare_macs: [[u8; 6]; 2],
+    words: u32,
+    generator_out: u32,
+    bare_out: u32,
+    sink_length: u32,
+    flow_mask: u32,
+    port_offset: u32,
+    balance_offset: u32,
+    sink_port_offset: u32,
+    sink_balance_offset: u32,
+    slack: u32,
+    reserved1: u32,
+}
+
+/// `struct bench_sent`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub struct Sent {
+    /// Frames given to the first link.
+    pub packets: u64,
+    /// Frames that the generator could not restore; not given to the link.
+    pub refused: u64,
+    first: u64,
+    next: u64,
+    interval: u64,
+}
+
+/// `struct bench_received`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub struct Received {
+    /// Frames of the expected length.
+    pub packets: u64,
+    /// Frames of another length.
+    pub other: u64,
+    stamp: u64,
+    stamp_packets: u64,
+    /// While verifying: frames that differ from what was expected.
+    pub wrong: u64,
+    /// Offset of the first difference.
+    pub wrong_offset: u64,
+    /// What stood there: up to eight octets, the first in the lowest byte.
+    pub wrong_found: u64,
+    /// What should have.
+    pub wrong_wanted: u64,
+}
+
+#[derive(Debug, Clone, Copy, IntoBytes, Immutable)]
+#[repr(C)]
+struct Expected {
+    want: [[u8; 8]; FRAME_WORDS],
+    mask: [[u8; 8]; FRAME_WORDS],
+    last_want: [u8; 8],
+    last_mask: [u8; 8],
+}
+
+/// What the generator varies and how it hands frames in.
+#[derive(Debug, Clone, Copy)]
+pub struct Settings {
+    /// Different inner source ports, a power of two, at most 4,096.
+    pub flows: u32,
+    /// Octets of extra headroom; not 0 (see `generate` in bpf/bench/traffic.bpf.c).
+    pub slack: u32,
+}
+
+/// Generator and sink of one topology.
+#[derive(Debug)]
+pub struct Traffic {
+    // Before the object, so that the links go first.
+    sink: Link,
+    object: Object,
+    input: Vec<u8>,
+}
+
+impl Traffic {
+    /// Loads both and attaches the sink, which counts and does not verify yet.
+    ///
+    /// # Errors
+    /// If the kernel refuses a program, or a packet does not fit the harness.
+    pub fn start(topology: &Topology, packet: &Packet, arrival: &Arrival, settings: Settings) -> Result<Self> {
+        let config = config(topology, packet, arrival, settings)?;
+        let object = load(&config)?;
+        let expected = map(&object, "expected")?;
+        update(&expected, "expected", expected_of(arrival)?.as_bytes())?;
+        let sink = {
+            let _inside = topology.sink.enter()?;
+            attach(&object, "sink", topology.sink_ifindex)?
+        };
+        let mut input = vec![0; settings.slack as usize];
+        input.extend(packet.frame(IN_MAC, GENERATOR_MAC));
+        Ok(Self { sink, object, input })
+    }
+
+    /// Switches the comparison of every octet on or off.
+    ///
+    /// # Errors
+    /// If the kernel does not exchange the program.
+    pub fn verify(&mut self, on: bool) -> Result<()> {
+        let name = if on { "sink_verify" } else { "sink" };
+        let program = program(&self.object, name)?;
+        self.sink.update_prog(&program).map_err(Error::bpf(format!("exchange the sink for {name}")))
+    }
+
+    /// Attaches the bare redirect to the node's port `in`. The link is the attachment.
+    ///
+    /// # Errors
+    /// If the kernel refuses it.
+    pub fn attach_bare(&self, topology: &Topology, name: &str) -> Result<Link> {
+        let _inside = topology.node.enter()?;
+        if name == "bare_map" {
+            update(&map(&self.object, "ports")?, "ports", topology.out_ifindex.as_bytes())?;
+        }
+        attach(&self.object, name, topology.in_ifindex)
+    }
+
+    /// Sets all counts to zero. With an `interval`, frames are then sent that far apart, else as fast as possible.
+    ///
+    /// # Errors
+    /// If the maps can not be written.
+    pub fn reset(&self, interval: Duration) -> Result<()> {
+        let nanoseconds = u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX);
+        update_per_cpu(&map(&self.object, "sent")?, &Sent { interval: nanoseconds, ..Sent::default() })?;
+        update_per_cpu(&map(&self.object, "received")?, &Received::default())
+    }
+
+    /// Runs the generator `times` times: so many frames, or fewer in a paced run.
+    ///
+    /// # Errors
+    /// If the kernel refuses to run it.
+    pub fn transmit(&self, topology: &Topology, times: u32) -> Result<()> {
+        let _inside = topology.generator.enter()?;
+        let program = program(&self.object, "generate")?;
+        let input =
+            ProgramInput { data_in: Some(&self.input), flags: LIVE_FRAMES, repeat: times, ..ProgramInput::default() };
+        program.test_run(input).map_err(Error::bpf("run the generator (BPF_PROG_TEST_RUN with live frames, Linux 5.18)"))?;
+        Ok(())
+    }
+
+    /// What was sent and what arrived since [`Traffic::reset`].
+    ///
+    /// # Errors
+    /// If the counters can not be read.
+    pub fn counts(&self) -> Result<(Sent, Received)> {
+        // One processor generates and sinks, so only its values are not zero.
+        let sent = per_cpu::<Sent>(&map(&self.object, "sent")?)?.into_iter().max_by_key(|value| value.packets);
+        let received = per_cpu::<Received>(&map(&self.object, "received")?)?;
+        let mut total = received.iter().copied().max_by_key(|value| value.packets).unwrap_or_default();
+        total.packets = received.iter().map(|value| value.packets).sum();
+        total.other = received.iter().map(|value| value.other).sum();
+        Ok((sent.unwrap_or_default(), total))
+    }
+}
+
+/// Frames per second at the sink: from the first frame sent to the last one whose time the sink noted.
+#[must_use]
+pub fn rate(sent: &Sent, received: &Received) -> Option<f64> {
+    let nanoseconds = received.stamp.checked_sub(sent.first)?;
+    (nanoseconds > 0 && received.stamp_packets > 0).then(|| received.stamp_packets as f64 * 1e9 / nanoseconds as f64)
+}
+
+fn config(topology: &Topology, packet: &Packet, arrival: &Arrival, settings: Settings) -> Result<Config> {
+    let words = packet.headers.div_ceil(8);
+    if words > HEADER_WORDS || 8 * words > packet.octets.len() {
+        return Err(Error::Usage(format!("{} octets of headers can not be restored by the generator", packet.headers)));
+    }
+    if !settings.flows.is_power_of_two() || settings.flows > 4096 {
+        return Err(Error::Usage(format!("{} flows: a power of two up to 4096 is needed", settings.flows)));
+    }
+    let mut header = [[0; 8]; HEADER_WORDS];
+    for (word, octets) in header.iter_mut().zip(packet.octets.chunks_exact(8)).take(words) {
+        word.copy_from_slice(octets);
+    }
+    Ok(Config {
+        header,
+        macs: [IN_MAC, GENERATOR_MAC],
+        ethertype: packet.ethertype.to_be_bytes(),
+        reserved0: 0,
+        bare_macs: [SINK_MAC, OUT_MAC],
+        words: words as u32,
+        generator_out: topology.generator_ifindex,
+        bare_out: topology.out_ifindex,
+        sink_length: arrival.frame.len() as u32,
+        flow_mask: settings.flows - 1,
+        port_offset: (ETHERNET + packet.port) as u32,
+        balance_offset: (ETHERNET + packet.balance) as u32,
+        sink_port_offset: arrival.port as u32,
+        sink_balance_offset: arrival.balance as u32,
+        slack: settings.slack,
+        reserved1: 0,
+    })
+}
+
+fn expected_of(arrival: &Arrival) -> Result<Expected> {
+    let length = arrival.frame.len();
+    if !(ETHERNET..=8 * FRAME_WORDS).contains(&length) || arrival.mask.len() != length {
+        return Err(Error::Usage(format!("frames of {length} octets can not be verified")));
+    }
+    let masked: Vec<u8> = arrival.frame.iter().zip(&arrival.mask).map(|(octet, mask)| octet & mask).collect();
+    let words = |octets: &[u8]| {
+        let mut words = [[0; 8]; FRAME_WORDS];
+        for (word, octets) in words.iter_mut().zip(octets.chunks_exact(8)) {
+            word.copy_from_slice(octets);
+        }
+        words
+    };
+    let last = |octets: &[u8]| octets.last_chunk::<8>().copied().unwrap_or_default();
+    Ok(Expected {
+        want: words(&masked),
+        mask: words(&arrival.mask),
+        last_want: last(&masked),
+        last_mask: last(&arrival.mask),
+    })
+}
+
+fn load(config: &Config) -> Result<Object> {
+    let mut open = ObjectBuilder::default().open_memory(OBJECT).map_err(Error::bpf("open traffic.bpf.o"))?;
+    for mut map in open.maps_mut() {
+        if map.name().to_string_lossy().ends_with(".rodata") {
+            map.set_initial_value(config.as_bytes()).map_err(Error::bpf("set the configuration of traffic.bpf.o"))?;
+        }
+    }
+    open.load().map_err(Error::bpf("load traffic.bpf.o"))
+}
