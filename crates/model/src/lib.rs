@@ -4,8 +4,12 @@
 //! This crate never touches the kernel: it builds and tests without root.
 #![forbid(unsafe_code)]
 
+mod check;
 pub mod error;
+pub mod load;
+mod locate;
 pub mod node;
 pub mod plan;
 pub mod topology;
+mod topology_check;
 pub mod value;

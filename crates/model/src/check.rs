@@ -1,0 +1,88 @@
+//! What the checks of nodes and of topologies have in common. Each function says what is wrong with a value, if anything.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+
+/// Smallest MTU that IPv6 works with (RFC 8200 section 5), octets.
+pub(crate) const MTU_MIN: u32 = 1280;
+/// Largest MTU of a veth, octets.
+pub(crate) const MTU_MAX: u32 = 65535;
+
+/// What keeps an address from being a SID or a node's address.
+pub(crate) fn ipv6_problem(address: Ipv6Addr) -> Option<&'static str> {
+    if address.is_unspecified() {
+        Some("is the unspecified address")
+    } else if address.is_loopback() {
+        Some("is the loopback address")
+    } else if address.is_multicast() {
+        Some("is a multicast address")
+    } else if address.is_unicast_link_local() {
+        Some("is a link-local address")
+    } else if address.to_ipv4_mapped().is_some() {
+        Some("is an IPv4-mapped address")
+    } else {
+        None
+    }
+}
+
+/// What keeps an address from being one that packets are sent from or to.
+pub(crate) fn ipv4_problem(address: Ipv4Addr) -> Option<&'static str> {
+    if address.octets()[0] == 0 {
+        Some("lies in 0.0.0.0/8, \"this network\"")
+    } else if address.is_loopback() {
+        Some("is a loopback address")
+    } else if address.is_multicast() {
+        Some("is a multicast address")
+    } else if address.octets()[0] >= 240 {
+        Some("is a reserved or broadcast address")
+    } else {
+        None
+    }
+}
+
+/// As [`ipv6_problem`] and [`ipv4_problem`].
+pub(crate) fn ip_problem(address: IpAddr) -> Option<&'static str> {
+    match address {
+        IpAddr::V4(address) => ipv4_problem(address),
+        IpAddr::V6(address) => ipv6_problem(address),
+    }
+}
+
+/// Whether two prefixes have an address in common.
+pub(crate) fn overlap(a: &IpNet, b: &IpNet) -> bool {
+    a.contains(b) || b.contains(a)
+}
+
+/// As [`overlap`].
+pub(crate) fn overlap_ipv6(a: &Ipv6Net, b: &Ipv6Net) -> bool {
+    a.contains(b) || b.contains(a)
+}
+
+/// As [`overlap`].
+pub(crate) fn overlap_ipv4(a: &Ipv4Net, b: &Ipv4Net) -> bool {
+    a.contains(b) || b.contains(a)
+}
+
+/// Whether a text may name an interface (the kernel's rule).
+pub(crate) fn is_interface_name(name: &str) -> bool {
+    (1..=15).contains(&name.len())
+        && name != "."
+        && name != ".."
+        && !name
+            .bytes()
+            .any(|byte| byte == b'/' || byte == b':' || byte.is_ascii_whitespace() || byte.is_ascii_control())
+}
+
+/// Whether a text may name something that only displays and metrics show.
+pub(crate) fn is_display_name(name: &str) -> bool {
+    (1..=63).contains(&name.len()) && name.chars().all(|character| character.is_ascii_graphic())
+}
+
+/// Whether a text may name a namespace and an interface of a lab.
+pub(crate) fn is_lab_name(name: &str) -> bool {
+    let mut bytes = name.bytes();
+    name.len() <= 15
+        && bytes.next().is_some_and(|byte| byte.is_ascii_lowercase())
+        && bytes.all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
+}

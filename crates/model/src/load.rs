@@ -1,0 +1,173 @@
+//! From YAML (or JSON, which is YAML) to checked values, with errors that name the line.
+
+use serde::de::DeserializeOwned;
+use serde_saphyr::{DefaultMessageFormatter, Error as YamlError, MessageFormatter, Options};
+
+use crate::error::{Errors, KeyPath, ModelError, Position};
+use crate::locate::Located;
+use crate::node::NodeState;
+use crate::topology::Topology;
+
+/// Reads and checks a node's desired state. `file` is only for the errors.
+///
+/// # Errors
+/// All that is wrong, in the order of lines: syntax and types up to the first error, meaning completely.
+pub fn load_node_state(source: &str, file: &str) -> Result<NodeState, Errors> {
+    let state: NodeState = parse(source, file)?;
+    Ok(state)
+}
+
+/// Reads and checks a topology. `file` is only for the errors.
+///
+/// # Errors
+/// As with [`load_node_state`].
+pub fn load_topology(source: &str, file: &str) -> Result<Topology, Errors> {
+    let topology: Topology = parse(source, file)?;
+    topology.validate().map_err(|errors| locate(errors, source, file))?;
+    Ok(topology)
+}
+
+/// Gives errors without a place, such as the planner's, their place in the source by their key paths.
+pub fn locate(mut errors: Errors, source: &str, file: &str) -> Errors {
+    let tree: Option<Located> = serde_saphyr::from_str_with_options(source, options()).ok();
+    for error in errors.iter_mut() {
+        error.file.get_or_insert_with(|| file.to_owned());
+        if error.position.is_none() {
+            error.position = tree.as_ref().and_then(|tree| tree.position(&error.key));
+        }
+    }
+    errors.sort_by_position();
+    errors
+}
+
+fn options() -> Options {
+    serde_saphyr::options! {
+        // `no` is a host's name, not a truth value.
+        strict_booleans: true,
+    }
+}
+
+/// Reads a value without checking its meaning.
+fn parse<T: DeserializeOwned>(source: &str, file: &str) -> Result<T, Errors> {
+    let mut path = KeyPath::root();
+    let result = serde_saphyr::with_deserializer_from_str_with_options(source, options(), |deserializer| {
+        serde_path_to_error::deserialize(deserializer).map_err(|error| {
+            path = key_path(error.path());
+            error.into_inner()
+        })
+    });
+    result.map_err(|error| describe(error.without_snippet(), path, file).into())
+}
+
+fn key_path(path: &serde_path_to_error::Path) -> KeyPath {
+    use serde_path_to_error::Segment;
+    path.iter().fold(KeyPath::root(), |path, segment| match segment {
+        Segment::Seq { index } => path.at(*index),
+        Segment::Map { key } => path.at(key),
+        // A variant's name is a key in the document.
+        Segment::Enum { variant } => path.at(variant),
+        Segment::Unknown => path,
+    })
+}
+
+fn describe(error: &YamlError, key: KeyPath, file: &str) -> ModelError {
+    let position = error
+        .location()
+        .filter(|location| location.line() > 0)
+        .map(|location| Position { line: location.line(), column: location.column() });
+    let (message, remedy) = message_and_remedy(error);
+    ModelError { file: Some(file.to_owned()), position, key, message, remedy }
+}
+
+fn message_and_remedy(error: &YamlError) -> (String, String) {
+    match error {
+        YamlError::SerdeUnknownField { field, expected, .. } => {
+            (format!("the key {field:?} is not known here"), closest(field, expected, "remove it"))
+        }
+        YamlError::SerdeUnknownVariant { variant, expected, .. } => {
+            (format!("{variant:?} is not a value of this key"), closest(variant, expected, "change it"))
+        }
+        YamlError::SerdeMissingField { field, .. } => {
+            (format!("the key {field:?} is missing"), format!("add `{field}:`"))
+        }
+        YamlError::DuplicateMappingKey { key, .. } => (
+            format!("the key {:?} is there twice", key.as_deref().unwrap_or("?")),
+            "remove or rename one of the two".to_owned(),
+        ),
+        YamlError::SerdeInvalidType { unexpected, expected, .. }
+        | YamlError::SerdeInvalidValue { unexpected, expected, .. } => {
+            (format!("{unexpected} is not what belongs here"), format!("write {expected}"))
+        }
+        YamlError::SerdeInvalidLength { len, expected, .. } => {
+            (format!("{len} items are not what belongs here"), format!("write {expected}"))
+        }
+        YamlError::Eof { .. } => ("the document ends too early".to_owned(), "write what is missing".to_owned()),
+        YamlError::MultipleDocuments { .. } => (
+            "there is more than one YAML document".to_owned(),
+            "keep only one: remove the line `---` and what follows, or put it into a file of its own".to_owned(),
+        ),
+        YamlError::Message { msg, .. } => (msg.clone(), remedy_of(msg).to_owned()),
+        YamlError::InvalidScalar { ty, .. } => {
+            (format!("the value is not {}", article(ty)), format!("write {}", article(ty)))
+        }
+        other => {
+            let message = DefaultMessageFormatter.format_message(other);
+            (message.into_owned(), "correct the YAML here or just above".to_owned())
+        }
+    }
+}
+
+/// The parsers of addresses and of small values say what is wrong, but not always what would be right.
+fn remedy_of(message: &str) -> &'static str {
+    if message.contains("IPv6 address syntax") {
+        "write an IPv6 address such as fc00:5e9:1:100::"
+    } else if message.contains("IPv4 address syntax") {
+        "write an IPv4 address such as 192.0.2.1"
+    } else if message.contains("IP address syntax") {
+        "write an address, with a length if it is a prefix, such as fc00:5e9:1::/48 or 192.0.2.0/24"
+    } else {
+        "correct the value"
+    }
+}
+
+/// Rust's names of integer types mean nothing to an operator.
+fn article(ty: &str) -> String {
+    match ty {
+        "u8" => "a whole number from 0 to 255".to_owned(),
+        "u16" => "a whole number from 0 to 65535".to_owned(),
+        "u32" => format!("a whole number from 0 to {}", u32::MAX),
+        "bool" | "boolean" => "true or false".to_owned(),
+        other => format!("of type {other}"),
+    }
+}
+
+fn closest(found: &str, expected: &[&str], otherwise: &str) -> String {
+    let known = expected.join(", ");
+    let best = expected.iter().map(|name| (distance(&found.to_lowercase(), &name.to_lowercase()), name)).min();
+    match best {
+        Some((distance, name)) if distance <= 1 + found.len() / 4 => {
+            format!("did you mean {name:?}? (known: {known})")
+        }
+        _ if expected.is_empty() => otherwise.to_owned(),
+        _ => format!("{otherwise}; known: {known}"),
+    }
+}
+
+/// Levenshtein distance.
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, from) in a.chars().enumerate() {
+        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
+        for (j, to) in b.iter().enumerate() {
+            let substituted = diagonal + usize::from(from != *to);
+            diagonal = row[j + 1];
+            row[j + 1] = substituted.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+#[path = "load_tests.rs"]
+mod tests;
