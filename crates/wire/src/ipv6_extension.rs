@@ -146,12 +146,10 @@ impl HeaderChain {
         if kind == LayerKind::HopByHopOptions && self.announced_at != ipv6::NEXT_HEADER {
             return Err(Error::HopByHopMisplaced { offset: self.announced_at });
         }
+        let expected = MAX_EXTENSION_HEADERS;
+        let place = self.headers.get_mut(self.count).ok_or(Error::TooManyHeaders { layer: kind, offset, expected })?;
         let rest = range(packet, offset, usize::MAX);
         let length = header_length(kind, rest).map_err(|error| error.shifted(offset))?;
-        let expected = MAX_EXTENSION_HEADERS;
-        let Some(place) = self.headers.get_mut(self.count) else {
-            return Err(Error::TooManyHeaders { layer: kind, offset, expected });
-        };
         let is_routing = kind == LayerKind::Routing;
         let routing = is_routing.then(|| (u8_at(rest, ROUTING_TYPE), u8_at(rest, SEGMENTS_LEFT)));
         let kind = if routing.is_some_and(|(kind, _)| kind == ROUTING_TYPE_SRH) { LayerKind::Srh } else { kind };

@@ -3,7 +3,7 @@
 use super::{HDR_EXT_LEN, MIN_HEADER_LENGTH, NEXT_HEADER, ROUTING_TYPE, SEGMENTS_LEFT, header_length};
 use crate::error::{Error, Result, fits, require, room};
 use crate::field::{array_at, range, set, u8_at, u16_at, u32_at};
-use crate::layer::LayerKind;
+use crate::layer::{LayerKind, protocol};
 use alloc::vec::Vec;
 
 const OPTIONS: usize = 2;
@@ -18,13 +18,20 @@ const PAD_N: u8 = 1;
 const MAX_LENGTH: usize = 2048;
 
 /// A hop-by-hop or destination options header (RFC 8200 sections 4.3 and 4.6).
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct OptionsRepr {
     /// Protocol number of what follows. The builder sets it when it knows.
     pub next_header: u8,
     /// The options as octets. [`OptionsRepr::emit`] pads them to a whole number of units; an options field parsed from
     /// octets holds its padding.
     pub options: Vec<u8>,
+}
+
+impl Default for OptionsRepr {
+    /// No next header and no options.
+    fn default() -> Self {
+        Self { next_header: protocol::NO_NEXT_HEADER, options: Vec::new() }
+    }
 }
 
 impl OptionsRepr {
@@ -130,7 +137,7 @@ impl<'a> Iterator for OptionIter<'a> {
 }
 
 /// A routing header of any type (RFC 8200 section 4.4). For type 4 see [`crate::srh`].
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct RoutingRepr {
     /// Protocol number of what follows. The builder sets it when it knows.
     pub next_header: u8,
@@ -140,6 +147,13 @@ pub struct RoutingRepr {
     pub segments_left: u8,
     /// Type-specific data. [`RoutingRepr::emit`] adds zero octets to fill the last unit.
     pub data: Vec<u8>,
+}
+
+impl Default for RoutingRepr {
+    /// No next header, everything else zero.
+    fn default() -> Self {
+        Self { next_header: protocol::NO_NEXT_HEADER, routing_type: 0, segments_left: 0, data: Vec::new() }
+    }
 }
 
 impl RoutingRepr {
@@ -179,7 +193,7 @@ impl RoutingRepr {
 }
 
 /// A fragment header (RFC 8200 section 4.5). Its reserved fields are zero.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FragmentRepr {
     /// Protocol number of the first header of the fragmentable part. The builder sets it when it knows.
     pub next_header: u8,
@@ -189,6 +203,14 @@ pub struct FragmentRepr {
     pub more_fragments: bool,
     /// Identification.
     pub identification: u32,
+}
+
+impl Default for FragmentRepr {
+    /// An atomic fragment with identification 0 and no next header.
+    fn default() -> Self {
+        let next_header = protocol::NO_NEXT_HEADER;
+        Self { next_header, fragment_offset: 0, more_fragments: false, identification: 0 }
+    }
 }
 
 impl FragmentRepr {
