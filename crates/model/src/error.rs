@@ -196,8 +196,9 @@ impl Report {
         self.0.push(ModelError { file: None, position: None, key: key.clone(), message, remedy });
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+    /// Fails if anything was wrong so far.
+    pub(crate) fn check(&mut self) -> Result<(), Errors> {
+        std::mem::take(self).finish()
     }
 
     pub(crate) fn finish(self) -> Result<(), Errors> {

@@ -6,9 +6,11 @@
 
 mod check;
 pub mod error;
+pub mod limits;
 pub mod load;
 mod locate;
 pub mod node;
+mod node_check;
 pub mod plan;
 pub mod topology;
 mod topology_check;

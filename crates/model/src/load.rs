@@ -6,6 +6,7 @@ use serde_saphyr::{DefaultMessageFormatter, Error as YamlError, MessageFormatter
 use crate::error::{Errors, KeyPath, ModelError, Position};
 use crate::locate::Located;
 use crate::node::NodeState;
+use crate::plan::Plan;
 use crate::topology::Topology;
 
 /// Reads and checks a node's desired state. `file` is only for the errors.
@@ -14,6 +15,7 @@ use crate::topology::Topology;
 /// All that is wrong, in the order of lines: syntax and types up to the first error, meaning completely.
 pub fn load_node_state(source: &str, file: &str) -> Result<NodeState, Errors> {
     let state: NodeState = parse(source, file)?;
+    state.validate().map_err(|errors| locate(errors, source, file))?;
     Ok(state)
 }
 
@@ -25,6 +27,16 @@ pub fn load_topology(source: &str, file: &str) -> Result<Topology, Errors> {
     let topology: Topology = parse(source, file)?;
     topology.validate().map_err(|errors| locate(errors, source, file))?;
     Ok(topology)
+}
+
+/// Reads, checks and plans a topology. `file` is only for the errors.
+///
+/// # Errors
+/// As with [`load_topology`]; the planner's errors have their lines too.
+pub fn load_plan(source: &str, file: &str) -> Result<(Topology, Plan), Errors> {
+    let topology = load_topology(source, file)?;
+    let plan = crate::plan::plan(&topology).map_err(|errors| locate(errors, source, file))?;
+    Ok((topology, plan))
 }
 
 /// Gives errors without a place, such as the planner's, their place in the source by their key paths.

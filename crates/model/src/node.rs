@@ -200,6 +200,9 @@ pub struct Sid {
     /// Decapsulating behaviours: the inner destination may lie in a SID block.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub allow_inner_sid: bool,
+    /// The SID may lie outside `locator`: other nodes then reach it only behind another SID.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub outside_locator: bool,
     /// Free text for displays, such as `chain web, function fw`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub comment: Option<String>,

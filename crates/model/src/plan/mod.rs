@@ -10,13 +10,53 @@ use indexmap::IndexMap;
 use ipnet::{IpNet, Ipv6Net};
 use serde::Serialize;
 
+use crate::error::Errors;
 use crate::node::{Behaviour, HeadendMode, NodeState};
-use crate::topology::Dataplane;
+use crate::topology::{Dataplane, Topology};
 use crate::value::MacAddress;
+
+use build::Builder;
+use steer::Steerer;
 
 pub use route::{Encap, NextHop, Route, Seg6LocalAction};
 
+mod address;
+mod build;
+mod chain;
+mod graph;
 mod route;
+mod service;
+mod state;
+mod steer;
+
+/// Plans a topology.
+///
+/// # Errors
+/// All that is wrong with the topology, with key paths; [`crate::load::locate`] adds the lines. Nothing is planned then.
+pub fn plan(topology: &Topology) -> Result<Plan, Errors> {
+    topology.validate()?;
+    let mut builder = Builder::new(topology);
+    let lanes = chain::lanes(topology, &builder.hosts, &mut builder.report);
+    // What follows relies on addresses and ends that exist.
+    builder.report.check()?;
+    let mut steerer = Steerer::new(&mut builder);
+    for lane in &lanes {
+        steerer.lane(lane);
+    }
+    let Steerer { services, parts, explanations, .. } = steerer;
+    let functions = services.plans(&mut builder);
+    builder.report.check()?;
+    let mut nodes = builder.node_plans();
+    let hosts = builder.host_plans();
+    for ((name, node), mut parts) in nodes.iter_mut().zip(parts) {
+        node.routes.append(&mut parts.routes);
+        if node.dataplane == Dataplane::Segue {
+            node.state = Some(state::node_state(name, node, &topology.domain, parts, &mut builder.report));
+        }
+    }
+    builder.report.check()?;
+    Ok(Plan { name: topology.name.clone(), nodes, hosts, functions, explanations })
+}
 
 /// What every namespace of a lab must be.
 #[derive(Debug, Clone, PartialEq, Serialize)]

@@ -1,0 +1,59 @@
+//! The desired state of a node's agent.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use super::steer::NodeParts;
+use super::{LinkKind, NodePlan};
+use crate::error::{KeyPath, Report};
+use crate::node::{Domain, NodeState, Port, PortRole, Settings};
+use crate::topology::LabDomain;
+
+/// RFC 7600 section 4.8: what an IPv6-only node sends ICMPv4 errors from.
+const IPV4_DUMMY: Ipv4Addr = Ipv4Addr::new(192, 0, 0, 8);
+
+/// A node's desired state, from its interfaces and from what chains add.
+pub(super) fn node_state(
+    name: &str,
+    node: &NodePlan,
+    domain: &LabDomain,
+    parts: NodeParts,
+    report: &mut Report,
+) -> NodeState {
+    let role = |kind| match kind {
+        LinkKind::Core => PortRole::Core,
+        LinkKind::Access => PortRole::Access,
+        LinkKind::Service => PortRole::Service,
+    };
+    let port = |interface: &super::Interface| Port {
+        name: interface.name.clone(),
+        role: role(interface.link),
+        accept_hmac: false,
+        l2_policy: None,
+    };
+    let ipv4 =
+        node.interfaces.iter().flat_map(|interface| &interface.addresses).find_map(|address| match address.addr() {
+            IpAddr::V4(address) => Some(address),
+            IpAddr::V6(_) => None,
+        });
+    let state = NodeState {
+        node: name.to_owned(),
+        source_address: node.loopback,
+        source_address_ipv4: Some(ipv4.unwrap_or(IPV4_DUMMY)),
+        locator: Some(node.locator),
+        domain: Domain { sid_blocks: vec![domain.sid_block], source_prefixes: vec![domain.loopback_prefix] },
+        hmac_keys: Vec::new(),
+        ports: node.interfaces.iter().map(port).collect(),
+        sids: parts.sids,
+        policies: parts.policies,
+        steering: parts.steering,
+        settings: Settings::default(),
+    };
+    if let Err(errors) = state.validate() {
+        let key = KeyPath::root().at("nodes").at(name);
+        for error in &errors {
+            let message = format!("its desired state would not be accepted: {}: {}", error.key, error.message);
+            report.error(&key, message, error.remedy.clone());
+        }
+    }
+    state
+}
