@@ -72,11 +72,16 @@ pub fn checksum(bytes: &[u8]) -> u16 {
 }
 
 /// `old_checksum` after one covered 16-bit word changed from `old` to `new` (RFC 1624 equation 3).
+///
+/// Right unless the change leaves all covered octets zero, which no packet's are: then the full computation gives 0xffff
+/// and the update 0, the other form of zero.
 pub fn update_u16(old_checksum: u16, old: u16, new: u16) -> u16 {
     !fold(u64::from(!old_checksum) + u64::from(!old) + u64::from(new))
 }
 
 /// `old_checksum` after covered bytes changed from `old` to `new` (RFC 1624 equation 3).
+///
+/// As with [`update_u16`], some covered octet must not be zero after the change.
 ///
 /// The bytes must begin at an even offset of the covered range. The slices may differ in length: bytes that one of them
 /// lacks count as zero, which is how removed or added bytes at an even offset behave in the sum.

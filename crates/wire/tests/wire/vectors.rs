@@ -2,6 +2,7 @@
 
 use crate::{hex, ip6};
 use segue_wire::checksum::{checksum, update_u16};
+use segue_wire::fuzz;
 use segue_wire::{Error, LabelStack, LayerKind, MplsEntry, Srh, SrhRepr, TlvRepr, protocol};
 
 fn emitted(repr: &SrhRepr) -> Vec<u8> {
@@ -139,4 +140,12 @@ fn checksum_of_rfc_1071_and_update_of_rfc_1624() {
     assert_eq!(checksum(&hex("0001 f203 f4f5 f6f7")), !0xddf2);
     // The example of RFC 1624 section 4: HC = dd2f, m = 5555, m' = 3285 gives 0000.
     assert_eq!(update_u16(0xdd2f, 0x5555, 0x3285), 0x0000);
+}
+
+#[test]
+fn update_to_octets_that_are_all_zero_gives_the_other_zero() {
+    // Found by the fuzz target `icmp`.
+    assert_eq!(update_u16(checksum(&[0x5a, 0]), 0x5a00, 0), 0);
+    assert_eq!(checksum(&[0, 0]), 0xffff);
+    fuzz::icmp(&hex("5a00000000000000 00"));
 }
