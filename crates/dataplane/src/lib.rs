@@ -1,10 +1,28 @@
 //! Loads, attaches and pins Segue's XDP data plane; fills its maps from a node's desired state; reads its counters.
+//!
+//! [`compile()`] is pure: a [`segue_model::node::NodeState`] becomes map entries. [`Dataplane`] is the only part of Segue that
+//! talks to libbpf: it loads or adopts, applies a compiled state all-or-nothing, and reads what was counted.
 #![forbid(unsafe_code)]
 
+mod bpffs;
 pub mod compile;
 mod compiled;
+mod dataplane;
+mod error;
 mod facts;
+mod interfaces;
+mod kernel;
+mod maps;
+mod object;
+mod store;
 
+pub use bpffs::{is_bpffs, mount_bpffs};
 pub use compile::{CompileError, compile};
 pub use compiled::{Compiled, CompiledList, CompiledPolicy, CompiledPort, CompiledSid, CompiledSteering, port_slot};
+pub use dataplane::{
+    Applied, AttachMode, Counter, Counters, CaptureReader, CaptureSource, CapturedPacket, Dataplane, Direction, IcmpSent, LastDrop,
+    ListCounters, Options, Origin, PolicyCounters, PortCounters, SidCounters, SteeringCounters, TestOutput, TestRun,
+};
+pub use error::Error;
 pub use facts::{Capabilities, Capacity, Interface, Interfaces, MissingInterface};
+pub use object::{OBJECT, build_id};

@@ -162,16 +162,6 @@ fn repetition(before: &[CompiledList], segments: &[Ipv6Addr]) -> usize {
 fn config(input: &Input<'_>) -> Result<abi::Config, CompileError> {
     let NodeState { settings, domain, .. } = input.state;
     let mut config = abi::Config::new_zeroed();
-    if input.capabilities.fib_table {
-        config.flags |= abi::SEGUE_CONFIG_FIB_TABLE;
-    }
-    if input.capabilities.redirect_multi_buffer {
-        config.flags |= abi::SEGUE_CONFIG_REDIRECT_MULTI_BUFFER;
-    }
-    if !domain.source_prefixes.is_empty() {
-        config.flags |= abi::SEGUE_CONFIG_CHECK_SOURCE;
-    }
-    config.flow_buckets_mask = FLOW_BUCKETS_MASK;
     let jiffies = u64::from(settings.adjacency_lifetime_ms) * u64::from(input.capabilities.hz) / 1000;
     config.cache_lifetime = u32::try_from(jiffies).unwrap_or(u32::MAX).max(1);
     config.icmp_per_second = settings.icmp_errors_per_second;
@@ -184,6 +174,21 @@ fn config(input: &Input<'_>) -> Result<abi::Config, CompileError> {
     config.source_prefixes_count =
         fill(&mut config.source_prefixes, &domain.source_prefixes, "domain.source_prefixes")?;
     Ok(config)
+}
+
+/// What every packet finds in its port.
+fn config_flags(input: &Input<'_>) -> abi::ConfigFlags {
+    let mut flags = 0;
+    if input.capabilities.fib_table {
+        flags |= abi::SEGUE_CONFIG_FIB_TABLE;
+    }
+    if input.capabilities.redirect_multi_buffer {
+        flags |= abi::SEGUE_CONFIG_REDIRECT_MULTI_BUFFER;
+    }
+    if !input.state.domain.source_prefixes.is_empty() {
+        flags |= abi::SEGUE_CONFIG_CHECK_SOURCE;
+    }
+    flags
 }
 
 fn fill(entries: &mut [abi::Prefix], prefixes: &[Ipv6Net], place: &str) -> Result<u32, CompileError> {

@@ -11,7 +11,7 @@ use zerocopy::FromZeros;
 use super::allocate::Rows;
 use super::error::sid_place;
 use super::policy::Policies;
-use super::{CompileError, Compiler};
+use super::{CompileError, Compiler, FLOW_BUCKETS_MASK, config_flags};
 use crate::compiled::{CompiledPort, CompiledSid};
 use crate::facts::Interface;
 
@@ -46,6 +46,7 @@ pub(super) fn compile(
             });
         }
         let mut entry = entry(input.state, port, interface, policies)?;
+        entry.config_flags = config_flags(input);
         entry.proxy = returns.get(port.name.as_str()).copied().unwrap_or(abi::SEGUE_NONE);
         let row = rows.take(port.name.clone(), &place)?;
         entry.index = u16::try_from(row).map_err(|_| {
@@ -94,6 +95,7 @@ fn entry(
     entry.proxy = abi::SEGUE_NONE;
     entry.ipv4 = u32::from_ne_bytes(address_ipv4(&interface.addresses).octets());
     entry.ipv6 = address_ipv6(&interface.addresses).octets();
+    entry.flow_buckets_mask = FLOW_BUCKETS_MASK;
     let mut flags = 0;
     if interface.up {
         flags |= abi::SEGUE_PORT_UP;

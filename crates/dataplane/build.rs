@@ -1,0 +1,40 @@
+//! Compiles the XDP data plane, `bpf/segue.bpf.c`, which the crate embeds.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::{env, fs};
+
+fn main() {
+    let variable = |name: &str| env::var(name).unwrap_or_else(|_| panic!("{name} is set by cargo or a dependency"));
+    let repository = Path::new(&variable("CARGO_MANIFEST_DIR")).join("../..");
+    let repository = fs::canonicalize(&repository).expect("the crate lies in the repository");
+    let bpf = repository.join("bpf");
+    let object = PathBuf::from(variable("OUT_DIR")).join("segue.bpf.o");
+    for watched in ["include", "lib", "segue.bpf.c"] {
+        println!("cargo:rerun-if-changed={}", bpf.join(watched).display());
+    }
+    println!("cargo:rerun-if-changed=build.rs");
+    println!("cargo:rerun-if-env-changed=CLANG");
+
+    let clang = env::var("CLANG").unwrap_or_else(|_| "clang".to_owned());
+    let mut command = Command::new(&clang);
+    command
+        .args(["-target", "bpf", "-O2", "-g", "-Wall", "-Werror", "-mcpu=v3"])
+        // The build id must not depend on where the repository lies.
+        .arg(format!("-ffile-prefix-map={}=.", repository.display()))
+        .arg("-I")
+        .arg(bpf.join("include"))
+        .arg("-I")
+        .arg(&bpf)
+        // libbpf's headers for eBPF programs, from the libbpf that is linked.
+        .arg("-I")
+        .arg(variable("DEP_BPF_INCLUDE"))
+        // asm/types.h of Debian's multiarch directory, which clang does not search for the target bpf.
+        .arg(format!("-I/usr/include/{}-linux-gnu", variable("CARGO_CFG_TARGET_ARCH")))
+        .arg("-c")
+        .arg(bpf.join("segue.bpf.c"))
+        .arg("-o")
+        .arg(&object);
+    let status = command.status().unwrap_or_else(|error| panic!("{clang} compiles the data plane and can not be started: {error}"));
+    assert!(status.success(), "{clang} does not compile bpf/segue.bpf.c; its messages are above");
+}

@@ -1,0 +1,230 @@
+//! What is pinned: found and adopted, brought up to date, or replaced.
+//!
+//! ```text
+//! PIN_DIR/
+//!   link-IFINDEX           the XDP link of each port
+//!   maps-N/                maps of one layout; the highest N counts
+//!     control, config, ... the maps that the ABI covers
+//!     state                what the agent must know about the active generation
+//!     programs-BUILD/      maps of one build of the programs: stages, caches
+//! ```
+//!
+//! A directory is filled under another name and renamed when complete, so that an agent that dies half-way leaves nothing
+//! that looks complete.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use libbpf_rs::{MapCore, Object, OpenObject};
+use segue_abi as abi;
+use zerocopy::FromZeros;
+
+use super::{Dataplane, Options, Origin, remove_tree};
+use crate::Error;
+use crate::bpffs::is_bpffs;
+use crate::maps::MapSet;
+use crate::object::{self, SHARED, build_id};
+use crate::store::{STATE, Store};
+
+const MAPS: &str = "maps-";
+const PROGRAMS: &str = "programs-";
+const LOADING: &str = "loading";
+
+pub(super) fn open_or_load(pin_dir: &Path, options: Options) -> Result<Dataplane, Error> {
+    let existed = pin_dir.exists();
+    fs::create_dir_all(pin_dir).map_err(pin_error(pin_dir, "make the directory"))?;
+    if !is_bpffs(pin_dir) {
+        if !existed {
+            // Best effort: the error below is what matters.
+            let _ = fs::remove_dir(pin_dir);
+        }
+        return Err(Error::NotBpffs { path: pin_dir.to_owned() });
+    }
+    remove_tree(&pin_dir.join(LOADING))?;
+    let sets = numbered(pin_dir)?;
+    let mut open = object::open(&options.capacity)?;
+    if let Some((_, set)) = sets.last() {
+        let older: Vec<PathBuf> = sets[..sets.len() - 1].iter().map(|(_, set)| set.clone()).collect();
+        if let Some(mut dataplane) = adopt(&mut open, pin_dir, set, options)? {
+            dataplane.bring_up_to_date(open, &older)?;
+            return Ok(dataplane);
+        }
+    }
+    let number = sets.last().map_or(1, |(number, _)| number + 1);
+    let origin = if sets.is_empty() { Origin::Loaded } else { Origin::Replacing };
+    load_new(open, pin_dir, &pin_dir.join(format!("{MAPS}{number}")), options, origin)
+}
+
+/// The map sets by ascending number.
+fn numbered(pin_dir: &Path) -> Result<Vec<(u32, PathBuf)>, Error> {
+    let mut sets = Vec::new();
+    for name in names(pin_dir)? {
+        if let Some(number) = name.strip_prefix(MAPS).and_then(|number| number.parse().ok()) {
+            sets.push((number, pin_dir.join(&name)));
+        }
+    }
+    sets.sort_unstable();
+    Ok(sets)
+}
+
+pub(super) fn names(directory: &Path) -> Result<Vec<String>, Error> {
+    let failed = pin_error(directory, "list it");
+    let mut names = Vec::new();
+    for entry in fs::read_dir(directory).map_err(&failed)? {
+        // Only Segue's own names matter, and they are UTF-8.
+        names.extend(entry.map_err(&failed)?.file_name().into_string());
+    }
+    names.sort_unstable();
+    Ok(names)
+}
+
+/// The maps of `set` with what is known about them. `None` if this build can not use them.
+fn adopt(open: &mut OpenObject, pin_dir: &Path, set: &Path, options: Options) -> Result<Option<Dataplane>, Error> {
+    let (Some(maps), Some(store)) = (MapSet::open(set, SHARED), Store::open(&set.join(STATE))) else {
+        return Ok(None);
+    };
+    if !object::fits(open, &maps)? {
+        return Ok(None);
+    }
+    let control: abi::Control = maps.read_array("control", 0)?;
+    if control.abi_version != abi::SEGUE_ABI_VERSION {
+        return Ok(None);
+    }
+    let active = match control.generation {
+        0 => None,
+        generation => match store.read(generation) {
+            None => return Ok(None),
+            record => record,
+        },
+    };
+    let mut dataplane = Dataplane {
+        pin_dir: pin_dir.to_owned(),
+        set: set.to_owned(),
+        maps,
+        store,
+        object: None,
+        options,
+        origin: Origin::Adopted,
+        active,
+        captured: BTreeSet::new(),
+        unclean: true,
+    };
+    dataplane.clean()?;
+    dataplane.captured = dataplane.read_captured()?;
+    Ok(Some(dataplane))
+}
+
+impl Dataplane {
+    /// Finishes what an agent that died has begun, and replaces programs of another build.
+    fn bring_up_to_date(&mut self, open: OpenObject, older_sets: &[PathBuf]) -> Result<(), Error> {
+        let own = format!("{PROGRAMS}{}", build_id());
+        let present: Vec<String> = names(&self.set)?.into_iter().filter(|name| name.starts_with(PROGRAMS)).collect();
+        if !present.contains(&own) {
+            let reused: Vec<_> = self.maps.iter().collect();
+            let object = object::load(open, &reused, false)?;
+            pin_programs(&object, &self.set)?;
+            self.object = Some(object);
+            self.origin = Origin::ProgramReplaced;
+        }
+        if self.active.is_none() && !older_sets.is_empty() {
+            self.origin = Origin::Replacing;
+            return Ok(());
+        }
+        if present.iter().any(|name| *name != own) || !older_sets.is_empty() {
+            self.update_links()?;
+        }
+        for name in present.iter().filter(|name| **name != own) {
+            remove_tree(&self.set.join(name))?;
+        }
+        older_sets.iter().try_for_each(|set| remove_tree(set))
+    }
+
+    /// Removes what another generation than the active one left in the maps.
+    pub(super) fn clean(&mut self) -> Result<(), Error> {
+        let active = self.generation();
+        for key in self.maps.keys::<abi::SidKey>("sids")?.into_iter().filter(|key| key.generation != active) {
+            self.maps.delete("sids", &key)?;
+        }
+        for key in self.maps.keys::<abi::SteeringKey>("steering")?.into_iter().filter(|key| key.generation != active) {
+            self.maps.delete("steering", &key)?;
+        }
+        let first = abi::SEGUE_PORT_SLOTS * (1 - (active & 1));
+        for slot in first..first + abi::SEGUE_PORT_SLOTS {
+            if self.maps.read_array::<abi::Port>("ports", slot)?.ifindex != 0 {
+                self.maps.write("ports", &slot, &abi::Port::new_zeroed())?;
+            }
+        }
+        self.store.keep_only(active)?;
+        self.unclean = false;
+        Ok(())
+    }
+
+    /// After the first apply to a new map set: the older ones have no traffic any more.
+    pub(super) fn remove_other_sets(&self) -> Result<(), Error> {
+        let others = numbered(&self.pin_dir)?.into_iter().filter(|(_, set)| *set != self.set);
+        others.into_iter().try_for_each(|(_, set)| remove_tree(&set))
+    }
+}
+
+fn load_new(open: OpenObject, pin_dir: &Path, set: &Path, options: Options, origin: Origin) -> Result<Dataplane, Error> {
+    let object = object::load(open, &[], false)?;
+    let loading = pin_dir.join(LOADING);
+    fs::create_dir(&loading).map_err(pin_error(&loading, "make the directory"))?;
+    pin_maps(&object, &loading, |name| SHARED.contains(&name))?;
+    Store::create(&loading.join(STATE))?;
+    pin_programs(&object, &loading)?;
+    let maps = MapSet::open(&loading, SHARED).ok_or_else(|| lost(&loading))?;
+    fs::rename(&loading, set).map_err(pin_error(set, "rename the directory of new maps to it"))?;
+    let store = Store::open(&set.join(STATE)).ok_or_else(|| lost(set))?;
+    Ok(Dataplane {
+        pin_dir: pin_dir.to_owned(),
+        set: set.to_owned(),
+        maps,
+        store,
+        object: Some(object),
+        options,
+        origin,
+        active: None,
+        captured: BTreeSet::new(),
+        unclean: false,
+    })
+}
+
+/// Pins the maps that belong to this build of the programs below `set`.
+fn pin_programs(object: &Object, set: &Path) -> Result<(), Error> {
+    let loading = set.join(LOADING);
+    remove_tree(&loading)?;
+    fs::create_dir(&loading).map_err(pin_error(&loading, "make the directory"))?;
+    pin_maps(object, &loading, |name| !SHARED.contains(&name))?;
+    let programs = set.join(format!("{PROGRAMS}{}", build_id()));
+    fs::rename(&loading, &programs).map_err(pin_error(&programs, "rename the directory of new programs to it"))
+}
+
+fn pin_maps(object: &Object, directory: &Path, wanted: impl Fn(&str) -> bool) -> Result<(), Error> {
+    for map in object.maps() {
+        let Some(name) = object::pin_name(map.name()).filter(|name| wanted(name)) else { continue };
+        let path = directory.join(&name);
+        let mut handle = libbpf_rs::MapHandle::try_from(&map).map_err(crate::maps::map_error(&name, "take a handle of it"))?;
+        handle.pin(&path).map_err(|source| Error::BpfPin { path, action: "pin the map", source })?;
+    }
+    Ok(())
+}
+
+/// The programs of an adopted data plane once more, on the same maps: for attaching them to further ports.
+pub(super) fn load_again(set: &Path, shared: &MapSet, options: &Options) -> Result<Object, Error> {
+    let directory = set.join(format!("{PROGRAMS}{}", build_id()));
+    let own = MapSet::open_all(&directory).ok_or_else(|| lost(&directory))?;
+    let reused: Vec<_> = shared.iter().chain(own.iter()).collect();
+    object::load(object::open(&options.capacity)?, &reused, true)
+}
+
+fn lost(directory: &Path) -> Error {
+    let source = std::io::Error::new(std::io::ErrorKind::NotFound, "a pinned map is missing");
+    Error::Pin { path: directory.to_owned(), action: "open the maps in it", source }
+}
+
+pub(super) fn pin_error(path: &Path, action: &'static str) -> impl Fn(std::io::Error) -> Error {
+    let path = path.to_owned();
+    move |source| Error::Pin { path: path.clone(), action, source }
+}

@@ -1,0 +1,257 @@
+//! From one generation to the next, all or nothing.
+
+use segue_abi as abi;
+use segue_model::node::NodeState;
+use serde::Serialize;
+use zerocopy::FromZeros;
+
+use ipnet::{IpNet, Ipv6Net};
+
+use super::{AttachMode, Dataplane, Origin};
+use crate::Error;
+use crate::compile::{self, Input};
+use crate::compiled::Compiled;
+use crate::facts::{Interfaces, MissingInterface};
+use crate::store::Record;
+
+/// What an apply did.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Applied {
+    /// The active generation.
+    pub generation: u32,
+    /// Whether anything had to change.
+    pub changed: bool,
+    /// What the operator should know, such as a port without native XDP.
+    pub warnings: Vec<String>,
+}
+
+impl Dataplane {
+    /// Makes `state` the active configuration: compiles it, writes the next generation beside the active one, changes over
+    /// with one write, attaches new ports and detaches those that are no longer configured. Idempotent; if nothing
+    /// differs, only missing attachments are made good.
+    ///
+    /// # Errors
+    /// [`Error::Compile`] before anything is touched. After any other error the old generation is active again, and ports
+    /// that were attached for the new one are detached. If a link can not be given a new program while maps of another
+    /// layout are replaced ([`Error::Link`]), both generations forward, each on its ports, until the next apply.
+    pub fn apply(&mut self, state: &NodeState, interfaces: &Interfaces, missing: MissingInterface) -> Result<Applied, Error> {
+        if self.unclean {
+            self.clean()?;
+        }
+        let generation = self.generation().checked_add(1).unwrap_or(1);
+        let mut compiled = compile::compile(&Input {
+            state,
+            interfaces,
+            missing,
+            capabilities: &self.options.capabilities,
+            capacity: &self.options.capacity,
+            previous: self.applied(),
+            generation,
+        })?;
+        let warnings = compiled.warnings.clone();
+        let same = self.applied().is_some_and(|active| active.same_as(&compiled)) && self.applied_state() == Some(state);
+        if same {
+            return self.make_good(warnings);
+        }
+        for port in &mut compiled.ports {
+            if self.captured.contains(&port.name) {
+                port.entry.flags |= abi::SEGUE_PORT_CAPTURE as u8;
+            }
+        }
+        let record = Record { state: state.clone(), compiled };
+        if let Err(error) = self.write_generation(&record) {
+            self.give_up(&record.compiled);
+            return Err(error);
+        }
+        self.change_over(record, warnings)
+    }
+
+    /// Nothing has changed; but a port may have lost its program.
+    fn make_good(&mut self, mut warnings: Vec<String>) -> Result<Applied, Error> {
+        let ports = self.port_numbers(self.applied());
+        let attached = self.attached();
+        let missing: Vec<(String, u32)> = ports.into_iter().filter(|(_, ifindex)| !attached.contains(ifindex)).collect();
+        for (name, ifindex) in &missing {
+            warn_generic(name, self.attach(*ifindex)?, &mut warnings);
+        }
+        Ok(Applied { generation: self.generation(), changed: !missing.is_empty(), warnings })
+    }
+
+    fn port_numbers(&self, compiled: Option<&Compiled>) -> Vec<(String, u32)> {
+        let ports = compiled.map(|compiled| compiled.ports.as_slice()).unwrap_or_default();
+        ports.iter().map(|port| (port.name.clone(), port.entry.ifindex)).collect()
+    }
+
+    /// Everything of a generation, where no packet looks yet.
+    fn write_generation(&self, record: &Record) -> Result<(), Error> {
+        let compiled = &record.compiled;
+        self.clear_counters(compiled)?;
+        for policy in &compiled.policies {
+            for list in &policy.lists {
+                self.maps.write("segment_lists", &list.index, &list.entry)?;
+            }
+            self.maps.write("policies", &policy.index, &policy.entry)?;
+        }
+        for sid in &compiled.sids {
+            self.maps.write("sid_entries", &sid.index, &sid.entry)?;
+            self.maps.write("sids", &sid_key(&sid.prefix, compiled.generation), &sid.index)?;
+        }
+        for run in &compiled.steering {
+            for (index, rule) in (run.first..).zip(&run.rules) {
+                self.maps.write("steering_rules", &index, rule)?;
+            }
+            let value = abi::SteeringValue { first: run.first, count: run.rules.len() as u32 };
+            self.maps.write("steering", &steering_key(&run.destination, compiled.generation), &value)?;
+        }
+        for port in &compiled.ports {
+            self.maps.write("ports", &port.slot(compiled.generation), &port.entry)?;
+        }
+        self.maps.write("config", &(compiled.generation & 1), &compiled.config)?;
+        self.store.write(record)
+    }
+
+    /// Rows of counters that no object of the active generation has.
+    fn clear_counters(&self, compiled: &Compiled) -> Result<(), Error> {
+        let old: std::collections::BTreeSet<u32> = self.applied().into_iter().flat_map(Compiled::counter_rows).collect();
+        for row in compiled.counter_rows().filter(|row| !old.contains(row)) {
+            self.maps.clear_percpu("counters", row)?;
+        }
+        let active = self.applied().map(|active| active.ports.as_slice()).unwrap_or_default();
+        for port in &compiled.ports {
+            if !active.iter().any(|old| old.entry.index == port.entry.index) {
+                self.maps.clear_percpu("outcomes", u32::from(port.entry.index))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn change_over(&mut self, record: Record, mut warnings: Vec<String>) -> Result<Applied, Error> {
+        let generation = record.compiled.generation;
+        let before = self.control()?;
+        let linked = self.linked();
+        self.write_control(generation, captures(&record.compiled))?;
+        let old = self.active.replace(record);
+        let result = self.attach_ports(&linked, &mut warnings);
+        if let Err(error) = result {
+            self.write_control(before.generation, before.captures)?;
+            let new = std::mem::replace(&mut self.active, old);
+            for ifindex in self.linked().into_iter().filter(|ifindex| !linked.contains(ifindex)) {
+                self.detach(ifindex)?;
+            }
+            if let Some(new) = new {
+                self.give_up(&new.compiled);
+            }
+            return Err(error);
+        }
+        // From here on the new generation stays. What can not be tidied up now is tidied up by the next apply.
+        self.origin = if self.origin == Origin::Replacing { Origin::Loaded } else { self.origin };
+        if let Err(error) = self.tidy(&linked, old.map(|old| old.compiled)) {
+            self.unclean = true;
+            warnings.push(format!("leftovers of the previous configuration will be removed later: {error}"));
+        }
+        Ok(Applied { generation, changed: true, warnings })
+    }
+
+    /// All ports of the now active generation get the program.
+    fn attach_ports(&mut self, linked: &[u32], warnings: &mut Vec<String>) -> Result<(), Error> {
+        let ports = self.port_numbers(self.applied());
+        for (name, ifindex) in ports.iter().filter(|(_, ifindex)| !linked.contains(ifindex)) {
+            warn_generic(name, self.attach(*ifindex)?, warnings);
+        }
+        if self.origin == Origin::Replacing {
+            self.update_links()?;
+        } else {
+            // A link may be left of an interface that had the same number.
+            for (name, ifindex) in ports.iter().filter(|(_, ifindex)| linked.contains(ifindex)) {
+                warn_generic(name, self.attach(*ifindex)?, warnings);
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes what only the old generation needs.
+    fn tidy(&mut self, linked: &[u32], old: Option<Compiled>) -> Result<(), Error> {
+        let ports = self.port_numbers(self.applied());
+        for ifindex in linked.iter().filter(|ifindex| !ports.iter().any(|(_, number)| number == *ifindex)) {
+            self.detach(*ifindex)?;
+        }
+        std::thread::sleep(self.options.grace);
+        self.remove_other_sets()?;
+        match old {
+            Some(old) => self.remove_generation(&old),
+            None => Ok(()),
+        }
+    }
+
+    /// Takes back what [`Dataplane::write_generation`] wrote. If even that fails, the next apply does it.
+    fn give_up(&mut self, compiled: &Compiled) {
+        if let Err(error) = self.remove_generation(compiled) {
+            tracing::warn!("leftovers of a configuration that was not applied will be removed later: {error}");
+            self.unclean = true;
+        }
+    }
+
+    fn remove_generation(&self, compiled: &Compiled) -> Result<(), Error> {
+        for sid in &compiled.sids {
+            self.maps.delete("sids", &sid_key(&sid.prefix, compiled.generation))?;
+        }
+        for run in &compiled.steering {
+            self.maps.delete("steering", &steering_key(&run.destination, compiled.generation))?;
+        }
+        for port in &compiled.ports {
+            self.maps.write("ports", &port.slot(compiled.generation), &abi::Port::new_zeroed())?;
+        }
+        self.store.keep_only(self.generation())
+    }
+
+    fn write_control(&self, generation: u32, captures: u32) -> Result<(), Error> {
+        let control = abi::Control { generation, captures, ..self.control()? };
+        self.maps.write("control", &0_u32, &control)
+    }
+}
+
+fn captures(compiled: &Compiled) -> u32 {
+    let capture = |flags: u8| u32::from(flags) & abi::SEGUE_PORT_CAPTURE != 0;
+    compiled.ports.iter().filter(|port| capture(port.entry.flags)).count() as u32
+}
+
+fn warn_generic(name: &str, mode: AttachMode, warnings: &mut Vec<String>) {
+    if mode == AttachMode::Generic {
+        warnings.push(format!("port {name}: its driver has no XDP, so the program runs in the network stack, which is slow"));
+    }
+}
+
+fn sid_key(prefix: &Ipv6Net, generation: u32) -> abi::SidKey {
+    abi::SidKey { prefixlen: 32 + u32::from(prefix.prefix_len()), generation, address: prefix.network().octets() }
+}
+
+fn steering_key(prefix: &IpNet, generation: u32) -> abi::SteeringKey {
+    let mut address = [0; 16];
+    let family = match prefix {
+        IpNet::V4(prefix) => {
+            address[..4].copy_from_slice(&prefix.network().octets());
+            4
+        }
+        IpNet::V6(prefix) => {
+            address = prefix.network().octets();
+            6
+        }
+    };
+    abi::SteeringKey { prefixlen: 64 + u32::from(prefix.prefix_len()), generation, family, address }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_have_the_generation_in_front() {
+        let key = sid_key(&"fc00:1:2::/48".parse().expect("a prefix"), 7);
+        assert_eq!((key.prefixlen, key.generation, key.address[..6].to_vec()), (80, 7, vec![0xfc, 0, 0, 1, 0, 2]));
+        let key = steering_key(&"10.1.0.0/16".parse().expect("a prefix"), 8);
+        assert_eq!((key.prefixlen, key.generation, key.family), (80, 8, 4));
+        assert_eq!(key.address, [10, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+        let key = steering_key(&"::/0".parse().expect("a prefix"), 8);
+        assert_eq!((key.prefixlen, key.family, key.address), (64, 6, [0; 16]));
+    }
+}

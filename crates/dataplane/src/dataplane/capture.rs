@@ -1,0 +1,180 @@
+//! Copies of packets on chosen ports: AF_PACKET sees nothing of what XDP redirects.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use libbpf_rs::{MapHandle, PerfBuffer, PerfBufferBuilder};
+use segue_abi::{self as abi, Outcome};
+use zerocopy::FromBytes;
+
+use super::Dataplane;
+use crate::Error;
+use crate::compiled::port_slot;
+
+/// Pages of the ring of each CPU.
+const PAGES: usize = 256;
+
+/// Which way a packet went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Direction {
+    /// In by the port.
+    Received,
+    /// Out by the port.
+    Sent,
+}
+
+/// A copy of a packet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CapturedPacket {
+    /// Nanoseconds since boot (CLOCK_MONOTONIC).
+    pub time_ns: u64,
+    /// The port.
+    pub ifindex: u32,
+    /// Which way.
+    pub direction: Direction,
+    /// Sent packets: what became of it.
+    pub outcome: Option<Outcome>,
+    /// Octets of the frame.
+    pub length: u32,
+    /// The frame from its Ethernet header, perhaps cut.
+    pub bytes: Vec<u8>,
+}
+
+/// Where captured packets come from. It can go to another thread, which opens it there.
+#[derive(Debug)]
+pub struct CaptureSource(MapHandle);
+
+/// Reads captured packets. There is one reader at a time: a second one takes the packets from the first.
+pub struct CaptureReader {
+    ring: PerfBuffer<'static>,
+    packets: mpsc::Receiver<CapturedPacket>,
+    lost: mpsc::Receiver<u64>,
+}
+
+impl fmt::Debug for CaptureReader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CaptureReader").finish_non_exhaustive()
+    }
+}
+
+impl CaptureSource {
+    /// Opens the rings.
+    ///
+    /// # Errors
+    /// [`Error::Capture`].
+    pub fn open(self) -> Result<CaptureReader, Error> {
+        let (sender, packets) = mpsc::channel();
+        let (lost_sender, lost) = mpsc::channel();
+        let ring = PerfBufferBuilder::new(&self.0)
+            .pages(PAGES)
+            .sample_cb(move |_cpu, sample: &[u8]| {
+                if let Some(packet) = parse(sample) {
+                    // The receiver lives as long as the ring.
+                    let _ = sender.send(packet);
+                }
+            })
+            .lost_cb(move |_cpu, count| {
+                let _ = lost_sender.send(count);
+            })
+            .build()
+            .map_err(|source| Error::Capture { source })?;
+        Ok(CaptureReader { ring, packets, lost })
+    }
+}
+
+impl CaptureReader {
+    /// Waits at most `timeout` for packets and returns what has come, by time.
+    ///
+    /// # Errors
+    /// [`Error::Capture`].
+    pub fn read(&mut self, timeout: Duration) -> Result<Vec<CapturedPacket>, Error> {
+        match self.ring.poll(timeout) {
+            Err(source) if source.kind() != libbpf_rs::ErrorKind::Interrupted => return Err(Error::Capture { source }),
+            _ => {}
+        }
+        let mut packets: Vec<CapturedPacket> = self.packets.try_iter().collect();
+        // Each CPU has a ring of its own.
+        packets.sort_by_key(|packet| packet.time_ns);
+        Ok(packets)
+    }
+
+    /// Packets that did not fit the rings since the last call.
+    pub fn lost(&mut self) -> u64 {
+        self.lost.try_iter().sum()
+    }
+}
+
+fn parse(sample: &[u8]) -> Option<CapturedPacket> {
+    let (head, bytes) = abi::Capture::read_from_prefix(sample).ok()?;
+    let direction = if head.direction == 0 { Direction::Received } else { Direction::Sent };
+    // The kernel rounds samples up.
+    let bytes = bytes.get(..head.captured as usize)?.to_vec();
+    let outcome = Outcome::from_number(head.outcome).filter(|_| direction == Direction::Sent);
+    Some(CapturedPacket { time_ns: head.time, ifindex: head.ifindex, direction, outcome, length: head.length, bytes })
+}
+
+impl Dataplane {
+    /// Starts or stops copying the packets of a port. It lasts until it is stopped, also across an apply or a restart.
+    ///
+    /// # Errors
+    /// [`Error::PortUnknown`]; [`Error::Map`].
+    pub fn set_capture(&mut self, port: &str, on: bool) -> Result<(), Error> {
+        let unknown = || Error::PortUnknown { name: port.to_owned() };
+        let active = self.applied().ok_or_else(unknown)?;
+        let ifindex = active.port(port).ok_or_else(unknown)?.entry.ifindex;
+        let slot = port_slot(ifindex, active.generation);
+        let mut entry: abi::Port = self.maps.read_array("ports", slot)?;
+        let flag = abi::SEGUE_PORT_CAPTURE as u8;
+        entry.flags = if on { entry.flags | flag } else { entry.flags & !flag };
+        let changed = if on { self.captured.insert(port.to_owned()) } else { self.captured.remove(port) };
+        if !changed {
+            return Ok(());
+        }
+        self.maps.write("ports", &slot, &entry)?;
+        let mut control = self.control()?;
+        control.captures = self.captured.len() as u32;
+        self.maps.write("control", &0_u32, &control)
+    }
+
+    /// Where the copies come from.
+    ///
+    /// # Errors
+    /// [`Error::Capture`].
+    pub fn capture_source(&self) -> Result<CaptureSource, Error> {
+        let handle = MapHandle::try_from(self.maps.get("captures")?).map_err(|source| Error::Capture { source })?;
+        Ok(CaptureSource(handle))
+    }
+
+    /// The ports with the flag set in the active generation.
+    pub(super) fn read_captured(&self) -> Result<BTreeSet<String>, Error> {
+        let mut captured = BTreeSet::new();
+        let Some(active) = self.applied() else { return Ok(captured) };
+        for port in &active.ports {
+            let entry: abi::Port = self.maps.read_array("ports", port.slot(active.generation))?;
+            if u32::from(entry.flags) & abi::SEGUE_PORT_CAPTURE != 0 {
+                captured.insert(port.name.clone());
+            }
+        }
+        Ok(captured)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use zerocopy::IntoBytes;
+
+    use super::*;
+
+    #[test]
+    fn sample_is_cut_to_what_was_captured() {
+        let head = abi::Capture { time: 5, ifindex: 3, length: 90, captured: 4, direction: 1, outcome: 1 };
+        let sample = [head.as_bytes(), &[1, 2, 3, 4, 0, 0, 0, 0]].concat();
+        let packet = parse(&sample).expect("a packet");
+        assert_eq!(packet.bytes, [1, 2, 3, 4]);
+        assert_eq!((packet.direction, packet.outcome), (Direction::Sent, Some(Outcome::ToFunction)));
+        assert_eq!(parse(&sample[..10]), None);
+        assert_eq!(parse(&sample[..26]), None);
+    }
+}

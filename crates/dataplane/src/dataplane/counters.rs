@@ -1,0 +1,250 @@
+//! What the data plane counted, by the names of the configuration.
+
+use std::collections::BTreeMap;
+use std::net::Ipv6Addr;
+
+use ipnet::Ipv6Net;
+use segue_abi::{self as abi, Outcome};
+use serde::Serialize;
+
+use super::Dataplane;
+use crate::Error;
+
+/// Packets, and their layer 3 octets as received.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Counter {
+    /// Packets.
+    pub packets: u64,
+    /// Layer 3 octets as received.
+    pub bytes: u64,
+}
+
+impl std::ops::AddAssign<abi::Counter> for Counter {
+    fn add_assign(&mut self, other: abi::Counter) {
+        self.packets = self.packets.wrapping_add(other.packets);
+        self.bytes = self.bytes.wrapping_add(other.bytes);
+    }
+}
+
+/// All counters of the active configuration. An object keeps its counters while it stays configured under its name.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Counters {
+    /// Outcomes by port.
+    pub ports: Vec<PortCounters>,
+    /// Local SIDs, binding SIDs included.
+    pub sids: Vec<SidCounters>,
+    /// SR policies with their segment lists; the lists that End.AS proxies put back are policies named `End.AS SID`.
+    pub policies: Vec<PolicyCounters>,
+    /// Steering rules.
+    pub steering: Vec<SteeringCounters>,
+    /// ICMP messages that the data plane made.
+    pub icmp: IcmpSent,
+}
+
+/// What became of the packets that came in by a port.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct PortCounters {
+    /// Name of the interface.
+    pub port: String,
+    /// Its number.
+    pub ifindex: u32,
+    /// By name of the outcome; those that have not occurred are left out.
+    pub outcomes: BTreeMap<&'static str, Counter>,
+}
+
+/// Packets to a local SID.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct SidCounters {
+    /// LOC:FUNCT.
+    pub sid: Ipv6Net,
+    /// Policy whose binding SID it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub binding_of: Option<String>,
+    /// Packets that the SID's behaviour took.
+    pub counter: Counter,
+    /// Proxies: packets that came back from the function.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub returned: Option<Counter>,
+}
+
+/// Packets steered into a policy.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct PolicyCounters {
+    /// Name of the policy.
+    pub policy: String,
+    /// All of its packets.
+    pub counter: Counter,
+    /// By segment list, in the order of configuration.
+    pub lists: Vec<ListCounters>,
+}
+
+/// Packets sent by a segment list.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ListCounters {
+    /// SIDs in order of traversal.
+    pub segments: Vec<Ipv6Addr>,
+    /// Its packets.
+    pub counter: Counter,
+}
+
+/// Packets that matched a steering rule.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct SteeringCounters {
+    /// Name of the rule.
+    pub rule: String,
+    /// Its packets.
+    pub counter: Counter,
+}
+
+/// ICMP messages that the data plane made, or did not make.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct IcmpSent {
+    /// Destination Unreachable.
+    pub unreachable: u64,
+    /// Packet Too Big, or Fragmentation Needed.
+    pub too_big: u64,
+    /// Time Exceeded.
+    pub time_exceeded: u64,
+    /// Parameter Problem.
+    pub parameter_problem: u64,
+    /// Echo replies by SIDs.
+    pub echo_reply: u64,
+    /// Errors from inside the domain that were sent on to the inner source.
+    pub relayed: u64,
+    /// Not sent, because the rate limit was reached.
+    pub rate_limited: u64,
+    /// Not sent, because RFC 4443 section 2.4(e) forbids it or there is no way back.
+    pub not_sent: u64,
+}
+
+/// The last packet that a port dropped for one reason.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct LastDrop {
+    /// Name of the port; empty if it is not configured any more.
+    pub port: String,
+    /// Its number when the packet came.
+    pub ifindex: u32,
+    /// The reason.
+    #[serde(serialize_with = "outcome_name")]
+    pub outcome: Outcome,
+    /// Nanoseconds since boot (CLOCK_MONOTONIC).
+    pub time_ns: u64,
+    /// Octets of the frame.
+    pub length: u32,
+    /// Its first octets.
+    pub bytes: Vec<u8>,
+}
+
+fn outcome_name<S: serde::Serializer>(outcome: &Outcome, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(outcome.name())
+}
+
+impl Dataplane {
+    /// All counters, summed over CPUs. Those of one object are not read at one instant.
+    ///
+    /// # Errors
+    /// [`Error::Map`].
+    pub fn counters(&self) -> Result<Counters, Error> {
+        let mut counters = Counters { icmp: self.icmp_sent()?, ..Counters::default() };
+        let Some(active) = self.applied() else { return Ok(counters) };
+        for port in &active.ports {
+            let outcomes = self.outcomes(u32::from(port.entry.index))?;
+            counters.ports.push(PortCounters { port: port.name.clone(), ifindex: port.entry.ifindex, outcomes });
+        }
+        for sid in &active.sids {
+            let returned = match sid.entry.counter_return {
+                0 => None,
+                row => Some(self.counter(row)?),
+            };
+            let counter = self.counter(sid.entry.counter)?;
+            counters.sids.push(SidCounters { sid: sid.prefix, binding_of: sid.binding_of.clone(), counter, returned });
+        }
+        for policy in &active.policies {
+            let mut lists = Vec::new();
+            for list in &policy.lists {
+                lists.push(ListCounters { segments: list.segments.clone(), counter: self.counter(list.entry.counter)? });
+            }
+            let counter = self.counter(policy.entry.counter)?;
+            counters.policies.push(PolicyCounters { policy: policy.name.clone(), counter, lists });
+        }
+        for (rule, row) in &active.steering_counters {
+            counters.steering.push(SteeringCounters { rule: rule.clone(), counter: self.counter(*row)? });
+        }
+        Ok(counters)
+    }
+
+    /// ICMP messages, summed over CPUs.
+    ///
+    /// # Errors
+    /// [`Error::Map`].
+    pub fn icmp_sent(&self) -> Result<IcmpSent, Error> {
+        let sum = |row| Ok::<u64, Error>(self.maps.read_percpu::<u64>("icmp_sent", row)?.iter().sum());
+        Ok(IcmpSent {
+            unreachable: sum(abi::SEGUE_ICMP_UNREACHABLE)?,
+            too_big: sum(abi::SEGUE_ICMP_TOO_BIG)?,
+            time_exceeded: sum(abi::SEGUE_ICMP_TIME_EXCEEDED)?,
+            parameter_problem: sum(abi::SEGUE_ICMP_PARAMETER_PROBLEM)?,
+            echo_reply: sum(abi::SEGUE_ICMP_ECHO_REPLY)?,
+            relayed: sum(abi::SEGUE_ICMP_RELAYED)?,
+            rate_limited: sum(abi::SEGUE_ICMP_RATE_LIMITED)?,
+            not_sent: sum(abi::SEGUE_ICMP_NOT_SENT)?,
+        })
+    }
+
+    /// Outcomes of packets on interfaces that the active configuration does not have as ports (`drop_port_unknown`).
+    ///
+    /// # Errors
+    /// [`Error::Map`].
+    pub fn unknown_port_outcomes(&self) -> Result<BTreeMap<&'static str, Counter>, Error> {
+        self.outcomes(0)
+    }
+
+    /// The last packet of each port and reason, the latest first.
+    ///
+    /// # Errors
+    /// [`Error::Map`].
+    pub fn last_drops(&self) -> Result<Vec<LastDrop>, Error> {
+        let mut drops = Vec::new();
+        for key in self.maps.keys::<abi::LastDropKey>("last_drops")? {
+            // The data plane may replace an entry of the LRU map at any time.
+            let Some(drop) = self.maps.read::<_, abi::LastDrop>("last_drops", &key)? else { continue };
+            let Some(outcome) = Outcome::from_number(key.outcome) else { continue };
+            let ports = self.applied().map(|active| active.ports.as_slice()).unwrap_or_default();
+            let port = ports.iter().find(|port| port.entry.index == key.port && key.port != 0);
+            let captured = (drop.captured as usize).min(drop.bytes.len());
+            drops.push(LastDrop {
+                port: port.map(|port| port.name.clone()).unwrap_or_default(),
+                ifindex: drop.ifindex,
+                outcome,
+                time_ns: drop.time,
+                length: drop.length,
+                bytes: drop.bytes[..captured].to_vec(),
+            });
+        }
+        drops.sort_by_key(|drop| std::cmp::Reverse(drop.time_ns));
+        Ok(drops)
+    }
+
+    fn counter(&self, row: u32) -> Result<Counter, Error> {
+        let mut sum = Counter::default();
+        for counter in self.maps.read_percpu::<abi::Counter>("counters", row)? {
+            sum += counter;
+        }
+        Ok(sum)
+    }
+
+    fn outcomes(&self, row: u32) -> Result<BTreeMap<&'static str, Counter>, Error> {
+        let rows = self.maps.read_percpu::<abi::Outcomes>("outcomes", row)?;
+        let mut outcomes = BTreeMap::new();
+        for outcome in Outcome::ALL {
+            let mut sum = Counter::default();
+            for row in &rows {
+                sum += row.outcome[usize::from(outcome.number())];
+            }
+            if sum.packets != 0 {
+                outcomes.insert(outcome.name(), sum);
+            }
+        }
+        Ok(outcomes)
+    }
+}

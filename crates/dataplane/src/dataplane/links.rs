@@ -1,0 +1,139 @@
+//! XDP links: one for each port, pinned.
+
+use std::fs;
+use std::path::PathBuf;
+
+use libbpf_rs::query::LinkTypeInfo;
+use libbpf_rs::{Link, Xdp, XdpFlags, libbpf_sys};
+use serde::Serialize;
+use std::os::fd::AsFd;
+
+use super::adopt::{names, pin_error};
+use super::Dataplane;
+use crate::Error;
+use crate::object;
+
+const LINK: &str = "link-";
+
+/// How a driver runs the program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum AttachMode {
+    /// In the driver, before a socket buffer is made.
+    Native,
+    /// In the network stack, because the driver has no XDP: correct, and slow.
+    Generic,
+}
+
+impl Dataplane {
+    /// Attaches the program to an interface, pinned; nothing happens if it is attached already. [`Dataplane::apply`] does
+    /// this for all ports of the configuration: on others every packet is dropped as `drop_port_unknown`.
+    ///
+    /// The kernel chooses native mode whenever the driver has it, and refuses rather than to fall back when native mode
+    /// fails, for instance because of the MTU.
+    ///
+    /// # Errors
+    /// [`Error::Attach`]; also if another XDP program is attached.
+    pub fn attach(&mut self, ifindex: u32) -> Result<AttachMode, Error> {
+        let path = self.link_path(ifindex);
+        if let Ok(link) = Link::open(&path) {
+            if attached_to(&link) == Some(ifindex) {
+                return self.mode(ifindex);
+            }
+            // The interface has gone, and another one has its number.
+            fs::remove_file(&path).map_err(pin_error(&path, "remove it"))?;
+        }
+        let interface = self.interface_name(ifindex);
+        let object = self.object()?;
+        let program = object::program(object, object::PROGRAM)?;
+        let index = i32::try_from(ifindex).unwrap_or(i32::MAX);
+        let mut link = program.attach_xdp(index).map_err(|source| Error::Attach { interface, source })?;
+        link.pin(&path).map_err(|source| Error::BpfPin { path, action: "pin the link", source })?;
+        self.mode(ifindex)
+    }
+
+    /// Detaches the program from an interface; nothing happens if it is not attached.
+    ///
+    /// # Errors
+    /// [`Error::Pin`].
+    pub fn detach(&mut self, ifindex: u32) -> Result<(), Error> {
+        let path = self.link_path(ifindex);
+        if let Ok(link) = Link::open(&path) {
+            // Fails where the interface has gone: then there is nothing to detach, and the pin is all that is left.
+            if let Err(error) = link.detach() {
+                tracing::debug!("link of ifindex {ifindex}: {error}");
+            }
+        }
+        match fs::remove_file(&path) {
+            Err(source) if source.kind() != std::io::ErrorKind::NotFound => Err(pin_error(&path, "remove it")(source)),
+            _ => Ok(()),
+        }
+    }
+
+    /// The interfaces whose packets the program gets, by ifindex.
+    pub fn attached(&self) -> Vec<u32> {
+        let mut attached = self.linked();
+        attached.retain(|&ifindex| Link::open(self.link_path(ifindex)).is_ok_and(|link| attached_to(&link) == Some(ifindex)));
+        attached
+    }
+
+    /// The interfaces that have a pin, also those that have gone since.
+    pub(super) fn linked(&self) -> Vec<u32> {
+        let names = names(&self.pin_dir).unwrap_or_default();
+        let mut linked: Vec<u32> =
+            names.iter().filter_map(|name| name.strip_prefix(LINK)).filter_map(|index| index.parse().ok()).collect();
+        linked.sort_unstable();
+        linked
+    }
+
+    /// Gives all links this build's program. Each port changes over at once, without losing a packet.
+    pub(super) fn update_links(&mut self) -> Result<(), Error> {
+        for ifindex in self.linked() {
+            let path = self.link_path(ifindex);
+            let interface = self.interface_name(ifindex);
+            let mut link =
+                Link::open(&path).map_err(|source| Error::BpfPin { path: path.clone(), action: "open the link", source })?;
+            if attached_to(&link) != Some(ifindex) {
+                fs::remove_file(&path).map_err(pin_error(&path, "remove it"))?;
+                continue;
+            }
+            let object = self.object()?;
+            let program = object.progs().find(|program| program.name() == object::PROGRAM);
+            let program = program.ok_or_else(|| Error::NotInObject { kind: "program", name: object::PROGRAM.to_owned() })?;
+            link.update_prog(&program).map_err(|source| Error::Link { interface, action: "replace", source })?;
+        }
+        Ok(())
+    }
+
+    fn link_path(&self, ifindex: u32) -> PathBuf {
+        self.pin_dir.join(format!("{LINK}{ifindex}"))
+    }
+
+    fn mode(&self, ifindex: u32) -> Result<AttachMode, Error> {
+        let index = i32::try_from(ifindex).unwrap_or(i32::MAX);
+        let control = self.maps.get("control")?;
+        // The query is about the interface; the descriptor plays no part in it.
+        let found = Xdp::new(control.as_fd()).query(index, XdpFlags::NONE).map_err(|source| Error::Link {
+            interface: self.interface_name(ifindex),
+            action: "ask for the mode of",
+            source,
+        })?;
+        let generic = u32::from(found.attach_mode) == libbpf_sys::XDP_ATTACHED_SKB;
+        Ok(if generic { AttachMode::Generic } else { AttachMode::Native })
+    }
+
+    /// For messages.
+    fn interface_name(&self, ifindex: u32) -> String {
+        let ports = self.applied().map(|compiled| compiled.ports.as_slice()).unwrap_or_default();
+        let port = ports.iter().find(|port| port.entry.ifindex == ifindex);
+        port.map_or_else(|| format!("number {ifindex}"), |port| port.name.clone())
+    }
+}
+
+/// The interface that the link belongs to. `None` once that has gone.
+fn attached_to(link: &Link) -> Option<u32> {
+    match link.info().ok()?.info {
+        LinkTypeInfo::Xdp(xdp) => Some(xdp.ifindex).filter(|ifindex| *ifindex != 0),
+        _ => None,
+    }
+}

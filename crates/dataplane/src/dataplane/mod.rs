@@ -1,0 +1,182 @@
+//! The data plane of one network namespace: loaded or adopted, applied to, looked at.
+
+mod adopt;
+mod apply;
+mod capture;
+mod counters;
+mod links;
+mod test_run;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use libbpf_rs::{MapHandle, Object};
+use segue_abi as abi;
+use segue_model::node::NodeState;
+
+pub use self::apply::Applied;
+pub use self::capture::{CaptureReader, CaptureSource, CapturedPacket, Direction};
+pub use self::counters::{
+    Counter, Counters, IcmpSent, LastDrop, ListCounters, PolicyCounters, PortCounters, SidCounters, SteeringCounters,
+};
+pub use self::links::AttachMode;
+pub use self::test_run::{TestOutput, TestRun};
+use crate::Error;
+use crate::compiled::Compiled;
+use crate::facts::{Capabilities, Capacity};
+use crate::maps::MapSet;
+use crate::object;
+use crate::store::{Record, Store};
+
+/// How to load.
+#[derive(Debug, Clone, Copy)]
+pub struct Options {
+    /// Sizes of the tables. Pinned tables that are larger stay; smaller ones are replaced at the next apply.
+    pub capacity: Capacity,
+    /// The kernel's abilities.
+    pub capabilities: Capabilities,
+    /// How long entries of the old generation stay after a new one is active, for packets that are under way.
+    pub grace: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { capacity: Capacity::default(), capabilities: Capabilities::detect(), grace: Duration::from_millis(5) }
+    }
+}
+
+/// What [`Dataplane::open_or_load`] found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Origin {
+    /// Nothing was there.
+    Loaded,
+    /// Maps and programs of this very build were there, and run on.
+    Adopted,
+    /// The maps were there; programs of another build gave way to this one's, without losing a packet.
+    ProgramReplaced,
+    /// Maps that this build can not use are there. They and their programs stay active until the next apply.
+    Replacing,
+}
+
+/// The data plane of one network namespace.
+///
+/// Interfaces are those of the calling thread's namespace: a program that serves another one enters it before anything
+/// else. What it loads is pinned, outlives it, and is adopted by the next [`Dataplane::open_or_load`].
+#[derive(Debug)]
+pub struct Dataplane {
+    pin_dir: PathBuf,
+    /// `pin_dir/maps-N`: the maps, and below it one directory of programs.
+    set: PathBuf,
+    maps: MapSet,
+    store: Store,
+    /// Programs as libbpf has them; loaded again upon need after an adoption.
+    object: Option<Object>,
+    options: Options,
+    origin: Origin,
+    active: Option<Record>,
+    /// Names of the ports whose packets are captured.
+    captured: BTreeSet<String>,
+    /// Something of another generation may have been left in the maps.
+    unclean: bool,
+}
+
+impl Dataplane {
+    /// Adopts what is pinned in `pin_dir`, a directory on a BPF file system (see [`crate::mount_bpffs`]), or loads anew.
+    /// The directory belongs to Segue alone.
+    ///
+    /// # Errors
+    /// [`Error::NotBpffs`]; [`Error::Load`] with the verifier's log; errors of single maps. What was active stays active.
+    pub fn open_or_load(pin_dir: &Path, options: Options) -> Result<Self, Error> {
+        adopt::open_or_load(pin_dir, options)
+    }
+
+    /// What was found when it was opened.
+    pub fn origin(&self) -> Origin {
+        self.origin
+    }
+
+    /// Directory of the pins.
+    pub fn pin_dir(&self) -> &Path {
+        &self.pin_dir
+    }
+
+    /// The active generation, also when another process applied it. None before the first apply.
+    pub fn applied(&self) -> Option<&Compiled> {
+        self.active.as_ref().map(|record| &record.compiled)
+    }
+
+    /// The active desired state, also when another process applied it.
+    pub fn applied_state(&self) -> Option<&NodeState> {
+        self.active.as_ref().map(|record| &record.state)
+    }
+
+    /// Makes the data plane forget what it has cached about routes, neighbours and links. Cheap: to be called whenever one
+    /// of these changes.
+    ///
+    /// # Errors
+    /// [`Error::Map`].
+    pub fn bump_caches(&mut self) -> Result<(), Error> {
+        let mut control = self.control()?;
+        control.cache_generation = control.cache_generation.wrapping_add(1);
+        self.maps.write("control", &0_u32, &control)
+    }
+
+    /// A map of the data plane by its name in `bpf/lib/base.h`: one of those that the ABI covers.
+    ///
+    /// # Errors
+    /// [`Error::NotInObject`].
+    pub fn map(&self, name: &str) -> Result<&MapHandle, Error> {
+        self.maps.get(name)
+    }
+
+    /// The program on the ports.
+    ///
+    /// # Errors
+    /// [`Error::Load`] if the programs of an adopted data plane can not be loaded again.
+    pub fn program_fd(&mut self) -> Result<OwnedFd, Error> {
+        let object = self.object()?;
+        let program = object::program(object, object::PROGRAM)?;
+        program.as_fd().try_clone_to_owned().map_err(|source| Error::Load { source: source.into(), log: String::new() })
+    }
+
+    /// Detaches all ports and removes all pins, the directory included.
+    ///
+    /// # Errors
+    /// [`Error::Pin`] with what is left.
+    pub fn remove(mut self) -> Result<(), Error> {
+        for ifindex in self.attached() {
+            self.detach(ifindex)?;
+        }
+        remove_tree(&self.pin_dir)
+    }
+
+    fn control(&self) -> Result<abi::Control, Error> {
+        self.maps.read_array("control", 0)
+    }
+
+    fn generation(&self) -> u32 {
+        self.active.as_ref().map_or(0, |record| record.compiled.generation)
+    }
+
+    /// After an adoption the programs are only in the kernel; attaching needs libbpf's view of them.
+    fn object(&mut self) -> Result<&Object, Error> {
+        let object = match self.object.take() {
+            Some(object) => object,
+            None => adopt::load_again(&self.set, &self.maps, &self.options)?,
+        };
+        Ok(self.object.insert(object))
+    }
+}
+
+/// Removes a directory with all pins below it; no error if there is none.
+fn remove_tree(directory: &Path) -> Result<(), Error> {
+    match fs::remove_dir_all(directory) {
+        Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
+            Err(Error::Pin { path: directory.to_owned(), action: "remove it", source })
+        }
+        _ => Ok(()),
+    }
+}

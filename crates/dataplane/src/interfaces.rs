@@ -1,0 +1,116 @@
+//! Lists the interfaces of a network namespace by rtnetlink.
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use netlink_packet_core::{NLM_F_DUMP, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload};
+use netlink_packet_route::RouteNetlinkMessage;
+use netlink_packet_route::address::{AddressAttribute, AddressMessage};
+use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
+use netlink_sys::protocols::NETLINK_ROUTE;
+use netlink_sys::{Socket, SocketAddr};
+
+use crate::Error;
+use crate::facts::{Interface, Interfaces};
+
+impl Interfaces {
+    /// The interfaces of the calling thread's network namespace. Blocks for as long as the kernel takes to answer.
+    ///
+    /// # Errors
+    /// [`Error::Netlink`] if the kernel does not answer as it should.
+    pub fn query() -> Result<Self, Error> {
+        let mut interfaces = Self::default();
+        dump(RouteNetlinkMessage::GetLink(LinkMessage::default()), |answer| {
+            if let RouteNetlinkMessage::NewLink(link) = answer {
+                interfaces.add_link(&link);
+            }
+        })?;
+        dump(RouteNetlinkMessage::GetAddress(AddressMessage::default()), |answer| {
+            if let RouteNetlinkMessage::NewAddress(address) = answer {
+                interfaces.add_address(&address);
+            }
+        })?;
+        Ok(interfaces)
+    }
+
+    fn add_link(&mut self, link: &LinkMessage) {
+        // IFF_LOWER_UP is the carrier.
+        let up = link.header.flags.contains(LinkFlags::Up | LinkFlags::LowerUp);
+        let mut interface = Interface { ifindex: link.header.index, mtu: 0, mac: [0; 6], addresses: Vec::new(), up };
+        let mut name = None;
+        for attribute in &link.attributes {
+            match attribute {
+                LinkAttribute::IfName(text) => name = Some(text.clone()),
+                LinkAttribute::Mtu(mtu) => interface.mtu = *mtu,
+                LinkAttribute::Address(octets) => interface.mac = octets.as_slice().try_into().unwrap_or_default(),
+                _ => {}
+            }
+        }
+        if let Some(name) = name {
+            self.0.insert(name, interface);
+        }
+    }
+
+    fn add_address(&mut self, message: &AddressMessage) {
+        // On point-to-point links `Address` is the peer's, `Local` the own; elsewhere IPv6 has only `Address`.
+        let find = |own: bool| {
+            message.attributes.iter().find_map(|attribute| match attribute {
+                AddressAttribute::Local(address) if own => Some(*address),
+                AddressAttribute::Address(address) if !own => Some(*address),
+                _ => None,
+            })
+        };
+        let Some(address): Option<IpAddr> = find(true).or_else(|| find(false)) else { return };
+        let Ok(address) = IpNet::new(address, message.header.prefix_len) else { return };
+        let interface = self.0.values_mut().find(|interface| interface.ifindex == message.header.index);
+        if let Some(interface) = interface {
+            interface.addresses.push(address);
+        }
+    }
+}
+
+fn dump(request: RouteNetlinkMessage, mut answer: impl FnMut(RouteNetlinkMessage)) -> Result<(), Error> {
+    let failed = |error: &dyn std::fmt::Display| Error::Netlink(error.to_string());
+    let mut socket = Socket::new(NETLINK_ROUTE).map_err(|error| failed(&error))?;
+    socket.bind_auto().map_err(|error| failed(&error))?;
+    socket.connect(&SocketAddr::new(0, 0)).map_err(|error| failed(&error))?;
+    let mut header = NetlinkHeader::default();
+    header.flags = NLM_F_DUMP | NLM_F_REQUEST;
+    let mut message = NetlinkMessage::new(header, NetlinkPayload::from(request));
+    message.finalize();
+    let mut bytes = vec![0; message.buffer_len()];
+    message.serialize(&mut bytes);
+    socket.send(&bytes, 0).map_err(|error| failed(&error))?;
+    loop {
+        let (datagram, _) = socket.recv_from_full().map_err(|error| failed(&error))?;
+        let mut rest = datagram.as_slice();
+        while !rest.is_empty() {
+            let message = NetlinkMessage::<RouteNetlinkMessage>::deserialize(rest).map_err(|error| failed(&error))?;
+            // Messages are aligned to four octets.
+            let length = (message.header.length as usize).next_multiple_of(4).max(4);
+            rest = rest.get(length..).unwrap_or_default();
+            match message.payload {
+                NetlinkPayload::Done(_) => return Ok(()),
+                NetlinkPayload::Error(error) => return Err(failed(&error)),
+                NetlinkPayload::InnerMessage(message) => answer(message),
+                _ => {}
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loopback_is_listed() {
+        let interfaces = Interfaces::query().expect("an answer of the kernel");
+        let loopback = interfaces.get("lo").expect("every namespace has lo");
+        assert_eq!(interfaces.name(loopback.ifindex), Some("lo"));
+        assert!(loopback.mtu > 0);
+        if loopback.up {
+            assert!(loopback.addresses.contains(&"127.0.0.1/8".parse().expect("a prefix")));
+        }
+    }
+}

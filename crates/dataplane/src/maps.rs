@@ -1,0 +1,111 @@
+//! Access to maps by name, with the ABI's structures as keys and values.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use libbpf_rs::{MapCore, MapFlags, MapHandle, Object};
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+use crate::Error;
+
+/// Maps that are pinned in one directory, by name.
+#[derive(Debug, Default)]
+pub(crate) struct MapSet(BTreeMap<String, MapHandle>);
+
+impl MapSet {
+    /// Opens all of `names` in `directory`. `None` if one is missing or can not be opened.
+    pub fn open<'a>(directory: &Path, names: impl IntoIterator<Item = &'a str>) -> Option<Self> {
+        let open = |name: &str| Some((name.to_owned(), MapHandle::from_pinned_path(directory.join(name)).ok()?));
+        names.into_iter().map(open).collect::<Option<_>>().map(Self)
+    }
+
+    /// Opens everything in `directory`.
+    pub fn open_all(directory: &Path) -> Option<Self> {
+        let mut names = Vec::new();
+        for entry in fs::read_dir(directory).ok()? {
+            names.push(entry.ok()?.file_name().into_string().ok()?);
+        }
+        Self::open(directory, names.iter().map(String::as_str))
+    }
+
+    pub fn get(&self, name: &str) -> Result<&MapHandle, Error> {
+        self.0.get(name).ok_or_else(|| Error::NotInObject { kind: "map", name: name.to_owned() })
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (String, &MapHandle)> {
+        self.0.iter().map(|(name, handle)| (name.clone(), handle))
+    }
+
+    pub fn write<K, V>(&self, map: &str, key: &K, value: &V) -> Result<(), Error>
+    where
+        K: IntoBytes + Immutable + ?Sized,
+        V: IntoBytes + Immutable + ?Sized,
+    {
+        self.get(map)?.update(key.as_bytes(), value.as_bytes(), MapFlags::ANY).map_err(map_error(map, "write an entry"))
+    }
+
+    /// The value of `key`; `None` if there is none.
+    pub fn read<K, V>(&self, map: &str, key: &K) -> Result<Option<V>, Error>
+    where
+        K: IntoBytes + Immutable + ?Sized,
+        V: FromBytes,
+    {
+        let found = self.get(map)?.lookup(key.as_bytes(), MapFlags::ANY).map_err(map_error(map, "read an entry"))?;
+        found.map(|bytes| value(map, &bytes)).transpose()
+    }
+
+    /// The entry `index` of an array map.
+    pub fn read_array<V: FromBytes>(&self, map: &str, index: u32) -> Result<V, Error> {
+        self.read(map, &index)?.ok_or_else(|| Error::MapEntry { map: map.to_owned() })
+    }
+
+    /// The values of all CPUs.
+    pub fn read_percpu<V: FromBytes>(&self, map: &str, index: u32) -> Result<Vec<V>, Error> {
+        let found = self
+            .get(map)?
+            .lookup_percpu(&index.to_ne_bytes(), MapFlags::ANY)
+            .map_err(map_error(map, "read an entry"))?
+            .ok_or_else(|| Error::MapEntry { map: map.to_owned() })?;
+        found.iter().map(|bytes| value(map, bytes)).collect()
+    }
+
+    /// Sets the values of all CPUs to 0.
+    pub fn clear_percpu(&self, map: &str, index: u32) -> Result<(), Error> {
+        let handle = self.get(map)?;
+        let failed = map_error(map, "clear an entry");
+        let cpus = match libbpf_rs::num_possible_cpus() {
+            Ok(cpus) => cpus,
+            Err(error) => return Err(failed(error)),
+        };
+        let zeros = vec![vec![0; handle.value_size() as usize]; cpus];
+        handle.update_percpu(&index.to_ne_bytes(), &zeros, MapFlags::ANY).map_err(failed)
+    }
+
+    /// Removes an entry; it is no error if there is none.
+    pub fn delete<K: IntoBytes + Immutable>(&self, map: &str, key: &K) -> Result<(), Error> {
+        match self.get(map)?.delete(key.as_bytes()) {
+            Err(error) if error.kind() != libbpf_rs::ErrorKind::NotFound => Err(map_error(map, "remove an entry")(error)),
+            _ => Ok(()),
+        }
+    }
+
+    /// All keys of a map.
+    pub fn keys<K: FromBytes>(&self, map: &str) -> Result<Vec<K>, Error> {
+        self.get(map)?.keys().map(|bytes| value(map, &bytes)).collect()
+    }
+}
+
+fn value<V: FromBytes>(map: &str, bytes: &[u8]) -> Result<V, Error> {
+    V::read_from_bytes(bytes).map_err(|_| Error::MapEntry { map: map.to_owned() })
+}
+
+pub(crate) fn find_map<'a>(object: &'a Object, name: &str) -> Result<libbpf_rs::Map<'a>, Error> {
+    object.maps().find(|map| map.name() == name).ok_or_else(|| Error::NotInObject { kind: "map", name: name.to_owned() })
+}
+
+/// Turns libbpf's error into one that names the map.
+pub(crate) fn map_error(map: &str, action: &'static str) -> impl Fn(libbpf_rs::Error) -> Error {
+    let map = map.to_owned();
+    move |source| Error::Map { map: map.clone(), action, source }
+}

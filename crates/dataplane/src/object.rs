@@ -1,0 +1,221 @@
+//! The embedded eBPF object: opened, sized, joined with pinned maps, loaded.
+
+use std::cell::RefCell;
+use std::ffi::OsStr;
+use std::os::fd::AsFd;
+use std::sync::{Once, OnceLock};
+
+use libbpf_rs::{MapCore, MapHandle, MapType, Object, ObjectBuilder, OpenMapMut, OpenObject, PrintLevel};
+use segue_abi as abi;
+use sha2::{Digest, Sha256};
+
+use crate::Error;
+use crate::facts::Capacity;
+use crate::maps::{MapSet, find_map, map_error};
+
+/// libelf reads the object's headers in place.
+#[repr(C, align(8))]
+struct Aligned<T: ?Sized>(T);
+
+static ALIGNED: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/segue.bpf.o")));
+
+/// `bpf/segue.bpf.c`, compiled.
+pub static OBJECT: &[u8] = &ALIGNED.0;
+
+/// The program on every port.
+pub(crate) const PROGRAM: &str = "segue_port";
+
+/// Programs behind tail calls, by their slot in the map `stages`.
+const STAGES: [(abi::Stage, &str); 5] = [
+    (abi::SEGUE_STAGE_AGAIN, "segue_again"),
+    (abi::SEGUE_STAGE_ICMP, "segue_icmp"),
+    (abi::SEGUE_STAGE_ACCESS, "segue_access"),
+    (abi::SEGUE_STAGE_SERVICE, "segue_service"),
+    (abi::SEGUE_STAGE_RELAY, "segue_relay"),
+];
+
+/// The object's name of the map that is pinned and shown as `control`: libbpf makes it from a data section.
+const CONTROL_SECTION: &str = ".data.control";
+
+/// Maps whose layout and meaning `SEGUE_ABI_VERSION` covers: they survive a change of the programs. All others (caches,
+/// stages, scratch memory) belong to one build.
+pub(crate) const SHARED: [&str; 14] = [
+    "control",
+    "config",
+    "ports",
+    "sids",
+    "sid_entries",
+    "policies",
+    "segment_lists",
+    "steering",
+    "steering_rules",
+    "counters",
+    "outcomes",
+    "icmp_sent",
+    "last_drops",
+    "captures",
+];
+
+/// Tells builds of the data plane apart: a hash of [`OBJECT`] in hexadecimal.
+pub fn build_id() -> &'static str {
+    static ID: OnceLock<String> = OnceLock::new();
+    ID.get_or_init(|| Sha256::digest(OBJECT).iter().take(8).map(|octet| format!("{octet:02x}")).collect())
+}
+
+/// The entries that a map needs for this capacity; `None` where the object's own size stays.
+fn entries(map: &str, capacity: &Capacity) -> Option<u32> {
+    let objects = match map {
+        "sids" | "sid_entries" => capacity.sids,
+        "policies" => capacity.policies,
+        "segment_lists" => capacity.segment_lists,
+        "steering" => capacity.steering_prefixes,
+        "steering_rules" => capacity.steering_rules,
+        "counters" => return Some(capacity.counters()),
+        "outcomes" => return Some(1 + 2 * capacity.ports),
+        _ => return None,
+    };
+    // Two generations live side by side.
+    Some(2 * objects)
+}
+
+/// The object with its maps sized for `capacity`, not loaded yet.
+pub(crate) fn open(capacity: &Capacity) -> Result<OpenObject, Error> {
+    let mut builder = ObjectBuilder::default();
+    let (opened, log) = logged(|| builder.name("segue").and_then(|builder| builder.open_memory(OBJECT)));
+    let mut object = opened.map_err(|source| Error::Load { source, log })?;
+    for mut map in object.maps_mut() {
+        let name = map.name().to_string_lossy().into_owned();
+        if let Some(entries) = entries(&name, capacity) {
+            map.set_max_entries(entries).map_err(map_error(&name, "set its size"))?;
+        }
+    }
+    Ok(object)
+}
+
+/// Whether pinned maps are what this build would create, and at least as large.
+pub(crate) fn fits(object: &mut OpenObject, maps: &MapSet) -> Result<bool, Error> {
+    for name in SHARED {
+        let own = find_open_map(object, name)?;
+        let pinned = maps.get(name)?;
+        let entries = match own.map_type() {
+            // The kernel chooses the size: one entry for each CPU.
+            MapType::PerfEventArray => true,
+            _ if entries(name, &Capacity::default()).is_some() => pinned.max_entries() >= own.max_entries(),
+            _ => pinned.max_entries() == own.max_entries(),
+        };
+        let layout = pinned.map_type() == own.map_type()
+            && pinned.key_size() == own.key_size()
+            && pinned.value_size() == own.value_size();
+        if !(layout && entries) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+fn find_open_map<'a>(object: &'a mut OpenObject, name: &str) -> Result<OpenMapMut<'a>, Error> {
+    object.maps_mut().find(|map| pin_name(map.name()).as_deref() == Some(name)).ok_or_else(|| Error::NotInObject { kind: "map", name: name.to_owned() })
+}
+
+/// Loads with these maps in place of new ones. `only_port`: the stages are loaded and in the map `stages` already.
+pub(crate) fn load(mut object: OpenObject, reused: &[(String, &MapHandle)], only_port: bool) -> Result<Object, Error> {
+    for (name, handle) in reused {
+        let mut map = find_open_map(&mut object, name)?;
+        map.reuse_fd(handle.as_fd()).map_err(map_error(name, "reuse the pinned map"))?;
+    }
+    for mut program in object.progs_mut() {
+        if only_port && program.name() != PROGRAM {
+            program.set_autoload(false);
+        }
+    }
+    let (loaded, log) = logged(|| object.load());
+    let object = loaded.map_err(|source| Error::Load { source, log })?;
+    if !only_port {
+        fill_stages(&object)?;
+    }
+    Ok(object)
+}
+
+fn fill_stages(object: &Object) -> Result<(), Error> {
+    use std::os::fd::AsRawFd;
+
+    let stages = find_map(object, "stages")?;
+    for (slot, name) in STAGES {
+        let fd = program(object, name)?.as_fd().as_raw_fd();
+        stages
+            .update(&slot.to_ne_bytes(), &fd.to_ne_bytes(), libbpf_rs::MapFlags::ANY)
+            .map_err(map_error("stages", "add a program"))?;
+    }
+    Ok(())
+}
+
+/// A program of the loaded object.
+pub(crate) fn program<'a>(object: &'a Object, name: &str) -> Result<libbpf_rs::ProgramMut<'a>, Error> {
+    object
+        .progs_mut()
+        .find(|program| program.name() == name)
+        .ok_or_else(|| Error::NotInObject { kind: "program", name: name.to_owned() })
+}
+
+/// The name under which a map of the object is pinned. None for the maps that libbpf makes for constants and variables of
+/// the C code, `control` apart: they go with each load of the programs.
+pub(crate) fn pin_name(map: &OsStr) -> Option<String> {
+    match map.to_str()? {
+        CONTROL_SECTION => Some("control".to_owned()),
+        name if name.contains('.') => None,
+        name => Some(name.to_owned()),
+    }
+}
+
+thread_local! {
+    /// What libbpf says while [`logged`] runs on this thread.
+    static LOG: RefCell<Option<String>> = const { RefCell::new(None) };
+}
+
+/// Longer logs are cut at the front: the verifier's reason stands at the end.
+const LOG_MAX: usize = 16 * 1024;
+
+/// Runs `what` and returns what libbpf had to say: its warnings, and the verifier's log.
+fn logged<T>(what: impl FnOnce() -> T) -> (T, String) {
+    static PRINT: Once = Once::new();
+    PRINT.call_once(|| {
+        libbpf_rs::set_print(Some((PrintLevel::Info, print)));
+    });
+    LOG.set(Some(String::new()));
+    let result = what();
+    let log = LOG.take().unwrap_or_default();
+    let cut = log.len().saturating_sub(LOG_MAX);
+    let start = (cut..log.len()).find(|&at| log.is_char_boundary(at)).unwrap_or(0);
+    (result, log[start..].trim_end().to_owned())
+}
+
+fn print(level: PrintLevel, message: String) {
+    let collected = LOG.with_borrow_mut(|log| match log {
+        Some(log) => {
+            log.push_str(&message);
+            true
+        }
+        None => false,
+    });
+    match level {
+        PrintLevel::Warn if !collected => tracing::warn!(target: "libbpf", "{}", message.trim_end()),
+        _ => tracing::debug!(target: "libbpf", "{}", message.trim_end()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn object_has_all_maps_and_programs() {
+        let mut object = open(&Capacity::default()).expect("the embedded object opens");
+        for name in SHARED.into_iter().chain(["stages"]) {
+            assert!(find_open_map(&mut object, name).is_ok(), "{name}");
+        }
+        for name in STAGES.map(|(_, name)| name).into_iter().chain([PROGRAM]) {
+            assert!(object.progs().any(|program| program.name() == name), "{name}");
+        }
+        assert_eq!(build_id().len(), 16);
+    }
+}

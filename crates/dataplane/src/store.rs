@@ -1,0 +1,100 @@
+//! What the agent must know about a generation lies beside the maps, in a pinned map of its own, so that it lives exactly as
+//! long as they do. JSON in chunks.
+
+use std::path::Path;
+
+use libbpf_rs::libbpf_sys::{BPF_F_NO_PREALLOC, bpf_map_create_opts};
+use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
+use segue_model::node::NodeState;
+use serde::{Deserialize, Serialize};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use crate::compiled::Compiled;
+use crate::maps::map_error;
+use crate::Error;
+
+/// Name of the map, and of its pin.
+pub(crate) const STATE: &str = "state";
+
+const CHUNK: usize = 4096;
+/// At most 64 MiB for both generations.
+const CHUNKS: u32 = 16384;
+
+/// What is kept about a generation.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Record {
+    pub state: NodeState,
+    pub compiled: Compiled,
+}
+
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+struct Key {
+    generation: u32,
+    chunk: u32,
+}
+
+/// The map `state`.
+#[derive(Debug)]
+pub(crate) struct Store(MapHandle);
+
+impl Store {
+    pub fn create(path: &Path) -> Result<Self, Error> {
+        let options = bpf_map_create_opts {
+            sz: size_of::<bpf_map_create_opts>() as _,
+            map_flags: BPF_F_NO_PREALLOC,
+            ..Default::default()
+        };
+        let mut map =
+            MapHandle::create(MapType::Hash, Some("segue_state"), size_of::<Key>() as u32, CHUNK as u32, CHUNKS, &options)
+                .map_err(map_error(STATE, "create it"))?;
+        map.pin(path).map_err(|source| Error::BpfPin { path: path.to_owned(), action: "pin the map", source })?;
+        Ok(Self(map))
+    }
+
+    pub fn open(path: &Path) -> Option<Self> {
+        let map = MapHandle::from_pinned_path(path).ok()?;
+        let fits = map.key_size() as usize == size_of::<Key>() && map.value_size() as usize == CHUNK;
+        fits.then_some(Self(map))
+    }
+
+    /// Keeps the record of the generation in it. On an error a part may be there; [`Store::remove`] takes it away.
+    pub fn write(&self, record: &Record) -> Result<(), Error> {
+        let generation = record.compiled.generation;
+        let text = serde_json::to_vec(record).map_err(|error| Error::State { octets: 0, problem: error.to_string() })?;
+        // The length goes in front, because the last chunk is filled up with zeros.
+        let bytes: Vec<u8> = (text.len() as u64).to_ne_bytes().into_iter().chain(text).collect();
+        if bytes.len() > CHUNK * CHUNKS as usize / 2 {
+            return Err(Error::State { octets: bytes.len(), problem: "too large; use fewer rules or segment lists".into() });
+        }
+        for (chunk, part) in (0..).zip(bytes.chunks(CHUNK)) {
+            let mut value = [0; CHUNK];
+            value[..part.len()].copy_from_slice(part);
+            let key = Key { generation, chunk };
+            self.0.update(key.as_bytes(), &value, MapFlags::ANY).map_err(map_error(STATE, "write an entry"))?;
+        }
+        Ok(())
+    }
+
+    /// The record of a generation; `None` if there is none that this build understands.
+    pub fn read(&self, generation: u32) -> Option<Record> {
+        let chunk = |chunk| self.0.lookup(Key { generation, chunk }.as_bytes(), MapFlags::ANY).ok().flatten();
+        let mut bytes = chunk(0)?;
+        let length = bytes.first_chunk::<8>().map(|octets| u64::from_ne_bytes(*octets))?;
+        let length = usize::try_from(length).ok()?.checked_add(8).filter(|length| *length <= CHUNK * CHUNKS as usize)?;
+        for next in 1..length.div_ceil(CHUNK) as u32 {
+            bytes.extend(chunk(next)?);
+        }
+        let record: Record = serde_json::from_slice(bytes.get(8..length)?).ok()?;
+        (record.compiled.generation == generation).then_some(record)
+    }
+
+    /// Removes everything but the record of `generation`.
+    pub fn keep_only(&self, generation: u32) -> Result<(), Error> {
+        let keys: Vec<Key> = self.0.keys().filter_map(|key| Key::read_from_bytes(&key).ok()).collect();
+        for key in keys.iter().filter(|key| key.generation != generation) {
+            self.0.delete(key.as_bytes()).map_err(map_error(STATE, "remove an entry"))?;
+        }
+        Ok(())
+    }
+}
