@@ -213,3 +213,10 @@ int bare_map(struct xdp_md *ctx)
 	write_macs(frame, config.bare_macs);
 	return bpf_redirect_map(&ports, 0, 0);
 }
+
+SEC("xdp")
+int pass(struct xdp_md *ctx)
+{
+	(void)ctx;
+	return XDP_PASS;
+}

@@ -6,8 +6,8 @@ fn main() -> Result<(), segue_bench::error::Error> {
     let n: u32 = std::env::args().nth(1).map_or(1_000_000, |a| a.parse().unwrap());
     let pinned = cpu::pin(None, std::env::args().nth(2).is_none())?;
     println!("cpu {} rt {}", pinned.cpu, pinned.real_time);
-    for scenario in [Scenario::End, Scenario::EndDx6, Scenario::EndDx4, Scenario::HEncaps, Scenario::HEncapsV4] {
-        for engine in [Engine::Bare(Redirect::Ifindex), Engine::Bare(Redirect::Map), Engine::Kernel] {
+    for scenario in [Scenario::HEncaps] {
+        for engine in [Engine::Segue] {
             let mut lane = Lane::open(scenario, 112, engine, 64)?;
             match lane.verify(200000) { Ok(r) => println!("verify {r:?}"), Err(e) => println!("{e}") }
             for _ in 0..3 {

@@ -9,7 +9,8 @@ use libbpf_rs::Link;
 use crate::error::{Error, Result};
 use crate::interrupt;
 use crate::scenario::{Engine, Redirect, Scenario};
-use crate::topology::Topology;
+use crate::segue::Node;
+use crate::topology::{self, Topology};
 use crate::traffic::{self, Settings, Traffic};
 
 /// Runs of the generator in one call of a paced run; most of them find that no frame is due.
@@ -23,6 +24,7 @@ const DRAIN: Duration = Duration::from_millis(500);
 enum Work {
     Kernel,
     Bare(Link),
+    Segue(Node),
 }
 
 /// One engine at work.
@@ -78,7 +80,7 @@ impl Lane {
             }
             Engine::Bare(Redirect::Ifindex) => Work::Bare(traffic.attach_bare(&topology, "bare")?),
             Engine::Bare(Redirect::Map) => Work::Bare(traffic.attach_bare(&topology, "bare_map")?),
-            Engine::Segue => return Err(Error::Dataplane("not wired yet".into())),
+            Engine::Segue => Work::Segue(Node::start(&topology.node, scenario.node_state(), &topology::ports())?),
         };
         Ok(Self { work, traffic, topology, engine, what })
     }
@@ -168,6 +170,9 @@ impl Lane {
         let mut text = String::new();
         for drop in self.topology.driver_drops().unwrap_or_default() {
             let _ = write!(text, "; {drop}");
+        }
+        if let Work::Segue(node) = &self.work {
+            let _ = write!(text, "; outcomes {:?}", node.outcomes());
         }
         text
     }

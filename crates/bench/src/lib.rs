@@ -12,6 +12,7 @@ pub mod lane;
 pub mod netns;
 mod object;
 pub mod scenario;
+pub mod segue;
 pub mod stats;
 pub mod topology;
 pub mod traffic;

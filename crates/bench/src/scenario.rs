@@ -1,6 +1,8 @@
 //! What is measured: for each scenario the frame that the generator sends, the frame that must arrive, and the kernel's
 //! configuration for the same work.
 
+use std::net::IpAddr;
+
 use clap::ValueEnum;
 
 use crate::error::{Error, Result};
@@ -215,6 +217,34 @@ impl Scenario {
                 format!("-4 route add {INNER_DESTINATION_IPV4}/32 encap seg6 mode encap segs {NEXT_SID},{LAST_SID} dev out"),
             ],
         }
+    }
+
+    /// Segue's desired state for the node.
+    #[must_use]
+    pub fn node_state(self) -> serde_json::Value {
+        let role = if self.is_headend() { "access" } else { "core" };
+        let mut state = serde_json::json!({
+            "node": "bench",
+            "source_address": OUT_ADDRESS,
+            "ports": [{"name": "in", "role": role}, {"name": "out", "role": "core"}],
+        });
+        let sid = |behaviour: &str, next_hop: Option<IpAddr>| serde_json::json!([{"sid": SID, "behaviour": behaviour, "next_hop": next_hop}]);
+        match self {
+            Self::End => state["sids"] = sid("End", None),
+            Self::EndDx6 => state["sids"] = sid("End.DX6", Some(SINK_ADDRESS.into())),
+            Self::EndDx4 => state["sids"] = sid("End.DX4", Some(SINK_IPV4.into())),
+            Self::HEncaps | Self::HEncapsV4 => {
+                let destination = match self {
+                    Self::HEncaps => format!("{INNER_DESTINATION}/128"),
+                    _ => format!("{INNER_DESTINATION_IPV4}/32"),
+                };
+                state["policies"] = serde_json::json!([{
+                    "name": "two", "mode": "H.Encaps", "segment_lists": [{"segments": [NEXT_SID, LAST_SID]}]
+                }]);
+                state["steering"] = serde_json::json!([{"destination": destination, "policy": "two"}]);
+            }
+        }
+        state
     }
 
     /// Octets that the harness adds to the headroom of frames for the kernel. A pushed header uses up headroom, and a veth
