@@ -1,0 +1,178 @@
+//! `lab capture`: packets of one node, from the data plane on Segue nodes and from tcpdump elsewhere.
+//!
+//! A packet that XDP redirects never reaches the kernel's packet sockets, so tcpdump on a Segue node would show only what
+//! the data plane leaves to the kernel. The agent's capture shows what arrives at the ports, before anything is done to it.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::cli::CaptureArguments;
+use crate::command::{self, install_hint};
+use crate::error::{LabError, Result};
+use crate::names::{LabPaths, Roots};
+use crate::state::{LabRecord, NodeRecord};
+use crate::{http, netns};
+
+/// How long a capture without a given end may stay silent: as good as for ever.
+const FOR_EVER: Duration = Duration::from_secs(30 * 24 * 3600);
+
+/// Runs a capture to its end and returns the exit status.
+///
+/// # Errors
+/// If the lab, node or port does not exist, or the capture cannot be started.
+pub fn capture(roots: &Roots, arguments: &CaptureArguments) -> Result<u8> {
+    let paths = LabPaths::new(roots, &arguments.lab)?;
+    let record = LabRecord::read(&paths).ok_or_else(|| LabError::NoSuchLab { lab: arguments.lab.clone() })?;
+    let node = record.node(&arguments.node)?;
+    if let Some(port) = &arguments.port
+        && !node.ports.contains(port)
+    {
+        return Err(LabError::NoSuchPort {
+            lab: arguments.lab.clone(),
+            node: node.name.clone(),
+            port: port.clone(),
+            known: node.ports.join(", "),
+        });
+    }
+    match &node.socket {
+        Some(socket) => from_agent(node, socket, arguments),
+        None => from_tcpdump(node, arguments),
+    }
+}
+
+/// What the agent is asked for.
+#[must_use]
+pub fn request_body(port: Option<&str>, count: Option<u64>, seconds: Option<u64>) -> String {
+    let mut body = serde_json::Map::new();
+    if let Some(port) = port {
+        body.insert("ports".into(), vec![port].into());
+    }
+    if let Some(count) = count {
+        body.insert("count".into(), count.into());
+    }
+    if let Some(seconds) = seconds {
+        body.insert("seconds".into(), seconds.into());
+    }
+    serde_json::Value::Object(body).to_string()
+}
+
+/// Starts a capture at an agent; its answer's body is a pcapng file that grows.
+///
+/// # Errors
+/// If the agent does not answer or refuses.
+pub fn open(node: &str, socket: &Path, body: &str, patience: Duration) -> Result<http::Response> {
+    let fail = |what: String| LabError::Agent {
+        node: node.to_owned(),
+        what: format!("capture: {what}"),
+        remedy: format!("look at its log beside {}", socket.display()),
+    };
+    let response =
+        http::request(socket, "POST", "/v1/capture", Some(body), patience).map_err(|e| fail(e.to_string()))?;
+    if response.status == 200 {
+        return Ok(response);
+    }
+    let status = response.status;
+    let text = response.text().unwrap_or_default();
+    Err(fail(format!("status {status}: {}", text.trim())))
+}
+
+fn from_agent(node: &NodeRecord, socket: &Path, arguments: &CaptureArguments) -> Result<u8> {
+    let body = request_body(arguments.port.as_deref(), arguments.count, arguments.seconds);
+    let mut packets = open(&node.name, socket, &body, FOR_EVER)?.body;
+    let (mut sink, viewer): (Box<dyn Write>, Option<Child>) = match &arguments.write {
+        Some(path) => (
+            Box::new(File::create(path).map_err(LabError::io("write", path, "choose a file that can be written"))?),
+            None,
+        ),
+        None => {
+            let mut child = viewer()?;
+            let input = child.stdin.take().ok_or_else(|| no_viewer(io::ErrorKind::BrokenPipe.into()))?;
+            (Box::new(input), Some(child))
+        }
+    };
+    let mut buffer = [0; 65536];
+    loop {
+        let length = packets.read(&mut buffer).map_err(LabError::io(
+            "read capture from",
+            socket,
+            "see whether the agent lives",
+        ))?;
+        // A viewer that was closed ends the capture; that is not an error.
+        if length == 0 || sink.write_all(&buffer[..length]).and_then(|()| sink.flush()).is_err() {
+            break;
+        }
+    }
+    drop(sink);
+    if let Some(mut child) = viewer {
+        let _ = child.wait();
+    }
+    Ok(0)
+}
+
+/// A program that shows packets from its standard input. tshark explains an SRH field by field, tcpdump names it.
+fn viewer() -> Result<Child> {
+    let command: &[&str] = if command::exists("tshark") {
+        &["tshark", "-n", "-l", "-r", "-"]
+    } else {
+        &["tcpdump", "-n", "-l", "-r", "-"]
+    };
+    Command::new(command[0]).args(&command[1..]).stdin(Stdio::piped()).spawn().map_err(no_viewer)
+}
+
+fn no_viewer(source: io::Error) -> LabError {
+    LabError::Start {
+        program: "tcpdump".into(),
+        source,
+        remedy: format!("{}, or write to a file with -w", install_hint("tcpdump")),
+    }
+}
+
+fn from_tcpdump(node: &NodeRecord, arguments: &CaptureArguments) -> Result<u8> {
+    let mut line: Vec<String> = vec!["-n".into(), "-i".into(), arguments.port.clone().unwrap_or_else(|| "any".into())];
+    match &arguments.write {
+        Some(path) => line.extend(["-U".into(), "-w".into(), path.display().to_string()]),
+        None => line.push("-l".into()),
+    }
+    if let Some(count) = arguments.count {
+        line.extend(["-c".into(), count.to_string()]);
+    }
+    let started = netns::inside(&node.namespace, || Command::new("tcpdump").args(&line).spawn())?;
+    let mut child = started.map_err(|source| LabError::Start {
+        program: "tcpdump".into(),
+        source,
+        remedy: install_hint("tcpdump"),
+    })?;
+    let begun = Instant::now();
+    loop {
+        if let Some(status) = child.try_wait().map_err(LabError::io("wait for", "tcpdump", "try again"))? {
+            return Ok(u8::from(!status.success()));
+        }
+        if arguments.seconds.is_some_and(|seconds| begun.elapsed() >= Duration::from_secs(seconds)) {
+            end(&mut child);
+            return Ok(0);
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Ends a tcpdump so that it writes out what it has.
+pub fn end(child: &mut Child) {
+    if let Ok(pid) = i32::try_from(child.id()) {
+        let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGINT);
+    }
+    let _ = child.wait();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_was_asked_for_is_sent() {
+        assert_eq!(request_body(None, None, None), "{}");
+        assert_eq!(request_body(Some("p"), Some(3), None), r#"{"count":3,"ports":["p"]}"#);
+    }
+}

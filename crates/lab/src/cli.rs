@@ -1,0 +1,227 @@
+//! `segue lab`: its arguments, and what each subcommand prints.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Subcommand};
+
+use crate::error::{LabError, Result};
+use crate::names::{self, Roots};
+use crate::progress::Progress;
+use crate::state::LabRecord;
+use crate::{capture, demo, down, exec, explain, list, state, up};
+
+/// How lists are printed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Output {
+    /// For people.
+    #[default]
+    Table,
+    /// For programs.
+    Json,
+}
+
+/// Topologies in network namespaces.
+#[derive(Debug, Clone, Subcommand)]
+pub enum LabCommand {
+    /// Bring up a topology: namespaces, links, addresses, routes, functions, agents
+    #[command(
+        after_help = "A failed `up` takes down again what it made. The lab is called as the topology's `name` says."
+    )]
+    Up {
+        /// Topology file (YAML)
+        file: PathBuf,
+    },
+    /// Remove a lab: processes, pinned objects, namespaces, records; also what a crash left
+    Down {
+        /// Name of the lab, or the topology file that it was made from
+        #[arg(required_unless_present = "all", conflicts_with = "all")]
+        lab: Option<String>,
+        /// Every lab on this machine
+        #[arg(long)]
+        all: bool,
+    },
+    /// Show the labs of this machine with their nodes, agents and sockets
+    List,
+    /// Show what the planner makes of a topology, and why (needs no root, changes nothing)
+    Plan {
+        /// Topology file (YAML)
+        file: PathBuf,
+    },
+    /// Run a command inside a node, host or function
+    #[command(after_help = "The exit status is the command's. Only the network namespace changes, mounts stay.")]
+    Exec {
+        /// Name of the lab
+        lab: String,
+        /// Node, host or function
+        node: String,
+        /// The command and its arguments
+        #[arg(required = true, last = true)]
+        command: Vec<String>,
+    },
+    /// Capture packets: on Segue nodes through the data plane, elsewhere with tcpdump
+    Capture(CaptureArguments),
+    /// Bring a topology up, send real traffic through its chain, show what happened, take it down
+    #[command(after_help = "Exit status 1 if any check differed from what it should be.")]
+    Demo {
+        /// Topology file with hosts `client` and `server`, nodes and a chain, such as examples/main-job.yaml
+        file: PathBuf,
+        /// Leave it up afterwards
+        #[arg(long)]
+        keep: bool,
+    },
+}
+
+/// What to capture, and for how long.
+#[derive(Debug, Clone, Args)]
+pub struct CaptureArguments {
+    /// Name of the lab
+    pub lab: String,
+    /// Node, host or function
+    pub node: String,
+    /// Interface; all of them if not given
+    pub port: Option<String>,
+    /// Write pcapng (on Segue nodes) or pcap into this file instead of showing packets
+    #[arg(short, long, value_name = "FILE")]
+    pub write: Option<PathBuf>,
+    /// End after this many packets
+    #[arg(long)]
+    pub count: Option<u64>,
+    /// End after this many seconds
+    #[arg(long)]
+    pub seconds: Option<u64>,
+}
+
+/// Runs a subcommand and returns the program's exit status.
+///
+/// # Errors
+/// Whatever kept it from its job; to be shown on stderr, with exit status 1.
+pub fn run(command: LabCommand, output: Output) -> Result<u8> {
+    let roots = Roots::default();
+    match command {
+        LabCommand::Up { file } => up_command(&roots, &file, output),
+        LabCommand::Down { lab, all } => down_command(&roots, lab.as_deref(), all, output),
+        LabCommand::List => list_command(&roots, output),
+        LabCommand::Plan { file } => plan_command(&file, output),
+        LabCommand::Exec { lab, node, command } => {
+            need_root("exec")?;
+            exec::exec(&roots, &lab, &node, &command)
+        }
+        LabCommand::Capture(arguments) => {
+            need_root("capture")?;
+            capture::capture(&roots, &arguments)
+        }
+        LabCommand::Demo { file, keep } => {
+            need_root("demo")?;
+            demo::demo(&roots, &file, keep, output)
+        }
+    }
+}
+
+fn need_root(verb: &'static str) -> Result<()> {
+    if nix::unistd::geteuid().is_root() { Ok(()) } else { Err(LabError::NotRoot { verb }) }
+}
+
+/// Prints to stdout; a reader that went away is no error.
+fn print(text: &str) {
+    let _ = std::io::stdout().lock().write_all(text.as_bytes());
+}
+
+fn down_command(roots: &Roots, lab: Option<&str>, all: bool, output: Output) -> Result<u8> {
+    need_root("down")?;
+    let labs = match lab {
+        Some(argument) if names::is_file_argument(argument) => vec![name_in_file(argument.as_ref())?],
+        Some(name) => vec![name.to_owned()],
+        None => {
+            debug_assert!(all, "clap asks for a name or --all");
+            down::known_labs(roots)
+        }
+    };
+    let mut removed = Vec::new();
+    let mut first_error = None;
+    for lab in &labs {
+        // One lab that resists must not keep the others.
+        match down::down(roots, lab) {
+            Ok(one) => removed.push(one),
+            Err(error) => first_error = Some(first_error.unwrap_or(error)),
+        }
+    }
+    match output {
+        Output::Json => print(&state::json(&removed)),
+        Output::Table if removed.is_empty() && first_error.is_none() => print("no labs\n"),
+        Output::Table => {
+            for one in &removed {
+                print(&down_line(one));
+            }
+        }
+    }
+    first_error.map_or(Ok(0), Err)
+}
+
+fn down_line(removed: &down::Removed) -> String {
+    if removed.nothing() {
+        return format!("{}: nothing to remove\n", removed.lab);
+    }
+    format!(
+        "{}: removed {} namespaces, {} processes, {} pinned objects\n",
+        removed.lab, removed.namespaces, removed.processes, removed.pins
+    )
+}
+
+fn list_command(roots: &Roots, output: Output) -> Result<u8> {
+    let labs = list::list(roots);
+    match output {
+        Output::Json => print(&state::json(&labs)),
+        Output::Table if labs.is_empty() => print("no labs\n"),
+        Output::Table => print(&list::table(&labs)),
+    }
+    Ok(0)
+}
+
+fn up_command(roots: &Roots, file: &Path, output: Output) -> Result<u8> {
+    let loaded = up::load(file)?;
+    need_root("up")?;
+    let begun = std::time::Instant::now();
+    let record = up::up(roots, &loaded, &Progress::on_terminal())?;
+    match output {
+        Output::Json => print(&state::json(&record)),
+        Output::Table => print(&up_line(&record, begun.elapsed())),
+    }
+    Ok(0)
+}
+
+fn up_line(record: &LabRecord, time: std::time::Duration) -> String {
+    let agents = record.nodes.iter().filter(|node| node.agent.is_some()).count();
+    format!(
+        "{}: {} namespaces, {agents} agents, up in {:.1} s\n  next: segue lab list; segue lab exec {} NODE -- COMMAND; segue lab down {}\n",
+        record.lab,
+        record.nodes.len(),
+        time.as_secs_f64(),
+        record.lab,
+        record.lab
+    )
+}
+
+fn plan_command(file: &Path, output: Output) -> Result<u8> {
+    let loaded = up::load(file)?;
+    match output {
+        Output::Json => print(&state::json(&loaded.plan)),
+        Output::Table => print(&explain::text(&loaded.plan)),
+    }
+    Ok(0)
+}
+
+/// The lab's name in a topology file; read loosely, because `down` must work with a file that is not valid any more.
+fn name_in_file(file: &Path) -> Result<String> {
+    let text = std::fs::read_to_string(file).map_err(LabError::io(
+        "read",
+        file,
+        "give the lab's name, or the path of its topology file",
+    ))?;
+    let name =
+        text.lines().find_map(|line| line.strip_prefix("name:")).map(|rest| rest.split(" #").next().unwrap_or(rest));
+    match name {
+        Some(name) => Ok(name.trim().trim_matches(['"', '\'']).to_owned()),
+        None => up::load(file).map(|loaded| loaded.plan.name),
+    }
+}

@@ -1,0 +1,206 @@
+//! The chain, station by station, with the counters of the agents and of the functions.
+
+use std::collections::BTreeMap;
+use std::net::Ipv6Addr;
+use std::path::PathBuf;
+
+use segue_model::plan::{Explanation, Plan, StepAction};
+use serde_json::Value;
+
+use super::report::{Hop, Way};
+use crate::agent;
+use crate::command::Run;
+use crate::error::Result;
+use crate::names::LabPaths;
+
+/// Packets and octets.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Count {
+    /// Packets.
+    pub packets: u64,
+    /// Octets.
+    pub octets: u64,
+}
+
+/// All counters of a lab at about one moment.
+#[derive(Debug, Clone, Default)]
+pub struct Counters {
+    /// What each Segue node's agent reports.
+    agents: BTreeMap<String, Value>,
+    /// Named nftables counters of each function.
+    functions: BTreeMap<String, BTreeMap<String, Count>>,
+}
+
+impl Counters {
+    /// Asks everybody.
+    ///
+    /// # Errors
+    /// If an agent does not answer or `nft` fails.
+    pub fn read(paths: &LabPaths, plan: &Plan) -> Result<Self> {
+        let mut counters = Self::default();
+        for (name, node) in &plan.nodes {
+            if node.state.is_some() {
+                counters.agents.insert(name.clone(), agent::get(&paths.socket(name), name, agent::REPORT)?);
+            }
+        }
+        for name in plan.functions.keys() {
+            let namespace = paths.namespace(name);
+            let text = Run::new("nft", ["--json", "list", "counters"]).inside(&namespace).text()?;
+            counters.functions.insert(name.clone(), nft_counters(&text));
+        }
+        Ok(counters)
+    }
+
+    /// A named counter of a function's ruleset.
+    #[must_use]
+    pub fn of_function(&self, function: &str, counter: &str) -> Option<Count> {
+        self.functions.get(function)?.get(counter).copied()
+    }
+
+    /// Packets that were put into an SR policy. `None` where no agent counts.
+    #[must_use]
+    pub fn of_policy(&self, node: &str, policy: &str) -> Option<Count> {
+        let policies = self.agents.get(node)?.get("policies")?.as_array()?;
+        let found = policies.iter().find(|one| one.get("name").and_then(Value::as_str) == Some(policy))?;
+        count(found.get("counter")?)
+    }
+
+    /// Packets that arrived for a SID, and those that came back from the function behind it.
+    #[must_use]
+    pub fn of_sid(&self, node: &str, sid: Ipv6Addr) -> Option<(Count, Option<Count>)> {
+        let sids = self.agents.get(node)?.get("sids")?.as_array()?;
+        let found =
+            sids.iter().find(|one| one.get("sid").and_then(Value::as_str).and_then(sid_address) == Some(sid))?;
+        Some((count(found.get("counter")?)?, found.get("returned").and_then(count)))
+    }
+}
+
+/// Address of a SID as the agent writes it: a prefix, or an address.
+fn sid_address(text: &str) -> Option<Ipv6Addr> {
+    text.split('/').next()?.parse().ok()
+}
+
+fn count(value: &Value) -> Option<Count> {
+    Some(Count { packets: value.get("packets")?.as_u64()?, octets: value.get("bytes")?.as_u64()? })
+}
+
+fn nft_counters(text: &str) -> BTreeMap<String, Count> {
+    let value: Value = serde_json::from_str(text).unwrap_or_default();
+    let objects = value.get("nftables").and_then(Value::as_array).cloned().unwrap_or_default();
+    objects
+        .iter()
+        .filter_map(|object| object.get("counter"))
+        .filter_map(|counter| Some((counter.get("name")?.as_str()?.to_owned(), count(counter)?)))
+        .collect()
+}
+
+/// Counters of one direction of a chain at each of its stations, in order.
+#[must_use]
+pub fn way(steps: &[Explanation], counters: &Counters) -> Way {
+    let mut hops = Vec::new();
+    let mut add = |node: &str, what: String, sid: String, count: Option<Count>| {
+        let count = count.unwrap_or_default();
+        hops.push(Hop { node: node.to_owned(), what, sid, packets: count.packets, octets: count.octets });
+    };
+    for step in steps {
+        match &step.action {
+            StepAction::Headend { mode, segments } => {
+                let list: Vec<String> = segments.iter().map(ToString::to_string).collect();
+                let count = counters.of_policy(&step.node, &step.policy);
+                add(&step.node, crate::explain::word(mode), format!("<{}>", list.join(", ")), count);
+            }
+            StepAction::Segment { sid, behaviour, function } => {
+                let count = counters.of_sid(&step.node, *sid);
+                add(&step.node, crate::explain::word(behaviour), sid.to_string(), count.map(|(arrived, _)| arrived));
+                if let Some(function) = function {
+                    for (name, count) in counters.functions.get(function).into_iter().flatten() {
+                        add(function, format!("nft counter {name}, both directions"), String::new(), Some(*count));
+                    }
+                    let returned = count.and_then(|(_, returned)| returned);
+                    add(&step.node, format!("back from {function}"), String::new(), returned);
+                }
+            }
+        }
+    }
+    let (chain, direction) =
+        steps.first().map(|step| (step.chain.clone(), step.direction.to_string())).unwrap_or_default();
+    Way { chain, direction, hops }
+}
+
+/// Where a direction's packets went missing: packets at the headend, into the function, back from it, at the egress.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Flow {
+    /// Packets that the headend put the segment list on.
+    pub headend: u64,
+    /// Arrived at, and came back to, each segment in order; a segment without a proxy gives back what arrived.
+    pub segments: Vec<(u64, u64)>,
+}
+
+impl Flow {
+    /// The counters of one direction; `None` if a station has no counter.
+    #[must_use]
+    pub fn of(steps: &[Explanation], counters: &Counters) -> Option<Self> {
+        let mut flow = Self::default();
+        for step in steps {
+            match &step.action {
+                StepAction::Headend { .. } => flow.headend = counters.of_policy(&step.node, &step.policy)?.packets,
+                StepAction::Segment { sid, .. } => {
+                    let (arrived, returned) = counters.of_sid(&step.node, *sid)?;
+                    flow.segments.push((arrived.packets, returned.unwrap_or(arrived).packets));
+                }
+            }
+        }
+        Some(flow)
+    }
+
+    /// Packets that left a station and did not arrive at the next one.
+    #[must_use]
+    pub fn lost_between_stations(&self) -> u64 {
+        let mut left = self.headend;
+        let mut lost = 0;
+        for (arrived, returned) in &self.segments {
+            lost += left.abs_diff(*arrived);
+            left = *returned;
+        }
+        lost
+    }
+
+    /// Packets that functions did not give back.
+    #[must_use]
+    pub fn kept_by_functions(&self) -> u64 {
+        self.segments.iter().map(|(arrived, returned)| arrived.saturating_sub(*returned)).sum()
+    }
+}
+
+/// Sockets of the plan's agents.
+#[must_use]
+pub fn sockets(paths: &LabPaths, plan: &Plan) -> Vec<(String, PathBuf)> {
+    let with_agent = plan.nodes.iter().filter(|(_, node)| node.state.is_some());
+    with_agent.map(|(name, _)| (name.clone(), paths.socket(name))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_of_nft() {
+        let text = r#"{"nftables":[{"metainfo":{}},{"counter":{"family":"inet","name":"telnet","table":"f","handle":1,"packets":3,"bytes":180}}]}"#;
+        assert_eq!(nft_counters(text), BTreeMap::from([("telnet".to_owned(), Count { packets: 3, octets: 180 })]));
+        assert!(nft_counters("no json").is_empty());
+    }
+
+    #[test]
+    fn loss_is_found_between_the_right_stations() {
+        let whole = Flow { headend: 10, segments: vec![(10, 8), (8, 8)] };
+        assert_eq!((whole.lost_between_stations(), whole.kept_by_functions()), (0, 2));
+        let lossy = Flow { headend: 10, segments: vec![(9, 9), (9, 9)] };
+        assert_eq!((lossy.lost_between_stations(), lossy.kept_by_functions()), (1, 0));
+    }
+
+    #[test]
+    fn sids_are_prefixes_or_addresses() {
+        assert_eq!(sid_address("fc00::1/128"), sid_address("fc00:0::1"));
+        assert_eq!(sid_address("x"), None);
+    }
+}

@@ -1,0 +1,157 @@
+//! What can go wrong in a lab: each error says what, where, and what to do.
+
+use std::path::{Path, PathBuf};
+
+/// Result of the lab's functions.
+pub type Result<T, E = LabError> = std::result::Result<T, E>;
+
+/// Why the lab could not do something.
+#[derive(Debug, thiserror::Error)]
+pub enum LabError {
+    /// The topology is wrong.
+    #[error("{0}")]
+    Topology(String),
+    /// Network namespaces need root.
+    #[error("`segue lab {verb}` makes and enters network namespaces, which needs root.\n  do: run it with sudo")]
+    NotRoot {
+        /// The subcommand.
+        verb: &'static str,
+    },
+    /// A name would not work as part of a namespace's or a file's name.
+    #[error(
+        "{kind} name `{name}` cannot be used: {reason}.\n  do: use letters, digits, `-`, `_` and `.`, starting with a letter or digit"
+    )]
+    Name {
+        /// `lab` or `node`.
+        kind: &'static str,
+        /// The name.
+        name: String,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
+    /// The lab is there already.
+    #[error(
+        "lab `{lab}` is up already, or parts of an earlier run are left.\n  do: `segue lab down {lab}` first, then bring it up again"
+    )]
+    AlreadyUp {
+        /// The lab.
+        lab: String,
+    },
+    /// Another process brings the lab up or takes it down right now.
+    #[error(
+        "lab `{lab}` is being brought up or taken down by another process (it holds {lock}).\n  do: wait for it, or end it (`fuser {lock}` shows its number), then try again"
+    )]
+    Busy {
+        /// The lab.
+        lab: String,
+        /// Lock file.
+        lock: PathBuf,
+    },
+    /// No such lab.
+    #[error("there is no lab `{lab}`.\n  do: `segue lab list` shows what is up; `segue lab up FILE` brings one up")]
+    NoSuchLab {
+        /// The lab.
+        lab: String,
+    },
+    /// No such node in a lab.
+    #[error("lab `{lab}` has no node `{node}`.\n  do: choose one of: {known}")]
+    NoSuchNode {
+        /// The lab.
+        lab: String,
+        /// What was asked for.
+        node: String,
+        /// The names that exist.
+        known: String,
+    },
+    /// No such port on a node.
+    #[error("{node} of lab `{lab}` has no port `{port}`.\n  do: choose one of: {known}")]
+    NoSuchPort {
+        /// The lab.
+        lab: String,
+        /// The node.
+        node: String,
+        /// What was asked for.
+        port: String,
+        /// The names that exist.
+        known: String,
+    },
+    /// A program is missing or could not be started.
+    #[error("cannot run `{program}`: {source}.\n  do: {remedy}")]
+    Start {
+        /// The program.
+        program: String,
+        /// Why.
+        source: std::io::Error,
+        /// What helps.
+        remedy: String,
+    },
+    /// A program failed.
+    #[error("{place}: `{command}` failed ({status}): {output}\n  do: {remedy}")]
+    Command {
+        /// Namespace or `host`.
+        place: String,
+        /// The command line.
+        command: String,
+        /// How it ended.
+        status: String,
+        /// What it said.
+        output: String,
+        /// What helps.
+        remedy: String,
+    },
+    /// A file, directory or namespace could not be read, written or entered.
+    #[error("cannot {what} {}: {source}.\n  do: {remedy}", path.display())]
+    Io {
+        /// Such as `read`.
+        what: &'static str,
+        /// Which file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+        /// What helps.
+        remedy: &'static str,
+    },
+    /// An agent did not come up or did not answer as expected.
+    #[error("agent of {node}: {what}.\n  do: {remedy}")]
+    Agent {
+        /// The node.
+        node: String,
+        /// What happened.
+        what: String,
+        /// What helps.
+        remedy: String,
+    },
+    /// Ctrl-C or SIGTERM.
+    #[error("interrupted.\n  do: nothing is left of it; start it again when you like")]
+    Interrupted,
+    /// Something is still there after `down`.
+    #[error(
+        "lab `{lab}`: still there after everything was removed: {left}.\n  do: `segue lab down {lab}` again; if it stays, look at these by hand"
+    )]
+    Leftover {
+        /// The lab.
+        lab: String,
+        /// What.
+        left: String,
+    },
+    /// A capture file could not be understood.
+    #[error("capture {}: {reason}.\n  do: report it with the file attached", path.display())]
+    Capture {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
+}
+
+impl LabError {
+    /// An I/O error together with what was tried.
+    pub(crate) fn io(
+        what: &'static str,
+        path: impl AsRef<Path>,
+        remedy: &'static str,
+    ) -> impl FnOnce(std::io::Error) -> Self {
+        let path = path.as_ref().to_path_buf();
+        move |source| Self::Io { what, path, source, remedy }
+    }
+}

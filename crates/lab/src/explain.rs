@@ -1,0 +1,70 @@
+//! `lab plan`: what the planner makes of a topology, for people.
+
+use std::fmt::{Debug, Write};
+
+use segue_model::plan::{Explanation, Plan, StepAction};
+use serde::Serialize;
+
+use crate::list::columns;
+
+/// The plan as text: nodes first, then each chain's way with the reason of every step.
+#[must_use]
+pub fn text(plan: &Plan) -> String {
+    let mut text = format!("lab {}\n\n", plan.name);
+    let mut rows = vec![["NODE".to_owned(), "DATA PLANE".into(), "LOOPBACK".into(), "LOCATOR".into(), "PORTS".into()]];
+    for (name, node) in &plan.nodes {
+        let ports: Vec<&str> = node.interfaces.iter().map(|interface| interface.name.as_str()).collect();
+        rows.push([
+            name.clone(),
+            word(&node.dataplane),
+            node.loopback.to_string(),
+            node.locator.to_string(),
+            ports.join(" "),
+        ]);
+    }
+    text.push_str(&columns(&rows));
+    text.push('\n');
+    let mut rows = vec![["HOST".to_owned(), "NODE".into(), "ADDRESSES".into(), "MTU".into()]];
+    for (name, host) in &plan.hosts {
+        let addresses: Vec<String> = host.interface.addresses.iter().map(ToString::to_string).collect();
+        rows.push([name.clone(), host.node.clone(), addresses.join(" "), host.interface.mtu.to_string()]);
+    }
+    text.push_str(&columns(&rows));
+    for steps in plan.explain().chunk_by(|one, next| (&one.chain, one.direction) == (&next.chain, next.direction)) {
+        text.push('\n');
+        text.push_str(&way(steps));
+    }
+    text
+}
+
+/// One direction of one chain.
+fn way(steps: &[Explanation]) -> String {
+    let Some(first) = steps.first() else { return String::new() };
+    let mut text = format!("chain {}, {}: SR policy {}\n", first.chain, first.direction, first.policy);
+    for step in steps {
+        let what = match &step.action {
+            StepAction::Headend { mode, segments } => {
+                let segments: Vec<String> = segments.iter().map(ToString::to_string).collect();
+                format!("{} <{}>", word(mode), segments.join(", "))
+            }
+            StepAction::Segment { sid, behaviour, function } => {
+                let function = function.as_ref().map(|name| format!(" -> function {name}")).unwrap_or_default();
+                format!("{sid} {}{function}", word(behaviour))
+            }
+        };
+        let _ = writeln!(text, "  {}. {}: {what}", step.step, step.node);
+        if step.path.len() > 1 {
+            let _ = writeln!(text, "     by  {}", step.path.join(" - "));
+        }
+        let _ = writeln!(text, "     why {}", step.why);
+    }
+    text
+}
+
+/// The name that a value has in files.
+pub(crate) fn word<T: Serialize + Debug>(value: &T) -> String {
+    match serde_json::to_value(value) {
+        Ok(serde_json::Value::String(name)) => name,
+        _ => format!("{value:?}"),
+    }
+}

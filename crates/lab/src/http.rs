@@ -1,0 +1,100 @@
+//! The little of HTTP that talking to an agent over its Unix socket takes.
+//!
+//! Requests are HTTP/1.0, so that the answer's body simply ends with the connection: no chunks, no keep-alive.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+/// An answer whose body is still to be read.
+#[derive(Debug)]
+pub struct Response {
+    /// Status code.
+    pub status: u16,
+    /// The body, up to the end of the connection.
+    pub body: BufReader<UnixStream>,
+}
+
+impl Response {
+    /// Reads the whole body as text.
+    ///
+    /// # Errors
+    /// If the connection breaks.
+    pub fn text(mut self) -> io::Result<String> {
+        let mut bytes = Vec::new();
+        self.body.read_to_end(&mut bytes)?;
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    }
+}
+
+/// Sends one request and reads the head of its answer.
+///
+/// # Errors
+/// If the socket does not answer within `patience`, or answers with something else than HTTP.
+pub fn request(
+    socket: &Path,
+    method: &str,
+    target: &str,
+    json: Option<&str>,
+    patience: Duration,
+) -> io::Result<Response> {
+    let mut stream = UnixStream::connect(socket)?;
+    stream.set_read_timeout(Some(patience))?;
+    stream.set_write_timeout(Some(patience))?;
+    let body = json.unwrap_or_default();
+    let kind = if json.is_some() { "Content-Type: application/json\r\n" } else { "" };
+    write!(stream, "{method} {target} HTTP/1.0\r\nHost: segued\r\n{kind}Content-Length: {}\r\n\r\n{body}", body.len())?;
+    read_head(BufReader::new(stream))
+}
+
+fn read_head(mut body: BufReader<UnixStream>) -> io::Result<Response> {
+    let mut line = String::new();
+    body.read_line(&mut line)?;
+    let status = parse_status(&line)
+        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, format!("not an HTTP answer: {:?}", line.trim())))?;
+    loop {
+        line.clear();
+        if body.read_line(&mut line)? == 0 || line.trim().is_empty() {
+            return Ok(Response { status, body });
+        }
+    }
+}
+
+fn parse_status(line: &str) -> Option<u16> {
+    line.strip_prefix("HTTP/1.")?.split(' ').nth(1)?.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    #[test]
+    fn one_request_one_answer() {
+        let directory = tempfile::tempdir().unwrap();
+        let socket = directory.path().join("s");
+        let listener = UnixListener::bind(&socket).unwrap();
+        let server = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut head = [0; 4096];
+            let length = stream.read(&mut head).unwrap();
+            stream.write_all(b"HTTP/1.0 409 Conflict\r\ncontent-type: text/plain\r\n\r\nbody\r\n\r\nmore").unwrap();
+            String::from_utf8_lossy(&head[..length]).into_owned()
+        });
+        let response = request(&socket, "POST", "/v1/x", Some("{}"), Duration::from_secs(5)).unwrap();
+        assert_eq!(response.status, 409);
+        assert_eq!(response.text().unwrap(), "body\r\n\r\nmore");
+        let asked = server.join().unwrap();
+        assert!(asked.starts_with("POST /v1/x HTTP/1.0\r\n") && asked.ends_with("\r\n\r\n{}"), "{asked}");
+    }
+
+    #[test]
+    fn other_answers_are_refused() {
+        assert_eq!(parse_status("HTTP/1.1 200 OK\r\n"), Some(200));
+        assert_eq!(parse_status("SSH-2.0-x\r\n"), None);
+        assert_eq!(parse_status("HTTP/1.1 abc\r\n"), None);
+        assert_eq!(parse_status(""), None);
+    }
+}

@@ -1,0 +1,31 @@
+//! Segue's lab: a topology file becomes network namespaces, veth pairs, addresses, routes and one agent per node, and all
+//! of it goes away again.
+//!
+//! Everything that the lab makes carries the lab's name: namespaces are called `sg-<lab>-<node>` and hold the lab's and
+//! the node's name as alias of their `lo` interface, files lie in `/run/segue/lab/<lab>`, pinned BPF objects in
+//! `/run/segue/bpf/lab/<lab>`. So [`down`] finds what to remove even when the lab's own records are lost.
+#![forbid(unsafe_code)]
+
+pub mod agent;
+pub mod capture;
+pub mod cli;
+pub mod command;
+pub mod demo;
+pub mod down;
+pub mod error;
+pub mod exec;
+pub mod explain;
+pub mod http;
+pub mod interrupt;
+pub mod list;
+pub mod names;
+pub mod netns;
+pub mod parallel;
+pub mod pcap;
+pub mod progress;
+pub mod seen;
+pub mod state;
+pub mod up;
+pub mod wiring;
+
+pub use error::{LabError, Result};

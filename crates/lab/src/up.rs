@@ -1,0 +1,302 @@
+//! `lab up`: from a topology file to namespaces, links, addresses, routes, functions and agents.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use nix::mount::{MsFlags, mount};
+use nix::sys::statfs::{BPF_FS_MAGIC, statfs};
+use segue_model::load::{load_topology, locate};
+use segue_model::plan::Plan;
+use segue_model::topology::{Ruleset, Topology};
+
+use crate::command::{self, Run, install_hint};
+use crate::error::{LabError, Result};
+use crate::names::{self, LabPaths, Roots};
+use crate::progress::Progress;
+use crate::state::{self, Kind, LabRecord, NodeRecord};
+use crate::wiring::{self, Space};
+use crate::{agent, down, netns, parallel};
+
+const AS_ROOT: &str = "check that you are root and that the file system has space";
+const REPORT: &str = "the topology was accepted but the kernel was not: report it together with the topology file";
+
+/// A topology file, read, checked and planned.
+#[derive(Debug, Clone)]
+pub struct Loaded {
+    /// The file.
+    pub file: PathBuf,
+    /// Its text.
+    pub text: String,
+    /// What it says.
+    pub topology: Topology,
+    /// What follows from it.
+    pub plan: Plan,
+}
+
+/// Reads, checks and plans a topology file. Needs no root.
+///
+/// # Errors
+/// If it cannot be read, or says something impossible; with line, key and remedy.
+pub fn load(file: &Path) -> Result<Loaded> {
+    let text = fs::read_to_string(file).map_err(LabError::io("read", file, "give the path of a topology file"))?;
+    let shown = file.display().to_string();
+    let wrong = |errors: segue_model::error::Errors| LabError::Topology(errors.to_string());
+    let topology = load_topology(&text, &shown).map_err(wrong)?;
+    let plan = segue_model::plan::plan(&topology).map_err(|errors| wrong(locate(errors, &text, &shown)))?;
+    Ok(Loaded { file: file.to_path_buf(), text, topology, plan })
+}
+
+/// Brings a topology up.
+///
+/// # Errors
+/// Whatever did not work; then everything that was made is gone again.
+pub fn up(roots: &Roots, loaded: &Loaded, progress: &Progress) -> Result<LabRecord> {
+    let paths = LabPaths::new(roots, &loaded.plan.name)?;
+    let lock = state::Lock::take(roots, &paths)?;
+    if paths.directory.exists() || paths.pins.exists() || !netns::of_lab(roots, &paths.lab).is_empty() {
+        return Err(LabError::AlreadyUp { lab: paths.lab });
+    }
+    let rulesets = check_before(loaded)?;
+    let result = Building { roots, paths: &paths, loaded, progress }.build(&rulesets);
+    progress.finish();
+    if result.is_err() {
+        // What failed is the news; what cannot be removed shows up in `lab list`, and `lab down` says why.
+        let _ = down::remove(roots, &paths);
+    }
+    drop(lock);
+    result
+}
+
+/// Everything that can be known to fail before anything is made. Returns the functions' rulesets by name.
+fn check_before(loaded: &Loaded) -> Result<Vec<(String, String)>> {
+    let spaces = wiring::spaces(&loaded.plan);
+    for space in &spaces {
+        names::check("node", space.name)?;
+    }
+    let mut rulesets = Vec::new();
+    for (name, function) in &loaded.topology.functions {
+        match function.ruleset() {
+            Some(Ruleset::Inline(text)) => rulesets.push((name.clone(), text.to_owned())),
+            Some(Ruleset::File(path)) => {
+                let path = loaded.file.parent().unwrap_or(Path::new("")).join(path);
+                let remedy = "mend `nftables` of the function in the topology: a path relative to the topology's file";
+                rulesets.push((name.clone(), fs::read_to_string(&path).map_err(LabError::io("read", &path, remedy))?));
+            }
+            None => {}
+        }
+    }
+    let mut programs = vec!["ip"];
+    programs.extend((!rulesets.is_empty()).then_some("nft"));
+    programs.extend(spaces.iter().any(|space| !wiring::offloads(space).is_empty()).then_some("ethtool"));
+    for program in programs {
+        if !command::exists(program) {
+            let source = std::io::ErrorKind::NotFound.into();
+            return Err(LabError::Start { program: program.into(), source, remedy: install_hint(program) });
+        }
+    }
+    Ok(rulesets)
+}
+
+struct Building<'a> {
+    roots: &'a Roots,
+    paths: &'a LabPaths,
+    loaded: &'a Loaded,
+    progress: &'a Progress,
+}
+
+impl Building<'_> {
+    fn build(&self, rulesets: &[(String, String)]) -> Result<LabRecord> {
+        let spaces = wiring::spaces(&self.loaded.plan);
+        let program = if spaces.iter().any(|space| space.kind == Kind::Segue) { Some(agent::program()?) } else { None };
+        let mut record = self.begin_record(&spaces)?;
+        self.namespaces(&spaces)?;
+        self.links(&spaces)?;
+        self.addresses_and_routes(&spaces)?;
+        self.rulesets(rulesets)?;
+        if let Some(program) = program {
+            self.agents(&spaces, &program, &mut record)?;
+        }
+        self.commands()?;
+        record.progress = state::Progress::Up;
+        record.write(self.paths)?;
+        Ok(record)
+    }
+
+    /// The lab's files, before anything else: from here on `lab list` knows about it.
+    fn begin_record(&self, spaces: &[Space<'_>]) -> Result<LabRecord> {
+        let directory = &self.paths.directory;
+        fs::create_dir_all(directory).map_err(LabError::io("make directory", directory, AS_ROOT))?;
+        state::write_file(&directory.join("topology.yaml"), &self.loaded.text)?;
+        state::write_file(&directory.join("plan.json"), &state::json(&self.loaded.plan))?;
+        let nodes = spaces.iter().map(|space| NodeRecord {
+            name: space.name.to_owned(),
+            kind: space.kind,
+            namespace: self.paths.namespace(space.name),
+            ports: space.interfaces.iter().map(|interface| interface.name.clone()).collect(),
+            socket: (space.kind == Kind::Segue).then(|| self.paths.socket(space.name)),
+            agent: None,
+        });
+        let record = LabRecord {
+            lab: self.paths.lab.clone(),
+            file: fs::canonicalize(&self.loaded.file).unwrap_or_else(|_| self.loaded.file.clone()),
+            progress: state::Progress::Starting,
+            nodes: nodes.collect(),
+        };
+        record.write(self.paths)?;
+        Ok(record)
+    }
+
+    fn namespaces(&self, spaces: &[Space<'_>]) -> Result<()> {
+        self.progress.begin("namespaces", spaces.len());
+        let batch = wiring::namespaces_batch(self.paths, spaces);
+        Run::new("ip", ["-batch", "-"]).input(batch).remedy("`ip netns` shows what is in the way").text()?;
+        self.each(spaces, |space| {
+            self.ip(space, &["-batch", "-"], wiring::mark_batch(self.paths, space))?;
+            self.write_sysctls(space, wiring::sysctls(space).before_links)
+        })
+    }
+
+    fn links(&self, spaces: &[Space<'_>]) -> Result<()> {
+        self.progress.begin("links", 2 * spaces.len());
+        self.each(spaces, |space| {
+            self.ip(space, &["-batch", "-"], wiring::links_batch(self.paths, &self.loaded.plan, space))
+        })?;
+        self.each(spaces, |space| {
+            self.write_sysctls(space, wiring::sysctls(space).after_links)?;
+            for arguments in wiring::offloads(space) {
+                Run::new("ethtool", arguments).inside(&self.paths.namespace(space.name)).remedy(REPORT).text()?;
+            }
+            self.ip(space, &["-batch", "-"], wiring::up_batch(space))
+        })
+    }
+
+    fn addresses_and_routes(&self, spaces: &[Space<'_>]) -> Result<()> {
+        self.progress.begin("addresses and routes", 2 * spaces.len());
+        self.each(spaces, |space| self.ip(space, &["-batch", "-"], wiring::addresses_batch(space)))?;
+        self.each(spaces, |space| {
+            for (family, batch) in wiring::routes_batches(space) {
+                self.ip(space, &[family, "-batch", "-"], batch)?;
+            }
+            Ok(())
+        })
+    }
+
+    fn rulesets(&self, rulesets: &[(String, String)]) -> Result<()> {
+        self.progress.begin("rulesets", rulesets.len());
+        for (function, text) in rulesets {
+            Run::new("nft", ["-f", "-"])
+                .inside(&self.paths.namespace(function))
+                .input(text.clone())
+                .remedy("mend the ruleset of this function (`nft -c -f FILE` checks one)")
+                .text()?;
+            self.progress.step()?;
+        }
+        Ok(())
+    }
+
+    fn agents(&self, spaces: &[Space<'_>], program: &Path, record: &mut LabRecord) -> Result<()> {
+        let with_agent: Vec<(&str, String)> =
+            spaces.iter().filter_map(|space| Some((space.name, state::json(space.state?)))).collect();
+        self.progress.begin("agents", with_agent.len());
+        mount_bpf(self.roots)?;
+        let pids = parallel::each(&with_agent, |(node, state)| {
+            state::write_file(&self.paths.file(node, "yaml"), state)?;
+            // Inside the namespace from its first instruction, so that `down` finds it whatever happens to this program.
+            let mut child = netns::inside(&self.paths.namespace(node), || agent::start(program, self.paths, node))??;
+            agent::wait_ready(self.paths, node, &mut child)?;
+            self.progress.step()?;
+            Ok(child.id())
+        })?;
+        for ((node, _), pid) in with_agent.iter().zip(pids) {
+            if let Some(entry) = record.nodes.iter_mut().find(|entry| entry.name == *node) {
+                entry.agent = i32::try_from(pid).ok();
+            }
+        }
+        Ok(())
+    }
+
+    fn commands(&self) -> Result<()> {
+        self.progress.begin("commands", self.loaded.topology.functions.len());
+        for (name, function) in &self.loaded.topology.functions {
+            for line in &function.commands {
+                Run::new("sh", ["-c", line])
+                    .inside(&self.paths.namespace(name))
+                    .remedy("mend `commands` of this function in the topology")
+                    .text()?;
+            }
+            self.progress.step()?;
+        }
+        Ok(())
+    }
+
+    fn each(&self, spaces: &[Space<'_>], work: impl Fn(&Space<'_>) -> Result<()> + Sync) -> Result<()> {
+        parallel::each(spaces, |space| {
+            work(space)?;
+            self.progress.step()?;
+            Ok(())
+        })?;
+        Ok(())
+    }
+
+    fn ip(&self, space: &Space<'_>, arguments: &[&str], batch: String) -> Result<()> {
+        if batch.is_empty() {
+            return Ok(());
+        }
+        let namespace = self.paths.namespace(space.name);
+        let arguments = ["-n", namespace.as_str()].into_iter().chain(arguments.iter().copied());
+        let result = Run::new("ip", arguments).input(batch.clone()).remedy(REPORT).text();
+        result.map(drop).map_err(|error| name_line(error, &namespace, &batch))
+    }
+
+    fn write_sysctls(&self, space: &Space<'_>, files: Vec<(String, String)>) -> Result<()> {
+        netns::inside(&self.paths.namespace(space.name), || {
+            for (file, value) in files {
+                let path = Path::new("/proc/sys").join(file);
+                let remedy = "mend `sysctls` in the topology: the kernel does not have this one, or not this value";
+                fs::write(&path, value).map_err(LabError::io("set sysctl", &path, remedy))?;
+            }
+            Ok(())
+        })?
+    }
+}
+
+/// `ip -batch` says which line it stopped at; its text tells more than its number.
+fn name_line(error: LabError, namespace: &str, batch: &str) -> LabError {
+    let LabError::Command { command, status, output, remedy, .. } = error else { return error };
+    let number = output.rsplit_once("-:").and_then(|(_, number)| number.trim().parse::<usize>().ok());
+    let line = number.and_then(|number| batch.lines().nth(number.saturating_sub(1)));
+    let command = line.map_or(command, |line| format!("ip {line}"));
+    LabError::Command { place: namespace.to_owned(), command, status, output, remedy }
+}
+
+/// Mounts a BPF file system where the agents pin, unless there is one: agents that start at the same time must not mount
+/// theirs over each other's.
+fn mount_bpf(roots: &Roots) -> Result<()> {
+    let remedy = "mount it by hand: mount -t bpf bpf /run/segue/bpf";
+    fs::create_dir_all(&roots.bpf_mount).map_err(LabError::io("make directory", &roots.bpf_mount, AS_ROOT))?;
+    let here =
+        statfs(&roots.bpf_mount).map_err(|errno| LabError::io("look at", &roots.bpf_mount, AS_ROOT)(errno.into()))?;
+    if here.filesystem_type() == BPF_FS_MAGIC {
+        return Ok(());
+    }
+    mount(Some("bpf"), &roots.bpf_mount, Some("bpf"), MsFlags::empty(), Some("mode=0700"))
+        .map_err(|errno| LabError::io("mount a BPF file system on", &roots.bpf_mount, remedy)(errno.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn batch_errors_name_the_line() {
+        let error = LabError::Command {
+            place: "host".into(),
+            command: "ip -n x -batch -".into(),
+            status: "exit status: 1".into(),
+            output: "Error: bad.\nCommand failed -:2".into(),
+            remedy: String::new(),
+        };
+        let text = name_line(error, "sg-x-y", "first\nsecond thing\n").to_string();
+        assert!(text.contains("sg-x-y") && text.contains("`ip second thing`"), "{text}");
+    }
+}

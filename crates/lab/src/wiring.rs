@@ -1,0 +1,207 @@
+//! From a plan to what `ip`, `ethtool` and `/proc/sys` are told, per namespace. Everything here is pure.
+
+use std::fmt::Write;
+use std::net::{IpAddr, Ipv6Addr};
+
+use indexmap::IndexMap;
+use segue_model::node::NodeState;
+use segue_model::plan::{Interface, Plan, Route};
+use segue_model::topology::Dataplane;
+
+use crate::names::{self, LabPaths};
+use crate::state::Kind;
+
+/// One namespace of a plan, whatever it is.
+#[derive(Debug, Clone)]
+pub struct Space<'a> {
+    /// Its name in the topology.
+    pub name: &'a str,
+    /// What it is.
+    pub kind: Kind,
+    /// Interfaces besides `lo`.
+    pub interfaces: &'a [Interface],
+    /// Routes besides connected ones.
+    pub routes: &'a [Route],
+    /// Address of `lo`.
+    pub loopback: Option<Ipv6Addr>,
+    /// Source of the kernel's own encapsulations.
+    pub tunnel_source: Option<Ipv6Addr>,
+    /// Desired state for its agent.
+    pub state: Option<&'a NodeState>,
+    sysctls: &'a IndexMap<String, String>,
+}
+
+/// All namespaces of a plan: nodes, hosts, functions.
+#[must_use]
+pub fn spaces(plan: &Plan) -> Vec<Space<'_>> {
+    let nodes = plan.nodes.iter().map(|(name, node)| Space {
+        name,
+        kind: match node.dataplane {
+            Dataplane::Segue => Kind::Segue,
+            Dataplane::Kernel => Kind::Kernel,
+            Dataplane::Plain => Kind::Plain,
+        },
+        interfaces: &node.interfaces,
+        routes: &node.routes,
+        loopback: Some(node.loopback),
+        tunnel_source: node.tunnel_source,
+        state: node.state.as_ref(),
+        sysctls: &node.sysctls,
+    });
+    let hosts = plan.hosts.iter().map(|(name, host)| Space {
+        name,
+        kind: Kind::Host,
+        interfaces: std::slice::from_ref(&host.interface),
+        routes: &host.routes,
+        loopback: None,
+        tunnel_source: None,
+        state: None,
+        sysctls: &host.sysctls,
+    });
+    let functions = plan.functions.iter().map(|(name, function)| Space {
+        name,
+        kind: Kind::Function,
+        interfaces: &function.interfaces,
+        routes: &function.routes,
+        loopback: None,
+        tunnel_source: None,
+        state: None,
+        sysctls: &function.sysctls,
+    });
+    nodes.chain(hosts).chain(functions).collect()
+}
+
+/// `ip -batch` for the host: one namespace for each.
+#[must_use]
+pub fn namespaces_batch(paths: &LabPaths, spaces: &[Space<'_>]) -> String {
+    spaces.iter().map(|space| format!("netns add {}\n", paths.namespace(space.name))).collect()
+}
+
+/// `ip -batch` inside a new namespace: whose it is, and `lo`.
+#[must_use]
+pub fn mark_batch(paths: &LabPaths, space: &Space<'_>) -> String {
+    // One word for `ip -batch`, hence the quotes.
+    format!("link set dev lo alias \"{}\" up\n", names::mark(&paths.lab, space.name))
+}
+
+/// `ip -batch` inside a namespace: the veth pairs whose first end lies there. Both ends are made where they belong, so that
+/// their interface numbers count from 2 in each namespace.
+#[must_use]
+pub fn links_batch(paths: &LabPaths, plan: &Plan, space: &Space<'_>) -> String {
+    let mut batch = String::new();
+    for [(here, near), (there, far)] in plan.links() {
+        if here == space.name {
+            let _ = writeln!(
+                batch,
+                "link add name {} address {} mtu {} type veth peer name {} netns {} address {} mtu {}",
+                near.name,
+                near.mac,
+                near.mtu,
+                far.name,
+                paths.namespace(there),
+                far.mac,
+                far.mtu
+            );
+        }
+    }
+    batch
+}
+
+/// `ip -batch` inside a namespace: interfaces up. Every interface must exist by then.
+#[must_use]
+pub fn up_batch(space: &Space<'_>) -> String {
+    space.interfaces.iter().map(|interface| format!("link set dev {} up\n", interface.name)).collect()
+}
+
+/// `ip -batch` inside a namespace: addresses. Every link must be up at both ends by then, so that the kernel puts connected
+/// routes in at once.
+#[must_use]
+pub fn addresses_batch(space: &Space<'_>) -> String {
+    let mut batch = String::new();
+    if let Some(address) = space.loopback {
+        let _ = writeln!(batch, "addr add {address}/128 dev lo nodad");
+    }
+    for interface in space.interfaces {
+        for address in &interface.addresses {
+            let dad = if address.addr().is_ipv6() { " nodad" } else { "" };
+            let _ = writeln!(batch, "addr add {address} dev {}{dad}", interface.name);
+        }
+    }
+    if let Some(source) = space.tunnel_source {
+        let _ = writeln!(batch, "sr tunsrc set {source}");
+    }
+    batch
+}
+
+/// `ip -4 -batch` and `ip -6 -batch` inside a namespace: routes. A batch has one family for all of its lines.
+#[must_use]
+pub fn routes_batches(space: &Space<'_>) -> [(&'static str, String); 2] {
+    ["-4", "-6"].map(|family| {
+        let lines = space.routes.iter().filter(|route| route.ip_family() == family);
+        (family, lines.map(|route| route.ip_arguments()[1..].join(" ") + "\n").collect())
+    })
+}
+
+/// Files below `/proc/sys` with their values, in order: first what interfaces inherit when they are made, then the rest.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Sysctls {
+    /// To write before any interface but `lo` exists.
+    pub before_links: Vec<(String, String)>,
+    /// To write once the interfaces exist, before they are up.
+    pub after_links: Vec<(String, String)>,
+}
+
+/// A namespace's sysctls as files.
+#[must_use]
+pub fn sysctls(space: &Space<'_>) -> Sysctls {
+    let mut files = Sysctls::default();
+    // Duplicate address detection would keep each new address from being used for a second.
+    let usable_at_once = [("net.ipv6.conf.all.accept_dad", "0"), ("net.ipv6.conf.default.accept_dad", "0")];
+    let planned = space.sysctls.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+    for (key, value) in usable_at_once.into_iter().chain(planned) {
+        let path = sysctl_path(key);
+        let of_interface = space.interfaces.iter().any(|interface| path.split('/').any(|part| part == interface.name));
+        let list = if of_interface { &mut files.after_links } else { &mut files.before_links };
+        list.push((path, value.to_owned()));
+    }
+    files
+}
+
+/// The file of a sysctl. Like sysctl(8): the first separator says whether dots or slashes separate.
+fn sysctl_path(key: &str) -> String {
+    match (key.find('.'), key.find('/')) {
+        (Some(dot), Some(slash)) if slash < dot => key.to_owned(),
+        (Some(_), _) => key
+            .chars()
+            .map(|c| {
+                if c == '.' {
+                    '/'
+                } else if c == '/' {
+                    '.'
+                } else {
+                    c
+                }
+            })
+            .collect(),
+        _ => key.to_owned(),
+    }
+}
+
+/// Arguments of `ethtool` for each interface whose peer runs XDP: an XDP redirect into a veth is dropped unless its far end
+/// polls (GRO on), and loses checksums that the sender left to the hardware (so it must not: tx off).
+#[must_use]
+pub fn offloads<'a>(space: &Space<'a>) -> Vec<[&'a str; 6]> {
+    space
+        .interfaces
+        .iter()
+        .filter(|interface| interface.peer_xdp)
+        .map(|interface| ["-K", interface.name.as_str(), "gro", "on", "tx", "off"])
+        .collect()
+}
+
+/// The first IPv4 and IPv6 address of an interface.
+#[must_use]
+pub fn first_addresses(interface: &Interface) -> [Option<IpAddr>; 2] {
+    let addresses = || interface.addresses.iter().map(ipnet::IpNet::addr);
+    [addresses().find(IpAddr::is_ipv4), addresses().find(IpAddr::is_ipv6)]
+}
