@@ -173,3 +173,20 @@ fn two_keys_are_valid_at_once() {
         assert_eq!(srh.verify_hmac(HmacVariant::Rfc8754, CONTEXT, source(), path()[0], keys), Ok(id));
     }
 }
+
+#[test]
+fn active_segment_outside_the_list_needs_the_d_bit() {
+    // Segments Left is not covered, so a full SRH can be made to look reduced on the way.
+    let (variant, segments_left) = (HmacVariant::Rfc8754, 3);
+    let forged = SrhRepr::new(&path()).with_hmac(variant, source(), 1, KEY).with_segments_left(segments_left);
+    let (srh_offset, offset, found) = (40, 56, ip6("2001:db8::bad"));
+    let error = SrhError::HmacAddress { srh_offset, offset, found };
+    assert_eq!(verify(&forged, variant, found), Err(error));
+}
+
+#[test]
+fn linux_has_no_d_bit() {
+    let repr = SrhRepr::reduced(&path()).with_hmac(HmacVariant::Linux, source(), 1, KEY);
+    assert_eq!(tlv_of(&emitted(&repr)).d_and_reserved(), 0);
+    assert_eq!(verify(&repr, HmacVariant::Linux, path()[0]), Ok(1));
+}

@@ -193,3 +193,10 @@ fn summaries() {
     }
     assert_eq!(summary(&[1]).to_string(), "[Ethernet at offset 0 is cut short: 14 bytes needed, 1 present]");
 }
+
+#[test]
+fn octets_behind_the_udp_length_are_no_payload() {
+    let packet = ethernet().ipv4(inner4()).udp(UdpRepr::new(1, 2)).payload(b"datagram and more");
+    let packet = packet.with_bytes(14 + 20 + 4, &[0, 16]).build();
+    assert_eq!(parse_packet(&packet).unwrap().payload().unwrap().bytes(&packet), b"datagram");
+}
