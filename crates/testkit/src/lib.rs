@@ -7,9 +7,13 @@
 #![deny(unsafe_code)] // one module talks to packet sockets and says why
 
 pub mod command;
+pub mod fixture;
+pub mod golden;
 pub mod initramfs;
 pub mod netns;
+pub mod node;
 pub mod object;
 pub mod packet_socket;
+pub mod pcap;
 pub mod vm;
 pub mod wait;

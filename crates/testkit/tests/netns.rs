@@ -26,10 +26,11 @@ fn frames_cross_a_veth_pair_unchanged() {
 
 #[test]
 #[ignore = "needs root"]
+#[allow(clippy::zombie_processes)] // the namespace ends it
 fn a_panic_leaves_no_namespace_behind() {
     let name = std::panic::catch_unwind(|| {
         let netns = Netns::new();
-        let _sleeper = netns.spawn(std::process::Command::new("sleep").arg("600"));
+        let _ended_with_the_namespace = netns.spawn(std::process::Command::new("sleep").arg("600"));
         std::panic::panic_any(netns.name().to_owned());
     })
     .expect_err("it panics");

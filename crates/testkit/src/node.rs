@@ -1,0 +1,311 @@
+//! The data plane of one node, loaded and attached for real. Packets go in by `BPF_PROG_TEST_RUN`, and everything that comes
+//! of one is seen: verdict, octets, and every counter that moved.
+
+use std::collections::BTreeMap;
+use std::process::Command;
+use std::sync::Mutex;
+
+use libbpf_rs::{MapCore, MapFlags};
+use segue_abi as abi;
+use segue_dataplane::{Capacity, Compiled, Dataplane, Interfaces, MissingInterface, Options, TestRun};
+use zerocopy::FromBytes;
+
+use crate::command::run;
+use crate::netns::Netns;
+
+/// What an XDP program says about a frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Verdict {
+    Aborted,
+    Drop,
+    Pass,
+    Transmit,
+    Redirect,
+}
+
+impl Verdict {
+    fn from_return(value: u32) -> Self {
+        match value {
+            0 => Self::Aborted,
+            1 => Self::Drop,
+            2 => Self::Pass,
+            3 => Self::Transmit,
+            4 => Self::Redirect,
+            other => panic!("an XDP program returned {other}"),
+        }
+    }
+}
+
+/// Packets and octets by which counters moved, by name: `core0 forwarded`, `sid fc00:0:1:1::/64`, `returned ...` (proxies),
+/// `policy NAME`, `list NAME/POSITION`, `rule NAME`, `icmp ROW`.
+pub type Moved = BTreeMap<String, (u64, u64)>;
+
+/// What became of one packet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Outcome {
+    /// The program's verdict.
+    pub verdict: Verdict,
+    /// The frame afterwards, as the next one to see it would.
+    pub frame: Vec<u8>,
+    /// All counters that moved.
+    pub moved: Moved,
+}
+
+/// A loaded data plane with its configuration, attached to its ports. It goes away when dropped.
+#[derive(Debug)]
+pub struct Node<'a> {
+    netns: &'a Netns,
+    /// Behind a lock because closures in other threads use it; there is never more than one of these.
+    dataplane: Mutex<Option<Dataplane>>,
+    compiled: Compiled,
+    /// A BPF file system of its own.
+    pins: PinDirectory,
+}
+
+const CAPACITY: Capacity =
+    Capacity { sids: 128, policies: 64, segment_lists: 128, steering_rules: 64, steering_prefixes: 64, ports: 16 };
+
+/// A BPF file system that is unmounted when dropped.
+#[derive(Debug)]
+struct PinDirectory(tempfile::TempDir);
+
+impl PinDirectory {
+    fn new() -> Self {
+        let directory = tempfile::Builder::new().prefix("segue-testkit-").tempdir().expect("a directory");
+        run(Command::new("mount").args(["-t", "bpf", "bpf"]).arg(directory.path()));
+        Self(directory)
+    }
+}
+
+impl Drop for PinDirectory {
+    fn drop(&mut self) {
+        let unmounted = Command::new("umount").arg(self.0.path()).output();
+        if !unmounted.as_ref().is_ok_and(|output| output.status.success()) {
+            eprintln!("can not unmount {}: {unmounted:?}", self.0.path().display());
+        }
+    }
+}
+
+impl<'a> Node<'a> {
+    /// Loads the data plane with this configuration, for the interfaces that `netns` has now.
+    ///
+    /// # Panics
+    ///
+    /// When the kernel, the model or the compiler refuses something.
+    pub fn load(netns: &'a Netns, yaml: &str) -> Self {
+        let state = segue_model::load::load_node_state(yaml, "test.yaml").unwrap_or_else(|errors| panic!("{errors}"));
+        let pins = PinDirectory::new();
+        let directory = pins.0.path().join("node");
+        let options = Options { capacity: CAPACITY, ..Options::default() };
+        let dataplane = netns.enter(|| {
+            let mut dataplane = Dataplane::open_or_load(&directory, options).unwrap_or_else(|error| panic!("{error}"));
+            let interfaces = Interfaces::query().unwrap_or_else(|error| panic!("{error}"));
+            let applied = dataplane
+                .apply(&state, &interfaces, MissingInterface::Refuse)
+                .unwrap_or_else(|error| panic!("applying the test's configuration: {error}"));
+            assert!(applied.warnings.is_empty(), "{:?}", applied.warnings);
+            dataplane
+        });
+        let compiled = dataplane.applied().expect("it was applied").clone();
+        Self { netns, dataplane: Mutex::new(Some(dataplane)), compiled, pins }
+    }
+
+    fn with<T>(&self, body: impl FnOnce(&mut Dataplane) -> T) -> T {
+        let mut guard = self.dataplane.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        body(guard.as_mut().expect("it is there until the node is dropped"))
+    }
+
+    /// Applies another configuration.
+    ///
+    /// # Panics
+    ///
+    /// When it is refused.
+    pub fn apply(&mut self, yaml: &str) {
+        let state = segue_model::load::load_node_state(yaml, "test.yaml").unwrap_or_else(|errors| panic!("{errors}"));
+        let compiled = self.netns.enter(|| {
+            self.with(|dataplane| {
+                let interfaces = Interfaces::query().unwrap_or_else(|error| panic!("{error}"));
+                dataplane.apply(&state, &interfaces, MissingInterface::Refuse).unwrap_or_else(|error| panic!("{error}"));
+                dataplane.applied().expect("it was applied").clone()
+            })
+        });
+        self.compiled = compiled;
+    }
+
+    /// Directory of the pins.
+    pub fn pin_directory(&self) -> std::path::PathBuf {
+        self.pins.0.path().join("node")
+    }
+
+    /// The compiled configuration.
+    pub fn compiled(&self) -> &Compiled {
+        &self.compiled
+    }
+
+    /// Makes the data plane ask the kernel's tables anew.
+    ///
+    /// # Panics
+    ///
+    /// When the map can not be written.
+    pub fn forget_routes(&self) {
+        self.with(|dataplane| dataplane.bump_caches().expect("the map control"));
+    }
+
+    /// Sends a frame through the data plane as if it had come in by `port`.
+    ///
+    /// # Panics
+    ///
+    /// When the kernel refuses to run the program, or more than one outcome is counted for the packet.
+    pub fn send(&self, port: &str, frame: &[u8]) -> Outcome {
+        let before = self.counters();
+        let (verdict, frame) = self.run(port, frame);
+        let after = self.counters();
+        let moved: Moved = after
+            .into_iter()
+            .filter_map(|(name, (packets, bytes))| {
+                let (packets_before, bytes_before) = before.get(&name).copied().unwrap_or_default();
+                let delta = (packets - packets_before, bytes - bytes_before);
+                (delta != (0, 0)).then_some((name, delta))
+            })
+            .collect();
+        Outcome { verdict, frame, moved }
+    }
+
+    /// As [`Node::send`] without looking at counters.
+    pub fn run(&self, port: &str, frame: &[u8]) -> (Verdict, Vec<u8>) {
+        self.run_many(|runner| runner.run(port, frame))
+    }
+
+    /// Runs many frames inside the namespace without leaving it in between.
+    pub fn run_many<T: Send>(&self, body: impl FnOnce(&mut Runner<'_>) -> T + Send) -> T {
+        self.netns.enter(|| self.with(|dataplane| body(&mut Runner { dataplane, compiled: &self.compiled })))
+    }
+
+    /// All counters that are not zero.
+    fn counters(&self) -> Moved {
+        let mut found = Moved::new();
+        let mut add = |name: String, (packets, bytes): (u64, u64)| {
+            if (packets, bytes) != (0, 0) {
+                let entry = found.entry(name).or_default();
+                *entry = (entry.0 + packets, entry.1 + bytes);
+            }
+        };
+        for row in 0..=u32::from(self.compiled.ports.iter().map(|port| port.entry.index).max().unwrap_or(0)) {
+            let port = self.compiled.ports.iter().find(|port| u32::from(port.entry.index) == row);
+            let port = port.map_or_else(|| format!("row{row}"), |port| port.name.clone());
+            for (number, counter) in (0_u16..).zip(self.outcome_row(row)) {
+                let outcome = abi::Outcome::from_number(number).map_or("unknown", abi::Outcome::name);
+                add(format!("{port} {outcome}"), counter);
+            }
+        }
+        let names = self.counter_names();
+        for row in 0..CAPACITY.counters() {
+            let value = self.per_cpu("counters", row, |bytes| {
+                let counter = abi::Counter::read_from_bytes(bytes).expect("struct segue_counter");
+                (counter.packets, counter.bytes)
+            });
+            let sum = value.iter().fold((0, 0), |sum, (packets, bytes)| (sum.0 + packets, sum.1 + bytes));
+            add(names.get(&row).cloned().unwrap_or_else(|| format!("counter {row}")), sum);
+        }
+        for (row, name) in (0_u32..).zip(ICMP_ROWS) {
+            let sent = self.per_cpu("icmp_sent", row, |bytes| u64::read_from_bytes(bytes).expect("eight octets"));
+            add(format!("icmp {name}"), (sent.iter().sum(), 0));
+        }
+        found
+    }
+
+    fn outcome_row(&self, row: u32) -> Vec<(u64, u64)> {
+        self.with(|dataplane| outcome_row(dataplane, row))
+    }
+
+    fn per_cpu<T>(&self, map: &str, row: u32, read: impl Fn(&[u8]) -> T) -> Vec<T> {
+        self.with(|dataplane| per_cpu(dataplane, map, row, read))
+    }
+
+    fn counter_names(&self) -> BTreeMap<u32, String> {
+        let mut names = BTreeMap::new();
+        for sid in &self.compiled.sids {
+            names.insert(sid.entry.counter, format!("sid {}", sid.prefix));
+            names.insert(sid.entry.counter_return, format!("returned {}", sid.prefix));
+        }
+        for policy in &self.compiled.policies {
+            names.insert(policy.entry.counter, format!("policy {}", policy.name));
+            for (position, list) in policy.lists.iter().enumerate() {
+                names.insert(list.entry.counter, format!("list {}/{position}", policy.name));
+            }
+        }
+        for (name, row) in &self.compiled.steering_counters {
+            names.insert(*row, format!("rule {name}"));
+        }
+        names.remove(&0);
+        names
+    }
+}
+
+/// Names of the rows of `icmp_sent`, by number.
+const ICMP_ROWS: [&str; abi::SEGUE_ICMP_MAX as usize] =
+    ["unreachable", "too_big", "time_exceeded", "parameter_problem", "echo_reply", "relayed", "rate_limited", "not_sent"];
+
+impl Drop for Node<'_> {
+    fn drop(&mut self) {
+        let dataplane = self.dataplane.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
+        if let Some(dataplane) = dataplane
+            && let Err(error) = self.netns.enter(|| dataplane.remove())
+        {
+            eprintln!("removing the data plane: {error}");
+        }
+    }
+}
+
+/// A thread inside the node's namespace. See [`Node::run_many`].
+#[derive(Debug)]
+pub struct Runner<'a> {
+    dataplane: &'a mut Dataplane,
+    compiled: &'a Compiled,
+}
+
+impl Runner<'_> {
+    /// As [`Node::run`].
+    ///
+    /// # Panics
+    ///
+    /// When the kernel refuses to run the program.
+    pub fn run(&mut self, port: &str, frame: &[u8]) -> (Verdict, Vec<u8>) {
+        let ingress = self.compiled.port(port).unwrap_or_else(|| panic!("no port {port}")).entry.ifindex;
+        let run = TestRun::once(frame, ingress);
+        let output = self.dataplane.test_run(&run).unwrap_or_else(|error| panic!("{} octets: {error}", frame.len()));
+        (Verdict::from_return(output.verdict), output.frame)
+    }
+
+    /// Packets counted so far for each outcome of a port.
+    ///
+    /// # Panics
+    ///
+    /// When there is no such port.
+    pub fn outcomes(&self, port: &str) -> Vec<u64> {
+        let row = self.compiled.port(port).unwrap_or_else(|| panic!("no port {port}")).entry.index;
+        outcome_row(self.dataplane, u32::from(row)).into_iter().map(|(packets, _)| packets).collect()
+    }
+}
+
+/// Packets and octets of each outcome in one row, all CPUs together.
+fn outcome_row(dataplane: &Dataplane, row: u32) -> Vec<(u64, u64)> {
+    let mut sums = vec![(0, 0); abi::SEGUE_OUTCOMES_MAX as usize];
+    let read = |bytes: &[u8]| abi::Outcomes::read_from_bytes(bytes).expect("struct segue_outcomes");
+    for outcomes in per_cpu(dataplane, "outcomes", row, read) {
+        for (sum, counter) in sums.iter_mut().zip(outcomes.outcome) {
+            *sum = (sum.0 + counter.packets, sum.1 + counter.bytes);
+        }
+    }
+    sums
+}
+
+fn per_cpu<T>(dataplane: &Dataplane, map: &str, row: u32, read: impl Fn(&[u8]) -> T) -> Vec<T> {
+    let found = dataplane.map(map).unwrap_or_else(|error| panic!("{error}"));
+    let values = found
+        .lookup_percpu(&row.to_ne_bytes(), MapFlags::ANY)
+        .unwrap_or_else(|error| panic!("reading map {map}: {error}"))
+        .unwrap_or_else(|| panic!("map {map} has no row {row}"));
+    values.iter().map(|bytes| read(bytes)).collect()
+}
