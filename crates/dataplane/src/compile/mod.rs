@@ -22,6 +22,7 @@ use zerocopy::FromZeros;
 
 use self::allocate::{Rows, full};
 pub use self::error::CompileError;
+pub use self::steering::rule_name;
 use crate::compiled::{Compiled, CompiledList};
 use crate::facts::{Capabilities, Capacity, Interface, Interfaces, MissingInterface};
 

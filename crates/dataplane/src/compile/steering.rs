@@ -49,7 +49,7 @@ pub(super) fn compile(
 }
 
 /// The name of a rule without one is its position, counted from 1.
-pub(super) fn rule_name(rule: &SteeringRule, position: usize) -> String {
+pub fn rule_name(rule: &SteeringRule, position: usize) -> String {
     rule.name.clone().unwrap_or_else(|| format!("rule {}", position + 1))
 }
 
