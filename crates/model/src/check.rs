@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use ipnet::{IpNet, Ipv6Net};
 
 /// Smallest MTU that IPv6 works with (RFC 8200 section 5), octets.
 pub(crate) const MTU_MIN: u32 = 1280;
@@ -56,11 +56,6 @@ pub(crate) fn overlap(a: &IpNet, b: &IpNet) -> bool {
 
 /// As [`overlap`].
 pub(crate) fn overlap_ipv6(a: &Ipv6Net, b: &Ipv6Net) -> bool {
-    a.contains(b) || b.contains(a)
-}
-
-/// As [`overlap`].
-pub(crate) fn overlap_ipv4(a: &Ipv4Net, b: &Ipv4Net) -> bool {
     a.contains(b) || b.contains(a)
 }
 

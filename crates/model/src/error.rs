@@ -201,7 +201,10 @@ impl Report {
         std::mem::take(self).finish()
     }
 
-    pub(crate) fn finish(self) -> Result<(), Errors> {
+    pub(crate) fn finish(mut self) -> Result<(), Errors> {
+        // Both directions of a chain often have the same error.
+        let mut seen = std::collections::HashSet::new();
+        self.0.retain(|error| seen.insert((error.key.clone(), error.message.clone())));
         if self.0.is_empty() { Ok(()) } else { Err(Errors(self.0)) }
     }
 }

@@ -68,7 +68,7 @@ fn parse<T: DeserializeOwned>(source: &str, file: &str) -> Result<T, Errors> {
             error.into_inner()
         })
     });
-    result.map_err(|error| describe(error.without_snippet(), path, file).into())
+    result.map_err(|error| describe(error.without_snippet(), path, source, file).into())
 }
 
 fn key_path(path: &serde_path_to_error::Path) -> KeyPath {
@@ -82,22 +82,34 @@ fn key_path(path: &serde_path_to_error::Path) -> KeyPath {
     })
 }
 
-fn describe(error: &YamlError, key: KeyPath, file: &str) -> ModelError {
+fn describe(error: &YamlError, key: KeyPath, source: &str, file: &str) -> ModelError {
     let position = error
         .location()
         .filter(|location| location.line() > 0)
         .map(|location| Position { line: location.line(), column: location.column() });
-    let (message, remedy) = message_and_remedy(error);
+    let (message, mut remedy) = message_and_remedy(error);
+    if position.is_some_and(|position| ends_with_colon(source, position)) {
+        remedy = "put it into quotes: YAML takes a colon at the end of a word for a key".to_owned();
+    }
     ModelError { file: Some(file.to_owned()), position, key, message, remedy }
+}
+
+/// Whether the word at a place ends with a colon, as addresses such as fc00:5e9:1:100:: do.
+fn ends_with_colon(source: &str, position: Position) -> bool {
+    let place = |number: u64| usize::try_from(number.saturating_sub(1)).unwrap_or(usize::MAX);
+    let line = source.lines().nth(place(position.line)).unwrap_or_default();
+    let word: String =
+        line.chars().skip(place(position.column)).take_while(|c| !c.is_whitespace() && !",]}#".contains(*c)).collect();
+    word.ends_with("::")
 }
 
 fn message_and_remedy(error: &YamlError) -> (String, String) {
     match error {
         YamlError::SerdeUnknownField { field, expected, .. } => {
-            (format!("the key {field:?} is not known here"), closest(field, expected, "remove it"))
+            (format!("the key {field:?} is not known here"), closest(field, expected, "remove it; known here"))
         }
         YamlError::SerdeUnknownVariant { variant, expected, .. } => {
-            (format!("{variant:?} is not a value of this key"), closest(variant, expected, "change it"))
+            (format!("{variant:?} is not a value of this key"), closest(variant, expected, "write one of them"))
         }
         YamlError::SerdeMissingField { field, .. } => {
             (format!("the key {field:?} is missing"), format!("add `{field}:`"))
@@ -111,7 +123,21 @@ fn message_and_remedy(error: &YamlError) -> (String, String) {
             (format!("{unexpected} is not what belongs here"), format!("write {expected}"))
         }
         YamlError::SerdeInvalidLength { len, expected, .. } => {
-            (format!("{len} items are not what belongs here"), format!("write {expected}"))
+            // "an array of length 2", "a tuple of size 2"
+            let wanted = expected.rsplit(' ').next().unwrap_or(expected);
+            (format!("{len} items are not what belongs here"), format!("write exactly {wanted}"))
+        }
+        YamlError::InvalidBooleanStrict { .. } => {
+            ("the value is neither true nor false".to_owned(), "write true or false".to_owned())
+        }
+        YamlError::Unexpected { expected, .. } if expected.contains("sequence") => {
+            ("a list belongs here".to_owned(), "write [..], or one line with `- ` for each item".to_owned())
+        }
+        YamlError::Unexpected { expected, .. } if expected.contains("mapping") => {
+            ("keys with values belong here".to_owned(), "write {key: value}, or one line for each key".to_owned())
+        }
+        YamlError::Unexpected { expected, .. } if expected.contains("scalar") => {
+            ("a single value belongs here".to_owned(), "write one value, not a list or keys".to_owned())
         }
         YamlError::Eof { .. } => ("the document ends too early".to_owned(), "write what is missing".to_owned()),
         YamlError::MultipleDocuments { .. } => (
@@ -160,8 +186,8 @@ fn closest(found: &str, expected: &[&str], otherwise: &str) -> String {
         Some((distance, name)) if distance <= 1 + found.len() / 4 => {
             format!("did you mean {name:?}? (known: {known})")
         }
-        _ if expected.is_empty() => otherwise.to_owned(),
-        _ => format!("{otherwise}; known: {known}"),
+        _ if expected.is_empty() => "remove it".to_owned(),
+        _ => format!("{otherwise}: {known}"),
     }
 }
 

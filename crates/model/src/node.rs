@@ -388,3 +388,36 @@ fn one() -> u32 {
 fn default_hop_limit() -> u8 {
     64
 }
+
+impl Behaviour {
+    /// Its name in the standards, such as `End.DT46`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::End => "End",
+            Self::EndX => "End.X",
+            Self::EndT => "End.T",
+            Self::EndDx2 => "End.DX2",
+            Self::EndDx4 => "End.DX4",
+            Self::EndDx6 => "End.DX6",
+            Self::EndDt4 => "End.DT4",
+            Self::EndDt6 => "End.DT6",
+            Self::EndDt46 => "End.DT46",
+            Self::EndB6Encaps => "End.B6.Encaps",
+            Self::EndB6EncapsRed => "End.B6.Encaps.Red",
+            Self::EndAs => "End.AS",
+        }
+    }
+}
+
+impl HeadendMode {
+    /// Its name in the standards, such as `H.Encaps.Red`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::HEncaps => "H.Encaps",
+            Self::HEncapsRed => "H.Encaps.Red",
+            Self::HEncapsL2 => "H.Encaps.L2",
+            Self::HEncapsL2Red => "H.Encaps.L2.Red",
+            Self::HInsert => "H.Insert",
+        }
+    }
+}

@@ -12,6 +12,8 @@ use crate::topology::{Chain, Dataplane, Endpoint, Function, Host, LabDomain, Mat
 
 /// How `via` names a waypoint.
 pub(crate) const WAYPOINT: &str = "node:";
+/// Most nodes of a lab: every one has routes to every other.
+const NODES_MAX: usize = 500;
 /// Largest id of a node: four decimal digits.
 pub(crate) const NODE_ID_MAX: u16 = 9999;
 
@@ -153,9 +155,9 @@ impl Check<'_> {
         if self.topology.nodes.is_empty() {
             self.report.error(&nodes, "there is no node", "name at least one, such as `nodes: {edge1: {}}`");
         }
-        if self.topology.nodes.len() > usize::from(NODE_ID_MAX) {
-            let message = format!("{} nodes are too many", self.topology.nodes.len());
-            self.report.error(&nodes, message, format!("keep to {NODE_ID_MAX}: ids have four decimal digits"));
+        if self.topology.nodes.len() > NODES_MAX {
+            let message = format!("{} nodes are too many for one machine", self.topology.nodes.len());
+            self.report.error(&nodes, message, format!("keep to {NODES_MAX}"));
         }
         let (mut ids, mut loopbacks) = (HashMap::new(), HashMap::new());
         let mut locators: Vec<(&str, Ipv6Net)> = Vec::new();
@@ -182,6 +184,12 @@ impl Check<'_> {
                 let key = key.at("loopback");
                 if let Some(problem) = check::ipv6_problem(loopback) {
                     self.report.error(&key, format!("{loopback} {problem}"), "choose a global or unique local address");
+                }
+                let prefix = self.topology.domain.loopback_prefix;
+                if !prefix.contains(&loopback) {
+                    let message = format!("{loopback} lies outside the domain's loopback_prefix ({prefix})");
+                    let remedy = "choose one inside, or change the prefix: SIDs only take packets from inside it";
+                    self.report.error(&key, message, remedy);
                 }
                 if let Some(other) = loopbacks.insert(loopback, name) {
                     let message = format!("node {other:?} has the loopback address {loopback} too");

@@ -10,7 +10,7 @@ use super::build::Builder;
 use super::chain::{Family, Lane, Stop};
 use super::service::{Passage, Services};
 use super::{Direction, Encap, Explanation, NextHop, Route, Seg6LocalAction, StepAction};
-use crate::limits::{HEADROOM_MAX, SEGMENTS_MAX};
+use crate::limits::{HEADROOM_MAX, RULES_PER_PREFIX_MAX, SEGMENTS_MAX};
 use crate::node::{
     Behaviour, HeadendMode, InnerType, OtherTypes, Policy, Proxy, SegmentList, Sid, SteeringRule, TrafficClass,
 };
@@ -269,6 +269,14 @@ impl<'a, 'b> Steerer<'a, 'b> {
             );
             self.builder.error(&lane.key.at("color"), message, "choose another color (RFC 9256 section 2.1)");
         }
+        let tried = matching.source_ports.len().max(1) * matching.destination_ports.len().max(1);
+        if tried > RULES_PER_PREFIX_MAX {
+            let message = format!(
+                "{tried} pairs of port ranges are too many: the data plane tries at most {RULES_PER_PREFIX_MAX} for one destination"
+            );
+            self.builder.error(&lane.key.at("match"), message, "join port ranges, or make several chains");
+            return;
+        }
         let mut rules = Vec::new();
         for destination in lane.prefixes(to) {
             let sources = lane.prefixes(from).filter(|source| Family::of(source) == Family::of(destination));
@@ -376,6 +384,7 @@ impl<'a, 'b> Steerer<'a, 'b> {
         };
         let who = match self.builder.dataplane(ingress) {
             Dataplane::Kernel => "by a kernel route, that is by destination alone",
+            _ if lane.definition.matching.is_any() => "by destination and source prefix",
             _ => "by destination and source prefix and what `match` says",
         };
         let why = format!(

@@ -1,0 +1,104 @@
+//! Steering rules.
+
+use std::collections::{HashMap, HashSet};
+
+use ipnet::IpNet;
+
+use crate::error::KeyPath;
+use crate::limits::RULES_PER_PREFIX_MAX;
+use crate::node::{HeadendMode, PortRole, SteeringRule};
+
+use super::Check;
+
+impl Check<'_> {
+    pub(super) fn steering(&mut self) {
+        let steering = KeyPath::root().at("steering");
+        let mut names = HashSet::new();
+        for (position, rule) in self.state.steering.iter().enumerate() {
+            let key = steering.at(position);
+            if let Some(name) = &rule.name {
+                self.display_name(name, &key.at("name"));
+                if !names.insert(name.as_str()) {
+                    self.error(&key.at("name"), format!("the rule {name:?} is there twice"), "rename or remove one");
+                }
+            }
+            self.rule_match(rule, &key);
+            self.rule_action(rule, &key);
+        }
+        self.rules_per_prefix(&steering);
+    }
+
+    fn rule_match(&mut self, rule: &SteeringRule, key: &KeyPath) {
+        self.truncated(rule.destination, &key.at("destination"));
+        if let Some(source) = rule.source {
+            self.truncated(source, &key.at("source"));
+            if source.addr().is_ipv4() != rule.destination.addr().is_ipv4() {
+                let message =
+                    format!("{source} is of another address family than the destination {}", rule.destination);
+                self.error(&key.at("source"), message, "make one rule for each family");
+            }
+        }
+        for (name, ports) in [("source_ports", &rule.source_ports), ("destination_ports", &rule.destination_ports)] {
+            if !ports.is_empty() && !rule.protocol.is_some_and(|protocol| protocol.has_ports()) {
+                let message = "ports are given, but no protocol that has ports";
+                self.error(&key.at(name), message, "add `protocol: tcp`, udp or sctp, or remove the ports");
+            }
+        }
+        if let Some(ingress) = &rule.ingress {
+            let key = key.at("ingress");
+            if let Some(port) = self.port(ingress, &key)
+                && port.role != PortRole::Access
+            {
+                let message = format!("{ingress:?} is not an access port, and only traffic of those is steered");
+                self.error(&key, message, "name an access port, or remove the key");
+            }
+        }
+    }
+
+    fn rule_action(&mut self, rule: &SteeringRule, key: &KeyPath) {
+        match (&rule.policy, rule.action) {
+            (None, None) => self.error(key, "the rule says not what to do", "add `policy:` or `action: pass` or drop"),
+            (Some(_), Some(_)) => {
+                self.error(&key.at("action"), "the rule has both a policy and an action", "keep one of the two");
+            }
+            _ => {}
+        }
+        let Some(name) = &rule.policy else { return };
+        let key = key.at("policy");
+        let Some(policy) = self.policy(name, &key) else { return };
+        if policy.mode.is_l2() {
+            let message = format!("the policy {name:?} carries Ethernet frames, not packets chosen by address");
+            self.error(&key, message, "name it as `l2_policy` of a port, or change its mode");
+        }
+        if policy.mode == HeadendMode::HInsert && rule.destination.addr().is_ipv4() {
+            let message = format!("the policy {name:?} inserts an SRH, which IPv4 packets cannot have");
+            self.error(&key, message, "change the policy's mode to H.Encaps.Red, or steer IPv6 destinations only");
+        }
+    }
+
+    /// A packet tries the rules of its longest prefix and of all that cover it; the data plane bounds how many.
+    fn rules_per_prefix(&mut self, steering: &KeyPath) {
+        // Every pair of a source and a destination range is one rule of the data plane.
+        let expanded = |rule: &SteeringRule| rule.source_ports.len().max(1) * rule.destination_ports.len().max(1);
+        let mut own: HashMap<IpNet, usize> = HashMap::new();
+        for rule in &self.state.steering {
+            *own.entry(rule.destination.trunc()).or_default() += expanded(rule);
+        }
+        let mut reported = HashSet::new();
+        for (position, rule) in self.state.steering.iter().enumerate() {
+            let prefix = rule.destination.trunc();
+            let covering = (0..=prefix.prefix_len()).filter_map(|length| IpNet::new(prefix.addr(), length).ok());
+            let count: usize = covering.filter_map(|shorter| own.get(&shorter.trunc())).sum();
+            if count > RULES_PER_PREFIX_MAX && reported.insert(prefix) {
+                let message = format!(
+                    "{count} rules would be tried for packets to {prefix}, those of shorter prefixes included (each pair of \
+                     port ranges counts)"
+                );
+                let remedy = format!(
+                    "keep at most {RULES_PER_PREFIX_MAX}: join port ranges, or use longer destination prefixes"
+                );
+                self.error(&steering.at(position).at("destination"), message, remedy);
+            }
+        }
+    }
+}
