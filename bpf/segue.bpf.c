@@ -19,33 +19,26 @@
 #include "lib/relay.h"
 #include "lib/transit.h"
 
-/* Finds port and configuration. 0: go on; else `*action` is the end. */
+/* Finds the port. 0: go on; 1: not in this generation. */
 INLINE int packet_begin(struct xdp_md *ctx, struct packet *packet)
 {
-	u32 zero = 0, slot;
+	u32 ifindex = ctx->ingress_ifindex, slot;
 
 	packet->ctx = ctx;
-	packet->control = bpf_map_lookup_elem(&control, &zero);
-	if (unlikely(!packet->control))
-		return -1;
-	packet->generation = packet->control->generation;
-	slot = packet->generation & 1;
-	packet->config = bpf_map_lookup_elem(&config, &slot);
-	slot = (ctx->ingress_ifindex & (SEGUE_PORT_SLOTS - 1)) + slot * SEGUE_PORT_SLOTS;
+	packet->generation = control.generation;
+	slot = (ifindex & (SEGUE_PORT_SLOTS - 1)) + (packet->generation & 1) * SEGUE_PORT_SLOTS;
 	packet->port = bpf_map_lookup_elem(&ports, &slot);
-	if (unlikely(!packet->config || !packet->port))
+	if (unlikely(!packet->port))
 		return -1;
-	packet->length = (u32)(ctx->data_end - ctx->data) - ETHERNET_LENGTH;
-	return 0;
+	packet->length = 0;
+	return packet->port->ifindex != ifindex;
 }
 
 /* IPv6 on a core port: to a SID of this node, on through the domain, or for the kernel. */
-INLINE int core_ipv6(struct packet *packet, int again)
+INLINE int core_ipv6(struct packet *packet, void *data, void *end, int again)
 {
-	void *data = (void *)(long)packet->ctx->data;
-	void *end = (void *)(long)packet->ctx->data_end;
 	struct ipv6hdr *ip = data + ETHERNET_LENGTH;
-	u32 limit, frame = end - data, index;
+	u32 limit, frame = end - data;
 	struct address source, destination;
 	const struct segue_sid *sid;
 
@@ -59,12 +52,12 @@ INLINE int core_ipv6(struct packet *packet, int again)
 		frame = frame_length(packet->ctx);
 		if (limit > frame)
 			return drop(packet, SEGUE_OUTCOME_drop_bad_length);
-		if (!(packet->config->flags & SEGUE_CONFIG_REDIRECT_MULTI_BUFFER))
+		if (!(packet->port->config_flags & SEGUE_CONFIG_REDIRECT_MULTI_BUFFER))
 			return pass(packet, SEGUE_OUTCOME_passed_multi_buffer);
 	}
 	destination = address_load(&ip->daddr);
-	index = sid_find(packet->generation, destination);
-	if (unlikely(index == SEGUE_NONE)) {
+	sid = sid_find(packet->generation, destination);
+	if (unlikely(!sid)) {
 		if (relay_wanted(packet, ip, end))
 			bpf_tail_call(packet->ctx, &stages, SEGUE_STAGE_RELAY);
 		return transit(packet, limit);
@@ -72,37 +65,36 @@ INLINE int core_ipv6(struct packet *packet, int again)
 	source = address_load(&ip->saddr);
 	if (unlikely(!address_valid_source(source) || address_equal(source, destination)))
 		return drop(packet, SEGUE_OUTCOME_drop_bad_source);
-	if (unlikely(packet->config->flags & SEGUE_CONFIG_CHECK_SOURCE) && !again &&
-	    !in_prefixes(packet->config->source_prefixes, packet->config->source_prefixes_count, source))
-		return drop(packet, SEGUE_OUTCOME_drop_source_outside_domain);
-	sid = bpf_map_lookup_elem(&sid_entries, &index);
-	if (unlikely(!sid))
-		return drop(packet, SEGUE_OUTCOME_drop_behaviour);
-	return endpoint(packet, sid, limit, frame);
+	if (unlikely(packet->port->config_flags & SEGUE_CONFIG_CHECK_SOURCE) && !again) {
+		const struct segue_config *config_ = config_get(packet->generation);
+
+		if (!config_ || !in_prefixes(config_->source_prefixes, config_->source_prefixes_count, source))
+			return drop(packet, SEGUE_OUTCOME_drop_source_outside_domain);
+	}
+	return endpoint(packet, sid, data, end, ip, limit, frame);
 }
 
 INLINE int core_port(struct packet *packet, int again)
 {
 	void *data = (void *)(long)packet->ctx->data;
 	void *end = (void *)(long)packet->ctx->data_end;
-	const struct ethhdr *ethernet = data;
 
-	if (unlikely((void *)(ethernet + 1) > end))
+	if (unlikely(data + ETHERNET_LENGTH > end))
 		return drop(packet, SEGUE_OUTCOME_drop_truncated);
-	if (unlikely(ethernet->h_proto != bpf_htons(ETH_P_IPV6)))
+	if (unlikely(*(const u16 *)(data + 12) != bpf_htons(ETH_P_IPV6))) {
+		packet->length = frame_length(packet->ctx) - ETHERNET_LENGTH;
 		return pass(packet, SEGUE_OUTCOME_passed_not_for_segue);
-	return core_ipv6(packet, again);
+	}
+	return core_ipv6(packet, data, end, again);
 }
 
 SEC("xdp.frags")
 int segue_port(struct xdp_md *ctx)
 {
-	struct packet packet = {};
+	struct packet packet;
 
 	if (unlikely(packet_begin(ctx, &packet)))
-		return XDP_DROP;
-	if (unlikely(packet.port->ifindex != ctx->ingress_ifindex))
-		return drop_unknown_port(&packet);
+		return drop_unknown_port(ctx);
 	if (unlikely(packet.port->flags & SEGUE_PORT_CAPTURE))
 		capture(ctx, ctx->ingress_ifindex, 0, 0);
 	if (likely(packet.port->role == SEGUE_ROLE_CORE))
@@ -117,7 +109,7 @@ int segue_port(struct xdp_md *ctx)
 SEC("xdp.frags")
 int segue_again(struct xdp_md *ctx)
 {
-	struct packet packet = {};
+	struct packet packet;
 
 	if (unlikely(packet_begin(ctx, &packet)))
 		return XDP_DROP;
@@ -127,7 +119,7 @@ int segue_again(struct xdp_md *ctx)
 SEC("xdp.frags")
 int segue_service(struct xdp_md *ctx)
 {
-	struct packet packet = {};
+	struct packet packet;
 
 	if (unlikely(packet_begin(ctx, &packet)))
 		return XDP_DROP;
@@ -137,7 +129,7 @@ int segue_service(struct xdp_md *ctx)
 SEC("xdp.frags")
 int segue_relay(struct xdp_md *ctx)
 {
-	struct packet packet = {};
+	struct packet packet;
 
 	if (unlikely(packet_begin(ctx, &packet)))
 		return XDP_DROP;
@@ -147,12 +139,13 @@ int segue_relay(struct xdp_md *ctx)
 SEC("xdp.frags")
 int segue_icmp(struct xdp_md *ctx)
 {
+	const struct segue_config *config_ = config_get(control.generation);
 	struct scratch *scratch = scratch_get();
-	struct packet packet = {};
+	struct packet packet;
 
-	if (unlikely(!scratch || packet_begin(ctx, &packet)))
+	if (unlikely(!scratch || !config_ || packet_begin(ctx, &packet)))
 		return XDP_DROP;
-	return icmp_stage(ctx, scratch, packet.config, packet.port);
+	return icmp_stage(ctx, scratch, config_, packet.port);
 }
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

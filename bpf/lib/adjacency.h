@@ -31,72 +31,68 @@ enum adjacency_kind {
 
 struct adjacency {
 	struct address address;
-	u32 table; /* 0: by the kernel's rules */
-	u32 oif;   /* 0: any */
+	u64 way;   /* table | oif << 32 | bucket << 56. Table 0: by the kernel's rules; oif 0: any */
 	u64 epoch; /* generation and cache generation */
-	u32 bucket;
 	u32 expires; /* jiffies */
 	u32 ifindex;
-	u16 mtu_; /* octets; 0 means 65535 or more */
+	u16 fits; /* ADJACENCY_LINK: its MTU, octets (65535 at most); else 0, so that one comparison asks for both */
+	u8 ethernet[ETHERNET_LENGTH]; /* the header to write */
 	u8 kind;
-	u8 reserved;
-	u8 destination_mac[6];
-	u8 source_mac[6];
-	u32 reserved2;
+	u8 reserved[7];
 };
 
-PERCPU(adjacencies, struct adjacency, SEGUE_ADJACENCY_CACHE);
+PERCPU(adjacencies, struct adjacency, 1 << SEGUE_ADJACENCY_CACHE_BITS);
 
 struct adjacency_question {
 	struct address address;
-	u32 table;
-	u32 oif;
-	u32 bucket;
-	u32 now;
+	u64 way;
 	u64 epoch;
+	u32 now;
 	u32 generation;
-	u32 index;
 };
 
-INLINE u64 epoch_of(const struct segue_control *control)
+/* Generation and cache generation in one word. */
+INLINE u64 epoch_now(void)
 {
-	return *(const u64 *)&control->generation;
+	return *(const volatile u64 *)&control.generation;
 }
+
+#define WAY_OIF(way) ((u32)((way) >> 32) & 0xffffff)
+#define WAY_BUCKET(way) ((u32)((way) >> 56))
 
 RARE void adjacency_resolve(struct xdp_md *ctx, const struct adjacency_question *question, struct adjacency *entry)
 {
 	struct bpf_fib_lookup fib = {};
-	u32 slot = question->generation & 1, flags = 0;
-	const struct segue_config *config_ = bpf_map_lookup_elem(&config, &slot);
-	u32 table = question->table & ~ADJACENCY_IPV4;
+	const struct segue_config *config_ = config_get(question->generation);
+	u32 flags = 0, oif = WAY_OIF(question->way), table = (u32)question->way & ~ADJACENCY_IPV4;
+	u32 ipv4 = (u32)question->way & ADJACENCY_IPV4;
 	long verdict;
 
 	entry->kind = ADJACENCY_KERNEL;
+	entry->fits = 0;
 	if (!config_)
 		return;
 	entry->address = question->address;
-	entry->table = question->table;
-	entry->oif = question->oif;
-	entry->bucket = question->bucket;
+	entry->way = question->way;
 	entry->epoch = question->epoch;
 	entry->expires = question->now + config_->cache_lifetime;
-	if (!(question->table & ADJACENCY_IPV4)) {
-		if (sid_find(question->generation, question->address) != SEGUE_NONE) {
+	if (!ipv4) {
+		if (sid_find(question->generation, question->address)) {
 			entry->kind = ADJACENCY_SID;
 			return;
 		}
 		fib.family = 10; /* AF_INET6 */
 		__builtin_memcpy(fib.ipv6_src, config_->address, sizeof(fib.ipv6_src));
 		__builtin_memcpy(fib.ipv6_dst, &question->address, sizeof(fib.ipv6_dst));
-		fib.flowinfo = bpf_htonl(question->bucket);
+		fib.flowinfo = bpf_htonl(WAY_BUCKET(question->way));
 	} else {
 		fib.family = 2; /* AF_INET */
-		fib.ipv4_src = question->bucket;
+		fib.ipv4_src = WAY_BUCKET(question->way);
 		fib.ipv4_dst = question->address.low;
 	}
 	fib.ifindex = ctx->ingress_ifindex;
-	if (question->oif) {
-		fib.ifindex = question->oif;
+	if (oif) {
+		fib.ifindex = oif;
 		flags = FIB_LOOKUP_OUTPUT;
 	}
 	if (table) {
@@ -108,9 +104,10 @@ RARE void adjacency_resolve(struct xdp_md *ctx, const struct adjacency_question 
 	switch (verdict) {
 	case BPF_FIB_LKUP_RET_SUCCESS:
 		entry->kind = ADJACENCY_LINK;
-		entry->mtu_ = fib.mtu_result;
-		__builtin_memcpy(entry->destination_mac, fib.dmac, 6);
-		__builtin_memcpy(entry->source_mac, fib.smac, 6);
+		entry->fits = fib.mtu_result ?: 65535;
+		__builtin_memcpy(&entry->ethernet[0], fib.dmac, 6);
+		__builtin_memcpy(&entry->ethernet[6], fib.smac, 6);
+		*(u16 *)&entry->ethernet[12] = ipv4 ? bpf_htons(ETH_P_IP) : bpf_htons(ETH_P_IPV6);
 		break;
 	case BPF_FIB_LKUP_RET_BLACKHOLE:
 	case BPF_FIB_LKUP_RET_PROHIBIT:
@@ -132,48 +129,40 @@ RARE void adjacency_resolve(struct xdp_md *ctx, const struct adjacency_question 
 INLINE const struct adjacency *adjacency_find(const struct packet *packet, struct address address, u32 table, u32 oif,
 					      u32 flow)
 {
-	u32 bucket = flow & packet->config->flow_buckets_mask;
-	u64 mixed = (address.high ^ (address.low >> 7)) * 0x9e3779b97f4a7c15ULL + address.low * 0xc2b2ae3d27d4eb4fULL +
-		    ((u64)oif << 32) + table + bucket * 0x9e3779b1U;
-	u32 index = (mixed >> 40) & (SEGUE_ADJACENCY_CACHE - 1);
+	u64 way = table | (u64)oif << 32 | (u64)(flow & packet->port->flow_buckets_mask) << 56;
+	u64 mixed = (address.high ^ (address.low << 21 | address.low >> 43) ^ way) * 0x9e3779b97f4a7c15ULL;
+	u32 index = mixed >> (64 - SEGUE_ADJACENCY_CACHE_BITS);
 	struct adjacency *entry = bpf_map_lookup_elem(&adjacencies, &index);
 	u32 now = bpf_jiffies64();
 
 	if (unlikely(!entry))
 		return NULL;
-	if (likely(address_equal(entry->address, address) && entry->table == table && entry->oif == oif &&
-		   entry->bucket == bucket && entry->epoch == epoch_of(packet->control) &&
+	if (likely(address_equal(address_load(&entry->address), address) && entry->way == way && entry->epoch == epoch_now() &&
 		   (s32)(entry->expires - now) > 0))
 		return entry;
 
 	struct adjacency_question question = {
 		.address = address,
-		.table = table,
-		.oif = oif,
-		.bucket = bucket,
+		.way = way,
+		.epoch = epoch_now(),
 		.now = now,
-		.epoch = epoch_of(packet->control),
 		.generation = packet->generation,
 	};
 	adjacency_resolve(packet->ctx, &question, entry);
 	return entry;
 }
 
-INLINE u32 adjacency_mtu(const struct adjacency *adjacency)
+/* Is it a link, and does a packet of `length` octets fit? */
+INLINE int adjacency_fits(const struct adjacency *adjacency, u32 length)
 {
-	return adjacency->mtu_ ? adjacency->mtu_ : 65535;
+	return length <= adjacency->fits;
 }
 
-INLINE void ethernet_write(void *frame, const struct adjacency *adjacency, u16 ethertype)
+INLINE void ethernet_write(void *frame, const struct adjacency *adjacency)
 {
-	u32 *word = frame;
-	u16 *half = frame;
-
-	word[0] = *(const u32 *)&adjacency->destination_mac[0];
-	half[2] = *(const u16 *)&adjacency->destination_mac[4];
-	half[3] = *(const u16 *)&adjacency->source_mac[0];
-	word[2] = *(const u32 *)&adjacency->source_mac[2];
-	half[6] = ethertype;
+	*(u64 *)frame = *(const u64 *)&adjacency->ethernet[0];
+	*(u32 *)(frame + 8) = *(const u32 *)&adjacency->ethernet[8];
+	*(u16 *)(frame + 12) = *(const u16 *)&adjacency->ethernet[12];
 }
 
 #endif

@@ -73,8 +73,6 @@ struct address {
 /* The packet in hand: passed along by every function, lives in registers once all is inlined. */
 struct packet {
 	struct xdp_md *ctx;
-	const struct segue_control *control;
-	const struct segue_config *config;
 	const struct segue_port *port;
 	u32 generation;
 	u32 length; /* layer 3 octets as received, for byte counters */
@@ -106,7 +104,8 @@ struct packet {
 	} name_ SEC(".maps")
 
 /* The loader sets the sizes of the object maps from the node's capacity. */
-ARRAY(control, struct segue_control, 1);
+/* Global data, map `.data.control`: read without a lookup. */
+struct segue_control control SEC(".data.control") = {.abi_version = SEGUE_ABI_VERSION};
 ARRAY(config, struct segue_config, 2);
 ARRAY(ports, struct segue_port, 2 * SEGUE_PORT_SLOTS);
 TRIE(sids, struct segue_sid_key, u32, 131072);
@@ -211,15 +210,30 @@ INLINE int address_multicast(struct address a)
 	return address_first_octet(a) == 0xff;
 }
 
-/* What may stand in the Segment List as the next destination, or be forwarded to. */
+/*
+ * What may stand in the Segment List as the next destination, or be forwarded to. The first test lets nearly all addresses
+ * through: neither in fe00::/7 nor in ::/64.
+ */
 INLINE int address_forwardable(struct address a)
 {
+	if (likely(address_first_octet(a) < 0xfe && a.high))
+		return 1;
 	return !address_multicast(a) && !address_link_local(a) && !address_unspecified_or_loopback(a);
 }
 
 INLINE int address_valid_source(struct address a)
 {
+	if (likely(address_first_octet(a) < 0xfe && a.high))
+		return 1;
 	return !address_multicast(a) && !address_unspecified_or_loopback(a);
+}
+
+/* Node-wide settings: rarely needed, so not kept in hand. */
+INLINE const struct segue_config *config_get(u32 generation)
+{
+	u32 slot = generation & 1;
+
+	return bpf_map_lookup_elem(&config, &slot);
 }
 
 INLINE int in_prefixes(const struct segue_prefix *prefixes, u32 count, struct address a)
@@ -234,9 +248,11 @@ INLINE int in_prefixes(const struct segue_prefix *prefixes, u32 count, struct ad
 	return 0;
 }
 
-INLINE int in_sid_block(const struct segue_config *config, struct address a)
+INLINE int in_sid_block(u32 generation, struct address a)
 {
-	return in_prefixes(config->sid_blocks, config->sid_blocks_count, a);
+	const struct segue_config *config = config_get(generation);
+
+	return config && in_prefixes(config->sid_blocks, config->sid_blocks_count, a);
 }
 
 INLINE u16 fold16(u32 sum)

@@ -53,7 +53,7 @@ INLINE int decapsulate_ip(const struct packet *packet, const struct segue_sid *s
 		inner_ipv4(data, end, offset, outer->limit, &inner);
 	if (unlikely(inner.outcome))
 		return drop(packet, inner.outcome);
-	if (family == 6 && unlikely(in_sid_block(packet->config, inner.destination)) &&
+	if (family == 6 && unlikely(in_sid_block(packet->generation, inner.destination)) &&
 	    !(sid->flags & SEGUE_SID_ALLOW_INNER_SID))
 		return drop(packet, SEGUE_OUTCOME_drop_inner_to_sid);
 	ecn = ecn_after_tunnel(inner.ecn, outer->ecn);
@@ -77,9 +77,9 @@ INLINE int decapsulate_ip(const struct packet *packet, const struct segue_sid *s
 		if (exit->table) /* the kernel would ask another table */
 			return drop(packet, adjacency->kind == ADJACENCY_NO_NEIGHBOUR ? SEGUE_OUTCOME_drop_no_neighbour
 										     : SEGUE_OUTCOME_drop_no_route);
-	} else if (unlikely(inner.length > adjacency_mtu(adjacency))) {
+	} else if (unlikely(!adjacency_fits(adjacency, inner.length))) {
 		if (!inner.fragment_allowed)
-			return too_big(packet, family, offset, adjacency_mtu(adjacency));
+			return too_big(packet, family, offset, adjacency->fits);
 		return drop(packet, SEGUE_OUTCOME_drop_too_big);
 	}
 	if (expose(packet->ctx, offset, offset + inner.length, outer->frame))

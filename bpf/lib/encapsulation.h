@@ -96,10 +96,10 @@ INLINE int encapsulate(const struct packet *packet, const struct segue_segment_l
 	refusal = adjacency_refusal(adjacency);
 	if (unlikely(refusal))
 		return drop(packet, refusal);
-	if (unlikely(adjacency->kind == ADJACENCY_LINK && payload->length + push > adjacency_mtu(adjacency))) {
+	if (unlikely(adjacency->kind == ADJACENCY_LINK && !adjacency_fits(adjacency, payload->length + push))) {
 		if (payload->protocol == PROTOCOL_ETHERNET || (family == 4 && payload->fragment_allowed))
 			return drop(packet, SEGUE_OUTCOME_drop_too_big);
-		return too_big(packet, family, payload->offset, adjacency_mtu(adjacency) - push);
+		return too_big(packet, family, payload->offset, adjacency->fits - push);
 	}
 	data = (void *)(long)packet->ctx->data;
 	end = (void *)(long)packet->ctx->data_end;
@@ -148,6 +148,7 @@ INLINE int encapsulate(const struct packet *packet, const struct segue_segment_l
 INLINE int insert(const struct packet *packet, const struct segue_segment_list *list, const struct payload *payload)
 {
 	const struct adjacency *adjacency = adjacency_find(packet, address_load(list->first), 0, list->oif, payload->flow);
+	const u64 *from = (const u64 *)list->header;
 	u32 push = list->header_length, refusal;
 	struct address destination;
 	u64 moved[5], *word;
@@ -161,8 +162,8 @@ INLINE int insert(const struct packet *packet, const struct segue_segment_list *
 	refusal = adjacency_refusal(adjacency);
 	if (unlikely(refusal))
 		return drop(packet, refusal);
-	if (unlikely(adjacency->kind == ADJACENCY_LINK && payload->length + push > adjacency_mtu(adjacency)))
-		return too_big(packet, 6, ETHERNET_LENGTH, adjacency_mtu(adjacency) - push);
+	if (unlikely(adjacency->kind == ADJACENCY_LINK && !adjacency_fits(adjacency, payload->length + push)))
+		return too_big(packet, 6, ETHERNET_LENGTH, adjacency->fits - push);
 	data = (void *)(long)packet->ctx->data;
 	end = (void *)(long)packet->ctx->data_end;
 	if (data + ETHERNET_LENGTH + IPV6_LENGTH > end)
@@ -185,7 +186,7 @@ INLINE int insert(const struct packet *packet, const struct segue_segment_list *
 		word[i] = moved[i];
 	destination = address_load(octet + 24);
 	octet += IPV6_LENGTH;
-	*(u64 *)octet = *(const u64 *)list->header;
+	*(u64 *)octet = from[0];
 	word = (u64 *)(octet + SRH_FIXED_LENGTH);
 	address_store(word, destination);
 	/* Slot 0 is the original destination; the list's own segments follow. */
@@ -194,8 +195,8 @@ INLINE int insert(const struct packet *packet, const struct segue_segment_list *
 			break;
 		if ((void *)(word + 2 * i + 2) > end)
 			return drop(packet, SEGUE_OUTCOME_drop_adjust);
-		word[2 * i] = *(const u64 *)&list->header[8 + 16 * i];
-		word[2 * i + 1] = *(const u64 *)&list->header[16 + 16 * i];
+		word[2 * i] = from[2 * i + 1];
+		word[2 * i + 1] = from[2 * i + 2];
 	}
 	octet -= IPV6_LENGTH;
 	octet[IPV6_LENGTH] = octet[6];

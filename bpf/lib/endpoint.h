@@ -65,45 +65,54 @@ RARE int srh_remove(struct xdp_md *ctx, u32 offset, u32 previous)
 	return bpf_xdp_adjust_head(ctx, length);
 }
 
-/* What End, End.X and End.T do with the advanced packet. `sl` is Segments Left after the decrement. */
-INLINE int end_forward(const struct packet *packet, const struct segue_sid *sid, u32 offset, u32 previous, u32 limit, u32 sl,
-		       struct address next)
+/* A packet through End, End.X or End.T that no link takes as it is: refused, too big, or for the kernel. 0: go on. */
+INLINE int end_obstacle(const struct packet *packet, const struct segue_sid *sid, const struct adjacency *adjacency,
+			int *action)
 {
-	void *data = (void *)(long)packet->ctx->data;
-	void *end = (void *)(long)packet->ctx->data_end;
-	struct ipv6hdr *ip = data + ETHERNET_LENGTH;
-	const struct adjacency *adjacency;
-	u32 refusal, length = limit - ETHERNET_LENGTH, remove = 0;
-	struct address towards = next;
-	struct srh *srh;
+	u32 refusal;
 
-	if ((void *)(ip + 1) > end)
-		return drop(packet, SEGUE_OUTCOME_drop_truncated);
+	if (adjacency->kind == ADJACENCY_LINK) {
+		*action = too_big(packet, 6, ETHERNET_LENGTH, adjacency->fits);
+		return 1;
+	}
+	if (sid->behaviour == SEGUE_END_X) {
+		*action = refuse_next_hop(packet, adjacency);
+		return 1;
+	}
+	refusal = adjacency_refusal(adjacency);
+	if (refusal) {
+		*action = refuse(packet, refusal, 6, ETHERNET_LENGTH);
+		return 1;
+	}
+	if (sid->table && adjacency->kind != ADJACENCY_SID) { /* the kernel would ask another table */
+		*action = drop(packet, adjacency->kind == ADJACENCY_NO_NEIGHBOUR ? SEGUE_OUTCOME_drop_no_neighbour
+										 : SEGUE_OUTCOME_drop_no_route);
+		return 1;
+	}
+	return 0;
+}
+
+/*
+ * What End, End.X and End.T do with the advanced packet. `ip` and `srh` lie within the frame; `sl` is Segments Left after
+ * the decrement.
+ */
+INLINE int end_forward(const struct packet *packet, const struct segue_sid *sid, struct ipv6hdr *ip, struct srh *srh,
+		       u32 offset, u32 previous, u32 limit, u32 sl, struct address next)
+{
+	u32 length = limit - ETHERNET_LENGTH, remove = sl == 0 && sid->flavours & SEGUE_PSP;
+	const struct adjacency *adjacency;
+	struct address towards = next;
+	int action;
+
 	if (unlikely(sid->behaviour == SEGUE_END_X))
 		towards = address_load(sid->next_hop);
 	adjacency = adjacency_find(packet, towards, sid->table, sid->oif, outer_flow(ip));
 	if (unlikely(!adjacency))
 		return drop(packet, SEGUE_OUTCOME_drop_no_route);
-	offset &= OFFSET_MASK;
-	srh = data + offset;
-	if ((void *)(srh + 1) > end)
-		return drop(packet, SEGUE_OUTCOME_drop_truncated);
-	if (sl == 0 && sid->flavours & SEGUE_PSP) {
-		remove = 1;
+	if (remove)
 		length -= (srh->length + 1) * 8;
-	}
-	if (unlikely(adjacency->kind != ADJACENCY_LINK)) {
-		if (sid->behaviour == SEGUE_END_X)
-			return refuse_next_hop(packet, adjacency);
-		refusal = adjacency_refusal(adjacency);
-		if (refusal)
-			return refuse(packet, refusal, 6, ETHERNET_LENGTH);
-		if (sid->table && adjacency->kind != ADJACENCY_SID) /* the kernel would ask another table */
-			return drop(packet, adjacency->kind == ADJACENCY_NO_NEIGHBOUR ? SEGUE_OUTCOME_drop_no_neighbour
-										     : SEGUE_OUTCOME_drop_no_route);
-	} else if (unlikely(length > adjacency_mtu(adjacency))) {
-		return too_big(packet, 6, ETHERNET_LENGTH, adjacency_mtu(adjacency));
-	}
+	if (unlikely(!adjacency_fits(adjacency, length)) && end_obstacle(packet, sid, adjacency, &action))
+		return action;
 	srh->segments_left = sl;
 	ip->hop_limit -= hops_used(adjacency);
 	address_store(&ip->daddr, next);
@@ -114,22 +123,14 @@ INLINE int end_forward(const struct packet *packet, const struct segue_sid *sid,
 }
 
 /* End.B6.Encaps, End.B6.Encaps.Red (RFC 8986 sections 4.13, 4.14): advanced first, then the policy's header in front. */
-INLINE int end_b6(const struct packet *packet, const struct segue_sid *sid, u32 offset, u32 limit, u32 sl,
-		  struct address next)
+INLINE int end_b6(const struct packet *packet, const struct segue_sid *sid, const struct ipv6hdr *ip, u32 offset,
+		  u32 limit, u32 sl, struct address next)
 {
-	void *data = (void *)(long)packet->ctx->data;
-	void *end = (void *)(long)packet->ctx->data_end;
-	struct ipv6hdr *ip = data + ETHERNET_LENGTH;
 	const struct segue_segment_list *list;
 	struct payload payload = {};
-	struct srh *srh;
 	u32 word;
 
-	offset &= OFFSET_MASK;
-	srh = data + offset;
-	if ((void *)(ip + 1) > end || (void *)(srh + 1) > end)
-		return drop(packet, SEGUE_OUTCOME_drop_truncated);
-	word = bpf_ntohl(*(u32 *)ip);
+	word = bpf_ntohl(*(const u32 *)ip);
 	payload.offset = ETHERNET_LENGTH;
 	payload.length = limit - ETHERNET_LENGTH;
 	payload.flow = outer_flow(ip);
@@ -232,18 +233,11 @@ INLINE int upper_layer(const struct packet *packet, const struct segue_sid *sid,
 }
 
 /* End.AS with segments left: the SRH is advanced in thought only, since it goes. */
-INLINE int end_as(const struct packet *packet, const struct segue_sid *sid, u32 offset, u32 previous, struct outer *outer,
-		  u32 sl, struct address next)
+INLINE int end_as(const struct packet *packet, const struct segue_sid *sid, struct ipv6hdr *ip, struct srh *srh, u32 offset,
+		  u32 previous, struct outer *outer, u32 sl, struct address next)
 {
-	void *data = (void *)(long)packet->ctx->data;
-	void *end = (void *)(long)packet->ctx->data_end;
-	const struct srh *srh;
 	struct headers headers = {};
 
-	offset &= OFFSET_MASK;
-	srh = data + offset;
-	if ((void *)(srh + 1) > end)
-		return drop(packet, SEGUE_OUTCOME_drop_truncated);
 	outer->protocol = srh->next_header;
 	outer->offset = offset + (srh->length + 1) * 8;
 	outer->fragment = 0;
@@ -258,7 +252,7 @@ INLINE int end_as(const struct packet *packet, const struct segue_sid *sid, u32 
 			return drop(packet, SEGUE_OUTCOME_drop_fragment_at_decapsulation);
 		if (!takes_inner(sid, outer->protocol)) {
 			if (sid->flags & SEGUE_SID_BYPASS_OTHER_TYPE)
-				return end_forward(packet, sid, offset, previous, outer->limit, sl, next);
+				return end_forward(packet, sid, ip, srh, offset, previous, outer->limit, sl, next);
 			return drop(packet, SEGUE_OUTCOME_drop_inner_type);
 		}
 	}
@@ -266,20 +260,15 @@ INLINE int end_as(const struct packet *packet, const struct segue_sid *sid, u32 
 }
 
 /* An SRH with Segments Left not 0 at `offset`: RFC 8986 section 4.1, S05 to S14, in its order. */
-INLINE int segment_advance(const struct packet *packet, const struct segue_sid *sid, u32 offset, u32 previous,
-			   struct outer *outer)
+INLINE int segment_advance(const struct packet *packet, const struct segue_sid *sid, void *data, void *end,
+			   struct ipv6hdr *ip, u32 offset, u32 previous, struct outer *outer)
 {
-	void *data = (void *)(long)packet->ctx->data;
-	void *end = (void *)(long)packet->ctx->data_end;
-	const struct ipv6hdr *ip = data + ETHERNET_LENGTH;
-	const struct srh *srh;
+	struct srh *srh = data + offset;
 	const void *segment;
 	struct address next;
 	u32 sl;
 
-	offset &= OFFSET_MASK;
-	srh = data + offset;
-	if ((void *)(ip + 1) > end || (void *)(srh + 1) > end)
+	if ((void *)(srh + 1) > end)
 		return drop(packet, SEGUE_OUTCOME_drop_truncated);
 	if (unlikely(offset + (srh->length + 1) * 8 > outer->limit))
 		return drop(packet, SEGUE_OUTCOME_drop_bad_length);
@@ -301,55 +290,61 @@ INLINE int segment_advance(const struct packet *packet, const struct segue_sid *
 	case SEGUE_END:
 	case SEGUE_END_X:
 	case SEGUE_END_T:
-		return end_forward(packet, sid, offset, previous, outer->limit, sl, next);
+		return end_forward(packet, sid, ip, srh, offset, previous, outer->limit, sl, next);
 	case SEGUE_END_AS:
-		return end_as(packet, sid, offset, previous, outer, sl, next);
+		return end_as(packet, sid, ip, srh, offset, previous, outer, sl, next);
 	case SEGUE_END_B6_ENCAPS:
 	case SEGUE_END_B6_ENCAPS_RED:
-		return end_b6(packet, sid, offset, outer->limit, sl, next);
+		return end_b6(packet, sid, ip, offset, outer->limit, sl, next);
 	}
 	return drop(packet, SEGUE_OUTCOME_drop_behaviour);
 }
 
-/* A packet whose destination is a local SID. `limit`: end of the packet by its Payload Length, within `frame`. */
-INLINE int endpoint(const struct packet *packet, const struct segue_sid *sid, u32 limit, u32 frame)
+/*
+ * A packet whose destination is a local SID. `ip` lies within the frame; `limit`: end of the packet by its Payload Length,
+ * within `frame`.
+ */
+INLINE int endpoint(const struct packet *packet, const struct segue_sid *sid, void *data, void *end, struct ipv6hdr *ip,
+		    u32 limit, u32 frame)
 {
-	void *data = (void *)(long)packet->ctx->data;
-	void *end = (void *)(long)packet->ctx->data_end;
-	const struct ipv6hdr *ip = data + ETHERNET_LENGTH;
 	u32 offset = ETHERNET_LENGTH + IPV6_LENGTH, previous = ETHERNET_LENGTH + 6;
 	struct outer outer = {.limit = limit, .frame = frame};
-	const struct srh *srh;
+	const struct srh *srh = data + offset;
+	struct headers headers = {};
 
-	if ((void *)(ip + 1) > end)
-		return drop(packet, SEGUE_OUTCOME_drop_truncated);
 	outer.ecn = (((const u8 *)ip)[1] >> 4) & 3;
-	srh = data + offset;
+	/* The usual case, without a walk. */
 	if (likely(ip->nexthdr == PROTOCOL_ROUTING && (void *)(srh + 1) <= end && offset + 8 <= limit &&
-		   srh->type == ROUTING_TYPE_SRH && srh->segments_left)) {
-		/* The usual case, without a walk. */
-	} else if (ip->nexthdr == PROTOCOL_IPV4 || ip->nexthdr == PROTOCOL_IPV6 || ip->nexthdr == PROTOCOL_ETHERNET) {
+		   srh->type == ROUTING_TYPE_SRH && srh->segments_left))
+		return segment_advance(packet, sid, data, end, ip, offset, previous, &outer);
+	if (ip->nexthdr == PROTOCOL_IPV4 || ip->nexthdr == PROTOCOL_IPV6 || ip->nexthdr == PROTOCOL_ETHERNET) {
 		outer.offset = offset;
 		outer.protocol = ip->nexthdr;
 		return upper_layer(packet, sid, &outer);
-	} else {
-		struct headers headers = {};
-
-		headers_walk(packet->ctx, previous, offset, limit, &headers);
-		if (headers.error == SEGUE_OUTCOME_drop_routing_type)
-			return parameter_problem(packet, headers.error, ETHERNET_LENGTH, 0, headers.error_at);
-		if (headers.error)
-			return drop(packet, headers.error);
-		if (!headers.srh) {
-			outer.offset = headers.upper;
-			outer.protocol = headers.protocol;
-			outer.fragment = headers.fragment;
-			return upper_layer(packet, sid, &outer);
-		}
-		offset = headers.srh;
-		previous = headers.previous;
 	}
-	return segment_advance(packet, sid, offset, previous, &outer);
+	if (ip->nexthdr == PROTOCOL_ROUTING && (void *)(srh + 1) <= end && srh->type == ROUTING_TYPE_SRH &&
+	    offset + (srh->length + 1) * 8 <= limit && takes_inner(sid, srh->next_header)) {
+		outer.offset = offset + (srh->length + 1) * 8;
+		outer.protocol = srh->next_header;
+		return upper_layer(packet, sid, &outer);
+	}
+	headers_walk(packet->ctx, previous, offset, limit, &headers);
+	if (headers.error == SEGUE_OUTCOME_drop_routing_type)
+		return parameter_problem(packet, headers.error, ETHERNET_LENGTH, 0, headers.error_at);
+	if (headers.error)
+		return drop(packet, headers.error);
+	if (!headers.srh) {
+		outer.offset = headers.upper;
+		outer.protocol = headers.protocol;
+		outer.fragment = headers.fragment;
+		return upper_layer(packet, sid, &outer);
+	}
+	data = (void *)(long)packet->ctx->data;
+	end = (void *)(long)packet->ctx->data_end;
+	ip = data + ETHERNET_LENGTH;
+	if ((void *)(ip + 1) > end)
+		return drop(packet, SEGUE_OUTCOME_drop_truncated);
+	return segment_advance(packet, sid, data, end, ip, headers.srh & OFFSET_MASK, headers.previous, &outer);
 }
 
 #endif

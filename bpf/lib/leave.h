@@ -41,7 +41,19 @@ INLINE int refuse_next_hop(const struct packet *packet, const struct adjacency *
 	return drop(packet, SEGUE_OUTCOME_drop_link_down);
 }
 
-/* Sends on a frame that is complete but for its Ethernet header. */
+/* Sends on a frame that is complete but for its Ethernet header, by an adjacency that is a link. */
+INLINE int leave_by_link(const struct packet *packet, const struct adjacency *adjacency)
+{
+	void *data = (void *)(long)packet->ctx->data;
+	void *end = (void *)(long)packet->ctx->data_end;
+
+	if (data + ETHERNET_LENGTH > end)
+		return drop(packet, SEGUE_OUTCOME_drop_adjust);
+	ethernet_write(data, adjacency);
+	return transmit(packet, adjacency->ifindex, SEGUE_OUTCOME_forwarded);
+}
+
+/* The same for any adjacency that does not refuse. */
 INLINE int leave(const struct packet *packet, const struct adjacency *adjacency, u16 ethertype)
 {
 	void *data = (void *)(long)packet->ctx->data;
@@ -49,12 +61,10 @@ INLINE int leave(const struct packet *packet, const struct adjacency *adjacency,
 	u32 *word = data;
 	u16 *half = data;
 
+	if (likely(adjacency->kind == ADJACENCY_LINK))
+		return leave_by_link(packet, adjacency);
 	if (data + ETHERNET_LENGTH > end)
 		return drop(packet, SEGUE_OUTCOME_drop_adjust);
-	if (likely(adjacency->kind == ADJACENCY_LINK)) {
-		ethernet_write(data, adjacency, ethertype);
-		return transmit(packet, adjacency->ifindex, SEGUE_OUTCOME_forwarded);
-	}
 	/* To this node: from nobody, to the port's own address, so that the kernel takes it in. */
 	word[0] = *(const u32 *)&packet->port->mac[0];
 	half[2] = *(const u16 *)&packet->port->mac[4];

@@ -178,7 +178,7 @@ INLINE int too_big(const struct packet *packet, u32 family, u32 l3, u32 mtu)
 INLINE int transmit(const struct packet *packet, u32 ifindex, u32 outcome)
 {
 	count_outcome(packet, outcome);
-	if (unlikely(packet->control->captures)) {
+	if (unlikely(control.captures)) {
 		u32 slot = (ifindex & (SEGUE_PORT_SLOTS - 1)) + (packet->generation & 1) * SEGUE_PORT_SLOTS;
 		const struct segue_port *egress = bpf_map_lookup_elem(&ports, &slot);
 

@@ -55,7 +55,7 @@ INLINE void function_link_find(const struct packet *packet, const struct segue_s
 	if (!adjacency || adjacency->kind != ADJACENCY_LINK)
 		link->outcome = SEGUE_OUTCOME_drop_no_neighbour;
 	else
-		link->destination_mac = adjacency->destination_mac;
+		link->destination_mac = adjacency->ethernet;
 }
 
 /* SR to function: the inner packet leaves by IFACE-OUT, its hop limit untouched. */
@@ -80,7 +80,7 @@ INLINE int proxy_to_function(const struct packet *packet, const struct segue_sid
 		inner_ipv4(data, end, offset, outer->limit, &inner);
 	if (unlikely(inner.outcome))
 		return drop(packet, inner.outcome);
-	if (family == 6 && unlikely(in_sid_block(packet->config, inner.destination)) &&
+	if (family == 6 && unlikely(in_sid_block(packet->generation, inner.destination)) &&
 	    !(sid->flags & SEGUE_SID_ALLOW_INNER_SID))
 		return drop(packet, SEGUE_OUTCOME_drop_inner_to_sid);
 	ecn = ecn_after_tunnel(inner.ecn, outer->ecn);

@@ -16,8 +16,12 @@ INLINE int relay_wanted(const struct packet *packet, const struct ipv6hdr *ip, c
 {
 	const u8 *type = (const void *)(ip + 1);
 
-	if (ip->nexthdr != PROTOCOL_ICMPV6 ||
-	    !address_equal(address_load(&ip->daddr), address_load(packet->config->address)))
+	const struct segue_config *config;
+
+	if (ip->nexthdr != PROTOCOL_ICMPV6)
+		return 0;
+	config = config_get(packet->generation);
+	if (!config || !address_equal(address_load(&ip->daddr), address_load(config->address)))
 		return 0;
 	return (const void *)(type + 8 + IPV6_LENGTH) <= end && *type >= 1 && *type <= 3;
 }
@@ -60,20 +64,21 @@ INLINE int relay(const struct packet *packet)
 	void *end = (void *)(long)packet->ctx->data_end;
 	u32 quote = ETHERNET_LENGTH + IPV6_LENGTH + 8, linear = end - data;
 	const struct ipv6hdr *ip = data + quote;
+	const struct segue_config *config = config_get(packet->generation);
 	struct scratch *scratch = scratch_get();
 	struct headers headers = {};
 	struct inner inner = {};
 	u32 type, param, offset, family;
 	const u8 *octet;
 
-	if (!scratch || (void *)(ip + 1) > end)
+	if (!scratch || !config || (void *)(ip + 1) > end)
 		return pass(packet, SEGUE_OUTCOME_passed_route);
 	octet = data + ETHERNET_LENGTH + IPV6_LENGTH;
 	type = octet[0];
 	param = bpf_ntohl(*(u32 *)(octet + 4));
 	/* Only what this node put on: its own source address, to a SID. */
-	if (*(const u8 *)ip >> 4 != 6 || !address_equal(address_load(&ip->saddr), address_load(packet->config->address)) ||
-	    !in_sid_block(packet->config, address_load(&ip->daddr)))
+	if (*(const u8 *)ip >> 4 != 6 || !address_equal(address_load(&ip->saddr), address_load(config->address)) ||
+	    !in_sid_block(packet->generation, address_load(&ip->daddr)))
 		return pass(packet, SEGUE_OUTCOME_passed_route);
 	headers_walk(packet->ctx, quote + 6, quote + IPV6_LENGTH, 0xffff, &headers);
 	if (headers.srh)

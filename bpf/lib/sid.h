@@ -8,37 +8,42 @@
 struct sid_cached {
 	struct address address;
 	u32 generation;
-	u32 sid; /* index, or SEGUE_NONE: also not being a SID is remembered */
-	u64 reserved;
+	u32 reserved;
+	struct segue_sid sid; /* a copy; behaviour 0: no SID, which is remembered too */
 };
 
-PERCPU(sids_cached, struct sid_cached, SEGUE_SID_CACHE);
+PERCPU(sids_cached, struct sid_cached, 1 << SEGUE_SID_CACHE_BITS);
 
-RARE u32 sid_find_in_trie(u32 generation, const struct address *address)
+RARE void sid_resolve(u32 generation, const struct address *address, struct sid_cached *entry)
 {
 	struct segue_sid_key key = {.prefixlen = 32 + 128, .generation = generation};
-	u32 *sid;
+	const struct segue_sid *sid;
+	u32 *index;
 
+	entry->address = *address;
+	entry->generation = generation;
+	entry->sid.behaviour = 0;
 	__builtin_memcpy(key.address, address, sizeof(key.address));
-	sid = bpf_map_lookup_elem(&sids, &key);
-	return sid ? *sid : SEGUE_NONE;
+	index = bpf_map_lookup_elem(&sids, &key);
+	if (!index)
+		return;
+	sid = bpf_map_lookup_elem(&sid_entries, index);
+	if (sid)
+		entry->sid = *sid;
 }
 
-/* Index of the SID, or SEGUE_NONE. */
-INLINE u32 sid_find(u32 generation, struct address address)
+/* The SID, or NULL. */
+INLINE const struct segue_sid *sid_find(u32 generation, struct address address)
 {
-	u64 mixed = address.high * 0x9e3779b97f4a7c15ULL ^ address.low * 0xc2b2ae3d27d4eb4fULL;
-	u32 index = (mixed >> 44) & (SEGUE_SID_CACHE - 1);
+	u64 mixed = (address.high ^ (address.low << 21 | address.low >> 43)) * 0x9e3779b97f4a7c15ULL;
+	u32 index = mixed >> (64 - SEGUE_SID_CACHE_BITS);
 	struct sid_cached *entry = bpf_map_lookup_elem(&sids_cached, &index);
 
 	if (unlikely(!entry))
-		return SEGUE_NONE;
-	if (likely(address_equal(entry->address, address) && entry->generation == generation))
-		return entry->sid;
-	entry->sid = sid_find_in_trie(generation, &address);
-	entry->address = address;
-	entry->generation = generation;
-	return entry->sid;
+		return NULL;
+	if (unlikely(!address_equal(address_load(&entry->address), address) || entry->generation != generation))
+		sid_resolve(generation, &address, entry);
+	return likely(entry->sid.behaviour) ? &entry->sid : NULL;
 }
 
 #endif

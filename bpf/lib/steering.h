@@ -174,7 +174,7 @@ INLINE int access_port(struct packet *packet)
 				return pass(packet, SEGUE_OUTCOME_passed_hmac);
 			return drop(packet, SEGUE_OUTCOME_drop_sr_from_outside);
 		}
-		if (unlikely(in_sid_block(packet->config, destination)))
+		if (unlikely(in_sid_block(packet->generation, destination)))
 			return drop(packet, SEGUE_OUTCOME_drop_sid_from_outside);
 	}
 	if (flow.for_node || flow.group)

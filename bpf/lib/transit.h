@@ -25,7 +25,7 @@ INLINE int transit(const struct packet *packet, u32 limit)
 	if ((void *)(ip + 1) > end)
 		return drop(packet, SEGUE_OUTCOME_drop_truncated);
 	destination = address_load(&ip->daddr);
-	if (!in_sid_block(packet->config, destination))
+	if (!in_sid_block(packet->generation, destination))
 		return pass(packet, SEGUE_OUTCOME_passed_not_for_segue);
 	if (!address_valid_source(address_load(&ip->saddr)))
 		return drop(packet, SEGUE_OUTCOME_drop_bad_source);
@@ -34,14 +34,14 @@ INLINE int transit(const struct packet *packet, u32 limit)
 	words = (const void *)ip;
 	flow = (((words[0] & 0xffff0f00) ^ words[1] ^ words[2]) * 0x9e3779b97f4a7c15ULL) >> 40;
 	adjacency = adjacency_find(packet, destination, 0, 0, flow);
-	if (!adjacency || adjacency->kind != ADJACENCY_LINK || limit - ETHERNET_LENGTH > adjacency_mtu(adjacency))
+	if (!adjacency || !adjacency_fits(adjacency, limit - ETHERNET_LENGTH))
 		return pass(packet, SEGUE_OUTCOME_passed_route);
 	ip->hop_limit--;
 	return leave(packet, adjacency, bpf_htons(ETH_P_IPV6));
 }
 
 /* A port that this generation does not know: its program is about to be detached, or its configuration is yet to come. */
-INLINE int drop_unknown_port(const struct packet *packet)
+RARE int drop_unknown_port(struct xdp_md *ctx)
 {
 	struct segue_outcomes *row;
 	u32 zero = 0;
@@ -49,7 +49,7 @@ INLINE int drop_unknown_port(const struct packet *packet)
 	row = bpf_map_lookup_elem(&outcomes, &zero);
 	if (row) {
 		row->outcome[SEGUE_OUTCOME_drop_port_unknown].packets++;
-		row->outcome[SEGUE_OUTCOME_drop_port_unknown].bytes += packet->length;
+		row->outcome[SEGUE_OUTCOME_drop_port_unknown].bytes += frame_length(ctx) - ETHERNET_LENGTH;
 	}
 	return XDP_DROP;
 }

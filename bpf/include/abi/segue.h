@@ -36,8 +36,8 @@ typedef unsigned int __be32;
 #define SEGUE_RULES_PER_PREFIX 32   /* steering rules tried for one destination prefix, inherited ones included */
 #define SEGUE_PREFIXES_MAX 4	    /* SID blocks, source prefixes */
 #define SEGUE_OUTCOMES_MAX 64
-#define SEGUE_SID_CACHE 1024	    /* entries per CPU; powers of two */
-#define SEGUE_ADJACENCY_CACHE 2048
+#define SEGUE_SID_CACHE_BITS 10	    /* entries per CPU, as powers of two */
+#define SEGUE_ADJACENCY_CACHE_BITS 11
 #define SEGUE_FLOW_CACHE 4096
 #define SEGUE_LAST_DROP_BYTES 192
 #define SEGUE_NONE 0xffffffffU
@@ -69,7 +69,9 @@ struct segue_port {
 	__u8 ipv6[16];	/* an address of the port for ICMPv6 and neighbour checks; :: if none */
 	__u8 mac[6];
 	__u16 reserved0;
-	__u8 reserved[16];
+	__u32 config_flags;	 /* enum segue_config_flags: node-wide, here because every packet reads its port */
+	__u32 flow_buckets_mask; /* ECMP: flows of one next segment are spread over mask+1 FIB decisions, at most 256; 0: no ECMP */
+	__u8 reserved[8];
 };
 
 enum segue_behaviour {
@@ -224,8 +226,6 @@ enum segue_config_flags {
 
 /* Node-wide settings. Map `config`, double-buffered (two entries). */
 struct segue_config {
-	__u32 flags;
-	__u32 flow_buckets_mask; /* ECMP: flows of one next segment are spread over mask+1 FIB decisions; 0: no ECMP */
 	__u32 cache_lifetime;	 /* jiffies that an adjacency is believed without asking the FIB again */
 	__u32 icmp_per_second;	 /* ICMP errors per second and CPU */
 	__u32 icmp_burst;
@@ -237,9 +237,9 @@ struct segue_config {
 	struct segue_prefix source_prefixes[SEGUE_PREFIXES_MAX];
 };
 
-/* What changes without a new generation. Map `control`, one entry. */
+/* What changes without a new generation. Global data of the programs: map `.data.control`, one entry. */
 struct segue_control {
-	__u32 abi_version;
+	__u32 abi_version;	/* set by the object itself */
 	__u32 captures;		/* number of ports with SEGUE_PORT_CAPTURE: spares the data plane a look at each egress port */
 	__u32 generation;	/* not 0 */
 	__u32 cache_generation; /* raised by the agent when routes, neighbours or links change: caches are dropped */
