@@ -1,1 +1,23 @@
-//! The agent of one node.
+//! `segued`, the agent of one node: makes the node what its desired state says, keeps it so while links, routes and
+//! neighbours change, and serves its state over a Unix socket. Forwarding never needs it: the data plane lives on its own.
+#![forbid(unsafe_code)]
+
+pub mod actor;
+pub mod api;
+pub mod apply;
+pub mod diff;
+pub mod follow;
+pub mod kernel;
+pub mod metrics;
+pub mod netns;
+pub mod node;
+pub mod observe;
+pub mod options;
+pub mod pcapng;
+pub mod plane;
+pub mod problem;
+pub mod report;
+pub mod server;
+pub mod store;
+mod validate;
+pub mod xdp;

@@ -1,1 +1,28 @@
-fn main(){}
+//! `segued`: see `segued --help`.
+#![forbid(unsafe_code)]
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use segue_agent::{netns, options::Options, server};
+
+fn main() -> ExitCode {
+    let options = Options::parse();
+    let filter = match tracing_subscriber::EnvFilter::try_new(&options.log) {
+        Ok(filter) => filter,
+        Err(error) => {
+            eprintln!("segued: --log {}: {error}; give a level such as `info`", options.log);
+            return ExitCode::from(2);
+        }
+    };
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    // Before anything starts a thread: threads stay in the namespace in which they were made.
+    let entered = options.netns.as_deref().map_or(Ok(()), netns::enter).map_err(anyhow::Error::from);
+    match entered.and_then(|()| server::run(&options)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("segued: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! The handlers, capture apart.
+
+use axum::{
+    Json,
+    extract::{Query, State},
+    http::{StatusCode, header},
+    response::{IntoResponse, Response},
+};
+use segue_model::node::NodeState;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use utoipa::{IntoParams, ToSchema};
+
+use super::Context;
+use crate::{
+    apply::ApplyReport,
+    diff::Change,
+    metrics, observe,
+    problem::{ErrorBody, Failure, Fault, Problem},
+    report::{
+        ChainReport, DropReport, OutcomeReport, PolicyReport, PortReport, Report, SidReport, SteeringReport, Version,
+    },
+    validate,
+};
+
+type Answer<T> = Result<Json<T>, Failure>;
+
+/// Options of PUT /v1/state.
+#[derive(Debug, Clone, Copy, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+pub struct PutOptions {
+    /// Only check; change nothing.
+    #[serde(default)]
+    pub dry_run: bool,
+}
+
+/// Answer of POST /v1/diff.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct DiffReport {
+    /// The differences; none if applying would change nothing.
+    pub changes: Vec<Change>,
+}
+
+/// The body as a desired state. It may be YAML too: every JSON text is one.
+fn parse(body: &str) -> Result<NodeState, Failure> {
+    segue_model::load::load_node_state(body, "request body")
+        .map_err(|errors| Failure { fault: Fault::Request, problems: errors.iter().map(validate::problem).collect() })
+}
+
+/// This document.
+#[utoipa::path(get, path = "/openapi.json", responses((status = 200, description = "This document", body = Value)))]
+pub async fn openapi() -> Json<Value> {
+    Json(super::openapi_document())
+}
+
+/// The desired state that was applied last.
+#[utoipa::path(get, path = "/v1/state", responses(
+    (status = 200, description = "The desired state", body = Value),
+    (status = 404, description = "Nothing was applied yet", body = ErrorBody)))]
+pub async fn get_state(State(context): State<Context>) -> Result<Response, Failure> {
+    let state = context.node.call(|node| Ok(node.state().cloned())).await?;
+    Ok(match state {
+        Some(state) => Json(state).into_response(),
+        None => Failure::one(Fault::Request, Problem::new("state", "nothing was applied yet", "apply a configuration"))
+            .with_status(StatusCode::NOT_FOUND),
+    })
+}
+
+/// Makes the node what the state says: all of it or nothing.
+#[utoipa::path(put, path = "/v1/state", params(PutOptions), request_body = Value, responses(
+    (status = 200, description = "Applied, or with dry_run: fit to be applied", body = ApplyReport),
+    (status = 400, description = "The state is invalid; nothing was changed", body = ErrorBody),
+    (status = 409, description = "The kernel refused; everything is as before", body = ErrorBody)))]
+pub async fn put_state(
+    State(context): State<Context>,
+    options: Result<Query<PutOptions>, axum::extract::rejection::QueryRejection>,
+    body: String,
+) -> Answer<ApplyReport> {
+    let Query(options) = options.map_err(|error| {
+        Failure::one(Fault::Request, Problem::new("query", error.to_string(), "the only option is dry_run=true"))
+    })?;
+    let state = parse(&body)?;
+    let report = context.node.call(move |node| if options.dry_run { node.check(&state) } else { node.apply(&state) });
+    Ok(Json(report.await?))
+}
+
+/// What would change if the state in the body were applied.
+#[utoipa::path(post, path = "/v1/diff", request_body = Value, responses(
+    (status = 200, description = "The differences", body = DiffReport),
+    (status = 400, description = "The state is invalid", body = ErrorBody)))]
+pub async fn post_diff(State(context): State<Context>, body: String) -> Answer<DiffReport> {
+    let state = parse(&body)?;
+    let changes = context.node.call(move |node| node.diff(&state)).await?;
+    Ok(Json(DiffReport { changes }))
+}
+
+/// Local SIDs with their counters and kernel routes.
+#[utoipa::path(get, path = "/v1/sids", responses((status = 200, description = "SIDs", body = Vec<SidReport>)))]
+pub async fn sids(State(context): State<Context>) -> Answer<Vec<SidReport>> {
+    Ok(Json(context.node.call(observe::report).await?.sids))
+}
+
+/// SR policies with their segment lists and counters.
+#[utoipa::path(get, path = "/v1/policies", responses((status = 200, description = "Policies", body = Vec<PolicyReport>)))]
+pub async fn policies(State(context): State<Context>) -> Answer<Vec<PolicyReport>> {
+    Ok(Json(context.node.call(observe::report).await?.policies))
+}
+
+/// This node's part in each chain.
+#[utoipa::path(get, path = "/v1/chains", responses((status = 200, description = "Chains", body = Vec<ChainReport>)))]
+pub async fn chains(State(context): State<Context>) -> Answer<Vec<ChainReport>> {
+    let report = context.node.call(observe::report).await?;
+    Ok(Json(observe::chains(&report)))
+}
+
+/// Ports with their totals.
+#[utoipa::path(get, path = "/v1/ports", responses((status = 200, description = "Ports", body = Vec<PortReport>)))]
+pub async fn ports(State(context): State<Context>) -> Answer<Vec<PortReport>> {
+    Ok(Json(context.node.call(observe::report).await?.ports))
+}
+
+/// Steering rules with their counters.
+#[utoipa::path(get, path = "/v1/steering", responses((status = 200, description = "Steering rules", body = Vec<SteeringReport>)))]
+pub async fn steering(State(context): State<Context>) -> Answer<Vec<SteeringReport>> {
+    Ok(Json(context.node.call(observe::report).await?.steering))
+}
+
+/// Drops by port and reason, each with the last such packet.
+#[utoipa::path(get, path = "/v1/drops", responses((status = 200, description = "Drops", body = Vec<DropReport>)))]
+pub async fn drops(State(context): State<Context>) -> Answer<Vec<DropReport>> {
+    Ok(Json(context.node.call(observe::drops).await?))
+}
+
+/// What became of packets, by port.
+#[utoipa::path(get, path = "/v1/outcomes", responses((status = 200, description = "Outcomes", body = Vec<OutcomeReport>)))]
+pub async fn outcomes(State(context): State<Context>) -> Answer<Vec<OutcomeReport>> {
+    Ok(Json(context.node.call(observe::report).await?.outcomes))
+}
+
+/// All counters at one moment.
+#[utoipa::path(get, path = "/v1/counters", responses((status = 200, description = "Everything that counts", body = Report)))]
+pub async fn counters(State(context): State<Context>) -> Answer<Report> {
+    Ok(Json(context.node.call(observe::report).await?))
+}
+
+/// What runs.
+#[utoipa::path(get, path = "/v1/version", responses((status = 200, description = "Versions", body = Version)))]
+pub async fn version(State(context): State<Context>) -> Answer<Version> {
+    let node = context.node.call(|node| Ok(node.state().map(|state| state.node.clone()).unwrap_or_default())).await?;
+    Ok(Json(Version { version: env!("CARGO_PKG_VERSION").to_owned(), abi: segue_abi::SEGUE_ABI_VERSION, node }))
+}
+
+/// All counters for Prometheus.
+#[utoipa::path(get, path = "/metrics", responses((status = 200, description = "OpenMetrics text", body = String, content_type = "application/openmetrics-text")))]
+pub async fn metrics(State(context): State<Context>) -> Result<Response, Failure> {
+    let report = context.node.call(observe::report).await?;
+    let text = metrics::encode(&report).map_err(|error| {
+        Failure::one(Fault::Agent, Problem::new("metrics", error.to_string(), "report this: it is a fault of Segue"))
+    })?;
+    Ok(([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response())
+}

@@ -1,0 +1,84 @@
+//! The API: HTTP and JSON over the Unix socket.
+
+mod capture;
+mod handlers;
+mod openapi;
+
+use axum::{
+    Json, Router,
+    http::StatusCode,
+    response::{IntoResponse, Response},
+    routing::{get, post},
+};
+
+pub use capture::CaptureRequest;
+pub use openapi::document as openapi_document;
+
+use crate::{
+    actor::Handle,
+    node::Node,
+    problem::{ErrorBody, Failure, Fault, Problem},
+};
+
+/// What every handler gets.
+#[derive(Clone)]
+pub struct Context {
+    /// The node.
+    pub node: Handle<Node>,
+    /// Ends captures when the agent ends.
+    pub stop: tokio::sync::watch::Receiver<bool>,
+}
+
+/// All paths of the socket.
+pub fn router(context: Context) -> Router {
+    Router::new()
+        .route("/openapi.json", get(handlers::openapi))
+        .route("/v1/state", get(handlers::get_state).put(handlers::put_state))
+        .route("/v1/diff", post(handlers::post_diff))
+        .route("/v1/sids", get(handlers::sids))
+        .route("/v1/policies", get(handlers::policies))
+        .route("/v1/chains", get(handlers::chains))
+        .route("/v1/ports", get(handlers::ports))
+        .route("/v1/steering", get(handlers::steering))
+        .route("/v1/drops", get(handlers::drops))
+        .route("/v1/outcomes", get(handlers::outcomes))
+        .route("/v1/counters", get(handlers::counters))
+        .route("/v1/version", get(handlers::version))
+        .route("/v1/capture", post(capture::capture))
+        .route("/metrics", get(handlers::metrics))
+        .fallback(async || Failure::one(Fault::Request, no_such_path()).with_status(StatusCode::NOT_FOUND))
+        .method_not_allowed_fallback(async || {
+            Failure::one(Fault::Request, wrong_method()).with_status(StatusCode::METHOD_NOT_ALLOWED)
+        })
+        .with_state(context)
+}
+
+/// The paths of the TCP address for Prometheus: the metrics and nothing else.
+pub fn metrics_router(context: Context) -> Router {
+    Router::new().route("/metrics", get(handlers::metrics)).with_state(context)
+}
+
+fn no_such_path() -> Problem {
+    Problem::new("path", "there is no such path", "see GET /openapi.json for all of them")
+}
+
+fn wrong_method() -> Problem {
+    Problem::new("method", "this path does not take this method", "see GET /openapi.json")
+}
+
+impl Failure {
+    fn with_status(self, status: StatusCode) -> Response {
+        (status, Json(ErrorBody { error: self.problems })).into_response()
+    }
+}
+
+impl IntoResponse for Failure {
+    fn into_response(self) -> Response {
+        let status = match self.fault {
+            Fault::Request => StatusCode::BAD_REQUEST,
+            Fault::Kernel => StatusCode::CONFLICT,
+            Fault::Agent => StatusCode::INTERNAL_SERVER_ERROR,
+        };
+        self.with_status(status)
+    }
+}

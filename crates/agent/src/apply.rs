@@ -1,0 +1,462 @@
+//! Applying a desired state: all of it or nothing.
+//!
+//! Every step that changes something first writes down how to undo it. When a later step fails, the notes are worked off
+//! backwards, so that kernel routes, sysctls, keys and data plane are what they were before.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+};
+
+use ipnet::Ipv6Net;
+use segue_dataplane::{Interfaces, MissingInterface};
+use segue_model::node::{HmacAlgorithm, HmacKey, NodeState};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::{
+    diff::{Change, diff},
+    kernel::{Kernel, KernelError, KernelHmacKey, LocalAction, RouteTarget, SidRoute, plan},
+    plane::{DataPlane, Outcome},
+    problem::{Failure, Fault, Problem},
+    store::{Applied, Store},
+};
+
+/// Octets of an HMAC secret that the kernel takes at most.
+const SECRET_MAX: usize = 64;
+
+/// What applying a state did.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct ApplyReport {
+    /// Whether nothing was changed because it was only to be checked.
+    pub dry_run: bool,
+    /// What differs from the state before.
+    pub changes: Vec<Change>,
+    /// Number of the data plane's configuration that is active now.
+    pub generation: u32,
+    /// What the operator should know.
+    pub warnings: Vec<String>,
+}
+
+/// How to undo one step.
+#[derive(Debug)]
+enum Undo {
+    Sysctl(String, String),
+    PutKey(KernelHmacKey),
+    DeleteKey(u32),
+    /// Put back the route that was replaced or removed.
+    AddRoute(SidRoute),
+    ReplaceRoute(SidRoute),
+    DeleteRoute(Ipv6Net),
+    DataPlane(Interfaces),
+}
+
+/// One node: its data plane, its kernel, and what was applied last.
+pub struct Agent<P, K, S> {
+    /// The data plane.
+    pub plane: P,
+    /// The kernel.
+    pub kernel: K,
+    store: S,
+    applied: Option<Applied>,
+    /// seg6local routes that this kernel refused, so that each is tried once only.
+    refused: BTreeMap<Ipv6Net, LocalAction>,
+    outcome: Outcome,
+}
+
+impl<P: DataPlane, K: Kernel, S: Store> Agent<P, K, S> {
+    /// Takes up what was applied before a restart; nothing is changed yet.
+    pub fn new(plane: P, kernel: K, mut store: S) -> Result<Self, Failure> {
+        let applied = store.load().map_err(|error| {
+            let remedy = "remove the file and apply the configuration again; forwarding goes on meanwhile";
+            Failure::one(Fault::Agent, Problem::new(store.place(), error.to_string(), remedy))
+        })?;
+        Ok(Self { plane, kernel, store, applied, refused: BTreeMap::new(), outcome: Outcome::default() })
+    }
+
+    /// The state that was applied last.
+    pub fn state(&self) -> Option<&NodeState> {
+        self.applied.as_ref().map(|applied| &applied.state)
+    }
+
+    /// Takes over the state that a pinned data plane was found with, unless there is a record.
+    pub fn adopt(&mut self, state: NodeState) {
+        self.applied.get_or_insert_with(|| Applied::new(state, BTreeMap::new(), BTreeSet::new()));
+    }
+
+    /// Number and warnings of the configuration that is active.
+    pub fn outcome(&self) -> &Outcome {
+        &self.outcome
+    }
+
+    /// What would change.
+    pub fn diff(&self, wanted: &NodeState) -> Result<Vec<Change>, Failure> {
+        diff(self.state(), wanted).map_err(|error| {
+            Failure::one(Fault::Agent, Problem::new("state", error.to_string(), "report this: it is a fault of Segue"))
+        })
+    }
+
+    /// Checks a state as far as that goes without changing anything.
+    pub fn check(&mut self, wanted: &NodeState) -> Result<ApplyReport, Failure> {
+        let (links, _) = self.prepare(wanted)?;
+        self.plane.check(wanted, &links).map_err(|problems| refused("data plane", problems))?;
+        let changes = self.diff(wanted)?;
+        Ok(ApplyReport { dry_run: true, changes, generation: self.outcome.generation, warnings: Vec::new() })
+    }
+
+    /// Makes the node what the state says, or leaves it as it is.
+    pub fn apply(&mut self, wanted: &NodeState) -> Result<ApplyReport, Failure> {
+        let (links, secrets) = self.prepare(wanted)?;
+        let changes = self.diff(wanted)?;
+        let mut notes = Vec::new();
+        match self.change(wanted, &links, &secrets, &mut notes) {
+            Ok((applied, outcome, mut warnings)) => {
+                self.applied = Some(applied);
+                warnings.extend(outcome.warnings.iter().cloned());
+                self.outcome = outcome;
+                Ok(ApplyReport { dry_run: false, changes, generation: self.outcome.generation, warnings })
+            }
+            Err(mut failure) => {
+                failure.problems.extend(self.undo(notes));
+                Err(failure)
+            }
+        }
+    }
+
+    /// The steps that only read: validation, interfaces, secrets.
+    fn prepare(&mut self, wanted: &NodeState) -> Result<(Interfaces, Vec<KernelHmacKey>), Failure> {
+        let problems = crate::validate::problems(wanted);
+        if !problems.is_empty() {
+            return Err(Failure { fault: Fault::Request, problems });
+        }
+        let links = self.kernel.links().map_err(|error| kernel_failure("interfaces", &error))?;
+        let problems = missing_interfaces(wanted, &links);
+        if !problems.is_empty() {
+            return Err(Failure { fault: Fault::Kernel, problems });
+        }
+        let secrets = wanted.hmac_keys.iter().map(read_secret).collect::<Result<_, _>>()?;
+        Ok((links, secrets))
+    }
+
+    /// The steps that change something, each noted in `notes` so that it can be undone.
+    fn change(
+        &mut self,
+        wanted: &NodeState,
+        links: &Interfaces,
+        secrets: &[KernelHmacKey],
+        notes: &mut Vec<Undo>,
+    ) -> Result<(Applied, Outcome, Vec<String>), Failure> {
+        let sysctls = self.set_sysctls(wanted, notes).map_err(|error| kernel_failure("sysctls", &error))?;
+        let keys = self.set_keys(secrets, notes).map_err(|error| kernel_failure("HMAC keys", &error))?;
+        let routes = plan::routes(wanted, links);
+        let (stale, warnings) =
+            self.put_routes(&routes, notes).map_err(|error| kernel_failure("kernel routes", &error))?;
+        let outcome = self
+            .plane
+            .apply(wanted, links, MissingInterface::Refuse)
+            .map_err(|problems| refused("data plane", problems))?;
+        notes.push(Undo::DataPlane(links.clone()));
+        // Routes of SIDs that go stay until the data plane no longer has them.
+        self.delete_routes(stale, notes).map_err(|error| kernel_failure("kernel routes", &error))?;
+        let applied = Applied::new(wanted.clone(), sysctls, keys);
+        self.store.save(Some(&applied)).map_err(|error| {
+            let message = format!("step `save`: {error}");
+            let remedy = "make room, or give segued another --state-dir; nothing was changed";
+            Failure::one(Fault::Agent, Problem::new(self.store.place(), message, remedy))
+        })?;
+        Ok((applied, outcome, warnings))
+    }
+
+    fn set_sysctls(
+        &mut self,
+        wanted: &NodeState,
+        notes: &mut Vec<Undo>,
+    ) -> Result<BTreeMap<String, String>, KernelError> {
+        let mut before = self.applied.as_ref().map(|applied| applied.sysctls_before.clone()).unwrap_or_default();
+        let plan = plan::sysctls(wanted);
+        // What only an earlier state needed gets its old value back; a sysctl of an interface may have gone with it.
+        let names: BTreeSet<_> = plan.iter().map(|(name, _)| name.as_str()).collect();
+        for (name, value) in std::mem::take(&mut before) {
+            if names.contains(name.as_str()) {
+                before.insert(name, value);
+            } else if self.kernel.sysctl(&name)?.is_some() {
+                self.set_sysctl(&name, &value, notes)?;
+            }
+        }
+        for (name, value) in plan {
+            let now = self.set_sysctl(&name, value, notes)?;
+            before.entry(name).or_insert(now);
+        }
+        Ok(before)
+    }
+
+    /// Sets a sysctl if it differs, and returns what it was.
+    fn set_sysctl(&mut self, name: &str, value: &str, notes: &mut Vec<Undo>) -> Result<String, KernelError> {
+        let now = self.kernel.sysctl(name)?.ok_or_else(|| KernelError {
+            action: format!("set sysctl {name}"),
+            errno: None,
+            cause: "this kernel does not have it".to_owned(),
+            remedy: "use a kernel with IPv6 (and CONFIG_IPV6_SEG6_HMAC for accept_hmac)".to_owned(),
+        })?;
+        if now != value {
+            self.kernel.set_sysctl(name, value)?;
+            notes.push(Undo::Sysctl(name.to_owned(), now.clone()));
+        }
+        Ok(now)
+    }
+
+    fn set_keys(&mut self, wanted: &[KernelHmacKey], notes: &mut Vec<Undo>) -> Result<BTreeSet<u32>, KernelError> {
+        let ours = self.applied.as_ref().map(|applied| applied.hmac_keys.clone()).unwrap_or_default();
+        let ids: BTreeSet<u32> = wanted.iter().map(|key| key.id).collect();
+        if ids.is_empty() && ours.is_empty() {
+            return Ok(ids);
+        }
+        let present = self.kernel.hmac_keys()?;
+        let find = |id| present.iter().find(|key: &&KernelHmacKey| key.id == id);
+        for old in ours.difference(&ids).filter_map(|id| find(*id)) {
+            self.kernel.delete_hmac_key(old.id)?;
+            notes.push(Undo::PutKey(old.clone()));
+        }
+        for key in wanted {
+            match find(key.id) {
+                Some(old) if old == key => {}
+                Some(old) => {
+                    // The kernel has no replacement: it refuses an ID that is taken.
+                    self.kernel.delete_hmac_key(old.id)?;
+                    notes.push(Undo::PutKey(old.clone()));
+                    self.kernel.put_hmac_key(key)?;
+                    notes.push(Undo::DeleteKey(key.id));
+                }
+                None => {
+                    self.kernel.put_hmac_key(key)?;
+                    notes.push(Undo::DeleteKey(key.id));
+                }
+            }
+        }
+        Ok(ids)
+    }
+
+    /// Adds and replaces routes; returns those that are no longer wanted, and warnings.
+    fn put_routes(
+        &mut self,
+        wanted: &[SidRoute],
+        notes: &mut Vec<Undo>,
+    ) -> Result<(Vec<SidRoute>, Vec<String>), KernelError> {
+        let mut present: BTreeMap<Ipv6Net, SidRoute> =
+            self.kernel.own_routes()?.into_iter().map(|route| (route.prefix, route)).collect();
+        let mut warnings = Vec::new();
+        for route in wanted {
+            let old = present.remove(&route.prefix);
+            if let Some(warning) = self.put_route(route, old.as_ref(), notes)? {
+                warnings.push(warning);
+            }
+        }
+        Ok((present.into_values().collect(), warnings))
+    }
+
+    /// Puts one route in place; falls back to a blackhole where the kernel does not have the behaviour.
+    fn put_route(
+        &mut self,
+        route: &SidRoute,
+        old: Option<&SidRoute>,
+        notes: &mut Vec<Undo>,
+    ) -> Result<Option<String>, KernelError> {
+        let blackhole = SidRoute { prefix: route.prefix, target: RouteTarget::Blackhole };
+        let RouteTarget::Seg6Local { action, .. } = &route.target else {
+            return self.place_route(&blackhole, old, notes).map(|()| None);
+        };
+        if self.refused.get(&route.prefix) == Some(action) {
+            return self.place_route(&blackhole, old, notes).map(|()| None);
+        }
+        match self.place_route(route, old, notes) {
+            Err(error) if not_supported(&error) => {
+                self.refused.insert(route.prefix, action.clone());
+                self.place_route(&blackhole, old, notes)?;
+                let why = error.cause;
+                Ok(Some(format!(
+                    "SID {}: the kernel refuses `{}` ({why}): its route is a blackhole",
+                    route.prefix, route.target
+                )))
+            }
+            other => other.map(|()| None),
+        }
+    }
+
+    fn place_route(
+        &mut self,
+        route: &SidRoute,
+        old: Option<&SidRoute>,
+        notes: &mut Vec<Undo>,
+    ) -> Result<(), KernelError> {
+        match old {
+            Some(old) if old == route => {}
+            Some(old) if old.target == RouteTarget::Unknown => {
+                // It may have another metric, and then nothing replaces it. Nobody can say what it was: it is gone.
+                self.kernel.delete_route(route.prefix)?;
+                self.kernel.add_route(route)?;
+                notes.push(Undo::DeleteRoute(route.prefix));
+            }
+            Some(old) => {
+                self.kernel.replace_route(route)?;
+                notes.push(Undo::ReplaceRoute(old.clone()));
+            }
+            None => {
+                self.kernel.add_route(route)?;
+                notes.push(Undo::DeleteRoute(route.prefix));
+            }
+        }
+        Ok(())
+    }
+
+    fn delete_routes(&mut self, routes: Vec<SidRoute>, notes: &mut Vec<Undo>) -> Result<(), KernelError> {
+        for route in routes {
+            self.kernel.delete_route(route.prefix)?;
+            self.refused.remove(&route.prefix);
+            if route.target != RouteTarget::Unknown {
+                notes.push(Undo::AddRoute(route));
+            }
+        }
+        Ok(())
+    }
+
+    /// Works off the notes backwards; returns what could not be restored.
+    fn undo(&mut self, notes: Vec<Undo>) -> Vec<Problem> {
+        let mut problems = Vec::new();
+        for note in notes.into_iter().rev() {
+            let result = match note {
+                Undo::Sysctl(name, value) => self.kernel.set_sysctl(&name, &value),
+                Undo::PutKey(key) => self.kernel.put_hmac_key(&key),
+                Undo::DeleteKey(id) => self.kernel.delete_hmac_key(id),
+                Undo::AddRoute(route) => self.kernel.add_route(&route),
+                Undo::ReplaceRoute(route) => self.kernel.replace_route(&route),
+                Undo::DeleteRoute(prefix) => self.kernel.delete_route(prefix),
+                Undo::DataPlane(links) => {
+                    let restored = match &self.applied {
+                        Some(applied) => self.plane.apply(&applied.state, &links, MissingInterface::LeaveOut).map(drop),
+                        None => self.plane.remove(),
+                    };
+                    problems.extend(restored.err().into_iter().flatten());
+                    Ok(())
+                }
+            };
+            problems.extend(result.err().map(|error| kernel_problem("restore", &error)));
+        }
+        for problem in &mut problems {
+            problem.message = format!("could not be restored to what it was: {}", problem.message);
+            tracing::error!(%problem, "rollback");
+        }
+        problems
+    }
+
+    /// After links, addresses or routes changed: puts ports, kernel routes and caches right again. What can not be done
+    /// now is tried again at the next change.
+    pub fn reconcile(&mut self) -> Result<(), Failure> {
+        let Some(applied) = self.applied.clone() else { return Ok(()) };
+        let links = self.kernel.links().map_err(|error| kernel_failure("interfaces", &error))?;
+        let outcome = self
+            .plane
+            .apply(&applied.state, &links, MissingInterface::LeaveOut)
+            .map_err(|problems| refused("data plane", problems))?;
+        for warning in outcome.warnings.iter().filter(|warning| !self.outcome.warnings.contains(warning)) {
+            tracing::warn!("{warning}");
+        }
+        self.outcome = outcome;
+        let wanted = plan::routes(&applied.state, &links);
+        let (stale, warnings) =
+            self.put_routes(&wanted, &mut Vec::new()).map_err(|error| kernel_failure("kernel routes", &error))?;
+        self.delete_routes(stale, &mut Vec::new()).map_err(|error| kernel_failure("kernel routes", &error))?;
+        for warning in warnings {
+            tracing::warn!("{warning}");
+        }
+        // A link that came back has its sysctls at their defaults.
+        for (name, value) in plan::sysctls(&applied.state) {
+            if self.kernel.sysctl(&name).is_ok_and(|now| now.is_some_and(|now| now != value)) {
+                self.kernel.set_sysctl(&name, value).map_err(|error| kernel_failure("sysctls", &error))?;
+            }
+        }
+        self.plane.bump_caches().map_err(|problems| refused("data plane", problems))
+    }
+
+    /// Removes everything that Segue made on this node: links, pins, routes, keys, the record; sysctls get their old
+    /// values back. Goes on after a failure, and returns all of them.
+    pub fn clean(&mut self) -> Result<(), Failure> {
+        let mut problems = self.plane.remove().err().unwrap_or_default();
+        let mut note = |result: Result<(), KernelError>| {
+            problems.extend(result.err().map(|error| kernel_problem("clean", &error)));
+        };
+        match self.kernel.own_routes() {
+            Ok(routes) => routes.iter().for_each(|route| note(self.kernel.delete_route(route.prefix))),
+            Err(error) => note(Err(error)),
+        }
+        if let Some(applied) = self.applied.take() {
+            applied.hmac_keys.iter().for_each(|id| note(self.kernel.delete_hmac_key(*id)));
+            for (name, value) in &applied.sysctls_before {
+                match self.kernel.sysctl(name) {
+                    Ok(Some(now)) if now != *value => note(self.kernel.set_sysctl(name, value)),
+                    Ok(_) => {}
+                    Err(error) => note(Err(error)),
+                }
+            }
+        }
+        if let Err(error) = self.store.save(None) {
+            problems.push(Problem::new(self.store.place(), error.to_string(), "remove the file by hand"));
+        }
+        if problems.is_empty() { Ok(()) } else { Err(Failure { fault: Fault::Kernel, problems }) }
+    }
+}
+
+/// EINVAL and its like: the kernel does not have this behaviour, or not with these parameters.
+fn not_supported(error: &KernelError) -> bool {
+    use nix::libc::{EINVAL, EOPNOTSUPP, ERANGE};
+    matches!(error.errno, Some(EINVAL | EOPNOTSUPP | ERANGE))
+}
+
+fn missing_interfaces(wanted: &NodeState, links: &Interfaces) -> Vec<Problem> {
+    let missing = wanted.ports.iter().enumerate().filter(|(_, port)| links.get(&port.name).is_none());
+    missing
+        .map(|(position, port)| {
+            let known: Vec<_> = links.0.keys().map(String::as_str).filter(|name| *name != "lo").collect();
+            Problem::new(
+                format!("ports[{position}].name"),
+                format!("step `interfaces`: there is no interface `{}` here", port.name),
+                format!("create it or correct the name; there are: {}", known.join(", ")),
+            )
+        })
+        .collect()
+}
+
+fn read_secret(key: &HmacKey) -> Result<KernelHmacKey, Failure> {
+    let fail = |message: String, remedy: &str| {
+        Failure::one(Fault::Request, Problem::new(format!("hmac_keys[id {}].secret_file", key.id), message, remedy))
+    };
+    let mut secret = fs::read(&key.secret_file).map_err(|error| {
+        fail(format!("step `secrets`: {}: {error}", key.secret_file), "give a file that segued can read")
+    })?;
+    if secret.last() == Some(&b'\n') {
+        secret.pop();
+    }
+    if secret.is_empty() || secret.len() > SECRET_MAX {
+        let message = format!("step `secrets`: {} holds {} octets", key.secret_file, secret.len());
+        return Err(fail(message, "a secret has 1 to 64 octets"));
+    }
+    let algorithm = match key.algorithm {
+        HmacAlgorithm::Sha1 => 1,
+        HmacAlgorithm::Sha256 => 2,
+    };
+    Ok(KernelHmacKey { id: key.id, algorithm, secret })
+}
+
+fn kernel_problem(step: &str, error: &KernelError) -> Problem {
+    Problem::new(error.action.clone(), format!("step `{step}`: {}", error.cause), error.remedy.clone())
+}
+
+pub(crate) fn kernel_failure(step: &str, error: &KernelError) -> Failure {
+    Failure::one(Fault::Kernel, kernel_problem(step, error))
+}
+
+fn refused(step: &str, mut problems: Vec<Problem>) -> Failure {
+    for problem in &mut problems {
+        problem.message = format!("step `{step}`: {}", problem.message);
+    }
+    Failure { fault: Fault::Kernel, problems }
+}

@@ -1,0 +1,241 @@
+//! The real kernel, through rtnetlink, generic netlink and /proc/sys.
+
+use std::{
+    collections::BTreeSet,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+};
+
+use ipnet::Ipv6Net;
+use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE};
+use netlink_packet_route::{
+    AddressFamily, RouteNetlinkMessage,
+    neighbour::{NeighbourAddress, NeighbourAttribute, NeighbourFlags, NeighbourMessage, NeighbourState},
+    route::{RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteType},
+};
+use netlink_sys::protocols::NETLINK_ROUTE;
+use nix::libc::{ENOENT, ESRCH};
+use segue_dataplane::Interfaces;
+
+use super::{
+    Kernel, KernelError, KernelHmacKey, SidRoute,
+    hmac::Keys,
+    route,
+    socket::{Netlink, NetlinkError},
+    sysctl,
+};
+
+/// At most so many neighbours are asked for in one go.
+const NEIGHBOURS_MAX: usize = 8192;
+
+/// The kernel of the network namespace in which it was opened.
+pub struct LinuxKernel {
+    socket: Netlink,
+}
+
+/// A neighbour: the interface's number and its address there.
+type Neighbour = (u32, IpAddr);
+
+impl LinuxKernel {
+    /// Opens the calling thread's network namespace.
+    pub fn open() -> Result<Self, KernelError> {
+        let socket = Netlink::open(NETLINK_ROUTE).map_err(|error| KernelError::netlink("open rtnetlink", error))?;
+        Ok(Self { socket })
+    }
+
+    fn routes(&mut self, family: AddressFamily) -> Result<Vec<RouteMessage>, NetlinkError> {
+        let mut filter = RouteMessage::default();
+        filter.header.address_family = family;
+        filter.header.table = RouteHeader::RT_TABLE_MAIN;
+        let answers = self.socket.dump(RouteNetlinkMessage::GetRoute(filter))?;
+        Ok(answers.into_iter().filter_map(into_route).collect())
+    }
+
+    /// The neighbour that the kernel would use for this destination, if it is one hop on a link away.
+    fn neighbour_towards(&mut self, destination: IpAddr) -> Option<Neighbour> {
+        let mut ask = RouteMessage::default();
+        let (address, family, length) = match destination {
+            IpAddr::V4(address) => (RouteAddress::Inet(address), AddressFamily::Inet, 32),
+            IpAddr::V6(address) => (RouteAddress::Inet6(address), AddressFamily::Inet6, 128),
+        };
+        ask.header.address_family = family;
+        ask.header.destination_prefix_length = length;
+        ask.attributes.push(RouteAttribute::Destination(address));
+        // No route is not an error here: there is just nothing to refresh.
+        let answers = self.socket.request(RouteNetlinkMessage::GetRoute(ask), 0).ok()?;
+        let route = answers.into_iter().find_map(into_route)?;
+        if route.header.kind != RouteType::Unicast {
+            return None;
+        }
+        gateways(&route).into_iter().next().or_else(|| Some((oif(&route)?, destination)))
+    }
+
+    /// Neighbours that are in use: resolved ones whose confirmation ran out.
+    fn stale_neighbours(&mut self) -> Result<Vec<Neighbour>, NetlinkError> {
+        let answers = self.socket.dump(RouteNetlinkMessage::GetNeighbour(NeighbourMessage::default()))?;
+        Ok(answers
+            .into_iter()
+            .filter_map(|answer| match answer {
+                RouteNetlinkMessage::NewNeighbour(neighbour) if neighbour.header.state == NeighbourState::Stale => {
+                    Some((neighbour.header.ifindex, neighbour_address(&neighbour)?))
+                }
+                _ => None,
+            })
+            .collect())
+    }
+
+    fn use_neighbour(&mut self, (ifindex, address): Neighbour) -> Result<(), NetlinkError> {
+        let mut message = NeighbourMessage::default();
+        message.header.ifindex = ifindex;
+        message.header.flags = NeighbourFlags::Use;
+        let (family, address) = match address {
+            IpAddr::V4(address) => (AddressFamily::Inet, NeighbourAddress::Inet(address)),
+            IpAddr::V6(address) => (AddressFamily::Inet6, NeighbourAddress::Inet6(address)),
+        };
+        message.header.family = family;
+        message.attributes.push(NeighbourAttribute::Destination(address));
+        self.socket.request(RouteNetlinkMessage::NewNeighbour(message), NLM_F_CREATE).map(drop)
+    }
+}
+
+impl Kernel for LinuxKernel {
+    fn links(&mut self) -> Result<Interfaces, KernelError> {
+        Interfaces::query().map_err(|error| KernelError {
+            action: "list interfaces".to_owned(),
+            errno: None,
+            cause: error.to_string(),
+            remedy: "run segued with CAP_NET_ADMIN in its network namespace".to_owned(),
+        })
+    }
+
+    fn own_routes(&mut self) -> Result<Vec<SidRoute>, KernelError> {
+        let mut filter = route::key(None);
+        filter.header.kind = RouteType::Unspec;
+        let answers = self
+            .socket
+            .dump(RouteNetlinkMessage::GetRoute(filter))
+            .map_err(|error| KernelError::netlink("list SID routes", error))?;
+        Ok(answers.into_iter().filter_map(into_route).filter_map(|message| route::from_message(&message)).collect())
+    }
+
+    fn add_route(&mut self, route: &SidRoute) -> Result<(), KernelError> {
+        let message = RouteNetlinkMessage::NewRoute(route::to_message(route));
+        let result = self.socket.request(message, NLM_F_CREATE | NLM_F_EXCL);
+        result.map(drop).map_err(|error| KernelError::netlink(named("add", route), error))
+    }
+
+    fn replace_route(&mut self, route: &SidRoute) -> Result<(), KernelError> {
+        let message = RouteNetlinkMessage::NewRoute(route::to_message(route));
+        let result = self.socket.request(message, NLM_F_CREATE | NLM_F_REPLACE);
+        result.map(drop).map_err(|error| KernelError::netlink(named("replace", route), error))
+    }
+
+    fn delete_route(&mut self, prefix: Ipv6Net) -> Result<(), KernelError> {
+        let mut message = route::key(Some(prefix));
+        // Ours by its protocol number, whatever its metric is.
+        message.attributes.retain(|attribute| !matches!(attribute, RouteAttribute::Priority(_)));
+        match self.socket.request(RouteNetlinkMessage::DelRoute(message), 0) {
+            Err(error) if error.errno() != Some(ESRCH) => {
+                Err(KernelError::netlink(format!("remove route {prefix}"), error))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn sysctl(&mut self, name: &str) -> Result<Option<String>, KernelError> {
+        sysctl::get(name)
+    }
+
+    fn set_sysctl(&mut self, name: &str, value: &str) -> Result<(), KernelError> {
+        sysctl::set(name, value)
+    }
+
+    fn hmac_keys(&mut self) -> Result<Vec<KernelHmacKey>, KernelError> {
+        let keys = Keys::open().and_then(|mut keys| keys.list());
+        keys.map_err(|error| KernelError::netlink("list HMAC keys", error))
+    }
+
+    fn put_hmac_key(&mut self, key: &KernelHmacKey) -> Result<(), KernelError> {
+        let done = Keys::open().and_then(|mut keys| keys.set(key));
+        done.map_err(|error| KernelError::netlink(format!("set HMAC key {}", key.id), error))
+    }
+
+    fn delete_hmac_key(&mut self, id: u32) -> Result<(), KernelError> {
+        let empty = KernelHmacKey { id, algorithm: 1, secret: Vec::new() };
+        match Keys::open().and_then(|mut keys| keys.set(&empty)) {
+            Err(error) if error.errno() != Some(ENOENT) => {
+                Err(KernelError::netlink(format!("remove HMAC key {id}"), error))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn refresh_neighbours(&mut self, next_hops: &[IpAddr]) -> Result<usize, KernelError> {
+        let wrap = |error| KernelError::netlink("refresh neighbours", error);
+        let mut wanted: BTreeSet<Neighbour> = self.stale_neighbours().map_err(wrap)?.into_iter().collect();
+        for family in [AddressFamily::Inet, AddressFamily::Inet6] {
+            wanted.extend(self.routes(family).map_err(wrap)?.iter().flat_map(gateways));
+        }
+        for next_hop in next_hops {
+            wanted.extend(self.neighbour_towards(*next_hop));
+        }
+        // A neighbour on a link that is down is refused; that is for the data plane to count, not for us to report.
+        Ok(wanted.into_iter().take(NEIGHBOURS_MAX).filter(|neighbour| self.use_neighbour(*neighbour).is_ok()).count())
+    }
+}
+
+fn named(verb: &str, route: &SidRoute) -> String {
+    format!("{verb} route {} {}", route.prefix, route.target)
+}
+
+fn into_route(message: RouteNetlinkMessage) -> Option<RouteMessage> {
+    match message {
+        RouteNetlinkMessage::NewRoute(route) => Some(route),
+        _ => None,
+    }
+}
+
+fn oif(route: &RouteMessage) -> Option<u32> {
+    route.attributes.iter().find_map(|attribute| match attribute {
+        RouteAttribute::Oif(oif) => Some(*oif),
+        _ => None,
+    })
+}
+
+fn gateway(attributes: &[RouteAttribute]) -> Option<IpAddr> {
+    attributes.iter().find_map(|attribute| match attribute {
+        RouteAttribute::Gateway(address) => ip(address),
+        RouteAttribute::Via(via) => match via {
+            netlink_packet_route::route::RouteVia::Inet(address) => Some(IpAddr::V4(*address)),
+            netlink_packet_route::route::RouteVia::Inet6(address) => Some(IpAddr::V6(*address)),
+            _ => None,
+        },
+        _ => None,
+    })
+}
+
+fn ip(address: &RouteAddress) -> Option<IpAddr> {
+    match address {
+        RouteAddress::Inet(address) if *address != Ipv4Addr::UNSPECIFIED => Some((*address).into()),
+        RouteAddress::Inet6(address) if *address != Ipv6Addr::UNSPECIFIED => Some((*address).into()),
+        _ => None,
+    }
+}
+
+/// The gateways of a route, one for each next hop.
+fn gateways(route: &RouteMessage) -> Vec<Neighbour> {
+    let single = gateway(&route.attributes).zip(oif(route)).map(|(address, oif)| (oif, address));
+    let several = route.attributes.iter().filter_map(|attribute| match attribute {
+        RouteAttribute::MultiPath(list) => Some(list),
+        _ => None,
+    });
+    let several = several.flatten().filter_map(|hop| Some((hop.interface_index, gateway(&hop.attributes)?)));
+    single.into_iter().chain(several).collect()
+}
+
+fn neighbour_address(neighbour: &NeighbourMessage) -> Option<IpAddr> {
+    neighbour.attributes.iter().find_map(|attribute| match attribute {
+        NeighbourAttribute::Destination(NeighbourAddress::Inet(address)) => Some((*address).into()),
+        NeighbourAttribute::Destination(NeighbourAddress::Inet6(address)) => Some((*address).into()),
+        _ => None,
+    })
+}

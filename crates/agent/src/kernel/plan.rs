@@ -1,0 +1,132 @@
+//! From a node's desired state to what the kernel should hold. Pure: no kernel is asked.
+//!
+//! A SID gets the kernel's `seg6local` route where that does the same as the behaviour, or less (it drops what it does
+//! not know); never where it would do something else with a packet. All others get a blackhole route.
+
+use std::{
+    collections::BTreeMap,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+};
+
+use ipnet::Ipv6Net;
+use segue_dataplane::Interfaces;
+use segue_model::node::{Behaviour, Flavour, HeadendMode, NodeState, Policy, PortRole, Sid};
+
+use super::{LocalAction, RouteTarget, SidRoute};
+
+/// Table `main`.
+const TABLE_MAIN: u32 = 254;
+
+/// The routes of all SIDs and binding SIDs, each once.
+pub fn routes(state: &NodeState, links: &Interfaces) -> Vec<SidRoute> {
+    let device = device(state, links);
+    let mut routes = BTreeMap::<Ipv6Net, RouteTarget>::new();
+    let target = |action: Option<LocalAction>| match (action, device) {
+        (Some(action), Some(device)) => RouteTarget::Seg6Local { action, device },
+        _ => RouteTarget::Blackhole,
+    };
+    for sid in &state.sids {
+        routes.insert(sid.sid.trunc(), target(sid_action(sid, state, links)));
+    }
+    for policy in &state.policies {
+        let Some(sid) = policy.binding_sid else { continue };
+        routes.entry(Ipv6Net::from(sid)).or_insert_with(|| target(binding_action(policy)));
+    }
+    routes.into_iter().map(|(prefix, target)| SidRoute { prefix, target }).collect()
+}
+
+/// The device that seg6local routes name: the kernel drops the route with it, so one that is up, towards the domain if
+/// there is one.
+fn device(state: &NodeState, links: &Interfaces) -> Option<u32> {
+    let rank = |role| match role {
+        PortRole::Core => 0,
+        PortRole::Access => 1,
+        PortRole::Service => 2,
+    };
+    let up = state.ports.iter().filter_map(|port| Some((rank(port.role), links.get(&port.name)?)));
+    up.filter(|(_, link)| link.up).min_by_key(|(rank, _)| *rank).map(|(_, link)| link.ifindex)
+}
+
+fn sid_action(sid: &Sid, state: &NodeState, links: &Interfaces) -> Option<LocalAction> {
+    let has = |flavour| sid.flavours.contains(&flavour);
+    let table = sid.table.unwrap_or(TABLE_MAIN);
+    match sid.behaviour {
+        // The kernel's End drops at Segments Left 0, where USP and USD would go on: less, but nothing else.
+        Behaviour::End => Some(LocalAction::End { psp: has(Flavour::Psp) }),
+        // The kernel has no PSP for these two: it would leave the SRH on.
+        Behaviour::EndX if !has(Flavour::Psp) => Some(LocalAction::EndX { next_hop: global(sid.next_hop)? }),
+        Behaviour::EndT if !has(Flavour::Psp) => Some(LocalAction::EndT { table }),
+        Behaviour::EndDx2 => Some(LocalAction::EndDx2 { oif: links.get(sid.port.as_deref()?)?.ifindex }),
+        Behaviour::EndDx4 => Some(LocalAction::EndDx4 {
+            next_hop: match sid.next_hop {
+                None => Ipv4Addr::UNSPECIFIED,
+                Some(IpAddr::V4(next_hop)) => next_hop,
+                Some(IpAddr::V6(_)) => return None,
+            },
+        }),
+        Behaviour::EndDx6 => Some(LocalAction::EndDx6 {
+            next_hop: match sid.next_hop {
+                None => Ipv6Addr::UNSPECIFIED,
+                next_hop => global(next_hop)?,
+            },
+        }),
+        Behaviour::EndDt6 => Some(LocalAction::EndDt6 { table }),
+        Behaviour::EndB6Encaps => {
+            let name = sid.policy.as_deref()?;
+            encapsulation(state.policies.iter().find(|policy| policy.name == name)?)
+        }
+        // End.DT4 and End.DT46 need a VRF device; the rest the kernel does not have.
+        Behaviour::EndX
+        | Behaviour::EndT
+        | Behaviour::EndDt4
+        | Behaviour::EndDt46
+        | Behaviour::EndB6EncapsRed
+        | Behaviour::EndAs => None,
+    }
+}
+
+fn binding_action(policy: &Policy) -> Option<LocalAction> {
+    (policy.mode == HeadendMode::HEncaps).then(|| encapsulation(policy)).flatten()
+}
+
+/// The kernel's End.B6.Encaps has one list only.
+fn encapsulation(policy: &Policy) -> Option<LocalAction> {
+    match policy.segment_lists.as_slice() {
+        [list] if !list.segments.is_empty() => Some(LocalAction::EndB6Encaps { segments: list.segments.clone() }),
+        _ => None,
+    }
+}
+
+/// An IPv6 next hop that needs no interface beside it, which kernels before 7.2 can not be told.
+fn global(next_hop: Option<IpAddr>) -> Option<Ipv6Addr> {
+    match next_hop {
+        Some(IpAddr::V6(address)) if !address.is_unicast_link_local() => Some(address),
+        _ => None,
+    }
+}
+
+/// Sysctls that forwarding needs, with the value each should have.
+pub fn sysctls(state: &NodeState) -> Vec<(String, &'static str)> {
+    let mut wanted = vec![("net/ipv6/conf/all/forwarding".to_owned(), "1"), ("net/ipv4/ip_forward".to_owned(), "1")];
+    let hmac: Vec<_> = state.ports.iter().filter(|port| port.accept_hmac).collect();
+    if !hmac.is_empty() {
+        // The effective value is that of `all` and of the interface together.
+        wanted.push(("net/ipv6/conf/all/seg6_enabled".to_owned(), "1"));
+    }
+    for port in hmac {
+        wanted.push((format!("net/ipv6/conf/{}/seg6_enabled", port.name), "1"));
+        wanted.push((format!("net/ipv6/conf/{}/seg6_require_hmac", port.name), "1"));
+    }
+    wanted
+}
+
+/// Addresses whose neighbours the data plane needs: next hops of SIDs, and first segments of policies and proxies.
+pub fn next_hops(state: &NodeState) -> Vec<IpAddr> {
+    let sids = state.sids.iter().filter_map(|sid| sid.next_hop);
+    let lists = state.policies.iter().flat_map(|policy| &policy.segment_lists).filter_map(|list| list.segments.first());
+    let proxies = state.sids.iter().filter_map(|sid| sid.proxy.as_ref()?.segments.first());
+    let mut all: Vec<IpAddr> = sids.chain(lists.chain(proxies).map(|segment| IpAddr::V6(*segment))).collect();
+    all.sort_unstable();
+    all.dedup();
+    all
+}

@@ -1,0 +1,168 @@
+//! A blocking netlink socket: one request, all its answers.
+
+use std::io;
+
+use netlink_packet_core::{
+    DefaultNla, NLM_F_ACK, NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_REQUEST, NetlinkDeserializable, NetlinkHeader,
+    NetlinkMessage, NetlinkPayload, NetlinkSerializable, Nla, NlasIterator, Parseable,
+};
+use netlink_sys::{Socket, SocketAddr};
+
+/// Octets of the request's header that the kernel quotes in front of its extended acknowledgement.
+const QUOTED_HEADER: usize = 16;
+/// `NLMSGERR_ATTR_MSG`: the kernel's own words.
+const ATTRIBUTE_MESSAGE: u16 = 1;
+/// A dump that the kernel marks as interrupted by a change is asked for again so many times.
+const DUMP_ATTEMPTS: usize = 8;
+
+/// Why a request failed.
+#[derive(Debug, thiserror::Error)]
+pub enum NetlinkError {
+    /// The socket itself failed.
+    #[error("netlink socket: {0}")]
+    Socket(#[from] io::Error),
+    /// The kernel refused the request.
+    #[error("{error}{}", text.as_ref().map(|text| format!(" ({text})")).unwrap_or_default())]
+    Refused {
+        /// The error number.
+        error: io::Error,
+        /// What the kernel said about it.
+        text: Option<String>,
+    },
+    /// An answer could not be understood.
+    #[error("the kernel's answer can not be read: {0}")]
+    Answer(String),
+}
+
+impl NetlinkError {
+    /// The kernel's error number, if it was the kernel that refused.
+    pub fn errno(&self) -> Option<i32> {
+        match self {
+            Self::Refused { error, .. } => error.raw_os_error(),
+            _ => None,
+        }
+    }
+}
+
+/// What an answer's payload asks the receiver to do.
+enum Step<M> {
+    Item(M),
+    End,
+    Interrupted,
+    Other,
+}
+
+/// A netlink socket of one protocol, in the network namespace in which it was opened.
+pub struct Netlink {
+    socket: Socket,
+    sequence: u32,
+}
+
+impl Netlink {
+    /// Opens a socket of this protocol (`NETLINK_ROUTE`, `NETLINK_GENERIC`).
+    pub fn open(protocol: isize) -> Result<Self, NetlinkError> {
+        let mut socket = Socket::new(protocol)?;
+        socket.bind_auto()?;
+        socket.connect(&SocketAddr::new(0, 0))?;
+        socket.set_cap_ack(true)?;
+        socket.set_ext_ack(true)?;
+        // Dumps are then filtered by the kernel; one older than 4.20 does not know the option and sends everything,
+        // which the callers sort out themselves.
+        let _ = socket.set_netlink_get_strict_chk(true);
+        Ok(Self { socket, sequence: 0 })
+    }
+
+    /// Asks for a change or for one object; returns what came before the acknowledgement.
+    pub fn request<M>(&mut self, message: M, flags: u16) -> Result<Vec<M>, NetlinkError>
+    where
+        M: NetlinkSerializable + NetlinkDeserializable,
+    {
+        Ok(self.exchange(message, NLM_F_REQUEST | NLM_F_ACK | flags)?.0)
+    }
+
+    /// Asks for all objects of a kind.
+    pub fn dump<M>(&mut self, message: M) -> Result<Vec<M>, NetlinkError>
+    where
+        M: NetlinkSerializable + NetlinkDeserializable + Clone,
+    {
+        for _ in 1..DUMP_ATTEMPTS {
+            let (answers, whole) = self.exchange(message.clone(), NLM_F_REQUEST | NLM_F_DUMP)?;
+            if whole {
+                return Ok(answers);
+            }
+        }
+        Ok(self.exchange(message, NLM_F_REQUEST | NLM_F_DUMP)?.0)
+    }
+
+    fn exchange<M>(&mut self, message: M, flags: u16) -> Result<(Vec<M>, bool), NetlinkError>
+    where
+        M: NetlinkSerializable + NetlinkDeserializable,
+    {
+        self.sequence = self.sequence.wrapping_add(1);
+        let mut header = NetlinkHeader::default();
+        header.flags = flags;
+        header.sequence_number = self.sequence;
+        let mut packet = NetlinkMessage::new(header, NetlinkPayload::InnerMessage(message));
+        packet.finalize();
+        let mut bytes = vec![0; packet.buffer_len()];
+        packet.serialize(&mut bytes);
+        self.socket.send(&bytes, 0)?;
+        self.collect()
+    }
+
+    fn collect<M: NetlinkDeserializable>(&mut self) -> Result<(Vec<M>, bool), NetlinkError> {
+        let mut items = Vec::new();
+        let mut whole = true;
+        loop {
+            let (bytes, _) = self.socket.recv_from_full()?;
+            let mut rest = &bytes[..];
+            while rest.len() >= QUOTED_HEADER {
+                let length = u32::from_ne_bytes([rest[0], rest[1], rest[2], rest[3]]) as usize;
+                if length < QUOTED_HEADER || length > rest.len() {
+                    return Err(NetlinkError::Answer(format!("a message of {length} octets in {}", rest.len())));
+                }
+                let sequence = u32::from_ne_bytes([rest[8], rest[9], rest[10], rest[11]]);
+                if sequence == self.sequence {
+                    match read::<M>(&rest[..length])? {
+                        Step::Item(item) => items.push(item),
+                        Step::End => return Ok((items, whole)),
+                        Step::Interrupted => whole = false,
+                        Step::Other => {}
+                    }
+                }
+                rest = rest.get(length.next_multiple_of(4)..).unwrap_or(&[]);
+            }
+        }
+    }
+}
+
+fn read<M: NetlinkDeserializable>(bytes: &[u8]) -> Result<Step<M>, NetlinkError> {
+    let message = NetlinkMessage::<M>::deserialize(bytes).map_err(|error| NetlinkError::Answer(error.to_string()))?;
+    let interrupted = message.header.flags & NLM_F_DUMP_INTR != 0;
+    Ok(match message.payload {
+        NetlinkPayload::Error(error) if error.code.is_none() => Step::End,
+        NetlinkPayload::Error(error) => {
+            return Err(NetlinkError::Refused { error: error.to_io(), text: kernel_text(&error.header) });
+        }
+        NetlinkPayload::Done(done) if done.code < 0 => {
+            return Err(NetlinkError::Refused { error: io::Error::from_raw_os_error(-done.code), text: None });
+        }
+        NetlinkPayload::Done(_) => Step::End,
+        NetlinkPayload::InnerMessage(_) if interrupted => Step::Interrupted,
+        NetlinkPayload::InnerMessage(item) => Step::Item(item),
+        _ => Step::Other,
+    })
+}
+
+/// The text of an extended acknowledgement, behind the quoted header.
+fn kernel_text(quoted: &[u8]) -> Option<String> {
+    let attributes = quoted.get(QUOTED_HEADER..)?;
+    NlasIterator::new(attributes)
+        .filter_map(|attribute| DefaultNla::parse(&attribute.ok()?).ok())
+        .find(|attribute| attribute.kind() == ATTRIBUTE_MESSAGE)
+        .map(|attribute| {
+            let mut value = vec![0; attribute.value_len()];
+            attribute.emit_value(&mut value);
+            String::from_utf8_lossy(&value).trim_end_matches('\0').to_owned()
+        })
+}

@@ -1,0 +1,163 @@
+//! The counters for Prometheus.
+
+use std::fmt;
+
+use prometheus_client::{
+    collector::Collector,
+    encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric, text::encode as encode_text},
+    metrics::{counter::ConstCounter, gauge::ConstGauge},
+    registry::{Registry, Unit},
+};
+
+use crate::report::{Counter, Report};
+
+/// Media type of the text.
+pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// A report as a collector: the counters live in the data plane, not here.
+#[derive(Debug)]
+struct Collected(Report);
+
+/// One row of a family.
+type Row = (Vec<(&'static str, String)>, u64);
+
+/// The report as OpenMetrics text.
+pub fn encode(report: &Report) -> Result<String, fmt::Error> {
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(Collected(report.clone())));
+    let mut text = String::new();
+    encode_text(&mut text, &registry)?;
+    Ok(text)
+}
+
+impl Collected {
+    /// Rows with the node's name as their first label.
+    fn rows<T>(
+        &self,
+        items: &[T],
+        labels: impl Fn(&T) -> Vec<(&'static str, String)>,
+        value: impl Fn(&T) -> u64,
+    ) -> Vec<Row> {
+        let node = || ("node", self.0.node.clone());
+        items.iter().map(|item| ([vec![node()], labels(item)].concat(), value(item))).collect()
+    }
+
+    fn families(&self) -> Vec<(&'static str, &'static str, Option<Unit>, Vec<Row>)> {
+        let report = &self.0;
+        let mut families = Vec::new();
+        let mut pair = |packets, bytes, about: [&'static str; 2], rows: &dyn Fn(fn(Counter) -> u64) -> Vec<Row>| {
+            families.push((packets, about[0], None, rows(|counter| counter.packets)));
+            families.push((bytes, about[1], Some(Unit::Bytes), rows(|counter| counter.bytes)));
+        };
+        let outcomes = |get: fn(Counter) -> u64| {
+            self.rows(
+                &report.outcomes,
+                |row| vec![("port", row.port.clone()), ("outcome", row.outcome.clone()), ("kind", row.kind.clone())],
+                move |row| get(row.counter),
+            )
+        };
+        pair(
+            "segue_packets",
+            "segue_traffic",
+            ["What became of packets that came in", "Their layer 3 octets"],
+            &outcomes,
+        );
+        let sids = |get: fn(Counter) -> u64| {
+            self.rows(
+                &report.sids,
+                |row| vec![("sid", row.sid.clone()), ("behaviour", row.behaviour.clone())],
+                move |row| get(row.counter),
+            )
+        };
+        pair("segue_sid_packets", "segue_sid_traffic", ["Packets for a local SID", "Their layer 3 octets"], &sids);
+        let policies = |get: fn(Counter) -> u64| {
+            self.rows(&report.policies, |row| vec![("policy", row.name.clone())], move |row| get(row.counter))
+        };
+        pair(
+            "segue_policy_packets",
+            "segue_policy_traffic",
+            ["Packets put into an SR policy", "Their layer 3 octets"],
+            &policies,
+        );
+        let steering = |get: fn(Counter) -> u64| {
+            self.rows(&report.steering, |row| vec![("rule", row.name.clone())], move |row| get(row.counter))
+        };
+        pair(
+            "segue_steering_packets",
+            "segue_steering_traffic",
+            ["Packets that a steering rule matched", "Their layer 3 octets"],
+            &steering,
+        );
+        let returned: Vec<_> = report.sids.iter().filter_map(|sid| Some((sid.sid.clone(), sid.returned?))).collect();
+        let returned =
+            |get: fn(Counter) -> u64| self.rows(&returned, |row| vec![("sid", row.0.clone())], move |row| get(row.1));
+        pair(
+            "segue_proxy_returned_packets",
+            "segue_proxy_returned_traffic",
+            ["Packets that came back from the function behind a proxy SID", "Their layer 3 octets"],
+            &returned,
+        );
+        let icmp = self.rows(&report.icmp.rows(), |row| vec![("type", row.0.to_owned())], |row| row.1);
+        families.push(("segue_icmp", "ICMP messages that the data plane made or held back", None, icmp));
+        families
+    }
+}
+
+impl Collector for Collected {
+    fn encode(&self, mut encoder: DescriptorEncoder) -> Result<(), fmt::Error> {
+        for (name, help, unit, rows) in self.families() {
+            let kind = ConstCounter::new(0u64).metric_type();
+            let mut family = encoder.encode_descriptor(name, help, unit.as_ref(), kind)?;
+            for (labels, value) in rows {
+                ConstCounter::new(value).encode(family.encode_family(&Labels(labels))?)?;
+            }
+        }
+        let up = self.rows(&self.0.ports, |port| vec![("port", port.name.clone())], |port| u64::from(port.up));
+        let kind = ConstGauge::new(0i64).metric_type();
+        let mut family = encoder.encode_descriptor("segue_port_up", "Whether a port's interface is up", None, kind)?;
+        for (labels, value) in up {
+            ConstGauge::new(i64::from(value == 1)).encode(family.encode_family(&Labels(labels))?)?;
+        }
+        Ok(())
+    }
+}
+
+#[derive(Debug)]
+struct Labels(Vec<(&'static str, String)>);
+
+impl EncodeLabelSet for Labels {
+    fn encode(&self, encoder: &mut prometheus_client::encoding::LabelSetEncoder<'_>) -> Result<(), fmt::Error> {
+        use prometheus_client::encoding::EncodeLabel;
+        for (name, value) in &self.0 {
+            (*name, value.as_str()).encode(encoder.encode_label())?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::SidReport;
+
+    #[test]
+    fn counters_carry_node_and_name_and_labels_are_escaped() {
+        let sid = SidReport {
+            sid: "fc00:1::/64".into(),
+            behaviour: "End".into(),
+            flavours: Vec::new(),
+            to: String::new(),
+            kernel_route: "seg6local End".into(),
+            counter: Counter { packets: 3, bytes: 300 },
+            returned: None,
+            comment: None,
+        };
+        let report = Report { node: "a\"b".into(), sids: vec![sid], ..Report::default() };
+        let text = encode(&report).unwrap();
+        let labels = r#"{node="a\"b",sid="fc00:1::/64",behaviour="End"}"#;
+        assert!(text.contains(&format!("segue_sid_packets_total{labels} 3\n")), "{text}");
+        assert!(text.contains(&format!("segue_sid_traffic_bytes_total{labels} 300\n")), "{text}");
+        assert!(text.contains("# TYPE segue_sid_packets counter\n"), "{text}");
+        assert!(text.ends_with("# EOF\n"), "{text}");
+    }
+}

@@ -1,0 +1,56 @@
+//! The real node: its data plane, kernel and record put together.
+
+use std::fs;
+
+use anyhow::{Context, Result};
+use segue_model::load::load_node_state;
+
+use crate::{apply::Agent, kernel::LinuxKernel, options::Options, store::Directory, xdp::Xdp};
+
+/// One node as the agent has it.
+pub type Node = Agent<Xdp, LinuxKernel, Directory>;
+
+/// Opens everything; changes nothing but loads the data plane if it is not there.
+///
+/// # Errors
+/// What could not be opened, and what to do.
+pub fn open(options: &Options) -> Result<Node> {
+    let kernel = LinuxKernel::open()?;
+    let store = Directory::open(options.state_dir.clone()).with_context(|| {
+        format!("--state-dir {}: give a directory that can be written", options.state_dir.display())
+    })?;
+    let plane = Xdp::open(&options.pin_dir)?;
+    let adopted = plane.applied_state();
+    let mut node = Agent::new(plane, kernel, store)?;
+    if let Some(state) = adopted {
+        node.adopt(state);
+    }
+    Ok(node)
+}
+
+/// Opens the node and makes it what the configuration says, or what it was before a restart.
+///
+/// # Errors
+/// A configuration that can not be applied; what could not be opened.
+pub fn start(options: &Options) -> Result<Node> {
+    let mut node = open(options)?;
+    match &options.config {
+        Some(path) => {
+            let name = path.display().to_string();
+            let text = fs::read_to_string(path).with_context(|| format!("--config {name}"))?;
+            let state = load_node_state(&text, &name)?;
+            let report = node.apply(&state).with_context(|| format!("--config {name} can not be applied"))?;
+            for warning in &report.warnings {
+                tracing::warn!("{warning}");
+            }
+            tracing::info!(generation = report.generation, changes = report.changes.len(), "applied {name}");
+        }
+        // An interface may be missing right now; following the kernel makes it good when it comes.
+        None => match node.reconcile() {
+            Ok(()) if node.state().is_some() => tracing::info!("took over what was applied before"),
+            Ok(()) => tracing::info!("nothing applied yet"),
+            Err(failure) => tracing::warn!("what was applied before does not fit any more: {failure}"),
+        },
+    }
+    Ok(node)
+}

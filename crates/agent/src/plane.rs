@@ -1,0 +1,32 @@
+//! What the agent asks of the data plane. [`crate::xdp::Xdp`] is the real one; `apply` is tested with a fake.
+
+use segue_dataplane::{Interfaces, MissingInterface};
+use segue_model::node::NodeState;
+
+use crate::problem::Problem;
+
+/// What applying did.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// The generation that is active now.
+    pub generation: u32,
+    /// What the operator should know, such as a port that was left out.
+    pub warnings: Vec<String>,
+}
+
+/// The part of the data plane that changes with the desired state.
+pub trait DataPlane {
+    /// Compiles the state without changing anything.
+    fn check(&mut self, state: &NodeState, interfaces: &Interfaces) -> Result<(), Vec<Problem>>;
+    /// Makes the data plane do what the state says; it does so wholly or not at all.
+    fn apply(
+        &mut self,
+        state: &NodeState,
+        interfaces: &Interfaces,
+        missing: MissingInterface,
+    ) -> Result<Outcome, Vec<Problem>>;
+    /// Takes the data plane off all ports and removes what is pinned.
+    fn remove(&mut self) -> Result<(), Vec<Problem>>;
+    /// Drops cached adjacencies, because routes, neighbours or links changed.
+    fn bump_caches(&mut self) -> Result<(), Vec<Problem>>;
+}

@@ -1,0 +1,261 @@
+//! What the agent tells about its node: configuration beside live counters.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// Packets and octets.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Counter {
+    /// Packets.
+    pub packets: u64,
+    /// Layer 3 octets, as received.
+    pub bytes: u64,
+}
+
+impl std::ops::Add for Counter {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self { packets: self.packets.wrapping_add(other.packets), bytes: self.bytes.wrapping_add(other.bytes) }
+    }
+}
+
+impl std::iter::Sum for Counter {
+    fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
+        all.fold(Self::default(), std::ops::Add::add)
+    }
+}
+
+/// A local SID, or the binding SID of a policy.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct SidReport {
+    /// LOC:FUNCT as a prefix.
+    pub sid: String,
+    /// Endpoint behaviour.
+    pub behaviour: String,
+    /// Flavours of the behaviour.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub flavours: Vec<String>,
+    /// Next hop, table, interface, policy or function, in words.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub to: String,
+    /// What the kernel's route for the SID says; `missing` if there is none.
+    pub kernel_route: String,
+    /// Packets that arrived for the SID.
+    pub counter: Counter,
+    /// Proxies: packets that came back from the function.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub returned: Option<Counter>,
+    /// The operator's or the planner's comment.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub comment: Option<String>,
+}
+
+/// A segment list of a policy.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct SegmentListReport {
+    /// Share of the flows, relative to the other lists.
+    pub weight: u32,
+    /// SIDs in order of traversal.
+    pub segments: Vec<String>,
+    /// Packets that this list was put on.
+    pub counter: Counter,
+}
+
+/// An SR policy.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct PolicyReport {
+    /// Unique on the node.
+    pub name: String,
+    /// Color.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub color: Option<u32>,
+    /// Endpoint.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub endpoint: Option<String>,
+    /// Binding SID.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub binding_sid: Option<String>,
+    /// Headend behaviour.
+    pub mode: String,
+    /// Packets that were put into the policy.
+    pub counter: Counter,
+    /// Its lists.
+    pub segment_lists: Vec<SegmentListReport>,
+}
+
+/// A steering rule.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct SteeringReport {
+    /// Its name.
+    pub name: String,
+    /// What it matches, in words.
+    #[serde(rename = "match")]
+    pub matches: String,
+    /// The policy, `pass` or `drop`.
+    pub action: String,
+    /// Packets that matched.
+    pub counter: Counter,
+}
+
+/// What became of packets that came in by a port.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct OutcomeReport {
+    /// The port by which they came in.
+    pub port: String,
+    /// Name in the closed list of outcomes.
+    pub outcome: String,
+    /// `forwarded`, `passed` or `dropped`.
+    pub kind: String,
+    /// What the outcome means.
+    pub text: String,
+    /// How many.
+    pub counter: Counter,
+}
+
+/// A port.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct PortReport {
+    /// Name of the interface.
+    pub name: String,
+    /// `core`, `access` or `service`.
+    pub role: String,
+    /// The interface's number; 0 if it is not there.
+    pub ifindex: u32,
+    /// Whether the interface is up.
+    pub up: bool,
+    /// Layer 3 MTU, octets.
+    pub mtu: u32,
+    /// Link-layer address.
+    pub mac: String,
+    /// Whether the XDP program is on it, and how: `native`, `generic` or `none`.
+    pub xdp: String,
+    /// Packets that came in and left by some port.
+    pub forwarded: Counter,
+    /// Packets that came in and were given to the kernel.
+    pub passed: Counter,
+    /// Packets that came in and were dropped.
+    pub dropped: Counter,
+}
+
+/// Drops of one port for one reason.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct DropReport {
+    /// The port by which the packets came in.
+    pub port: String,
+    /// Name in the closed list of outcomes.
+    pub reason: String,
+    /// What the reason means.
+    pub text: String,
+    /// How many.
+    pub counter: Counter,
+    /// The last such packet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last: Option<LastDrop>,
+}
+
+/// The last packet that was dropped by one port for one reason.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct LastDrop {
+    /// Seconds ago.
+    pub seconds_ago: u64,
+    /// Octets of the frame.
+    pub length: u32,
+    /// Its headers in one line.
+    pub headers: String,
+    /// The frame's first octets, hexadecimal.
+    pub bytes: String,
+}
+
+/// A chain, as far as this node has to do with it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ChainReport {
+    /// Name of the chain.
+    pub name: String,
+    /// This node's part in it, in the chain's order as far as the node knows it.
+    pub parts: Vec<ChainPart>,
+}
+
+/// What a node does for a chain.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ChainPart {
+    /// `policy` or the behaviour of the SID.
+    pub what: String,
+    /// Name of the policy, or the SID.
+    pub name: String,
+    /// Comment or segment lists.
+    pub detail: String,
+    /// Packets.
+    pub counter: Counter,
+}
+
+/// Everything that counts, at one moment.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Report {
+    /// The node's name.
+    pub node: String,
+    /// Nanoseconds of the monotonic clock when the counters were read.
+    pub time: u64,
+    /// Number of the data plane's configuration.
+    pub generation: u32,
+    /// Ports.
+    pub ports: Vec<PortReport>,
+    /// Local SIDs.
+    pub sids: Vec<SidReport>,
+    /// SR policies.
+    pub policies: Vec<PolicyReport>,
+    /// Steering rules.
+    pub steering: Vec<SteeringReport>,
+    /// What became of packets; only what happened at least once.
+    pub outcomes: Vec<OutcomeReport>,
+    /// ICMP messages that the data plane made.
+    pub icmp: IcmpReport,
+}
+
+/// ICMP messages that the data plane made, beside the outcome of the packet that caused each.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct IcmpReport {
+    /// Destination Unreachable.
+    pub unreachable: u64,
+    /// Packet Too Big and ICMPv4 fragmentation needed.
+    pub too_big: u64,
+    /// Time Exceeded.
+    pub time_exceeded: u64,
+    /// Parameter Problem.
+    pub parameter_problem: u64,
+    /// Answers to echo requests to SIDs.
+    pub echo_reply: u64,
+    /// Errors from inside the domain that were sent on to the inner source (RFC 2473 section 8).
+    pub relayed: u64,
+    /// Not sent: above the rate limit (RFC 4443 section 2.4(f)).
+    pub rate_limited: u64,
+    /// Not sent: RFC 4443 section 2.4(e) forbids it, or there is no way back.
+    pub not_sent: u64,
+}
+
+impl IcmpReport {
+    /// Names and values, as in metrics.
+    pub fn rows(&self) -> [(&'static str, u64); 8] {
+        [
+            ("unreachable", self.unreachable),
+            ("too_big", self.too_big),
+            ("time_exceeded", self.time_exceeded),
+            ("parameter_problem", self.parameter_problem),
+            ("echo_reply", self.echo_reply),
+            ("relayed", self.relayed),
+            ("rate_limited", self.rate_limited),
+            ("not_sent", self.not_sent),
+        ]
+    }
+}
+
+/// What runs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Version {
+    /// Version of the agent.
+    pub version: String,
+    /// Version of the structures shared with the data plane.
+    pub abi: u32,
+    /// Name of the node; empty before the first state.
+    pub node: String,
+}

@@ -1,0 +1,116 @@
+//! Running: start, serve, end.
+
+use std::{fs, io, os::unix::fs::PermissionsExt, path::Path, time::Duration};
+
+use anyhow::{Context as _, Result, anyhow, bail};
+use tokio::{
+    net::{TcpListener, UnixListener},
+    signal::unix::{SignalKind, signal},
+    sync::watch,
+};
+
+use crate::{
+    actor::Handle,
+    api, follow,
+    node::{self, Node},
+    options::{Command, Options},
+};
+
+/// Answers in flight get so long when the agent ends.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// Does what the options say; returns when done or ended by a signal. The calling thread must be in the node's
+/// network namespace, and the only one.
+///
+/// # Errors
+/// What kept the agent from starting, with what to do.
+pub fn run(options: &Options) -> Result<()> {
+    if let Some(Command::Clean) = options.command {
+        if is_alive(&options.socket) {
+            bail!("segued runs on {}: stop it first (systemctl stop segued)", options.socket.display());
+        }
+        node::open(options)?.clean()?;
+        return Ok(());
+    }
+    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(serve(options))
+}
+
+async fn serve(options: &Options) -> Result<()> {
+    let listener = claim(&options.socket)?;
+    // Whoever waits for the socket may ask at once: the node is as the configuration says before it listens.
+    let owned = options.clone();
+    let node = Handle::spawn(move || node::start(&owned))?;
+    follow::spawn(node.clone()).context("subscribe to the kernel's notifications; it takes CAP_NET_ADMIN")?;
+    let (stop, stopped) = watch::channel(false);
+    let context = api::Context { node: node.clone(), stop: stopped.clone() };
+    if let Some(address) = options.metrics_listen {
+        let listener = TcpListener::bind(address).await.with_context(|| {
+            format!("--metrics-listen {address}: choose an address of this namespace and a free port")
+        })?;
+        tokio::spawn(axum::serve(listener, api::metrics_router(context.clone())).into_future());
+    }
+    let listener = listener.listen()?;
+    let server = axum::serve(listener, api::router(context)).with_graceful_shutdown(until(stopped));
+    let server = tokio::spawn(server.into_future());
+    // Without systemd there is nobody to tell, and that is no error.
+    let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
+    tracing::info!(socket = %options.socket.display(), "ready");
+    wait_for_signal().await?;
+    let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
+    let _ = stop.send(true);
+    let _ = tokio::time::timeout(GRACE, server).await;
+    let _ = fs::remove_file(&options.socket);
+    if options.detach_on_exit {
+        node.call(Node::clean).await?;
+        tracing::info!("data plane removed");
+    } else {
+        tracing::info!("the data plane goes on without the agent");
+    }
+    Ok(())
+}
+
+async fn until(mut stopped: watch::Receiver<bool>) {
+    let _ = stopped.wait_for(|stop| *stop).await;
+}
+
+async fn wait_for_signal() -> io::Result<()> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    tokio::select! {
+        _ = terminate.recv() => tracing::info!("SIGTERM"),
+        _ = interrupt.recv() => tracing::info!("SIGINT"),
+    }
+    Ok(())
+}
+
+fn is_alive(socket: &Path) -> bool {
+    std::os::unix::net::UnixStream::connect(socket).is_ok()
+}
+
+/// The right to the socket's path, before it listens.
+struct Claim<'a>(&'a Path);
+
+/// Makes sure that nobody else listens on the path, and that it can be made.
+fn claim(socket: &Path) -> Result<Claim<'_>> {
+    if is_alive(socket) {
+        bail!("another segued listens on {}: stop it first, or choose another --socket", socket.display());
+    }
+    let directory = socket.parent().ok_or_else(|| anyhow!("--socket {}: is no path of a file", socket.display()))?;
+    fs::create_dir_all(directory).with_context(|| format!("make {} for the socket", directory.display()))?;
+    match fs::remove_file(socket) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(error).with_context(|| format!("remove the old socket {}", socket.display()))
+        }
+        _ => Ok(Claim(socket)),
+    }
+}
+
+impl Claim<'_> {
+    fn listen(self) -> Result<UnixListener> {
+        let fail = || format!("listen on {}", self.0.display());
+        let listener = UnixListener::bind(self.0).with_context(fail)?;
+        // Whoever may write to it controls the node's forwarding.
+        fs::set_permissions(self.0, fs::Permissions::from_mode(0o660)).with_context(fail)?;
+        Ok(listener)
+    }
+}

@@ -1,0 +1,245 @@
+//! The real data plane.
+
+use std::{
+    collections::BTreeMap,
+    fs::File,
+    path::{Path, PathBuf},
+};
+
+use nix::fcntl::{Flock, FlockArg};
+use segue_dataplane::{
+    CaptureSource, Compiled, Counters, Dataplane, Error, Interfaces, LastDrop, MissingInterface, Options,
+    compile::Input, mount_bpffs,
+};
+use segue_model::node::NodeState;
+
+use crate::{
+    plane::{DataPlane, Outcome},
+    problem::Problem,
+};
+
+/// Where Segue mounts a BPF file system of its own.
+const BPF_ROOT: &str = "/run/segue/bpf";
+
+/// The XDP data plane of the calling thread's network namespace.
+pub struct Xdp {
+    pin_dir: PathBuf,
+    options: Options,
+    /// None after [`DataPlane::remove`], until the next apply.
+    plane: Option<Dataplane>,
+    capturing: Vec<String>,
+}
+
+/// A capture that was started.
+pub struct Capture {
+    /// Where the packets come from.
+    pub source: CaptureSource,
+    /// Names of all ports by ifindex: a packet's way out may be any of them.
+    pub names: BTreeMap<u32, String>,
+    /// The ports that are captured.
+    pub ports: Vec<String>,
+}
+
+impl Xdp {
+    /// Adopts the data plane that is pinned, or loads it.
+    ///
+    /// # Errors
+    /// What kept the programs from loading; what is pinned stays active.
+    pub fn open(pin_dir: &Path) -> Result<Self, Error> {
+        let options = Options::default();
+        let mut xdp = Self { pin_dir: pin_dir.to_owned(), options, plane: None, capturing: Vec::new() };
+        let plane = xdp.plane()?;
+        tracing::info!(origin = ?plane.origin(), pins = %pin_dir.display(), "data plane");
+        // A capture that was under way when the agent died has no reader any more.
+        let ports: Vec<_> = plane.applied().map(names).unwrap_or_default().into_values().collect();
+        for port in ports {
+            plane.set_capture(&port, false)?;
+        }
+        Ok(xdp)
+    }
+
+    fn plane(&mut self) -> Result<&mut Dataplane, Error> {
+        let plane = match self.plane.take() {
+            Some(plane) => plane,
+            None => {
+                mount(&self.pin_dir)?;
+                Dataplane::open_or_load(&self.pin_dir, self.options)?
+            }
+        };
+        Ok(self.plane.insert(plane))
+    }
+
+    /// The state that the pinned data plane was given last, by whichever agent.
+    pub fn applied_state(&self) -> Option<NodeState> {
+        self.plane.as_ref().and_then(Dataplane::applied_state).cloned()
+    }
+
+    /// The active configuration.
+    pub fn applied(&self) -> Option<&Compiled> {
+        self.plane.as_ref().and_then(Dataplane::applied)
+    }
+
+    /// All counters.
+    ///
+    /// # Errors
+    /// A map that can not be read.
+    pub fn counters(&self) -> Result<Counters, Error> {
+        self.plane.as_ref().map(Dataplane::counters).transpose().map(Option::unwrap_or_default)
+    }
+
+    /// The last packet of each port and reason.
+    ///
+    /// # Errors
+    /// A map that can not be read.
+    pub fn last_drops(&self) -> Result<Vec<LastDrop>, Error> {
+        self.plane.as_ref().map(Dataplane::last_drops).transpose().map(Option::unwrap_or_default)
+    }
+
+    /// How the program runs on each port that it is attached to, by ifindex: `native` or `generic`.
+    pub fn modes(&mut self) -> BTreeMap<u32, &'static str> {
+        let Some(plane) = &mut self.plane else { return BTreeMap::new() };
+        let attached = plane.attached();
+        attached
+            .into_iter()
+            .map(|ifindex| {
+                // Attaching where it is attached only asks for the mode.
+                let mode = match plane.attach(ifindex) {
+                    Ok(segue_dataplane::AttachMode::Native) => "native",
+                    Ok(segue_dataplane::AttachMode::Generic) => "generic",
+                    Err(_) => "unknown",
+                };
+                (ifindex, mode)
+            })
+            .collect()
+    }
+
+    /// Starts to copy packets of these ports, or of all if none is named. One capture at a time.
+    ///
+    /// # Errors
+    /// An unknown port; another capture.
+    pub fn start_capture(&mut self, ports: &[String]) -> Result<Capture, Problem> {
+        if !self.capturing.is_empty() {
+            let message = format!("a capture of {} is under way", self.capturing.join(", "));
+            return Err(Problem::new("capture", message, "end it first: there is one at a time"));
+        }
+        let plane = self.plane().map_err(|error| problem(&error))?;
+        let names = plane.applied().map(names).unwrap_or_default();
+        let ports = if ports.is_empty() { names.values().cloned().collect() } else { ports.to_vec() };
+        if ports.is_empty() {
+            return Err(Problem::new("capture", "the node has no ports yet", "apply a configuration first"));
+        }
+        let source = plane.capture_source().map_err(|error| problem(&error))?;
+        for port in &ports {
+            if let Err(error) = plane.set_capture(port, true) {
+                self.stop(&ports);
+                return Err(problem(&error));
+            }
+        }
+        self.capturing.clone_from(&ports);
+        Ok(Capture { source, names, ports })
+    }
+
+    /// Ends the capture of these ports.
+    pub fn stop_capture(&mut self, ports: &[String]) {
+        self.stop(ports);
+        self.capturing.clear();
+    }
+
+    fn stop(&mut self, ports: &[String]) {
+        let Some(plane) = &mut self.plane else { return };
+        for port in ports {
+            // A port that an apply took away meanwhile has no flag to take back.
+            if let Err(error) = plane.set_capture(port, false) {
+                tracing::debug!(%error, "end of capture");
+            }
+        }
+    }
+}
+
+fn names(compiled: &Compiled) -> BTreeMap<u32, String> {
+    compiled.ports.iter().map(|port| (port.entry.ifindex, port.name.clone())).collect()
+}
+
+/// Sees to it that the pin directory lies on a BPF file system. Two agents that start at once must not both mount one:
+/// the second would hide the pins of the first.
+fn mount(pin_dir: &Path) -> Result<(), Error> {
+    let root = if pin_dir.starts_with(BPF_ROOT) { Path::new(BPF_ROOT) } else { pin_dir.parent().unwrap_or(pin_dir) };
+    let lock_path = root.parent().unwrap_or(root).join(".segue-bpf.lock");
+    let failed = |action, source| Error::Pin { path: lock_path.clone(), action, source };
+    if segue_dataplane::is_bpffs(root) {
+        return Ok(());
+    }
+    if let Some(directory) = lock_path.parent() {
+        std::fs::create_dir_all(directory).map_err(|source| failed("make its directory", source))?;
+    }
+    let file = File::create(&lock_path).map_err(|source| failed("make it", source))?;
+    let _lock = Flock::lock(file, FlockArg::LockExclusive).map_err(|(_, errno)| failed("lock it", errno.into()))?;
+    mount_bpffs(root)
+}
+
+/// What the data plane says, for the operator; its texts carry the remedy.
+pub fn problem(error: &Error) -> Problem {
+    let text = error.to_string();
+    let (message, remedy) = match text.split_once("; ") {
+        Some((message, remedy)) if !text.contains('\n') => (message.to_owned(), remedy.to_owned()),
+        _ => (text.clone(), "see the agent's log, mend it, and apply again".to_owned()),
+    };
+    let (key, message) = match message.split_once(": ") {
+        Some((key, rest)) if key.len() < 80 => (key.to_owned(), rest.to_owned()),
+        _ => ("data plane".to_owned(), message),
+    };
+    Problem::new(key, message, remedy)
+}
+
+fn problems(error: Error) -> Vec<Problem> {
+    vec![problem(&error)]
+}
+
+impl DataPlane for Xdp {
+    fn check(&mut self, state: &NodeState, interfaces: &Interfaces) -> Result<(), Vec<Problem>> {
+        let options = self.options;
+        let previous = self.plane().map_err(problems)?.applied();
+        let input = Input {
+            state,
+            interfaces,
+            missing: MissingInterface::Refuse,
+            capabilities: &options.capabilities,
+            capacity: &options.capacity,
+            previous,
+            generation: previous.map_or(0, |compiled| compiled.generation).checked_add(1).unwrap_or(1),
+        };
+        segue_dataplane::compile(&input).map(drop).map_err(|error| problems(error.into()))
+    }
+
+    fn apply(
+        &mut self,
+        state: &NodeState,
+        interfaces: &Interfaces,
+        missing: MissingInterface,
+    ) -> Result<Outcome, Vec<Problem>> {
+        let applied = self.plane().and_then(|plane| plane.apply(state, interfaces, missing)).map_err(problems)?;
+        Ok(Outcome { generation: applied.generation, warnings: applied.warnings })
+    }
+
+    fn remove(&mut self) -> Result<(), Vec<Problem>> {
+        self.plane().map_err(problems)?;
+        self.plane.take().map_or(Ok(()), Dataplane::remove).map_err(problems)
+    }
+
+    fn bump_caches(&mut self) -> Result<(), Vec<Problem>> {
+        self.plane.as_mut().map_or(Ok(()), Dataplane::bump_caches).map_err(problems)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_data_plane_error_becomes_place_message_and_remedy() {
+        let error = Error::NotBpffs { path: "/x".into() };
+        let problem = problem(&error);
+        assert_eq!((problem.key.as_str(), problem.message.as_str()), ("/x", "not on a BPF file system"));
+        assert!(problem.remedy.starts_with("mount one there"), "{problem}");
+    }
+}
