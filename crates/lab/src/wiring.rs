@@ -155,14 +155,11 @@ pub struct Sysctls {
 #[must_use]
 pub fn sysctls(space: &Space<'_>) -> Sysctls {
     let mut files = Sysctls::default();
-    // Duplicate address detection would keep each new address from being used for a second.
-    let usable_at_once = [("net.ipv6.conf.all.accept_dad", "0"), ("net.ipv6.conf.default.accept_dad", "0")];
-    let planned = space.sysctls.iter().map(|(key, value)| (key.as_str(), value.as_str()));
-    for (key, value) in usable_at_once.into_iter().chain(planned) {
+    for (key, value) in space.sysctls {
         let path = sysctl_path(key);
         let of_interface = space.interfaces.iter().any(|interface| path.split('/').any(|part| part == interface.name));
         let list = if of_interface { &mut files.after_links } else { &mut files.before_links };
-        list.push((path, value.to_owned()));
+        list.push((path, value.clone()));
     }
     files
 }
@@ -204,4 +201,83 @@ pub fn offloads<'a>(space: &Space<'a>) -> Vec<[&'a str; 6]> {
 pub fn first_addresses(interface: &Interface) -> [Option<IpAddr>; 2] {
     let addresses = || interface.addresses.iter().map(ipnet::IpNet::addr);
     [addresses().find(IpAddr::is_ipv4), addresses().find(IpAddr::is_ipv6)]
+}
+
+#[cfg(test)]
+mod tests {
+    use segue_model::load::load_topology;
+
+    use super::*;
+    use crate::names::Roots;
+
+    const TOPOLOGY: &str = "
+name: w
+nodes: { a: {}, t: { dataplane: kernel } }
+hosts: { h: { node: a } }
+links: [{ between: [a, t] }]
+functions:
+  f: { node: a, sysctls: { net.ipv4.conf.west.rp_filter: '0', net.core.somaxconn: '9' } }
+chains:
+  c: { from: h, to: { node: t, prefixes: [2001:db8:77::/64] }, via: [f], reverse: false }
+";
+
+    fn with_plan<T>(work: impl FnOnce(&LabPaths, &Plan) -> T) -> T {
+        let topology = load_topology(TOPOLOGY, "test").unwrap_or_else(|error| panic!("{error}"));
+        let plan = segue_model::plan::plan(&topology).unwrap_or_else(|error| panic!("{error}"));
+        work(&LabPaths::new(&Roots::default(), "w").unwrap(), &plan)
+    }
+
+    #[test]
+    fn every_link_is_made_once_in_both_namespaces() {
+        with_plan(|paths, plan| {
+            let batches: String = spaces(plan).iter().map(|space| links_batch(paths, plan, space)).collect();
+            assert_eq!(batches.lines().count(), plan.links().len(), "{batches}");
+            // A bare `t` would be read as an option's abbreviation.
+            assert!(batches.lines().all(|line| line.starts_with("link add name ")), "{batches}");
+            assert!(batches.contains("netns sg-w-t "), "{batches}");
+        });
+    }
+
+    #[test]
+    fn addresses_are_usable_at_once() {
+        with_plan(|_, plan| {
+            let batches: String = spaces(plan).iter().map(addresses_batch).collect();
+            assert!(
+                batches
+                    .lines()
+                    .filter(|line| line.contains(':'))
+                    .all(|line| line.ends_with("nodad") || line.starts_with("sr "))
+            );
+            assert!(batches.contains("/128 dev lo nodad"), "{batches}");
+        });
+    }
+
+    #[test]
+    fn routes_are_sorted_by_family() {
+        with_plan(|_, plan| {
+            for space in spaces(plan) {
+                let [(_, v4), (_, v6)] = routes_batches(&space);
+                assert_eq!(v4.lines().count() + v6.lines().count(), space.routes.len());
+                assert!(v4.lines().chain(v6.lines()).all(|line| line.starts_with("route replace ")));
+            }
+        });
+    }
+
+    #[test]
+    fn sysctls_of_interfaces_wait_for_them() {
+        with_plan(|_, plan| {
+            let spaces = spaces(plan);
+            let function = spaces.iter().find(|space| space.name == "f").unwrap();
+            let files = sysctls(function);
+            assert_eq!(files.after_links, [("net/ipv4/conf/west/rp_filter".to_owned(), "0".to_owned())]);
+            assert!(files.before_links.contains(&("net/core/somaxconn".to_owned(), "9".to_owned())), "{files:?}");
+        });
+    }
+
+    #[test]
+    fn sysctl_names_in_both_spellings() {
+        assert_eq!(sysctl_path("net.ipv4.ip_forward"), "net/ipv4/ip_forward");
+        assert_eq!(sysctl_path("net/ipv4/conf/a.b/forwarding"), "net/ipv4/conf/a.b/forwarding");
+        assert_eq!(sysctl_path("net.ipv4.conf.a/b.forwarding"), "net/ipv4/conf/a.b/forwarding");
+    }
 }

@@ -19,9 +19,12 @@ const SECONDS: u32 = 2;
 /// Named nftables counter that telnet must move.
 const TELNET: &str = "telnet_dropped";
 
+/// Some of the checks.
+type Part = fn(&Scene<'_>, &mut Report);
+
 /// Makes all of them.
 pub(super) fn all(scene: &Scene<'_>, report: &mut Report) {
-    let parts: [(&str, fn(&Scene<'_>, &mut Report)); 6] = [
+    let parts: [(&str, Part); 6] = [
         ("Traffic", pings),
         ("", http),
         ("", iperf),
