@@ -19,6 +19,7 @@ struct payload {
 	u8 decrement; /* lower the inner hop limit or TTL by one (RFC 8986 section 5.1 S05) */
 	u8 fragment_allowed;
 	u32 flow_label; /* of the inner IPv6 header; else 0 */
+	u32 counter;	/* row of the SID or rule that led here: counted with the list's once all has gone well */
 	/* End.B6.*: the inner packet's own SRH is advanced once nothing can go wrong any more. 0: no. */
 	u32 advance_srh; /* offset */
 	u32 advance_sl;	 /* Segments Left afterwards */
@@ -82,10 +83,16 @@ INLINE u32 outer_word(const struct segue_segment_list *list, const struct payloa
 	return bpf_htonl(6U << 28 | traffic_class << 20 | label);
 }
 
-/* The packet is unchanged so far. Ends it. */
-INLINE int encapsulate(const struct packet *packet, const struct segue_segment_list *list, const struct payload *payload)
+/* The way to a list's first segment. */
+INLINE const struct adjacency *list_adjacency(const struct packet *packet, const struct segue_segment_list *list, u32 flow)
 {
-	const struct adjacency *adjacency = adjacency_find(packet, address_load(list->first), 0, list->oif, payload->flow);
+	return adjacency_find(packet, address_load(list->first), 0, list->oif, flow);
+}
+
+/* The packet is unchanged so far. Ends it. */
+INLINE int encapsulate(const struct packet *packet, const struct segue_segment_list *list, const struct payload *payload,
+		       const struct adjacency *adjacency)
+{
 	u32 family = payload->protocol == PROTOCOL_IPV4 ? 4 : 6;
 	u32 push = list->header_length, refusal;
 	void *data, *end;
@@ -95,7 +102,8 @@ INLINE int encapsulate(const struct packet *packet, const struct segue_segment_l
 		return drop(packet, SEGUE_OUTCOME_drop_no_route);
 	refusal = adjacency_refusal(adjacency);
 	if (unlikely(refusal))
-		return drop(packet, refusal);
+		return payload->protocol == PROTOCOL_ETHERNET ? drop(packet, refusal)
+							      : refuse(packet, refusal, family, payload->offset);
 	if (unlikely(adjacency->kind == ADJACENCY_LINK && !adjacency_fits(adjacency, payload->length + push))) {
 		if (payload->protocol == PROTOCOL_ETHERNET || (family == 4 && payload->fragment_allowed))
 			return drop(packet, SEGUE_OUTCOME_drop_too_big);
@@ -137,6 +145,7 @@ INLINE int encapsulate(const struct packet *packet, const struct segue_segment_l
 	/* The kernel will lower the outer hop limit when it forwards. */
 	if (unlikely(!hops_used(adjacency)) && octet[7] != 255)
 		octet[7]++;
+	count(payload->counter, packet->length);
 	count(list->counter, packet->length);
 	return leave(packet, adjacency, bpf_htons(ETH_P_IPV6));
 }
@@ -145,9 +154,9 @@ INLINE int encapsulate(const struct packet *packet, const struct segue_segment_l
  * H.Insert: an SRH right behind the packet's own IPv6 header, the original destination in Segment List[0]. Not for packets
  * that begin with a hop-by-hop header, which must stay there (RFC 8200 section 4.3).
  */
-INLINE int insert(const struct packet *packet, const struct segue_segment_list *list, const struct payload *payload)
+INLINE int insert(const struct packet *packet, const struct segue_segment_list *list, const struct payload *payload,
+		  const struct adjacency *adjacency)
 {
-	const struct adjacency *adjacency = adjacency_find(packet, address_load(list->first), 0, list->oif, payload->flow);
 	const u64 *from = (const u64 *)list->header;
 	u32 push = list->header_length, refusal;
 	struct address destination;
@@ -161,7 +170,7 @@ INLINE int insert(const struct packet *packet, const struct segue_segment_list *
 		return drop(packet, SEGUE_OUTCOME_drop_no_route);
 	refusal = adjacency_refusal(adjacency);
 	if (unlikely(refusal))
-		return drop(packet, refusal);
+		return refuse(packet, refusal, 6, ETHERNET_LENGTH);
 	if (unlikely(adjacency->kind == ADJACENCY_LINK && !adjacency_fits(adjacency, payload->length + push)))
 		return too_big(packet, 6, ETHERNET_LENGTH, adjacency->fits - push);
 	data = (void *)(long)packet->ctx->data;
@@ -204,6 +213,7 @@ INLINE int insert(const struct packet *packet, const struct segue_segment_list *
 	*(u16 *)(octet + 4) = bpf_htons(bpf_ntohs(*(u16 *)(octet + 4)) + push);
 	octet[7] -= hops_used(adjacency);
 	address_store(octet + 24, address_load(list->first));
+	count(payload->counter, packet->length);
 	count(list->counter, packet->length);
 	return leave(packet, adjacency, bpf_htons(ETH_P_IPV6));
 }

@@ -144,8 +144,8 @@ INLINE int end_b6(const struct packet *packet, const struct segue_sid *sid, cons
 	payload.advance_srh = offset;
 	payload.advance_sl = sl;
 	payload.advance_to = next;
-	count(sid->counter, packet->length);
-	return encapsulate(packet, list, &payload);
+	payload.counter = sid->counter;
+	return encapsulate(packet, list, &payload, list_adjacency(packet, list, payload.flow));
 }
 
 /* The inner packet leaves the SR domain, or goes on by its own destination. */

@@ -16,17 +16,14 @@ struct flow {
 	u32 length; /* layer 3 octets, by the packet's own header */
 	u32 frame;  /* octets of the frame, all buffers */
 	u32 flow_label;
-	u32 outcome; /* not 0: ends here */
+	u32 outcome; /* not 0: malformed, dropped for this reason */
 	u16 srh;     /* offset of an SRH with Segments Left not 0, or 0 */
-	u8 passed;   /* `outcome` is one of those that pass */
 	u8 family;   /* 4, 6, or 0: no IP */
 	u8 hop_limit;
 	u8 traffic_class;
 	u8 fragment_allowed;
 	u8 sr_seen;
-	u8 for_node; /* to the port's own address, link-local or multicast */
-	u8 to_port;  /* Ethernet: to the port's own MAC, broadcast or multicast */
-	u8 group;    /* Ethernet: broadcast or multicast */
+	u8 group; /* Ethernet: broadcast or multicast */
 };
 
 INLINE u32 flow_hash(const u64 *key)
@@ -42,6 +39,33 @@ INLINE u32 flow_hash(const u64 *key)
 INLINE int protocol_has_ports(u32 protocol)
 {
 	return protocol == PROTOCOL_TCP || protocol == PROTOCOL_UDP || protocol == PROTOCOL_SCTP;
+}
+
+/*
+ * What the addresses alone say, whatever is configured: 0, or the outcome. Neighbour discovery uses :: as a source; it goes to
+ * multicast, which is the node's own business like all that is addressed to it.
+ */
+INLINE u32 flow_addresses(const struct segue_port *port, const struct flow *flow)
+{
+	if (flow->family == 6) {
+		struct address source = {flow->key[0], flow->key[1]}, destination = {flow->key[2], flow->key[3]};
+
+		if (address_multicast(destination) || address_link_local(destination) ||
+		    address_equal(destination, address_load(port->ipv6)))
+			return SEGUE_OUTCOME_passed_not_for_segue;
+		if (!address_valid_source(source) || address_link_local(source) ||
+		    address_unspecified_or_loopback(destination))
+			return SEGUE_OUTCOME_drop_bad_source;
+	} else {
+		u32 source = flow->key[0], destination = flow->key[0] >> 32;
+
+		if ((destination & 0xf0) == 0xe0 || destination == 0xffffffff ||
+		    (port->ipv4 && destination == port->ipv4))
+			return SEGUE_OUTCOME_passed_not_for_segue;
+		if (!ipv4_valid_source(source) || !ipv4_valid_source(destination))
+			return SEGUE_OUTCOME_drop_bad_source;
+	}
+	return 0;
 }
 
 /* What follows the extension headers of an IPv6 packet that has some. */
@@ -84,21 +108,13 @@ INLINE void flow_read_ipv6(const struct packet *packet, struct flow *flow)
 	flow->hop_limit = ip->hop_limit;
 	source = address_load(&ip->saddr);
 	destination = address_load(&ip->daddr);
-	/* Neighbour discovery uses :: as a source; it goes to multicast, which is the node's own business. */
-	flow->for_node = address_multicast(destination) || address_link_local(destination) ||
-			 address_equal(destination, address_load(packet->port->ipv6));
-	if (!flow->for_node && (!address_valid_source(source) || address_link_local(source) ||
-				address_unspecified_or_loopback(destination))) {
-		flow->outcome = SEGUE_OUTCOME_drop_bad_source;
-		return;
-	}
 	protocol = ip->nexthdr;
 	if (unlikely(protocol == PROTOCOL_HOP_BY_HOP || protocol == PROTOCOL_ROUTING || protocol == PROTOCOL_FRAGMENT ||
 		     protocol == PROTOCOL_DESTINATION_OPTIONS || protocol == PROTOCOL_AUTHENTICATION)) {
 		struct headers headers = {};
 
 		flow_walk(packet->ctx, limit, &headers);
-		if (headers.error && headers.error != SEGUE_OUTCOME_drop_routing_type && !flow->for_node) {
+		if (headers.error && headers.error != SEGUE_OUTCOME_drop_routing_type) {
 			flow->outcome = headers.error;
 			return;
 		}
@@ -119,8 +135,7 @@ INLINE void flow_read_ipv6(const struct packet *packet, struct flow *flow)
 		flow->key[4] |= (u64)FLOW_FRAGMENT << 48;
 	} else if (protocol_has_ports(protocol)) {
 		if (data + offset + 4 > end || offset + 4 > limit) {
-			if (!flow->for_node)
-				flow->outcome = SEGUE_OUTCOME_drop_truncated;
+			flow->outcome = SEGUE_OUTCOME_drop_truncated;
 			return;
 		}
 		flow->key[4] |= *(u32 *)(data + offset);
@@ -158,14 +173,8 @@ INLINE void flow_read_ipv4(const struct packet *packet, struct flow *flow)
 		flow->outcome = SEGUE_OUTCOME_drop_truncated;
 		return;
 	}
-	flow->for_node = (ip->daddr & 0xf0) == 0xe0 || ip->daddr == 0xffffffff ||
-			 (packet->port->ipv4 && ip->daddr == packet->port->ipv4);
 	if (ipv4_header_sum(ip, end, words) != 0xffff) {
 		flow->outcome = SEGUE_OUTCOME_drop_bad_checksum;
-		return;
-	}
-	if (!flow->for_node && (!ipv4_valid_source(ip->saddr) || !ipv4_valid_source(ip->daddr))) {
-		flow->outcome = SEGUE_OUTCOME_drop_bad_source;
 		return;
 	}
 	flow->family = 4;
@@ -183,8 +192,7 @@ INLINE void flow_read_ipv4(const struct packet *packet, struct flow *flow)
 	} else if (protocol_has_ports(protocol)) {
 		offset = ETHERNET_LENGTH + words * 4;
 		if (data + offset + 4 > end || offset + 4 > limit) {
-			if (!flow->for_node)
-				flow->outcome = SEGUE_OUTCOME_drop_truncated;
+			flow->outcome = SEGUE_OUTCOME_drop_truncated;
 			return;
 		}
 		flow->key[4] |= *(u32 *)(data + offset);
@@ -197,20 +205,18 @@ INLINE void flow_read(const struct packet *packet, struct flow *flow)
 {
 	void *data = (void *)(long)packet->ctx->data;
 	void *end = (void *)(long)packet->ctx->data_end;
-	const struct ethhdr *ethernet = data;
 	const u32 *mac = data;
+	u16 ethertype;
 
 	if (data + ETHERNET_LENGTH > end) {
 		flow->outcome = SEGUE_OUTCOME_drop_truncated;
 		return;
 	}
-	flow->group = ethernet->h_dest[0] & 1;
-	flow->to_port = flow->group ||
-			(mac[0] == *(const u32 *)packet->port->mac &&
-			 *(const u16 *)(ethernet->h_dest + 4) == *(const u16 *)(packet->port->mac + 4));
-	if (ethernet->h_proto == bpf_htons(ETH_P_IPV6)) {
+	flow->group = *(const u8 *)data & 1;
+	ethertype = *(const u16 *)(data + 12);
+	if (ethertype == bpf_htons(ETH_P_IPV6)) {
 		flow_read_ipv6(packet, flow);
-	} else if (ethernet->h_proto == bpf_htons(ETH_P_IP)) {
+	} else if (ethertype == bpf_htons(ETH_P_IP)) {
 		flow_read_ipv4(packet, flow);
 	} else {
 		flow->frame = frame_length(packet->ctx);

@@ -5,6 +5,7 @@
 
 #include "base.h"
 
+/* Rows that no object has (SEGUE_NONE) are beyond the map: nothing is counted. */
 INLINE void count(u32 row, u32 length)
 {
 	struct segue_counter *counter = bpf_map_lookup_elem(&counters, &row);

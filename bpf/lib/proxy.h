@@ -115,6 +115,17 @@ INLINE int proxy_to_function(const struct packet *packet, const struct segue_sid
 	return transmit(packet, sid->oif, SEGUE_OUTCOME_to_function);
 }
 
+/* Ethernet: to the port's own MAC, broadcast or multicast (draft section 6.1.1.1: broadcast is not wrapped). */
+INLINE int to_port(const struct packet *packet)
+{
+	const u32 *mac = (void *)(long)packet->ctx->data;
+
+	if ((void *)mac + ETHERNET_LENGTH > (void *)(long)packet->ctx->data_end)
+		return 1;
+	return *(const u8 *)mac & 1 || (mac[0] == *(const u32 *)packet->port->mac &&
+					*(const u16 *)(mac + 1) == *(const u16 *)(packet->port->mac + 4));
+}
+
 /*
  * Function to SR: whatever comes in by IFACE-IN and is not for the node itself gets the configured steering header,
  * packets that the function made included. Packets addressed to a SID are wrapped too: a function can not choose its path.
@@ -126,23 +137,28 @@ INLINE int proxy_from_function(struct packet *packet)
 	struct payload payload = {};
 	const struct segue_sid *sid;
 	struct flow flow = {};
-	u32 type;
+	u32 type, outcome;
 
 	flow_read(packet, &flow);
-	if (flow.outcome)
-		return flow.passed ? pass(packet, flow.outcome) : drop(packet, flow.outcome);
-	sid = index == SEGUE_NONE ? NULL : bpf_map_lookup_elem(&sid_entries, &index);
-	if (!sid)
-		return drop(packet, SEGUE_OUTCOME_drop_proxy_empty);
 	packet->length = flow.length;
-	if (sid->inner & SEGUE_INNER_ETHERNET) {
-		if (flow.to_port)
+	sid = index == SEGUE_NONE ? NULL : bpf_map_lookup_elem(&sid_entries, &index);
+	if (sid && sid->inner & SEGUE_INNER_ETHERNET) {
+		if (to_port(packet))
 			return pass(packet, SEGUE_OUTCOME_passed_not_for_segue);
 		payload.protocol = PROTOCOL_ETHERNET;
-		payload.length = flow.frame;
+		payload.length = frame_length(packet->ctx);
 	} else {
-		if (!flow.family || flow.for_node)
+		if (flow.outcome)
+			return drop(packet, flow.outcome);
+		if (!flow.family || flow.group)
 			return pass(packet, SEGUE_OUTCOME_passed_not_for_segue);
+		outcome = flow_addresses(packet->port, &flow);
+		if (outcome == SEGUE_OUTCOME_passed_not_for_segue)
+			return pass(packet, outcome);
+		if (outcome)
+			return drop(packet, outcome);
+		if (!sid)
+			return drop(packet, SEGUE_OUTCOME_drop_proxy_empty);
 		type = flow.family == 4 ? SEGUE_INNER_IPV4 : SEGUE_INNER_IPV6;
 		if (!(sid->inner & type))
 			return drop(packet, SEGUE_OUTCOME_drop_inner_type);
@@ -160,8 +176,8 @@ INLINE int proxy_from_function(struct packet *packet)
 	list = policy_list(sid->policy, flow.hash);
 	if (!list)
 		return drop(packet, SEGUE_OUTCOME_drop_proxy_empty);
-	count(sid->counter_return, packet->length);
-	return encapsulate(packet, list, &payload);
+	payload.counter = sid->counter_return;
+	return encapsulate(packet, list, &payload, list_adjacency(packet, list, payload.flow));
 }
 
 #endif

@@ -8,33 +8,63 @@
 #define SEGUE_STEERING_H
 
 #include "base.h"
+#include "adjacency.h"
 #include "encapsulation.h"
 #include "flow.h"
 #include "outcome.h"
 
 struct flow_verdict {
 	u64 key[5];
+	u32 ingress; /* ifindex */
 	u32 generation;
-	u16 ingress; /* index of the port */
-	u16 action;  /* enum segue_steering_action; 0: no rule */
 	u32 list;    /* index of the segment list, or SEGUE_NONE: the policy has none that is valid */
 	u32 counter; /* of the rule */
-	u64 reserved;
+	u32 outcome; /* not 0: it ends here, for this reason */
+	u32 reserved;
+	struct adjacency adjacency; /* a copy of the list's */
 };
 
 PERCPU(flows, struct flow_verdict, SEGUE_FLOW_CACHE);
 
-RARE void steering_decide(struct xdp_md *ctx, u32 generation, const struct flow *flow, struct flow_verdict *verdict)
+/* What a rule says. */
+INLINE void steering_obey(const struct segue_steering_rule *rule, u32 hash, struct flow_verdict *verdict)
+{
+	const struct segue_policy *policy;
+	u32 index = rule->policy;
+
+	verdict->counter = rule->counter;
+	if (rule->action == SEGUE_STEER_DROP) {
+		verdict->outcome = SEGUE_OUTCOME_drop_steering_rule;
+	} else if (rule->action == SEGUE_STEER_POLICY) {
+		policy = bpf_map_lookup_elem(&policies, &index);
+		verdict->outcome = SEGUE_OUTCOME_drop_policy_invalid;
+		if (policy && policy->lists) {
+			verdict->outcome = 0;
+			verdict->list = policy->list[policy->bucket[hash & (SEGUE_POLICY_BUCKETS - 1)] & 15];
+		}
+	}
+}
+
+RARE void steering_decide(const struct segue_port *port, u32 generation, const struct flow *flow,
+			  struct flow_verdict *verdict)
 {
 	struct segue_steering_key key = {.prefixlen = 64 + 128, .generation = generation, .family = flow->family};
 	const struct segue_steering_value *value;
 	const struct segue_steering_rule *rule;
-	u32 ifindex = ctx->ingress_ifindex, index, ports = flow->key[4];
 	u64 source[2] = {flow->key[0], flow->key[1]};
-	const struct segue_policy *policy;
+	u32 index, ports = flow->key[4];
 	u16 low, high;
 
-	verdict->action = 0;
+	verdict->counter = SEGUE_NONE;
+	verdict->list = SEGUE_NONE;
+	verdict->outcome = flow_addresses(port, flow);
+	if (verdict->outcome)
+		return;
+	if (flow->family == 6 && in_sid_block(generation, (struct address){flow->key[2], flow->key[3]})) {
+		verdict->outcome = SEGUE_OUTCOME_drop_sid_from_outside;
+		return;
+	}
+	verdict->outcome = SEGUE_OUTCOME_passed_not_for_segue;
 	if (flow->family == 4) {
 		*(u32 *)key.address = flow->key[0] >> 32;
 		source[0] = (u32)flow->key[0];
@@ -57,7 +87,7 @@ RARE void steering_decide(struct xdp_md *ctx, u32 generation, const struct flow 
 		if ((source[0] & *(const u64 *)&rule->source_mask[0]) != *(const u64 *)&rule->source[0] ||
 		    (source[1] & *(const u64 *)&rule->source_mask[8]) != *(const u64 *)&rule->source[8])
 			continue;
-		if (rule->ingress && rule->ingress != ifindex)
+		if (rule->ingress && rule->ingress != port->ifindex)
 			continue;
 		if (rule->flags & SEGUE_STEER_PROTOCOL && rule->protocol != (u8)(flow->key[4] >> 32))
 			continue;
@@ -68,16 +98,7 @@ RARE void steering_decide(struct xdp_md *ctx, u32 generation, const struct flow 
 			    high < rule->destination_port_low || high > rule->destination_port_high)
 				continue;
 		}
-		verdict->action = rule->action;
-		verdict->counter = rule->counter;
-		verdict->list = SEGUE_NONE;
-		if (rule->action == SEGUE_STEER_POLICY) {
-			index = rule->policy;
-			policy = bpf_map_lookup_elem(&policies, &index);
-			if (policy && policy->lists)
-				verdict->list =
-					policy->list[policy->bucket[flow->hash & (SEGUE_POLICY_BUCKETS - 1)] & 15];
-		}
+		steering_obey(rule, flow->hash, verdict);
 		return;
 	}
 }
@@ -86,18 +107,33 @@ INLINE const struct flow_verdict *steering_find(const struct packet *packet, con
 {
 	u32 index = (flow->hash >> 8) & (SEGUE_FLOW_CACHE - 1);
 	struct flow_verdict *verdict = bpf_map_lookup_elem(&flows, &index);
+	const struct segue_segment_list *list;
+	const struct adjacency *adjacency;
 
 	if (!verdict)
 		return NULL;
 	if (likely(verdict->key[0] == flow->key[0] && verdict->key[1] == flow->key[1] && verdict->key[2] == flow->key[2] &&
 		   verdict->key[3] == flow->key[3] && verdict->key[4] == flow->key[4] &&
-		   verdict->generation == packet->generation && verdict->ingress == packet->port->index))
-		return verdict;
-	steering_decide(packet->ctx, packet->generation, flow, verdict);
-	for (int i = 0; i < 5; i++)
-		verdict->key[i] = flow->key[i];
-	verdict->generation = packet->generation;
-	verdict->ingress = packet->port->index;
+		   verdict->generation == packet->generation && verdict->ingress == packet->port->ifindex)) {
+		if (likely(verdict->adjacency.epoch == epoch_now() &&
+			   (s32)(verdict->adjacency.expires - (u32)bpf_jiffies64()) > 0))
+			return verdict;
+	} else {
+		steering_decide(packet->port, packet->generation, flow, verdict);
+		for (int i = 0; i < 5; i++)
+			verdict->key[i] = flow->key[i];
+		verdict->generation = packet->generation;
+		verdict->ingress = packet->port->ifindex;
+	}
+	index = verdict->list;
+	list = bpf_map_lookup_elem(&segment_lists, &index);
+	adjacency = !verdict->outcome && list ? list_adjacency(packet, list, flow->hash) : NULL;
+	if (adjacency) {
+		verdict->adjacency = *adjacency;
+	} else {
+		verdict->adjacency.epoch = epoch_now();
+		verdict->adjacency.expires = (u32)bpf_jiffies64() + (1U << 30);
+	}
 	return verdict;
 }
 
@@ -109,16 +145,15 @@ INLINE int access_l2(struct packet *packet)
 	struct flow flow = {};
 
 	flow_read(packet, &flow);
-	if (flow.outcome == SEGUE_OUTCOME_drop_truncated && !flow.frame)
-		return drop(packet, flow.outcome);
 	payload.protocol = PROTOCOL_ETHERNET;
 	payload.length = frame_length(packet->ctx);
 	payload.flow = flow.hash;
+	payload.counter = SEGUE_NONE;
 	packet->length = payload.length;
 	list = policy_list(packet->port->policy, flow.hash);
 	if (!list)
 		return drop(packet, SEGUE_OUTCOME_drop_policy_invalid);
-	return encapsulate(packet, list, &payload);
+	return encapsulate(packet, list, &payload, list_adjacency(packet, list, payload.flow));
 }
 
 #define SRH_FLAG_HMAC 0x08 /* Linux expects it; RFC 8754 knows no such flag */
@@ -156,6 +191,7 @@ INLINE int access_port(struct packet *packet)
 	const struct flow_verdict *verdict;
 	struct payload payload = {};
 	struct flow flow = {};
+	u32 index;
 
 	if (packet->port->flags & SEGUE_PORT_L2)
 		return access_l2(packet);
@@ -166,34 +202,26 @@ INLINE int access_port(struct packet *packet)
 		return drop(packet, flow.outcome);
 	if (!flow.family)
 		return pass(packet, SEGUE_OUTCOME_passed_not_for_segue);
-	if (flow.family == 6) {
-		struct address destination = {flow.key[2], flow.key[3]};
-
-		if (unlikely(flow.sr_seen)) {
-			if (packet->port->flags & SEGUE_PORT_HMAC && srh_has_hmac(packet, flow.srh))
-				return pass(packet, SEGUE_OUTCOME_passed_hmac);
-			return drop(packet, SEGUE_OUTCOME_drop_sr_from_outside);
-		}
-		if (unlikely(in_sid_block(packet->generation, destination)))
-			return drop(packet, SEGUE_OUTCOME_drop_sid_from_outside);
+	if (unlikely(flow.sr_seen)) {
+		if (packet->port->flags & SEGUE_PORT_HMAC && srh_has_hmac(packet, flow.srh))
+			return pass(packet, SEGUE_OUTCOME_passed_hmac);
+		return drop(packet, SEGUE_OUTCOME_drop_sr_from_outside);
 	}
-	if (flow.for_node || flow.group)
+	if (unlikely(flow.group))
 		return pass(packet, SEGUE_OUTCOME_passed_not_for_segue);
 	verdict = steering_find(packet, &flow);
-	if (!verdict || !verdict->action)
-		return pass(packet, SEGUE_OUTCOME_passed_not_for_segue);
-	count(verdict->counter, packet->length);
-	if (unlikely(verdict->action != SEGUE_STEER_POLICY)) {
-		if (verdict->action == SEGUE_STEER_DROP)
-			return drop(packet, SEGUE_OUTCOME_drop_steering_rule);
-		return pass(packet, SEGUE_OUTCOME_passed_not_for_segue);
-	}
-	if (unlikely(verdict->list == SEGUE_NONE))
+	if (unlikely(!verdict))
 		return drop(packet, SEGUE_OUTCOME_drop_policy_invalid);
+	if (unlikely(verdict->outcome)) {
+		if (verdict->counter != SEGUE_NONE)
+			count(verdict->counter, packet->length);
+		if (verdict->outcome < SEGUE_OUTCOME_DROPPED)
+			return pass(packet, verdict->outcome);
+		return drop(packet, verdict->outcome);
+	}
 	if (unlikely(flow.hop_limit <= 1))
 		return time_exceeded(packet, flow.family, ETHERNET_LENGTH);
-	u32 index = verdict->list;
-
+	index = verdict->list;
 	list = bpf_map_lookup_elem(&segment_lists, &index);
 	if (unlikely(!list))
 		return drop(packet, SEGUE_OUTCOME_drop_policy_invalid);
@@ -205,9 +233,10 @@ INLINE int access_port(struct packet *packet)
 	payload.flow_label = flow.flow_label;
 	payload.fragment_allowed = flow.fragment_allowed;
 	payload.decrement = 1;
+	payload.counter = verdict->counter;
 	if (unlikely(list->mode == SEGUE_H_INSERT))
-		return insert(packet, list, &payload);
-	return encapsulate(packet, list, &payload);
+		return insert(packet, list, &payload, &verdict->adjacency);
+	return encapsulate(packet, list, &payload, &verdict->adjacency);
 }
 
 #endif

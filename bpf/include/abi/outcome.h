@@ -8,4 +8,6 @@ enum segue_outcome {
 #undef OUTCOME
 };
 
+#define SEGUE_OUTCOME_DROPPED 16 /* lower numbers are forwarded or passed */
+
 #endif

@@ -294,9 +294,8 @@ enum segue_icmp {
 enum segue_stage {
 	SEGUE_STAGE_AGAIN = 0,	/* segue_again: a segment that is local, after the steering header was rewritten */
 	SEGUE_STAGE_ICMP = 1,	/* segue_icmp: makes an ICMP error or echo reply */
-	SEGUE_STAGE_ACCESS = 2, /* segue_access: boundary, steering, headend */
-	SEGUE_STAGE_SERVICE = 3, /* segue_service: back from a function */
-	SEGUE_STAGE_RELAY = 4,	/* segue_relay: an ICMP error from inside the domain for an inner source */
+	SEGUE_STAGE_SERVICE = 2, /* segue_service: back from a function */
+	SEGUE_STAGE_RELAY = 3,	 /* segue_relay: an ICMP error from inside the domain for an inner source */
 	SEGUE_STAGE_MAX = 8,
 };
 

@@ -25,11 +25,11 @@ pub static OBJECT: &[u8] = &ALIGNED.0;
 /// The program on every port.
 pub(crate) const PROGRAM: &str = "segue_port";
 
-/// Programs behind tail calls, by their slot in the map `stages`.
+/// Programs behind tail calls, by their slot in the map `stages`. The object need not have all of them: a stage may be part
+/// of the port's program.
 const STAGES: [(abi::Stage, &str); 5] = [
     (abi::SEGUE_STAGE_AGAIN, "segue_again"),
     (abi::SEGUE_STAGE_ICMP, "segue_icmp"),
-    (abi::SEGUE_STAGE_ACCESS, "segue_access"),
     (abi::SEGUE_STAGE_SERVICE, "segue_service"),
     (abi::SEGUE_STAGE_RELAY, "segue_relay"),
 ];
@@ -140,8 +140,11 @@ fn fill_stages(object: &Object) -> Result<(), Error> {
     use std::os::fd::AsRawFd;
 
     let stages = find_map(object, "stages")?;
-    for (slot, name) in STAGES {
-        let fd = program(object, name)?.as_fd().as_raw_fd();
+    for program in object.progs().filter(|program| program.name() != PROGRAM) {
+        let stage = STAGES.iter().find(|(_, name)| program.name() == *name);
+        let unknown = || Error::NotInObject { kind: "stage", name: program.name().to_string_lossy().into_owned() };
+        let (slot, _) = stage.ok_or_else(unknown)?;
+        let fd = program.as_fd().as_raw_fd();
         stages
             .update(&slot.to_ne_bytes(), &fd.to_ne_bytes(), libbpf_rs::MapFlags::ANY)
             .map_err(map_error("stages", "add a program"))?;
@@ -213,8 +216,9 @@ mod tests {
         for name in SHARED.into_iter().chain(["stages"]) {
             assert!(find_open_map(&mut object, name).is_ok(), "{name}");
         }
-        for name in STAGES.map(|(_, name)| name).into_iter().chain([PROGRAM]) {
-            assert!(object.progs().any(|program| program.name() == name), "{name}");
+        assert!(object.progs().any(|program| program.name() == PROGRAM));
+        for program in object.progs().filter(|program| program.name() != PROGRAM) {
+            assert!(STAGES.iter().any(|(_, name)| program.name() == *name), "{:?} is no stage", program.name());
         }
         assert_eq!(build_id().len(), 16);
     }
