@@ -81,7 +81,7 @@ fn a03_a04_a05_segments_left_and_last_entry_out_of_range() {
     );
     let reply = answer(&frame, problem(0, SEGMENTS_LEFT + 8));
     node.answers("behind destination options", "core0", &frame, "drop_segments_left", "parameter_problem", &reply);
-    node.finish();
+    node.finish_with_faults();
 }
 
 #[test]
@@ -101,7 +101,7 @@ fn a06_a07_hop_limit_exceeded() {
     let reply = answer(&frame, time_exceeded);
     let case = "hop limit and Segments Left both wrong: RFC 8986 looks at the hop limit first";
     node.answers(case, "core0", &frame, "drop_hop_limit_exceeded", "time_exceeded", &reply);
-    node.finish();
+    node.finish_with_faults();
 }
 
 #[test]
@@ -201,7 +201,7 @@ fn a14_other_routing_types() {
             &["sid fc00:0:1:1::/64"],
         );
     }
-    node.finish();
+    node.finish_with_faults();
 }
 
 #[test]
@@ -243,7 +243,7 @@ fn a15_errors_are_never_sent_about() {
     }
     let frame = inner(arriving("core0").ipv6(Ipv6Repr::new(local(END), local(END))).srh(srh()));
     node.drops("the SID itself as source", "core0", &frame, "drop_bad_source");
-    node.finish();
+    node.finish_with_faults();
 }
 
 #[test]
