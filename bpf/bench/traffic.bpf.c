@@ -214,6 +214,7 @@ int bare_map(struct xdp_md *ctx)
 	return bpf_redirect_map(&ports, 0, 0);
 }
 
+/* Turns NAPI on for a veth whose packets the kernel shall forward. */
 SEC("xdp")
 int pass(struct xdp_md *ctx)
 {

@@ -14,8 +14,6 @@ fn main() {
     for name in ["traffic", "cost"] {
         compile(&directory.join(format!("{name}.bpf.c")), &out.join(format!("{name}.bpf.o")), &libbpf);
     }
-    println!("cargo:rerun-if-changed={}", directory.join("..").display());
-    compile(&directory.join("../segue.bpf.c"), &out.join("segue.bpf.o"), &libbpf);
 }
 
 fn compile(source: &Path, object: &Path, libbpf: &str) {
@@ -23,7 +21,7 @@ fn compile(source: &Path, object: &Path, libbpf: &str) {
     // Debian keeps asm/types.h in the directory of the architecture, which clang does not search for the BPF target.
     let multiarch = format!("/usr/include/{}-linux-gnu", env::var("CARGO_CFG_TARGET_ARCH").expect("set by cargo"));
     let status = Command::new(&clang)
-        .args(["-target", "bpf", "-mcpu=v3", "-O2", "-g", "-Wall", "-Werror", "-I", "../../bpf", "-I", "../../bpf/include", "-I", libbpf, "-I", &multiarch])
+        .args(["-target", "bpf", "-mcpu=v3", "-O2", "-g", "-Wall", "-Wextra", "-Werror", "-I", libbpf, "-I", &multiarch])
         .arg("-c")
         .arg(source)
         .arg("-o")

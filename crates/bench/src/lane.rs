@@ -8,9 +8,9 @@ use libbpf_rs::Link;
 
 use crate::error::{Error, Result};
 use crate::interrupt;
-use crate::scenario::{Engine, Redirect, Scenario};
+use crate::scenario::{Engine, Napi, Redirect, Scenario};
 use crate::segue::Node;
-use crate::topology::{self, Topology};
+use crate::topology::Topology;
 use crate::traffic::{self, Settings, Traffic};
 
 /// Runs of the generator in one call of a paced run; most of them find that no frame is due.
@@ -20,11 +20,11 @@ const DRAIN: Duration = Duration::from_millis(500);
 
 /// What keeps an engine at work; dropped with the lane.
 #[derive(Debug)]
-#[allow(dead_code)] // held for what dropping it undoes
+#[expect(dead_code, reason = "held for what dropping them undoes")]
 enum Work {
-    Kernel,
+    Kernel(Option<Link>),
     Bare(Link),
-    Segue(Node),
+    Segue(Box<Node>),
 }
 
 /// One engine at work.
@@ -66,21 +66,23 @@ impl Lane {
         interrupt::check()?;
         let what = format!("{} with {octets} inner octets, {}", scenario.name(), engine.name());
         let topology = Topology::build(&format!("{}{octets}{}", engine.name(), scenario.name()))?;
-        let slack = if engine == Engine::Kernel { scenario.kernel_slack() } else { 8 };
+        let slack = if matches!(engine, Engine::Kernel(_)) { scenario.kernel_slack() } else { 8 };
         let packet = scenario.sent(octets)?;
         let arrival = scenario.arrival(octets, engine)?;
         let traffic = Traffic::start(&topology, &packet, &arrival, Settings { flows, slack })?;
         let work = match engine {
-            Engine::Kernel => {
-                topology.enable_gro()?;
+            Engine::Kernel(napi) => {
                 for command in scenario.kernel_commands() {
                     topology.node.ip(&command)?;
                 }
-                Work::Kernel
+                match napi {
+                    Napi::Gro => topology.enable_gro().map(|()| Work::Kernel(None))?,
+                    Napi::Xdp => Work::Kernel(Some(traffic.attach_to_node(&topology, "pass")?)),
+                }
             }
-            Engine::Bare(Redirect::Ifindex) => Work::Bare(traffic.attach_bare(&topology, "bare")?),
-            Engine::Bare(Redirect::Map) => Work::Bare(traffic.attach_bare(&topology, "bare_map")?),
-            Engine::Segue => Work::Segue(Node::start(&topology.node, scenario.node_state(), &topology::ports())?),
+            Engine::Bare(Redirect::Ifindex) => Work::Bare(traffic.attach_to_node(&topology, "bare")?),
+            Engine::Bare(Redirect::Map) => Work::Bare(traffic.attach_to_node(&topology, "bare_map")?),
+            Engine::Segue => Work::Segue(Box::new(Node::start(&topology.node, scenario.node_state())?)),
         };
         Ok(Self { work, traffic, topology, engine, what })
     }
@@ -102,11 +104,20 @@ impl Lane {
         self.finish()
     }
 
-    /// Sends at `rate` frames per second for at least `duration`.
+    /// Sends at `rate` frames per second for at least `duration` while the sink compares every octet.
     ///
     /// # Errors
-    /// As [`Lane::saturate`].
-    pub fn pace(&self, rate: f64, duration: Duration) -> Result<Run> {
+    /// If the generator can not run, nothing at all arrives, or a frame differs. Loss is no error here.
+    pub fn pace_verified(&mut self, rate: f64, duration: Duration) -> Result<Run> {
+        self.traffic.verify(true)?;
+        let run = self.pace(rate, duration);
+        self.traffic.verify(false)?;
+        let run = run?;
+        self.expect_right_octets(&run)?;
+        Ok(run)
+    }
+
+    fn pace(&self, rate: f64, duration: Duration) -> Result<Run> {
         self.traffic.reset(Duration::from_secs_f64(1.0 / rate))?;
         let start = Instant::now();
         while start.elapsed() < duration {
@@ -124,21 +135,27 @@ impl Lane {
         self.traffic.verify(true)?;
         let run = self.saturate(packets);
         self.traffic.verify(false)?;
-        let (run, received) = (run?, self.traffic.counts()?.1);
-        if received.wrong > 0 {
-            return Err(self.not_done(format!(
-                "{} of {} frames differ from what must arrive, first at octet {} of the frame: {} instead of {}",
-                received.wrong,
-                run.received,
-                received.wrong_offset,
-                octets(received.wrong_found),
-                octets(received.wrong_wanted)
-            )));
-        }
+        let run = run?;
+        self.expect_right_octets(&run)?;
         if run.lost() > 0 {
             return Err(self.not_done(format!("{} of {} frames were lost{}", run.lost(), run.sent, self.drops())));
         }
         Ok(run)
+    }
+
+    fn expect_right_octets(&self, run: &Run) -> Result<()> {
+        let received = self.traffic.counts()?.1;
+        if received.wrong == 0 {
+            return Ok(());
+        }
+        Err(self.not_done(format!(
+            "{} of {} frames differ from what must arrive, first at octet {} of the frame: {} instead of {}",
+            received.wrong,
+            run.received,
+            received.wrong_offset,
+            octets(received.wrong_found),
+            octets(received.wrong_wanted)
+        )))
     }
 
     /// Waits for the last frames and takes stock.
@@ -172,7 +189,9 @@ impl Lane {
             let _ = write!(text, "; {drop}");
         }
         if let Work::Segue(node) = &self.work {
-            let _ = write!(text, "; outcomes {:?}", node.outcomes());
+            for (name, packets) in node.outcomes().unwrap_or_default() {
+                let _ = write!(text, "; {name} {packets}");
+            }
         }
         text
     }

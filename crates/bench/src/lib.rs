@@ -3,7 +3,11 @@
 //! docs/benchmarks.md explains the method.
 #![forbid(unsafe_code)]
 
+pub mod cli;
 mod command;
+pub mod contest;
+pub mod cost;
+pub mod cost_case;
 pub mod cpu;
 pub mod error;
 pub mod frame;
@@ -11,6 +15,8 @@ pub mod interrupt;
 pub mod lane;
 pub mod netns;
 mod object;
+pub mod plot;
+pub mod report;
 pub mod scenario;
 pub mod segue;
 pub mod stats;

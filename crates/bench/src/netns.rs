@@ -101,14 +101,36 @@ impl Drop for Entered {
     }
 }
 
-/// Removes namespaces of runs that were killed: those whose process is gone.
+/// Whether a name is of a run whose process is gone.
+pub(crate) fn is_stale(name: &str) -> bool {
+    let Some((process, _)) = name.strip_prefix(PREFIX).and_then(|rest| rest.split_once('-')) else { return false };
+    process.parse::<u32>().is_ok() && !fs::exists(format!("/proc/{process}")).unwrap_or(true)
+}
+
+/// Removes namespaces and pins of runs that were killed.
 pub fn remove_stale() {
+    crate::segue::remove_stale_pins();
     let Ok(entries) = fs::read_dir(DIRECTORY) else { return };
     for entry in entries.flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
-        let Some((process, _)) = name.strip_prefix(PREFIX).and_then(|rest| rest.split_once('-')) else { continue };
-        if process.parse::<u32>().is_ok() && !fs::exists(format!("/proc/{process}")).unwrap_or(true) {
+        if is_stale(&name) {
             let _ = command::run("ip", &["netns", "del", &name]);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_stale;
+
+    #[test]
+    fn only_runs_whose_process_is_gone_are_stale() {
+        let own = format!("sg-bench-{}-a-node", std::process::id());
+        assert!(!is_stale(&own));
+        // Larger than the kernel's largest process identifier, 2^22.
+        assert!(is_stale("sg-bench-4294967295-a-node"));
+        for other in ["sg-bench-x-node", "sg-bench-", "sg-lab-4294967295-a", "4294967295-a"] {
+            assert!(!is_stale(other), "{other}");
         }
     }
 }

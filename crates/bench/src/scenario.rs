@@ -37,10 +37,19 @@ pub enum Scenario {
 pub enum Engine {
     /// Segue.
     Segue,
-    /// The kernel's seg6 and seg6local, GRO on at the receiving port.
-    Kernel,
+    /// The kernel's seg6 and seg6local.
+    Kernel(Napi),
     /// An XDP program that writes MAC addresses and redirects: the limit of the machine. It changes nothing else.
     Bare(Redirect),
+}
+
+/// What turns NAPI on at the port on which the kernel receives; a veth without it takes no redirected frames.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Napi {
+    /// GRO: what an administrator would do.
+    Gro,
+    /// An XDP program that passes everything: somewhat faster.
+    Xdp,
 }
 
 /// How the bare program redirects.
@@ -58,7 +67,8 @@ impl Engine {
     pub fn name(self) -> &'static str {
         match self {
             Self::Segue => "segue",
-            Self::Kernel => "kernel",
+            Self::Kernel(Napi::Gro) => "kernel",
+            Self::Kernel(Napi::Xdp) => "kernel-xdp",
             Self::Bare(Redirect::Ifindex) => "bare",
             Self::Bare(Redirect::Map) => "bare-devmap",
         }

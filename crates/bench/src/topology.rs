@@ -1,11 +1,10 @@
 //! Generator, node under test and sink: three namespaces in a row, joined by two veth pairs.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{Ipv4Addr, Ipv6Addr};
 
 use crate::command;
 use crate::error::Result;
 use crate::netns::Namespace;
-use crate::segue::PortFacts;
 
 /// Link-layer address of the generator's end of the first link.
 pub const GENERATOR_MAC: [u8; 6] = [2, 0x5e, 0x67, 0, 0, 1];
@@ -117,14 +116,6 @@ impl Topology {
         }
         Ok(found)
     }
-}
-
-/// The ports of the node under test.
-#[must_use]
-pub fn ports() -> [PortFacts<'static>; 2] {
-    const IN: [IpAddr; 2] = [IpAddr::V6(IN_ADDRESS), IpAddr::V4(Ipv4Addr::new(192, 0, 2, 254))];
-    const OUT: [IpAddr; 2] = [IpAddr::V6(OUT_ADDRESS), IpAddr::V4(Ipv4Addr::new(198, 51, 100, 1))];
-    [PortFacts { name: "in", mac: IN_MAC, addresses: &IN }, PortFacts { name: "out", mac: OUT_MAC, addresses: &OUT }]
 }
 
 fn is_loss(name: &str) -> bool {

@@ -128,11 +128,11 @@ impl Traffic {
         self.sink.update_prog(&program).map_err(Error::bpf(format!("exchange the sink for {name}")))
     }
 
-    /// Attaches the bare redirect to the node's port `in`. The link is the attachment.
+    /// Attaches `bare`, `bare_map` or `pass` to the node's port `in`. The link is the attachment.
     ///
     /// # Errors
     /// If the kernel refuses it.
-    pub fn attach_bare(&self, topology: &Topology, name: &str) -> Result<Link> {
+    pub fn attach_to_node(&self, topology: &Topology, name: &str) -> Result<Link> {
         let _inside = topology.node.enter()?;
         if name == "bare_map" {
             update(&map(&self.object, "ports")?, "ports", topology.out_ifindex.as_bytes())?;

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Structures shared by cost.bpf.c and crates/bench/src/cost.rs, which checks their sizes when it loads the object. */
+#ifndef SEGUE_BENCH_COST_H
+#define SEGUE_BENCH_COST_H
+
+#include <linux/types.h>
+
+#define COST_WORDS 24	      /* 8-octet words behind the Ethernet header that can be restored */
+#define COST_STAMP (1 << 16) /* the clock is read once in so many runs */
+
+/* Set before the object is loaded. 224 octets. */
+struct cost_config {
+	__u64 header[COST_WORDS]; /* octets of the frame from offset 14 */
+	__u8 ethernet[16];	  /* its first 14 */
+	__u32 length;		  /* octets of the frame */
+	__u32 words;		  /* words of `header` in use */
+	__u32 verdict;		  /* what the baseline returns */
+	__u32 reserved;
+};
+
+struct cost_clock {
+	__u64 runs;
+	__u64 first; /* nanoseconds, CLOCK_MONOTONIC, after the first COST_STAMP runs */
+	__u64 last;  /* and after the latest multiple of it */
+	__u64 failed; /* runs whose frame could not be restored */
+};
+
+#endif

@@ -1,0 +1,218 @@
+//! The scenario `cost`: what the data plane's program costs by itself, in nanoseconds and TSC clocks for each packet.
+//!
+//! bpf/bench/cost.bpf.c and docs/benchmarks.md explain the method.
+
+use std::os::fd::{AsFd, AsRawFd, RawFd};
+
+use libbpf_rs::{Object, ObjectBuilder, ProgramInput};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use crate::contest::target_at_most;
+use crate::cost_case::{self, Case};
+use crate::cpu::{self, Pinned};
+use crate::error::{Error, Result};
+use crate::frame::ETHERNET;
+use crate::interrupt;
+use crate::object::{map, per_cpu, program, update, update_per_cpu};
+use crate::report::Report;
+use crate::segue::Node;
+use crate::stats::Summary;
+use crate::topology::Topology;
+
+static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/cost.bpf.o"));
+const WORDS: usize = 24;
+/// `COST_STAMP` of bpf/bench/cost.h.
+const STAMP: u64 = 1 << 16;
+
+/// `struct cost_config`.
+#[derive(Debug, Clone, Copy, IntoBytes, Immutable)]
+#[repr(C)]
+struct Config {
+    header: [[u8; 8]; WORDS],
+    ethernet: [u8; 16],
+    length: u32,
+    words: u32,
+    verdict: u32,
+    reserved: u32,
+}
+
+/// `struct cost_clock`.
+#[derive(Debug, Clone, Copy, Default, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+struct Clock {
+    runs: u64,
+    first: u64,
+    last: u64,
+    failed: u64,
+}
+
+/// How long and how often to measure each behaviour.
+#[derive(Debug, Clone, Copy)]
+pub struct Effort {
+    /// Pairs of a run with the data plane and one without.
+    pub rounds: usize,
+    /// Packets in one run; at least two times 65,536.
+    pub packets: u32,
+}
+
+/// Measures all behaviours. `done` is told of each report as soon as it is there.
+///
+/// # Errors
+/// If the node can not be set up, or a program did not do its work on every packet.
+pub fn run(effort: Effort, pinned: &Pinned, mut done: impl FnMut(&Report)) -> Result<Vec<Report>> {
+    if u64::from(effort.packets) < 2 * STAMP || effort.rounds == 0 {
+        return Err(Error::Usage(format!("cost needs at least {} packets in a run and one round", 2 * STAMP)));
+    }
+    let (frequency, source) = cpu::tsc_frequency(pinned.cpu)?;
+    let topology = Topology::build("cost")?;
+    cost_case::add_ports(&topology)?;
+    let mut node = Node::start(&topology.node, cost_case::node_state())?;
+    let mut reports = Vec::new();
+    for case in cost_case::all() {
+        interrupt::check()?;
+        let costs = measure(&topology, &mut node, &case, effort)?;
+        let report = report(&case, &costs, frequency, source, effort)?;
+        done(&report);
+        reports.push(report);
+    }
+    Ok(reports)
+}
+
+/// Nanoseconds for each packet.
+#[derive(Debug)]
+struct Costs {
+    with: Vec<f64>,
+    without: Vec<f64>,
+}
+
+struct Bench<'a> {
+    topology: &'a Topology,
+    case: &'a Case,
+    object: Object,
+    ingress: u32,
+}
+
+fn measure(topology: &Topology, node: &mut Node, case: &Case, effort: Effort) -> Result<Costs> {
+    let bench =
+        Bench { topology, case, object: load(case)?, ingress: topology.node.ifindex(case.ingress)? };
+    let segue = node.program()?;
+    let baseline = program(&bench.object, "nothing")?;
+    let targets = [segue.as_fd().as_raw_fd(), baseline.as_fd().as_raw_fd()];
+    // Fills the caches of the data plane and of the processor.
+    bench.run(targets[0], effort.packets)?;
+    let mut costs = Costs { with: Vec::new(), without: Vec::new() };
+    for _ in 0..effort.rounds {
+        interrupt::check()?;
+        let before = node.outcomes()?.get(case.outcome).copied().unwrap_or(0);
+        costs.with.push(bench.run(targets[0], effort.packets)?);
+        let counted = node.outcomes()?.get(case.outcome).copied().unwrap_or(0) - before;
+        if counted != u64::from(effort.packets) {
+            let outcomes = node.outcomes()?;
+            return Err(bench.not_done(format!(
+                "{counted} of {} packets were counted as {}; all outcomes: {outcomes:?}",
+                effort.packets, case.outcome
+            )));
+        }
+        costs.without.push(bench.run(targets[1], effort.packets)?);
+    }
+    Ok(costs)
+}
+
+impl Bench<'_> {
+    /// Nanoseconds for each packet through the wrapper and the program `target`.
+    fn run(&self, target: RawFd, packets: u32) -> Result<f64> {
+        update(&map(&self.object, "target")?, "target", &target.to_ne_bytes())?;
+        let clock = map(&self.object, "clock")?;
+        update_per_cpu(&clock, &Clock::default())?;
+        let verdict = self.test_run(packets)?;
+        let clocks = per_cpu::<Clock>(&clock)?;
+        let clock = clocks.into_iter().max_by_key(|clock| clock.runs).unwrap_or_default();
+        if clock.failed > 0 || clock.runs != u64::from(packets) {
+            return Err(self.not_done(format!("{} of {packets} runs, {} failed", clock.runs, clock.failed)));
+        }
+        if verdict != self.case.verdict {
+            return Err(self.not_done(format!("XDP verdict {verdict} instead of {}", self.case.verdict)));
+        }
+        Ok((clock.last - clock.first) as f64 / (clock.runs / STAMP * STAMP - STAMP) as f64)
+    }
+
+    fn test_run(&self, packets: u32) -> Result<u32> {
+        let _inside = self.topology.node.enter()?;
+        // struct xdp_md: data, data_end, data_meta, ingress_ifindex, rx_queue_index, egress_ifindex.
+        let context = [0, self.case.frame.len() as u32, 0, self.ingress, 0, 0];
+        let mut context: Vec<u8> = context.iter().flat_map(|word: &u32| word.to_ne_bytes()).collect();
+        let input = ProgramInput {
+            context_in: Some(&mut context),
+            data_in: Some(&self.case.frame),
+            repeat: packets,
+            ..ProgramInput::default()
+        };
+        let output = program(&self.object, "wrap")?.test_run(input).map_err(Error::bpf("run BPF_PROG_TEST_RUN"))?;
+        Ok(output.return_value)
+    }
+
+    fn not_done(&self, reason: String) -> Error {
+        Error::NotDone { what: format!("cost of {}", self.case.name), reason }
+    }
+}
+
+fn load(case: &Case) -> Result<Object> {
+    let words = case.headers.div_ceil(8);
+    if words > WORDS || ETHERNET + 8 * words > case.frame.len() {
+        return Err(Error::Usage(format!("{}: {} octets of headers can not be restored", case.name, case.headers)));
+    }
+    let mut config = Config {
+        header: [[0; 8]; WORDS],
+        ethernet: [0; 16],
+        length: case.frame.len() as u32,
+        words: words as u32,
+        verdict: case.verdict,
+        reserved: 0,
+    };
+    let (ethernet, rest) = case.frame.split_at(ETHERNET);
+    config.ethernet[..ETHERNET].copy_from_slice(ethernet);
+    for (word, octets) in config.header.iter_mut().zip(rest.chunks_exact(8)).take(words) {
+        word.copy_from_slice(octets);
+    }
+    let mut open = ObjectBuilder::default().open_memory(OBJECT).map_err(Error::bpf("open cost.bpf.o"))?;
+    for mut map in open.maps_mut() {
+        if map.name().to_string_lossy().ends_with(".rodata") {
+            map.set_initial_value(config.as_bytes()).map_err(Error::bpf("set the configuration of cost.bpf.o"))?;
+        }
+    }
+    open.load().map_err(Error::bpf("load cost.bpf.o"))
+}
+
+fn report(case: &Case, costs: &Costs, frequency: f64, source: &str, effort: Effort) -> Result<Report> {
+    let differences: Vec<f64> = costs.with.iter().zip(&costs.without).map(|(with, without)| with - without).collect();
+    let summary = |values: &[f64]| Summary::of(values).ok_or_else(|| Error::Usage("nothing was measured".into()));
+    let (alone, with, without) = (summary(&differences)?, summary(&costs.with)?, summary(&costs.without)?);
+    let clocks = alone.scaled(frequency / 1e9);
+    let mut notes = Vec::new();
+    if let Some(limit) = case.limit {
+        notes.push(target_at_most(&format!("clocks of {}", case.name), clocks.median, limit));
+    }
+    notes.extend([
+        format!("{:.1} ns ({:.1} to {:.1})", alone.median, alone.min, alone.max),
+        format!("{:.1} ns with the harness around it, {:.1} ns the harness alone", with.median, without.median),
+        format!(
+            "frame of {} octets; {} pairs of runs of {} packets, each packet counted as {}; TSC {:.3} GHz ({source})",
+            case.frame.len(),
+            effort.rounds,
+            effort.packets,
+            case.outcome,
+            frequency / 1e9
+        ),
+    ]);
+    Ok(Report {
+        scenario: format!("cost/{}", case.name),
+        unit: "clocks/packet".into(),
+        ours: clocks,
+        peer: None,
+        ratio: None,
+        packets_lost: 0,
+        notes,
+        size: case.frame.len(),
+        limit: None,
+    })
+}
