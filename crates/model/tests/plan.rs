@@ -1,0 +1,244 @@
+//! Plans of known topologies: what the main job needs, and what the planner promises beyond it.
+
+use std::net::Ipv6Addr;
+use std::path::Path;
+
+use segue_model::load::load_plan;
+use segue_model::node::{Behaviour, PortRole, Sid};
+use segue_model::plan::{Direction, Plan, StepAction};
+use segue_model::value::Protocol;
+
+fn example(name: &str) -> Plan {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples").join(name);
+    let source = std::fs::read_to_string(path).expect("example");
+    plan(&source)
+}
+
+fn plan(source: &str) -> Plan {
+    load_plan(source, "lab.yaml").unwrap_or_else(|errors| panic!("{errors}")).1
+}
+
+fn segments(plan: &Plan, policy: &str) -> Vec<String> {
+    let policies = plan.nodes.values().filter_map(|node| node.state.as_ref()).flat_map(|state| &state.policies);
+    let mut found = policies.filter(|candidate| candidate.name == policy);
+    let policy = found.next().unwrap_or_else(|| panic!("no policy {policy}"));
+    assert!(found.next().is_none());
+    policy.segment_lists[0].segments.iter().map(Ipv6Addr::to_string).collect()
+}
+
+fn sid<'a>(plan: &'a Plan, node: &str, sid: &str) -> &'a Sid {
+    let state = plan.nodes[node].state.as_ref().expect("a Segue node");
+    let found = state.sids.iter().find(|candidate| candidate.sid.addr().to_string() == sid);
+    found.unwrap_or_else(|| panic!("no SID {sid} on {node}"))
+}
+
+fn routes(list: &[segue_model::plan::Route]) -> Vec<String> {
+    list.iter().map(|route| route.ip_arguments().join(" ")).collect()
+}
+
+#[test]
+fn the_main_job() {
+    let plan = example("main-job.yaml");
+    assert_eq!(segments(&plan, "inspected-forward"), ["fc00:5e9:2:100::", "fc00:5e9:3:46::"]);
+    assert_eq!(segments(&plan, "inspected-reverse"), ["fc00:5e9:2:101::", "fc00:5e9:1:46::"]);
+
+    let forward = sid(&plan, "nfv1", "fc00:5e9:2:100::");
+    let reverse = sid(&plan, "nfv1", "fc00:5e9:2:101::");
+    let (forward_proxy, reverse_proxy) = (forward.proxy.as_ref().unwrap(), reverse.proxy.as_ref().unwrap());
+    assert_eq!(forward.behaviour, Behaviour::EndAs);
+    assert_eq!(
+        (forward_proxy.to_function.as_str(), forward_proxy.from_function.as_str()),
+        ("firewall-w", "firewall-e")
+    );
+    assert_eq!(
+        (reverse_proxy.to_function.as_str(), reverse_proxy.from_function.as_str()),
+        ("firewall-e", "firewall-w")
+    );
+    assert_eq!(forward_proxy.segments, ["fc00:5e9:3:46::".parse::<Ipv6Addr>().unwrap()]);
+    assert_eq!(reverse_proxy.segments, ["fc00:5e9:1:46::".parse::<Ipv6Addr>().unwrap()]);
+    let west = &plan.functions["firewall"].interfaces[0];
+    assert_eq!((west.name.as_str(), Some(west.mac), west.peer_xdp), ("west", forward.next_hop_mac, true));
+
+    assert_eq!(
+        routes(&plan.functions["firewall"].routes),
+        [
+            "-4 route replace 10.0.2.2/32 via 100.64.0.2 dev east",
+            "-6 route replace 2001:db8:2::2/128 via fc00:5ec::2:2:0:0 dev east",
+            "-4 route replace 10.0.1.2/32 via 100.64.0.0 dev west",
+            "-6 route replace 2001:db8:1::2/128 via fc00:5ec::2:1:0:0 dev west",
+        ]
+    );
+    assert_eq!(
+        routes(&plan.hosts["client"].routes),
+        ["-4 route replace default via 10.0.1.1 dev edge1", "-6 route replace default via 2001:db8:1::1 dev edge1"]
+    );
+    let edge1 = plan.nodes["edge1"].state.as_ref().unwrap();
+    let roles: Vec<_> = edge1.ports.iter().map(|port| (port.name.as_str(), port.role)).collect();
+    assert_eq!(roles, [("nfv1", PortRole::Core), ("client", PortRole::Access)]);
+    let steering: Vec<_> = edge1.steering.iter().map(|rule| (rule.destination.to_string(), rule.source)).collect();
+    assert_eq!(
+        steering,
+        [
+            ("10.0.2.2/32".to_owned(), Some("10.0.1.2/32".parse().unwrap())),
+            ("2001:db8:2::2/128".to_owned(), Some("2001:db8:1::2/128".parse().unwrap())),
+        ]
+    );
+    let mtus: Vec<_> = plan.nodes["nfv1"].interfaces.iter().map(|interface| interface.mtu).collect();
+    assert_eq!(mtus, [9000, 9000, 1500, 1500]);
+    assert_eq!(plan.links().len(), 6);
+}
+
+#[test]
+fn the_main_job_explains_itself() {
+    let plan = example("main-job.yaml");
+    let steps: Vec<_> = plan
+        .explain()
+        .iter()
+        .map(|step| {
+            let what = match &step.action {
+                StepAction::Headend { mode, segments } => format!("{} {}", mode.name(), segments.len()),
+                StepAction::Segment { sid, behaviour, function } => {
+                    format!("{sid} {} {}", behaviour.name(), function.as_deref().unwrap_or("-"))
+                }
+            };
+            assert_eq!(step.chain, "inspected");
+            assert!(!step.why.is_empty());
+            (step.direction, step.step, step.node.as_str(), what, step.path.join(">"))
+        })
+        .collect();
+    let forward = Direction::Forward;
+    assert_eq!(
+        steps[..3],
+        [
+            (forward, 0, "edge1", "H.Encaps.Red 2".to_owned(), "edge1".to_owned()),
+            (forward, 1, "nfv1", "fc00:5e9:2:100:: End.AS firewall".to_owned(), "edge1>nfv1".to_owned()),
+            (forward, 2, "edge2", "fc00:5e9:3:46:: End.DT46 -".to_owned(), "nfv1>edge2".to_owned()),
+        ]
+    );
+    assert_eq!(steps.len(), 6);
+    assert!(plan.explain()[1].why.contains("knows nothing of Segment Routing"), "{}", plan.explain()[1].why);
+    assert!(plan.explain()[2].why.contains("shortest path nfv1 > edge2"), "{}", plan.explain()[2].why);
+}
+
+#[test]
+fn a_kernel_egress_gets_a_sid_and_a_lane_for_each_family() {
+    let plan = example("kernel-interop.yaml");
+    assert_eq!(segments(&plan, "filtered-forward-ipv4"), ["fc00:5e9:1:100::", "fc00:5e9:3:4::"]);
+    assert_eq!(segments(&plan, "filtered-forward-ipv6"), ["fc00:5e9:1:102::", "fc00:5e9:3:6::"]);
+    let exit = &plan.nodes["exit"];
+    assert_eq!((exit.state.as_ref(), exit.tunnel_source), (None, Some(exit.loopback)));
+    let routes = routes(&exit.routes);
+    for wanted in [
+        "-6 route replace fc00:5e9:3:1::/128 encap seg6local action End dev transit",
+        "-6 route replace fc00:5e9:3:4::/128 encap seg6local action End.DX4 nh4 0.0.0.0 dev transit",
+        "-6 route replace fc00:5e9:3:6::/128 encap seg6local action End.DT6 table 254 dev transit",
+        "-4 route replace 10.0.1.2/32 encap seg6 mode encap.red segs fc00:5e9:1:101::,fc00:5e9:1:46:: dev transit",
+        "-6 route replace 2001:db8:1::2/128 encap seg6 mode encap.red segs fc00:5e9:1:103::,fc00:5e9:1:46:: dev transit",
+        "-4 route replace 10.0.1.0/24 via inet6 fc00:5eb::2:3:0:0 dev transit",
+        "-6 route replace fc00:5e9:1::/48 via fc00:5eb::2:3:0:0 dev transit src fc00:5ea:3::1",
+    ] {
+        assert!(routes.iter().any(|route| route == wanted), "{wanted}\n{routes:#?}");
+    }
+    let transit = &plan.nodes["transit"];
+    assert!(transit.state.is_none() && transit.tunnel_source.is_none());
+    assert!(transit.routes.iter().all(|route| route.encap.is_none()));
+    assert!(transit.interfaces.iter().all(|interface| !interface.xdp));
+    assert!(transit.interfaces.iter().any(|interface| interface.peer_xdp), "needs NAPI towards the Segue node");
+}
+
+#[test]
+fn equal_paths_and_a_waypoint() {
+    let plan = example("ring-ecmp.yaml");
+    let routes = routes(&plan.nodes["west"].routes);
+    assert!(
+        routes.iter().any(|route| {
+            route
+                == "-6 route replace fc00:5e9:3::/48 src fc00:5ea:1::1 nexthop via fc00:5eb::1:2:0:1 dev north \
+                    nexthop via fc00:5eb::1:4:0:1 dev south"
+        }),
+        "{routes:#?}"
+    );
+    assert_eq!(segments(&plan, "rest-forward"), ["fc00:5e9:2:1::", "fc00:5e9:3:46::"]);
+    assert_eq!(sid(&plan, "north", "fc00:5e9:2:1::").behaviour, Behaviour::End);
+    let east = plan.nodes["east"].state.as_ref().unwrap();
+    let reverse = east.steering.iter().find(|rule| rule.policy.as_deref() == Some("web-reverse")).unwrap();
+    assert_eq!(reverse.protocol, Some(Protocol::TCP));
+    assert!(reverse.destination_ports.is_empty());
+    assert_eq!(reverse.source_ports.len(), 2, "the ports change sides with the direction");
+}
+
+#[test]
+fn a_function_with_one_interface_gets_one_for_each_direction() {
+    let plan = plan(
+        "name: x\nnodes: {a: {}}\nhosts: {h: {node: a}, i: {node: a}}\nfunctions: {f: {node: a, interfaces: one}}\n\
+         chains: {c: {from: h, to: i, via: [f]}}\n",
+    );
+    let state = plan.nodes["a"].state.as_ref().unwrap();
+    let proxies: Vec<_> = state.sids.iter().filter_map(|sid| sid.proxy.as_ref()).collect();
+    assert_eq!(proxies.len(), 2);
+    for proxy in proxies {
+        assert_eq!(proxy.to_function, proxy.from_function);
+    }
+    let names: Vec<_> = plan.functions["f"].interfaces.iter().map(|interface| interface.name.as_str()).collect();
+    assert_eq!(names, ["forward", "reverse"]);
+}
+
+#[test]
+fn two_chains_share_a_function_if_their_ends_differ() {
+    let plan = plan(
+        "name: x\nnodes: {a: {}, b: {}}\nlinks: [{between: [a, b]}]\n\
+         hosts: {h: {node: a}, i: {node: b}, j: {node: a}, k: {node: b}}\nfunctions: {f: {node: b}}\n\
+         chains:\n  c: {from: h, to: i, via: [f]}\n  d: {from: j, to: k, via: [f]}\n",
+    );
+    let names: Vec<_> = plan.functions["f"].interfaces.iter().map(|interface| interface.name.as_str()).collect();
+    assert_eq!(names, ["west", "east", "west2", "east2"]);
+    assert_eq!(plan.functions["f"].routes.len(), 8);
+}
+
+#[test]
+fn without_a_reverse_direction_the_function_still_answers() {
+    let plan = plan(
+        "name: x\nnodes: {a: {}, b: {}}\nlinks: [{between: [a, b]}]\nhosts: {h: {node: a}, i: {node: b}}\n\
+         functions: {f: {node: b}}\nchains:\n  c: {from: h, to: i, via: [f], reverse: false}\n",
+    );
+    assert!(plan.nodes["b"].state.as_ref().unwrap().policies.is_empty());
+    let east = |route: &str| route.ends_with("dev east");
+    let routes = routes(&plan.functions["f"].routes);
+    assert_eq!(routes.len(), 4, "{routes:?}");
+    assert!(routes.iter().all(|route| east(route)), "{routes:?}");
+}
+
+#[test]
+fn names_are_cut_and_stay_unique() {
+    let plan = plan(
+        "name: x\nnodes: {averylongname-1: {}, averylongname-2: {}}\n\
+         links: [{between: [averylongname-1, averylongname-2]}, {between: [averylongname-2, averylongname-1]}]\n\
+         hosts: {h: {node: averylongname-1}, abcdefghijklm-w: {node: averylongname-2}}\n\
+         functions: {abcdefghijklmno: {node: averylongname-2}}\n\
+         chains: {c: {from: h, to: abcdefghijklm-w, via: [abcdefghijklmno]}}\n",
+    );
+    let names = |node: &str| -> Vec<_> { plan.nodes[node].interfaces.iter().map(|i| i.name.clone()).collect() };
+    assert_eq!(names("averylongname-1"), ["averylongname-2", "averylongname-3", "h"]);
+    assert_eq!(
+        names("averylongname-2"),
+        ["averylongname-1", "averylongname-2", "abcdefghijklm-w", "abcdefghijk-w-2", "abcdefghijklm-e"]
+    );
+}
+
+#[test]
+fn service_links_are_as_wide_as_hosts_send() {
+    let plan = plan(
+        "name: x\nnodes: {a: {}}\nhosts: {h: {node: a, mtu: 4000}, i: {node: a}}\nfunctions: {f: {node: a}}\n\
+         chains: {c: {from: h, to: i, via: [f]}}\n",
+    );
+    assert!(plan.functions["f"].interfaces.iter().all(|interface| interface.mtu == 4000));
+}
+
+#[test]
+fn a_plan_is_the_same_every_time_and_is_json() {
+    let (one, two) = (example("ten-nodes.yaml"), example("ten-nodes.yaml"));
+    assert_eq!(serde_json::to_string(&one).unwrap(), serde_json::to_string(&two).unwrap());
+    let json = serde_json::to_value(&one).unwrap();
+    assert_eq!(json["explanations"][0]["action"], "headend");
+    assert_eq!(json["nodes"]["n7"]["state"]["sids"][1]["behaviour"], "End.AS");
+}
