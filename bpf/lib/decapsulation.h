@@ -75,8 +75,7 @@ INLINE int decapsulate_ip(const struct packet *packet, const struct segue_sid *s
 		if (refusal)
 			return refuse(packet, refusal, family, offset);
 		if (exit->table) /* the kernel would ask another table */
-			return drop(packet, adjacency->kind == ADJACENCY_NO_NEIGHBOUR ? SEGUE_OUTCOME_drop_no_neighbour
-										     : SEGUE_OUTCOME_drop_no_route);
+			return refuse_table(packet, adjacency, family, offset);
 	} else if (unlikely(!adjacency_fits(adjacency, inner.length))) {
 		if (!inner.fragment_allowed)
 			return too_big(packet, family, offset, adjacency->fits);

@@ -85,8 +85,7 @@ INLINE int end_obstacle(const struct packet *packet, const struct segue_sid *sid
 		return 1;
 	}
 	if (sid->table && adjacency->kind != ADJACENCY_SID) { /* the kernel would ask another table */
-		*action = drop(packet, adjacency->kind == ADJACENCY_NO_NEIGHBOUR ? SEGUE_OUTCOME_drop_no_neighbour
-										 : SEGUE_OUTCOME_drop_no_route);
+		*action = refuse_table(packet, adjacency, 6, ETHERNET_LENGTH);
 		return 1;
 	}
 	return 0;

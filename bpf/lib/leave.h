@@ -33,6 +33,14 @@ INLINE int refuse(const struct packet *packet, u32 outcome, u32 family, u32 l3)
 	return drop(packet, outcome);
 }
 
+/* A table that is not the one which the kernel would ask, and no link in it. The packet is unchanged. */
+INLINE int refuse_table(const struct packet *packet, const struct adjacency *adjacency, u32 family, u32 l3)
+{
+	if (adjacency->kind == ADJACENCY_NO_NEIGHBOUR)
+		return drop(packet, SEGUE_OUTCOME_drop_no_neighbour);
+	return refuse(packet, SEGUE_OUTCOME_drop_no_route, family, l3);
+}
+
 /* The next hop is given, not routed: nothing else may stand in for it. The packet is unchanged. */
 INLINE int refuse_next_hop(const struct packet *packet, const struct adjacency *adjacency)
 {
