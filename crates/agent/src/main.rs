@@ -1,7 +1,7 @@
 //! `segued`: see `segued --help`.
 #![forbid(unsafe_code)]
 
-use std::process::ExitCode;
+use std::{io::IsTerminal, process::ExitCode};
 
 use clap::Parser;
 use segue_agent::{netns, options::Options, server};
@@ -15,7 +15,11 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .init();
     // Before anything starts a thread: threads stay in the namespace in which they were made.
     let entered = options.netns.as_deref().map_or(Ok(()), netns::enter).map_err(anyhow::Error::from);
     match entered.and_then(|()| server::run(&options)) {

@@ -22,3 +22,14 @@ pub fn problem(error: &ModelError) -> Problem {
         remedy: error.remedy.clone(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_packaged_example_is_valid() {
+        let text = include_str!("../../../packaging/node.yaml");
+        if let Err(errors) = segue_model::load::load_node_state(text, "packaging/node.yaml") {
+            panic!("{errors}");
+        }
+    }
+}

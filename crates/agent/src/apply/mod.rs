@@ -460,3 +460,8 @@ fn refused(step: &str, mut problems: Vec<Problem>) -> Failure {
     }
     Failure { fault: Fault::Kernel, problems }
 }
+
+#[cfg(test)]
+mod fake;
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,267 @@
+use std::io::Write;
+
+use serde_json::json;
+
+use super::{
+    fake::{Fake, interface},
+    *,
+};
+
+fn state(value: serde_json::Value) -> NodeState {
+    serde_json::from_value(value).unwrap()
+}
+
+/// Two states that differ in everything that the kernel is told: routes come, go and change, keys come, go and change,
+/// sysctls of a port come and go.
+fn states(secrets: &[tempfile::NamedTempFile]) -> [NodeState; 2] {
+    let path = |position: usize| secrets[position].path().to_str().unwrap();
+    let before = state(json!({
+        "node": "n", "source_address": "fc00:0:1::1", "domain": {"sid_blocks": ["fc00::/32"]},
+        "ports": [{"name": "a", "role": "core"}, {"name": "b", "role": "access", "accept_hmac": true}],
+        "hmac_keys": [
+            {"id": 1, "algorithm": "sha256", "secret_file": path(0)},
+            {"id": 2, "algorithm": "sha256", "secret_file": path(0)},
+        ],
+        "sids": [
+            {"sid": "fc00:0:1:1::", "behaviour": "End"},
+            {"sid": "fc00:0:1:2::", "behaviour": "End.DT46"},
+            {"sid": "fc00:0:1:3::", "behaviour": "End"},
+        ],
+    }));
+    let after = state(json!({
+        "node": "n", "source_address": "fc00:0:1::1", "domain": {"sid_blocks": ["fc00::/32"]},
+        "ports": [{"name": "a", "role": "core"}, {"name": "c", "role": "access", "accept_hmac": true}],
+        "hmac_keys": [
+            {"id": 2, "algorithm": "sha256", "secret_file": path(1)},
+            {"id": 3, "algorithm": "sha1", "secret_file": path(1)},
+        ],
+        "sids": [
+            {"sid": "fc00:0:1:1::", "behaviour": "End.DT46"},
+            {"sid": "fc00:0:1:2::", "behaviour": "End.DT6"},
+            {"sid": "fc00:0:1:4::", "behaviour": "End.T"},
+        ],
+    }));
+    [before, after]
+}
+
+fn secrets() -> Vec<tempfile::NamedTempFile> {
+    let file = |text: &str| {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        writeln!(file, "{text}").unwrap();
+        file
+    };
+    vec![file("one"), file("two")]
+}
+
+fn seg6local(target: &RouteTarget) -> bool {
+    matches!(target, RouteTarget::Seg6Local { .. })
+}
+
+#[test]
+fn applying_sets_routes_sysctls_keys_and_data_plane() {
+    let secrets = secrets();
+    let [before, after] = states(&secrets);
+    let fake = Fake::new(&["a", "b", "c"]);
+    let mut agent = fake.agent();
+    agent.apply(&before).unwrap();
+    agent.apply(&after).unwrap();
+    let world = fake.world();
+    let routes: Vec<_> = world.routes.iter().map(|(prefix, target)| (prefix.to_string(), target.to_string())).collect();
+    let expected = [
+        ("fc00:0:1:1::/128", "blackhole"),
+        ("fc00:0:1:2::/128", "seg6local End.DT6 table 254"),
+        ("fc00:0:1:4::/128", "seg6local End.T table 254"),
+    ];
+    assert_eq!(routes, expected.map(|(prefix, target)| (prefix.to_owned(), target.to_owned())));
+    assert_eq!(world.sysctls["net/ipv6/conf/all/forwarding"], "1");
+    assert_eq!(world.sysctls["net/ipv6/conf/c/seg6_require_hmac"], "1");
+    assert_eq!(world.sysctls["net/ipv6/conf/b/seg6_require_hmac"], "0", "b takes no HMAC any more");
+    let keys: Vec<_> = world.keys.values().map(|key| (key.id, key.algorithm, key.secret.as_slice())).collect();
+    assert_eq!(keys, [(2, 2, &b"two"[..]), (3, 1, &b"two"[..])]);
+    assert_eq!(world.plane.as_ref(), Some(&after));
+    assert_eq!(agent.state(), Some(&after));
+}
+
+#[test]
+fn applying_twice_changes_nothing_but_the_record() {
+    let secrets = secrets();
+    let [before, _] = states(&secrets);
+    let fake = Fake::new(&["a", "b", "c"]);
+    let mut agent = fake.agent();
+    agent.apply(&before).unwrap();
+    let (world, changes) = (fake.world(), fake.lock().changes);
+    let report = agent.apply(&before).unwrap();
+    assert_eq!(report.changes, []);
+    assert_eq!(fake.world(), world);
+    assert_eq!(fake.lock().changes - changes, 2, "only the data plane was asked and the record written");
+}
+
+/// The heart of it: whichever change fails, everything is as it was.
+#[test]
+fn a_failure_of_any_step_leaves_everything_as_it_was() {
+    let secrets = secrets();
+    let [before, after] = states(&secrets);
+    for first in [None, Some(&before)] {
+        let mut steps = std::collections::BTreeSet::new();
+        let mut number = 0;
+        loop {
+            let fake = Fake::new(&["a", "b", "c"]);
+            let mut agent = fake.agent();
+            if let Some(first) = first {
+                agent.apply(first).unwrap();
+            }
+            let world = fake.world();
+            fake.lock().changes = 0;
+            fake.lock().fail_at = Some(number);
+            let Err(failure) = agent.apply(&after) else { break };
+            assert_eq!(fake.world(), world, "after failure {number} ({failure})");
+            assert_eq!(failure.problems.len(), 1, "nothing could not be restored: {failure}");
+            assert_eq!(agent.state(), first);
+            let message = &failure.problems[0].message;
+            steps.insert(message.split('`').nth(1).unwrap_or_default().to_owned());
+            // And it is no dead end.
+            fake.lock().fail_at = None;
+            agent.apply(&after).unwrap();
+            number += 1;
+        }
+        let expected = ["HMAC keys", "data plane", "kernel routes", "save", "sysctls"];
+        assert_eq!(steps.into_iter().collect::<Vec<_>>(), expected, "every step was made to fail");
+    }
+}
+
+#[test]
+fn an_invalid_state_is_refused_before_anything_is_touched() {
+    let fake = Fake::new(&["a"]);
+    let bad = state(json!({
+        "node": "n", "source_address": "fc00:0:1::1",
+        "ports": [{"name": "a", "role": "core"}, {"name": "a", "role": "core"}],
+    }));
+    let failure = fake.agent().apply(&bad).unwrap_err();
+    assert_eq!(failure.fault, Fault::Request);
+    assert_eq!(fake.lock().changes, 0);
+}
+
+#[test]
+fn a_missing_interface_is_named_with_those_that_exist() {
+    let fake = Fake::new(&["a"]);
+    let bad = state(json!({"node": "n", "source_address": "fc00:0:1::1", "ports": [{"name": "b", "role": "core"}]}));
+    let failure = fake.agent().apply(&bad).unwrap_err();
+    assert_eq!(failure.fault, Fault::Kernel);
+    assert_eq!(failure.problems[0].key, "ports[0].name");
+    assert!(failure.problems[0].remedy.ends_with("there are: a"), "{failure}");
+    assert_eq!(fake.lock().changes, 0);
+}
+
+#[test]
+fn a_secret_that_can_not_be_used_is_refused() {
+    let mut long = tempfile::NamedTempFile::new().unwrap();
+    long.write_all(&[b'x'; 65]).unwrap();
+    for path in ["/nonexistent", long.path().to_str().unwrap()] {
+        let fake = Fake::new(&["a"]);
+        let bad = state(json!({"node": "n", "source_address": "fc00:0:1::1",
+            "hmac_keys": [{"id": 1, "algorithm": "sha1", "secret_file": path}]}));
+        let failure = fake.agent().apply(&bad).unwrap_err();
+        assert_eq!(failure.fault, Fault::Request, "{failure}");
+        assert_eq!(fake.lock().changes, 0);
+    }
+}
+
+#[test]
+fn a_route_of_somebody_else_is_not_replaced() {
+    let secrets = secrets();
+    let [before, _] = states(&secrets);
+    let fake = Fake::new(&["a", "b", "c"]);
+    fake.lock().foreign.push("fc00:0:1:3::/128".parse().unwrap());
+    let world = fake.world();
+    let failure = fake.agent().apply(&before).unwrap_err();
+    assert!(failure.problems[0].message.contains("kernel routes"), "{failure}");
+    assert_eq!(fake.world(), world);
+}
+
+#[test]
+fn a_kernel_without_seg6local_gets_blackholes_and_says_so() {
+    let secrets = secrets();
+    let [before, _] = states(&secrets);
+    let fake = Fake::new(&["a", "b", "c"]);
+    fake.lock().no_seg6local = true;
+    let mut agent = fake.agent();
+    let report = agent.apply(&before).unwrap();
+    assert_eq!(report.warnings.len(), 2, "{:?}", report.warnings);
+    assert!(fake.world().routes.values().all(|target| *target == RouteTarget::Blackhole));
+    assert_eq!(fake.world().routes.len(), 3);
+}
+
+#[test]
+fn a_dry_run_touches_nothing() {
+    let secrets = secrets();
+    let [before, after] = states(&secrets);
+    let fake = Fake::new(&["a", "b", "c"]);
+    let mut agent = fake.agent();
+    agent.apply(&before).unwrap();
+    let changes = fake.lock().changes;
+    let report = agent.check(&after).unwrap();
+    assert!(report.dry_run && !report.changes.is_empty());
+    assert_eq!(fake.lock().changes, changes);
+}
+
+#[test]
+fn routes_follow_the_link_that_they_name() {
+    let secrets = secrets();
+    let [before, _] = states(&secrets);
+    let fake = Fake::new(&["a", "b", "c"]);
+    let mut agent = fake.agent();
+    agent.apply(&before).unwrap();
+    // The core port goes, and the kernel takes the routes with it.
+    fake.lock().links.0.remove("a");
+    fake.lock().world.routes.retain(|_, target| !seg6local(target));
+    agent.reconcile().unwrap();
+    let devices: Vec<_> = fake.world().routes.into_values().filter(seg6local).collect();
+    assert_eq!(devices.len(), 2);
+    let access = fake.lock().links.get("b").unwrap().ifindex;
+    assert!(devices.iter().all(|target| matches!(target, RouteTarget::Seg6Local { device, .. } if *device == access)));
+    assert_eq!(fake.lock().bumps, 1);
+    // It comes back under another number.
+    fake.lock().links.0.insert("a".to_owned(), interface(99));
+    agent.reconcile().unwrap();
+    let back = fake.world().routes.into_values().filter(seg6local).collect::<Vec<_>>();
+    assert!(back.iter().all(|target| matches!(target, RouteTarget::Seg6Local { device: 99, .. })));
+}
+
+#[test]
+fn without_any_link_up_the_sids_still_have_routes() {
+    let secrets = secrets();
+    let [before, _] = states(&secrets);
+    let fake = Fake::new(&["a", "b", "c"]);
+    let mut agent = fake.agent();
+    agent.apply(&before).unwrap();
+    fake.lock().links.0.values_mut().for_each(|link| link.up = false);
+    agent.reconcile().unwrap();
+    assert!(fake.world().routes.values().all(|target| *target == RouteTarget::Blackhole));
+    assert_eq!(fake.world().routes.len(), 3);
+}
+
+#[test]
+fn cleaning_leaves_the_world_as_segue_found_it() {
+    let secrets = secrets();
+    let [before, after] = states(&secrets);
+    let fake = Fake::new(&["a", "b", "c"]);
+    let world = fake.world();
+    let mut agent = fake.agent();
+    agent.apply(&before).unwrap();
+    agent.apply(&after).unwrap();
+    // After a restart, too.
+    fake.agent().clean().unwrap();
+    assert_eq!(fake.world(), world);
+}
+
+#[test]
+fn a_restart_takes_over_what_was_applied() {
+    let secrets = secrets();
+    let [before, after] = states(&secrets);
+    let fake = Fake::new(&["a", "b", "c"]);
+    fake.agent().apply(&before).unwrap();
+    let mut restarted = fake.agent();
+    assert_eq!(restarted.state(), Some(&before));
+    restarted.apply(&after).unwrap();
+    assert!(!fake.world().routes.contains_key(&"fc00:0:1:3::/128".parse().unwrap()), "the stale route is gone");
+}
