@@ -2,8 +2,8 @@
 /*
  * Measures a program alone. BPF_PROG_TEST_RUN repeats a program on one frame, which stays as the program left it; so
  * `wrap` first makes the frame what it was (data start, then every header octet) and then tail-calls the program under
- * test. The same wrapper around `nothing` is the baseline that is subtracted: both runs move the head exactly once in the
- * wrapper (by nothing, in the baseline), write the same octets and make one tail call.
+ * test. The same wrapper around `nothing` is the baseline that is subtracted: both runs move the head exactly once in
+ * the wrapper (by nothing, in the baseline), write the same octets and make one tail call.
  */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
@@ -57,8 +57,8 @@ int wrap(struct xdp_md *ctx)
 	*(__u32 *)(frame + 8) = *(const volatile __u32 *)&config.ethernet[8];
 	*(__u16 *)(frame + 12) = *(const volatile __u16 *)&config.ethernet[12];
 	/*
-	 * Words that begin where the IPv6 header does: a program reads addresses and SRHs as words at these very places, and a
-	 * processor forwards a store to a load only if the load lies within one store.
+	 * Words that begin where the IPv6 header does: a program reads addresses and SRHs as words at these very
+	 * places, and a processor forwards a store to a load only if the load lies within one store.
 	 */
 #pragma unroll
 	for (__u32 i = 0; i < COST_WORDS; i++)

@@ -5,7 +5,7 @@
 
 #include <linux/types.h>
 
-#define COST_WORDS 24	      /* 8-octet words behind the Ethernet header that can be restored */
+#define COST_WORDS 24	     /* 8-octet words behind the Ethernet header that can be restored */
 #define COST_STAMP (1 << 16) /* the clock is read once in so many runs */
 
 /* Set before the object is loaded. 224 octets. */
@@ -20,8 +20,8 @@ struct cost_config {
 
 struct cost_clock {
 	__u64 runs;
-	__u64 first; /* nanoseconds, CLOCK_MONOTONIC, after the first COST_STAMP runs */
-	__u64 last;  /* and after the latest multiple of it */
+	__u64 first;  /* nanoseconds, CLOCK_MONOTONIC, after the first COST_STAMP runs */
+	__u64 last;   /* and after the latest multiple of it */
 	__u64 failed; /* runs whose frame could not be restored */
 };
 

@@ -54,8 +54,8 @@ static __always_inline void write_macs(__u8 *frame, const volatile __u8 *macs)
  * The kernel recycles the pages of live frames as they come back: with whatever the system under test wrote. It resets
  * data start and length only if it finds that they, or the `struct xdp_frame` in the page, differ from the first ones.
  * A change of the length alone, or of the metadata alone, escapes that test. So every frame is handed in with
- * `config.slack` octets too many in front, and they are cut here on each pass: the kernel then always sees a change, and
- * both resets the frame before this program and describes it anew after it.
+ * `config.slack` octets too many in front, and they are cut here on each pass: the kernel then always sees a change,
+ * and both resets the frame before this program and describes it anew after it.
  */
 SEC("xdp")
 int generate(struct xdp_md *ctx)
@@ -80,7 +80,8 @@ int generate(struct xdp_md *ctx)
 		return XDP_ABORTED;
 	}
 	frame = data_of(ctx);
-	/* All of `config` is known to the verifier, so these are offsets without a variable part and the loop has no tests. */
+	/* All of `config` is known to the verifier, so these are offsets without a variable part and the loop has no
+	 * tests. */
 	words = config.words;
 	if (frame + 14 + 8 * words > (__u8 *)end_of(ctx)) {
 		s->refused++;

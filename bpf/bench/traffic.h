@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Structures shared by traffic.bpf.c and crates/bench/src/traffic.rs, which checks their sizes against the object's BTF. */
+/* Structures shared by traffic.bpf.c and crates/bench/src/traffic.rs, which checks their sizes against the object's
+ * BTF. */
 #ifndef SEGUE_BENCH_TRAFFIC_H
 #define SEGUE_BENCH_TRAFFIC_H
 
 #include <linux/types.h>
 
-#define BENCH_HEADER_WORDS 24	    /* 8-octet words behind the Ethernet header that can be restored */
-#define BENCH_FRAME_WORDS 190	    /* 8-octet words of the largest frame, 1514 octets */
-#define BENCH_PORT 0x4000	    /* source port of the first flow */
+#define BENCH_HEADER_WORDS 24 /* 8-octet words behind the Ethernet header that can be restored */
+#define BENCH_FRAME_WORDS 190 /* 8-octet words of the largest frame, 1514 octets */
+#define BENCH_PORT 0x4000     /* source port of the first flow */
 
 /* Set before the object is loaded; the verifier then removes what is not in use. 264 octets. */
 struct bench_config {
@@ -15,17 +16,17 @@ struct bench_config {
 	__u8 macs[12];			  /* destination and source address in generated frames */
 	__be16 ethertype;
 	__u16 reserved0;
-	__u8 bare_macs[12]; /* addresses that `bare` writes */
-	__u32 words;	    /* words of `header` in use */
-	__u32 generator_out; /* ifindex, in the generator's namespace */
-	__u32 bare_out;	     /* ifindex, in the node's namespace */
-	__u32 sink_length;   /* octets of a frame at the sink */
-	__u32 flow_mask;     /* flows less one, flows being a power of two; 0: one flow */
-	__u32 port_offset;   /* of the inner UDP source port in generated frames */
-	__u32 balance_offset; /* of the two octets of payload that keep the checksum */
+	__u8 bare_macs[12];	/* addresses that `bare` writes */
+	__u32 words;		/* words of `header` in use */
+	__u32 generator_out;	/* ifindex, in the generator's namespace */
+	__u32 bare_out;		/* ifindex, in the node's namespace */
+	__u32 sink_length;	/* octets of a frame at the sink */
+	__u32 flow_mask;	/* flows less one, flows being a power of two; 0: one flow */
+	__u32 port_offset;	/* of the inner UDP source port in generated frames */
+	__u32 balance_offset;	/* of the two octets of payload that keep the checksum */
 	__u32 sink_port_offset; /* of both in frames at the sink; 0: not verified */
 	__u32 sink_balance_offset;
-	__u32 slack;	    /* octets in front of each frame that the generator cuts; not 0 */
+	__u32 slack; /* octets in front of each frame that the generator cuts; not 0 */
 	__u32 reserved1;
 };
 
@@ -34,9 +35,9 @@ struct bench_config {
 
 struct bench_sent {
 	__u64 packets;
-	__u64 refused; /* the frame could not be restored */
-	__u64 first;   /* nanoseconds, CLOCK_MONOTONIC, of the first packet */
-	__u64 next;    /* paced runs: when the next packet is due */
+	__u64 refused;	/* the frame could not be restored */
+	__u64 first;	/* nanoseconds, CLOCK_MONOTONIC, of the first packet */
+	__u64 next;	/* paced runs: when the next packet is due */
 	__u64 interval; /* paced runs: nanoseconds between two packets; 0: as fast as possible */
 };
 
@@ -45,8 +46,8 @@ struct bench_received {
 	__u64 other;
 	__u64 stamp;	     /* nanoseconds, CLOCK_MONOTONIC, of the latest multiple of BENCH_STAMP packets */
 	__u64 stamp_packets; /* packets then */
-	__u64 wrong; /* verify: frames that differ */
-	__u64 wrong_offset; /* of the first difference, and what stood there */
+	__u64 wrong;	     /* verify: frames that differ */
+	__u64 wrong_offset;  /* of the first difference, and what stood there */
 	__u64 wrong_found;
 	__u64 wrong_wanted;
 };

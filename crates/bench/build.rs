@@ -1,8 +1,8 @@
 //! Compiles the eBPF programs of the harness (bpf/bench) with clang.
 
+use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::env;
 
 fn main() {
     let directory = Path::new(&env::var("CARGO_MANIFEST_DIR").expect("set by cargo")).join("../../bpf/bench");
@@ -21,7 +21,9 @@ fn compile(source: &Path, object: &Path, libbpf: &str) {
     // Debian keeps asm/types.h in the directory of the architecture, which clang does not search for the BPF target.
     let multiarch = format!("/usr/include/{}-linux-gnu", env::var("CARGO_CFG_TARGET_ARCH").expect("set by cargo"));
     let status = Command::new(&clang)
-        .args(["-target", "bpf", "-mcpu=v3", "-O2", "-g", "-Wall", "-Wextra", "-Werror", "-I", libbpf, "-I", &multiarch])
+        .args([
+            "-target", "bpf", "-mcpu=v3", "-O2", "-g", "-Wall", "-Wextra", "-Werror", "-I", libbpf, "-I", &multiarch,
+        ])
         .arg("-c")
         .arg(source)
         .arg("-o")

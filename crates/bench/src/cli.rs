@@ -10,7 +10,7 @@ use crate::contest::{self, Effort};
 use crate::cpu::{self, Pinned};
 use crate::error::{Error, Result};
 use crate::report::Report;
-use crate::scenario::{DEFAULT_SIZE, Engine, Napi, Redirect, Scenario};
+use crate::scenario::{DEFAULT_SIZE, Engine, Napi, Redirect, SIZES, Scenario};
 use crate::{cost, interrupt, netns, plot};
 
 /// Measure Segue's data plane beside the kernel's, in network namespaces of its own, on one processor.
@@ -28,7 +28,7 @@ pub struct Args {
     #[arg(long)]
     pub json: bool,
     /// Octets of the inner packet, 64 to 1400; several separated by commas
-    #[arg(long, value_name = "OCTETS", value_delimiter = ',', default_values_t = [DEFAULT_SIZE])]
+    #[arg(long, value_name = "OCTETS", value_delimiter = ',', default_values_t = [DEFAULT_SIZE], value_parser = octets)]
     pub sizes: Vec<usize>,
     /// Rounds; each runs every engine once
     #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u16).range(1..=1000))]
@@ -37,7 +37,7 @@ pub struct Args {
     #[arg(long, default_value_t = 1.0, value_parser = seconds)]
     pub seconds: f64,
     /// Different flows in the traffic, a power of two up to 4096
-    #[arg(long, default_value_t = 64)]
+    #[arg(long, default_value_t = 64, value_parser = flows)]
     pub flows: u32,
     /// Processor to measure on; the last one if not given
     #[arg(long)]
@@ -104,6 +104,16 @@ impl Choice {
     }
 }
 
+fn octets(text: &str) -> std::result::Result<usize, String> {
+    let octets = text.parse::<usize>().ok().filter(|octets| SIZES.contains(octets));
+    octets.ok_or_else(|| format!("{} to {} octets", SIZES.start(), SIZES.end()))
+}
+
+fn flows(text: &str) -> std::result::Result<u32, String> {
+    let flows = text.parse::<u32>().ok().filter(|flows| flows.is_power_of_two() && *flows <= 4096);
+    flows.ok_or_else(|| "a power of two, 1 to 4096".into())
+}
+
 fn seconds(text: &str) -> std::result::Result<f64, String> {
     match text.parse::<f64>() {
         Ok(seconds) if (0.01..=60.0).contains(&seconds) => Ok(seconds),
@@ -120,11 +130,10 @@ pub fn run(args: &Args) -> Result<()> {
     if args.svg.is_some() && tasks.len() > 1 {
         return Err(Error::Usage("--svg draws one scenario; use --output DIRECTORY for several".into()));
     }
-    for octets in &args.sizes {
-        Scenario::End.sent(*octets)?;
-    }
     if !nix::unistd::Uid::effective().is_root() {
-        return Err(Error::Usage("segue bench makes network namespaces and loads eBPF programs: run it as root".into()));
+        return Err(Error::Usage(
+            "segue bench makes network namespaces and loads eBPF programs: run it as root".into(),
+        ));
     }
     if let Some(directory) = &args.output {
         std::fs::create_dir_all(directory).map_err(Error::file(&directory.display().to_string()))?;
@@ -178,7 +187,9 @@ fn costs(args: &Args, pinned: &Pinned) -> Result<Vec<Report>> {
 
 fn draw(file: &Path, task: Task, reports: &[Report]) -> Result<()> {
     match task {
-        Task::Forward(scenario) => plot::rates(file, &format!("{}, one processor, two veth hops", scenario.name()), reports),
+        Task::Forward(scenario) => {
+            plot::rates(file, &format!("{}, one processor, two veth hops", scenario.name()), reports)
+        }
         Task::Cost => plot::costs(file, "cost of the program alone", reports),
     }
 }
@@ -198,4 +209,57 @@ fn show(args: &Args, report: &Report) {
     let text = if args.json { json(report) } else { format!("{}\n{report}", report.scenario) };
     // A reader that went away (`| head`) is no reason to end a measurement in a panic.
     let _ = writeln!(std::io::stdout(), "{text}");
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{CommandFactory, Parser};
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Command {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    fn parse(line: &str) -> std::result::Result<Args, String> {
+        let words = std::iter::once("bench").chain(line.split_whitespace());
+        Command::try_parse_from(words).map(|command| command.args).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn the_command_is_consistent() {
+        Command::command().debug_assert();
+    }
+
+    #[test]
+    fn the_contract_of_the_design_is_accepted() {
+        let args = parse("h-encaps --vs kernel --json").unwrap();
+        assert_eq!((args.scenario, args.vs, args.json), (Choice::HEncaps, PeerChoice::Kernel, true));
+        assert_eq!((args.sizes, args.rounds), (vec![112], 7));
+        assert_eq!(parse("end --sizes 64,1400").unwrap().sizes, [64, 1400]);
+    }
+
+    #[test]
+    fn what_can_not_be_measured_is_a_usage_error_that_says_what_can() {
+        for (line, remedy) in [
+            ("end --sizes 63", "64 to 1400 octets"),
+            ("end --sizes 64,1401", "64 to 1400 octets"),
+            ("end --flows 3", "a power of two"),
+            ("end --flows 8192", "a power of two"),
+            ("end --rounds 0", "1..=1000"),
+            ("end --seconds 0", "0.01 to 60 seconds"),
+            ("end --vs vpp", "kernel"),
+            ("end.x", "end-dx6"),
+        ] {
+            let error = parse(line).unwrap_err();
+            assert!(error.contains(remedy), "{line}: {error}");
+        }
+    }
+
+    #[test]
+    fn all_is_every_scenario_and_cost() {
+        assert_eq!(Choice::All.tasks().len(), Scenario::value_variants().len() + 1);
+    }
 }

@@ -127,7 +127,9 @@ fn report(scenario: Scenario, octets: usize, tallies: [&Tally; 3], effort: &Effo
     let sent = scenario.sent(octets)?.octets.len() + ETHERNET;
     let arrived = scenario.arrival(octets, Engine::Segue)?.frame.len();
     let mut notes = vec![
-        format!("inner packet {octets} octets; frames of {sent} octets sent, {arrived} received, Ethernet header included"),
+        format!(
+            "inner packet {octets} octets; frames of {sent} octets sent, {arrived} received, Ethernet header included"
+        ),
         format!("{} by {}: ours is {share:.3} of it", mpps(&limit.rate), limit.engine.name()),
     ];
     if let (Some(required), Engine::Kernel(_)) = (scenario.required_ratio(), theirs.engine) {
@@ -158,7 +160,11 @@ fn report(scenario: Scenario, octets: usize, tallies: [&Tally; 3], effort: &Effo
         effort.run.as_secs_f64(),
         effort.flows,
         pinned.cpu,
-        if pinned.real_time { ", real-time priority" } else { "; no real-time priority: other programs disturb the figures" }
+        if pinned.real_time {
+            ", real-time priority"
+        } else {
+            "; no real-time priority: other programs disturb the figures"
+        }
     ));
     if theirs.engine == Engine::Kernel(Napi::Gro) {
         notes.push("kernel: receives through NAPI that GRO turned on; no XDP on the node".into());

@@ -93,8 +93,7 @@ struct Bench<'a> {
 }
 
 fn measure(topology: &Topology, node: &mut Node, case: &Case, effort: Effort) -> Result<Costs> {
-    let bench =
-        Bench { topology, case, object: load(case)?, ingress: topology.node.ifindex(case.ingress)? };
+    let bench = Bench { topology, case, object: load(case)?, ingress: topology.node.ifindex(case.ingress)? };
     let segue = node.program()?;
     let baseline = program(&bench.object, "nothing")?;
     let targets = [segue.as_fd().as_raw_fd(), baseline.as_fd().as_raw_fd()];

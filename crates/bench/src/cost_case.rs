@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use crate::error::Result;
 use crate::frame::{self, Packet, Steering};
 use crate::topology::{
-    GENERATOR_MAC, HEADEND, IN_MAC, INNER_DESTINATION, INNER_DESTINATION_IPV4, INNER_SOURCE, INNER_SOURCE_IPV4, LAST_SID,
-    NEXT_SID, OUT_ADDRESS, SINK_ADDRESS, SINK_IPV4, SINK_MAC, Topology,
+    GENERATOR_MAC, HEADEND, IN_MAC, INNER_DESTINATION, INNER_DESTINATION_IPV4, INNER_SOURCE, INNER_SOURCE_IPV4,
+    LAST_SID, NEXT_SID, OUT_ADDRESS, SINK_ADDRESS, SINK_IPV4, SINK_MAC, Topology,
 };
 
 /// `XDP_DROP`.
@@ -157,7 +157,11 @@ fn case(name: &'static str, ingress: &'static str, packet: &Packet) -> Case {
 fn steered(inner: Packet, sid: Ipv6Addr, left: usize) -> Packet {
     let segments = if left == 0 { [NEXT_SID, sid] } else { [sid, NEXT_SID] };
     let steering = Steering { source: HEADEND, segments: &segments, left, hop_limit: TTL, reduced: false };
-    if inner.octets.len() == INNER { frame::encapsulated(inner, &steering) } else { frame::encapsulated_frame(inner, &steering) }
+    if inner.octets.len() == INNER {
+        frame::encapsulated(inner, &steering)
+    } else {
+        frame::encapsulated_frame(inner, &steering)
+    }
 }
 
 /// All cases.

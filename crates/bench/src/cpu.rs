@@ -64,6 +64,8 @@ pub fn tsc_frequency(cpu: usize) -> Result<(f64, &'static str)> {
         .and_then(|(_, value)| value.trim().parse::<f64>().ok());
     match megahertz {
         Some(megahertz) => Ok((megahertz * 1e6, "cpu MHz of /proc/cpuinfo")),
-        None => Err(Error::Usage("the time stamp counter's frequency is unknown here: /proc/cpuinfo has no `cpu MHz`".into())),
+        None => Err(Error::Usage(
+            "the time stamp counter's frequency is unknown here: /proc/cpuinfo has no `cpu MHz`".into(),
+        )),
     }
 }

@@ -8,7 +8,7 @@ use libbpf_rs::Link;
 
 use crate::error::{Error, Result};
 use crate::interrupt;
-use crate::scenario::{Engine, Napi, Redirect, Scenario};
+use crate::scenario::{Arrival, Engine, Napi, Redirect, Scenario};
 use crate::segue::Node;
 use crate::topology::Topology;
 use crate::traffic::{self, Settings, Traffic};
@@ -63,13 +63,26 @@ impl Lane {
     /// # Errors
     /// If any of it can not be set up; nothing stays behind.
     pub fn open(scenario: Scenario, octets: usize, engine: Engine, flows: u32) -> Result<Self> {
+        Self::open_expecting(scenario, octets, engine, flows, &scenario.arrival(octets, engine)?)
+    }
+
+    /// As [`Lane::open`], with `arrival` as the frame that must arrive.
+    ///
+    /// # Errors
+    /// As [`Lane::open`].
+    pub fn open_expecting(
+        scenario: Scenario,
+        octets: usize,
+        engine: Engine,
+        flows: u32,
+        arrival: &Arrival,
+    ) -> Result<Self> {
         interrupt::check()?;
         let what = format!("{} with {octets} inner octets, {}", scenario.name(), engine.name());
         let topology = Topology::build(&format!("{}{octets}{}", engine.name(), scenario.name()))?;
         let slack = if matches!(engine, Engine::Kernel(_)) { scenario.kernel_slack() } else { 8 };
         let packet = scenario.sent(octets)?;
-        let arrival = scenario.arrival(octets, engine)?;
-        let traffic = Traffic::start(&topology, &packet, &arrival, Settings { flows, slack })?;
+        let traffic = Traffic::start(&topology, &packet, arrival, Settings { flows, slack })?;
         let work = match engine {
             Engine::Kernel(napi) => {
                 for command in scenario.kernel_commands() {

@@ -84,10 +84,15 @@ fn rates_svg(title: &str, reports: &[Report]) -> std::result::Result<String, Str
                 .draw()?;
             for (name, colour, points) in &all {
                 chart
-                    .draw_series(LineSeries::new(points.iter().map(|(size, rate)| (*size, rate.median)), colour.stroke_width(2)))?
+                    .draw_series(LineSeries::new(
+                        points.iter().map(|(size, rate)| (*size, rate.median)),
+                        colour.stroke_width(2),
+                    ))?
                     .label(*name)
                     .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], colour.stroke_width(2)));
-                chart.draw_series(points.iter().map(|(size, rate)| Circle::new((*size, rate.median), 3, colour.filled())))?;
+                chart.draw_series(
+                    points.iter().map(|(size, rate)| Circle::new((*size, rate.median), 3, colour.filled())),
+                )?;
                 chart.draw_series(
                     points.iter().map(|(size, rate)| PathElement::new([(*size, rate.min), (*size, rate.max)], *colour)),
                 )?;

@@ -105,7 +105,9 @@ impl Topology {
     /// If `ethtool` fails.
     pub fn driver_drops(&self) -> Result<Vec<String>> {
         let mut found = Vec::new();
-        for (namespace, interface) in [(&self.generator, "g0"), (&self.node, "in"), (&self.node, "out"), (&self.sink, "s0")] {
+        for (namespace, interface) in
+            [(&self.generator, "g0"), (&self.node, "in"), (&self.node, "out"), (&self.sink, "s0")]
+        {
             let _inside = namespace.enter()?;
             let text = command::run("ethtool", &["-S", interface])?;
             // The sink drops everything by XDP: that is its work and no loss.
@@ -126,7 +128,14 @@ fn mac(octets: [u8; 6]) -> String {
     octets.map(|octet| format!("{octet:02x}")).join(":")
 }
 
-fn link(left: &Namespace, left_name: &str, left_mac: [u8; 6], right: &Namespace, right_name: &str, right_mac: [u8; 6]) -> Result<()> {
+fn link(
+    left: &Namespace,
+    left_name: &str,
+    left_mac: [u8; 6],
+    right: &Namespace,
+    right_name: &str,
+    right_mac: [u8; 6],
+) -> Result<()> {
     left.ip(&format!(
         "link add {left_name} address {} type veth peer name {right_name} address {} netns {}",
         mac(left_mac),

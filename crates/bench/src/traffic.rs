@@ -159,7 +159,9 @@ impl Traffic {
         let program = program(&self.object, "generate")?;
         let input =
             ProgramInput { data_in: Some(&self.input), flags: LIVE_FRAMES, repeat: times, ..ProgramInput::default() };
-        program.test_run(input).map_err(Error::bpf("run the generator (BPF_PROG_TEST_RUN with live frames, Linux 5.18)"))?;
+        program
+            .test_run(input)
+            .map_err(Error::bpf("run the generator (BPF_PROG_TEST_RUN with live frames, Linux 5.18)"))?;
         Ok(())
     }
 

@@ -1,0 +1,133 @@
+//! The harness on the kernel: right octets, no loss below saturation, nothing left behind. Never how fast: machines differ.
+
+use std::time::Duration;
+
+use clap::ValueEnum;
+use segue_bench::contest::{self, Effort};
+use segue_bench::error::Error;
+use segue_bench::lane::Lane;
+use segue_bench::scenario::{Engine, Napi, Redirect, Scenario};
+use segue_bench::{cost, cpu};
+
+const BARE: Engine = Engine::Bare(Redirect::Ifindex);
+const KERNEL: Engine = Engine::Kernel(Napi::Gro);
+/// Some hundred times the pages that the generator has, so that every page comes back often.
+const RECYCLED: u32 = 60_000;
+
+/// The engines in turn, one lane at a time.
+fn every_engine(scenario: Scenario, octets: usize) {
+    for engine in [Engine::Segue, KERNEL, Engine::Kernel(Napi::Xdp), BARE, Engine::Bare(Redirect::Map)] {
+        let mut lane = Lane::open(scenario, octets, engine, 16).unwrap();
+        let run = lane.verify(RECYCLED).unwrap();
+        assert_eq!((run.sent, run.received), (u64::from(RECYCLED), u64::from(RECYCLED)), "{scenario:?} {engine:?}");
+        let paced = lane.pace_verified(50_000.0, Duration::from_millis(100)).unwrap();
+        assert!(paced.sent > 1000, "{paced:?}");
+        assert_eq!(paced.lost(), 0, "{scenario:?} {engine:?} at 50,000 packets/s{}", lane.drops());
+    }
+}
+
+#[test]
+#[ignore = "needs root"]
+fn every_scenario_and_engine_delivers_every_octet_of_recycled_frames() {
+    let _pinned = cpu::pin(None, false).unwrap();
+    for scenario in Scenario::value_variants() {
+        every_engine(*scenario, 112);
+    }
+}
+
+#[test]
+#[ignore = "needs root"]
+fn smallest_odd_and_largest_packets_are_verified_to_the_last_octet() {
+    let _pinned = cpu::pin(None, false).unwrap();
+    for octets in [64, 65, 71, 1399, 1400] {
+        for scenario in [Scenario::End, Scenario::EndDx4, Scenario::HEncaps] {
+            let mut lane = Lane::open(scenario, octets, Engine::Segue, 64).unwrap();
+            assert_eq!(lane.verify(5_000).unwrap().lost(), 0);
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs root"]
+fn one_wrong_octet_anywhere_in_a_frame_is_found_and_named() {
+    let _pinned = cpu::pin(None, false).unwrap();
+    for offset in [0, 11, 13, 21, 60, 100, 150, 197, 199, 204, 205] {
+        let mut arrival = Scenario::End.arrival(112, Engine::Segue).unwrap();
+        assert_eq!(arrival.frame.len(), 206);
+        arrival.frame[offset] ^= 1;
+        let mut lane = Lane::open_expecting(Scenario::End, 112, Engine::Segue, 1, &arrival).unwrap();
+        let Err(Error::NotDone { reason, .. }) = lane.verify(1_000) else { panic!("octet {offset} is not compared") };
+        assert!(reason.starts_with("1000 of 1000 frames differ"), "octet {offset}: {reason}");
+    }
+}
+
+#[test]
+#[ignore = "needs root"]
+fn frames_of_another_length_are_no_success() {
+    let _pinned = cpu::pin(None, false).unwrap();
+    let arrival = Scenario::End.arrival(128, Engine::Segue).unwrap();
+    let lane = Lane::open_expecting(Scenario::End, 112, Engine::Segue, 1, &arrival).unwrap();
+    let error = lane.saturate(1_000).unwrap_err().to_string();
+    assert!(error.contains("of 1000 frames that were sent 0 of the expected length arrived"), "{error}");
+}
+
+#[test]
+#[ignore = "needs root"]
+fn an_engine_that_does_something_else_has_no_rate() {
+    let _pinned = cpu::pin(None, false).unwrap();
+    // A bare redirect does not lower the hop limit.
+    let arrival = Scenario::End.arrival(112, Engine::Segue).unwrap();
+    let mut lane = Lane::open_expecting(Scenario::End, 112, BARE, 64, &arrival).unwrap();
+    let error = lane.verify(1_000).unwrap_err().to_string();
+    assert!(error.contains("1000 of 1000 frames differ"), "{error}");
+}
+
+#[test]
+#[ignore = "needs root"]
+fn a_comparison_reports_both_sides_and_leaves_nothing_behind() {
+    let pinned = cpu::pin(None, false).unwrap();
+    let effort = Effort { rounds: 3, run: Duration::from_millis(20), paced: Duration::from_millis(50), flows: 16 };
+    let report = contest::run(Scenario::End, 112, KERNEL, &effort, &pinned).unwrap();
+    for summary in [report.ours, report.peer.as_ref().unwrap().rate, report.limit.unwrap()] {
+        assert!(0.0 < summary.min && summary.min <= summary.median && summary.median <= summary.max, "{summary:?}");
+    }
+    assert_eq!(report.peer.as_ref().unwrap().name, "kernel");
+    assert_eq!(report.ratio, Some(report.ours.median / report.peer.unwrap().rate.median));
+    assert!(report.notes.iter().any(|note| note.starts_with("target ")), "{:?}", report.notes);
+    nothing_left_behind();
+}
+
+#[test]
+#[ignore = "needs root"]
+fn a_panic_leaves_nothing_behind() {
+    let panicked = std::panic::catch_unwind(|| {
+        let _lane = Lane::open(Scenario::HEncaps, 64, Engine::Segue, 1).unwrap();
+        panic!("on purpose");
+    });
+    assert!(panicked.is_err());
+    nothing_left_behind();
+}
+
+#[test]
+#[ignore = "needs root"]
+fn cost_measures_every_behaviour_or_fails() {
+    let pinned = cpu::pin(None, false).unwrap();
+    let reports = cost::run(cost::Effort { rounds: 3, packets: 1 << 17 }, &pinned, |_| {}).unwrap();
+    assert_eq!(reports.len(), segue_bench::cost_case::all().len());
+    for report in &reports {
+        // Far from any expectation on speed: a program that returned at once would cost less than one clock.
+        assert!((5.0..50_000.0).contains(&report.ours.median), "{} {:?}", report.scenario, report.ours);
+    }
+    nothing_left_behind();
+}
+
+/// Tests of this file run one after the other, so no name of this process may be there.
+fn nothing_left_behind() {
+    let prefix = format!("sg-bench-{}-", std::process::id());
+    for directory in ["/run/netns", "/run/segue/bpf"] {
+        for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            assert!(!name.starts_with(&prefix), "{directory}/{name} is left behind");
+        }
+    }
+}
