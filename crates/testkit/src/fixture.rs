@@ -259,7 +259,8 @@ impl Network {
             );
             for (family, address) in [("-6", link.ipv6), ("-4", link.ipv4)] {
                 if !address.is_empty() {
-                    let neighbour = address.split('/').next().expect("an address").replace("::1", "::2").replace(".0.1", ".0.2");
+                    let neighbour =
+                        address.split('/').next().expect("an address").replace("::1", "::2").replace(".0.1", ".0.2");
                     node.sh(&format!("ip {family} address add {address} dev {}", link.name));
                     node.sh(&format!("ip neigh add {neighbour} lladdr {far_mac} nud permanent dev {}", link.name));
                 }

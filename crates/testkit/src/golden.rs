@@ -43,7 +43,15 @@ impl<'a> Golden<'a> {
     }
 
     /// The frame goes to the kernel as `expected` (unchanged: the same as `frame`).
-    pub fn passes(&self, case: &str, port: &str, frame: &PacketBuilder, expected: &PacketBuilder, outcome: &str, also: &[&str]) {
+    pub fn passes(
+        &self,
+        case: &str,
+        port: &str,
+        frame: &PacketBuilder,
+        expected: &PacketBuilder,
+        outcome: &str,
+        also: &[&str],
+    ) {
         let (frame, expected) = (frame.build(), expected.build());
         let found = self.node.send(port, &frame);
         compare(case, &found.frame, &expected);
@@ -74,7 +82,15 @@ impl<'a> Golden<'a> {
     }
 
     /// The frame is dropped and answered by `reply`, which the row `icmp` counts.
-    pub fn answers(&self, case: &str, port: &str, frame: &PacketBuilder, outcome: &str, icmp: &str, reply: &PacketBuilder) {
+    pub fn answers(
+        &self,
+        case: &str,
+        port: &str,
+        frame: &PacketBuilder,
+        outcome: &str,
+        icmp: &str,
+        reply: &PacketBuilder,
+    ) {
         self.answers_counted(case, port, &frame.build(), reply, &[outcome], icmp);
     }
 
@@ -146,13 +162,24 @@ pub fn no_warnings(frames: &[Vec<u8>]) {
         for check in ["ip", "udp", "tcp"] {
             command.args(["-o", &format!("{check}.check_checksum:TRUE")]);
         }
-        crate::command::run(command.arg("-r").arg(file.path()).args(["-Y", filter, "-T", "fields", "-e", "frame.number"]))
+        crate::command::run(command.arg("-r").arg(file.path()).args([
+            "-Y",
+            filter,
+            "-T",
+            "fields",
+            "-e",
+            "frame.number",
+        ]))
     };
     // 0x600000 is the severity "warning"; above it lies "error".
     let numbers = tshark("_ws.malformed || _ws.expert.severity >= 0x600000 || _ws.unreassembled");
     if let Some(first) = numbers.lines().next().and_then(|number| number.trim().parse::<usize>().ok()) {
         let mut command = Command::new("tshark");
-        let detail = crate::command::run(command.arg("-r").arg(file.path()).args(["-V", "-Y", &format!("frame.number == {first}")]));
+        let detail = crate::command::run(command.arg("-r").arg(file.path()).args([
+            "-V",
+            "-Y",
+            &format!("frame.number == {first}"),
+        ]));
         panic!("tshark warns about frames {}; the first:\n{detail}", numbers.trim().replace('\n', ", "));
     }
 }
@@ -160,7 +187,8 @@ pub fn no_warnings(frames: &[Vec<u8>]) {
 /// Layer 3 octets of a frame as its own header has them; of the frame where it holds less or the header is no IP.
 fn layer_3_octets(frame: &[u8]) -> u64 {
     let held = frame.len() as u64 - 14;
-    let word = |at: usize| frame.get(at..at + 2).map_or(0, |octets| u64::from(u16::from_be_bytes([octets[0], octets[1]])));
+    let word =
+        |at: usize| frame.get(at..at + 2).map_or(0, |octets| u64::from(u16::from_be_bytes([octets[0], octets[1]])));
     let said = match word(12) {
         0x86dd if frame.len() >= 54 => 40 + word(18),
         0x0800 if frame.len() >= 34 => word(16),
@@ -182,7 +210,8 @@ fn compare(case: &str, found: &[u8], expected: &[u8]) {
     if found == expected {
         return;
     }
-    let at = found.iter().zip(expected).position(|(left, right)| left != right).unwrap_or(found.len().min(expected.len()));
+    let at =
+        found.iter().zip(expected).position(|(left, right)| left != right).unwrap_or(found.len().min(expected.len()));
     panic!(
         "{case}: {} octets, expected {}; they part at octet {at}\nfound    {}\nexpected {}",
         found.len(),

@@ -126,7 +126,9 @@ impl<'a> Node<'a> {
         let compiled = self.netns.enter(|| {
             self.with(|dataplane| {
                 let interfaces = Interfaces::query().unwrap_or_else(|error| panic!("{error}"));
-                dataplane.apply(&state, &interfaces, MissingInterface::Refuse).unwrap_or_else(|error| panic!("{error}"));
+                dataplane
+                    .apply(&state, &interfaces, MissingInterface::Refuse)
+                    .unwrap_or_else(|error| panic!("{error}"));
                 dataplane.applied().expect("it was applied").clone()
             })
         });
@@ -244,8 +246,16 @@ impl<'a> Node<'a> {
 }
 
 /// Names of the rows of `icmp_sent`, by number.
-const ICMP_ROWS: [&str; abi::SEGUE_ICMP_MAX as usize] =
-    ["unreachable", "too_big", "time_exceeded", "parameter_problem", "echo_reply", "relayed", "rate_limited", "not_sent"];
+const ICMP_ROWS: [&str; abi::SEGUE_ICMP_MAX as usize] = [
+    "unreachable",
+    "too_big",
+    "time_exceeded",
+    "parameter_problem",
+    "echo_reply",
+    "relayed",
+    "rate_limited",
+    "not_sent",
+];
 
 impl Drop for Node<'_> {
     fn drop(&mut self) {

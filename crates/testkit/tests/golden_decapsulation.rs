@@ -25,12 +25,8 @@ fn ipv6(packet: PacketBuilder, destination: Ipv6Addr, hop_limit: u8) -> PacketBu
 }
 
 fn ipv4(packet: PacketBuilder, destination: Ipv4Addr, time_to_live: u8) -> PacketBuilder {
-    let repr = Ipv4Repr {
-        time_to_live,
-        type_of_service: 0x28,
-        identification: 0x4321,
-        ..Ipv4Repr::new(CLIENT4, destination)
-    };
+    let repr =
+        Ipv4Repr { time_to_live, type_of_service: 0x28, identification: 0x4321, ..Ipv4Repr::new(CLIENT4, destination) };
     packet.inner_ipv4(repr).udp(UdpRepr::new(40_000, 40_001)).payload(b"four")
 }
 
@@ -99,18 +95,42 @@ fn a23_octets_behind_the_inner_packet_are_cut() {
     let four = |packet| ipv4(packet, SERVER4, 64);
     let start = |function| arriving("core0").ipv6(outer(function));
     let frame = six(start(END_DX6)).trailer(&[0xee; 30]);
-    node.forwards("behind the outer packet, IPv6", "core0", &frame, &ipv6(leaving("acc1"), SERVER, 63), &[&sid(END_DX6)]);
+    node.forwards(
+        "behind the outer packet, IPv6",
+        "core0",
+        &frame,
+        &ipv6(leaving("acc1"), SERVER, 63),
+        &[&sid(END_DX6)],
+    );
     let frame = four(start(END_DX4)).trailer(&[0xee; 1]);
-    node.forwards("behind the outer packet, IPv4", "core0", &frame, &ipv4(leaving("acc1"), SERVER4, 63), &[&sid(END_DX4)]);
+    node.forwards(
+        "behind the outer packet, IPv4",
+        "core0",
+        &frame,
+        &ipv4(leaving("acc1"), SERVER4, 63),
+        &[&sid(END_DX4)],
+    );
     // Inside the outer payload: the inner packet is a payload like any other, with octets behind it.
     let mut packet = six(PacketBuilder::new()).build();
     packet.extend_from_slice(&[0xdd; 9]);
     let frame = arriving("core0").ipv6(Ipv6Repr { next_header: 41, ..outer(END_DX6) }).payload(&packet);
-    node.forwards("inside the outer packet, IPv6", "core0", &frame, &ipv6(leaving("acc1"), SERVER, 63), &[&sid(END_DX6)]);
+    node.forwards(
+        "inside the outer packet, IPv6",
+        "core0",
+        &frame,
+        &ipv6(leaving("acc1"), SERVER, 63),
+        &[&sid(END_DX6)],
+    );
     let mut packet = four(PacketBuilder::new()).build();
     packet.extend_from_slice(&[0xdd; 700]);
     let frame = arriving("core0").ipv6(Ipv6Repr { next_header: 4, ..outer(END_DX4) }).payload(&packet);
-    node.forwards("inside the outer packet, IPv4", "core0", &frame, &ipv4(leaving("acc1"), SERVER4, 63), &[&sid(END_DX4)]);
+    node.forwards(
+        "inside the outer packet, IPv4",
+        "core0",
+        &frame,
+        &ipv4(leaving("acc1"), SERVER4, 63),
+        &[&sid(END_DX4)],
+    );
     node.finish();
 }
 
@@ -230,7 +250,8 @@ fn a25_inner_hop_limit_exceeded() {
     for hop_limit in [0, 1] {
         let frame = ipv6(arriving("core0").ipv6(outer(END_DX6)).srh(exhausted(END_DX6)), SERVER, hop_limit);
         let packet = ipv6(PacketBuilder::new(), SERVER, hop_limit).build();
-        let reply = leaving("acc0").ipv6(Ipv6Repr::new(NODE, CLIENT)).icmpv6(Icmpv6Repr::TimeExceeded { code: 0, packet });
+        let reply =
+            leaving("acc0").ipv6(Ipv6Repr::new(NODE, CLIENT)).icmpv6(Icmpv6Repr::TimeExceeded { code: 0, packet });
         node.answers("IPv6", "core0", &frame, "drop_hop_limit_exceeded", "time_exceeded", &reply);
         let frame = ipv4(arriving("core0").ipv6(outer(END_DX4)), SERVER4, hop_limit);
         let packet = ipv4(PacketBuilder::new(), SERVER4, hop_limit).build();
@@ -265,16 +286,30 @@ fn inner_packets_that_do_not_fit_the_exit() {
         packet.inner_ipv4(repr).udp(UdpRepr::new(40_000, 40_001)).payload(&vec![0xa5; octets - 28])
     };
     let start = |function| arriving("core0").ipv6(outer(function));
-    node.forwards("IPv6 fits", "core0", &six(start(END_DX6), 1500, 64), &six(leaving("acc1"), 1500, 63), &[&sid(END_DX6)]);
+    node.forwards(
+        "IPv6 fits",
+        "core0",
+        &six(start(END_DX6), 1500, 64),
+        &six(leaving("acc1"), 1500, 63),
+        &[&sid(END_DX6)],
+    );
     let quote = Icmpv6Repr::quote(&six(PacketBuilder::new(), 1501, 64).build()).to_vec();
-    let reply = leaving("acc0").ipv6(Ipv6Repr::new(NODE, CLIENT)).icmpv6(Icmpv6Repr::PacketTooBig { mtu: 1500, packet: quote });
+    let reply =
+        leaving("acc0").ipv6(Ipv6Repr::new(NODE, CLIENT)).icmpv6(Icmpv6Repr::PacketTooBig { mtu: 1500, packet: quote });
     node.answers("IPv6 one octet more", "core0", &six(start(END_DX6), 1501, 64), "drop_too_big", "too_big", &reply);
     let frame = four(start(END_DX4), 1500, 64, true);
     node.forwards("IPv4 fits", "core0", &frame, &four(leaving("acc1"), 1500, 63, true), &[&sid(END_DX4)]);
     let mut packet = four(PacketBuilder::new(), 1501, 64, true).build();
     packet.truncate(548);
     let reply = icmpv4_to_client(Icmpv4Repr::DestinationUnreachable { code: 4, next_hop_mtu: 1500, packet });
-    node.answers("IPv4 one octet more", "core0", &four(start(END_DX4), 1501, 64, true), "drop_too_big", "too_big", &reply);
+    node.answers(
+        "IPv4 one octet more",
+        "core0",
+        &four(start(END_DX4), 1501, 64, true),
+        "drop_too_big",
+        "too_big",
+        &reply,
+    );
     node.finish();
 }
 
@@ -304,7 +339,13 @@ fn dx2_sends_the_inner_frame_as_it_is() {
         arriving("core0").ipv6(outer(END_DX2)).srh(exhausted(END_DX2)),
         arriving("core0").ipv6(outer(END_DX2)).destination_options(OptionsRepr::default()).srh(exhausted(END_DX2)),
     ] {
-        node.forwards("with a VLAN tag", "core0", &inner(front.clone()), &inner(PacketBuilder::new()), &[&sid(END_DX2)]);
+        node.forwards(
+            "with a VLAN tag",
+            "core0",
+            &inner(front.clone()),
+            &inner(PacketBuilder::new()),
+            &[&sid(END_DX2)],
+        );
         node.forwards("broadcast", "core0", &arp(front.clone()), &arp(PacketBuilder::new()), &[&sid(END_DX2)]);
         let padded = inner(front).trailer(&[0xee; 6]);
         node.forwards("octets behind it are cut", "core0", &padded, &inner(PacketBuilder::new()), &[&sid(END_DX2)]);

@@ -18,7 +18,10 @@ fn path(first: u16) -> [Ipv6Addr; 3] {
 }
 
 fn inner(packet: PacketBuilder) -> PacketBuilder {
-    packet.inner_ipv6(Ipv6Repr::new(CLIENT, SERVER)).udp(UdpRepr::new(40_000, 40_001)).payload(b"a payload of odd length")
+    packet
+        .inner_ipv6(Ipv6Repr::new(CLIENT, SERVER))
+        .udp(UdpRepr::new(40_000, 40_001))
+        .payload(b"a payload of odd length")
 }
 
 /// Sixteen octets with an option that is padding.
@@ -119,7 +122,10 @@ fn a01_other_extension_headers_in_front_of_the_srh() {
         "core0",
         &inner(arriving("core0").ipv6(before).destination_options(OptionsRepr::default()).srh(srh.clone())),
         &inner(
-            leaving("core1").ipv6(after).destination_options(OptionsRepr::default()).srh(srh.clone().with_segments_left(1)),
+            leaving("core1")
+                .ipv6(after)
+                .destination_options(OptionsRepr::default())
+                .srh(srh.clone().with_segments_left(1)),
         ),
         &[&sid(END)],
     );
@@ -158,7 +164,14 @@ fn a16_end_x_and_end_t_leave_another_way() {
     }
     let srh = SrhRepr::new(&path(END_X_UNRESOLVED));
     let frame = inner(arriving("core0").ipv6(outer(local(END_X_UNRESOLVED), 64)).srh(srh));
-    node.passes("an unresolved adjacency does not fall back to the FIB", "core0", &frame, &frame, "passed_no_neighbour", &[]);
+    node.passes(
+        "an unresolved adjacency does not fall back to the FIB",
+        "core0",
+        &frame,
+        &frame,
+        "passed_no_neighbour",
+        &[],
+    );
     node.finish();
 }
 
@@ -299,12 +312,9 @@ fn routes_that_say_no() {
     let node = Golden::load(&network, &configuration(DOMAIN));
     let to = |next| inner(arriving("core0").ipv6(outer(local(END), 64)).srh(SrhRepr::new(&[local(END), next])));
     node.drops("blackhole", "core0", &to(BLACKHOLE), "drop_route_blackhole");
-    for (case, next) in [
-        ("multicast", "ff02::1"),
-        ("unspecified", "::"),
-        ("loopback", "::1"),
-        ("link-local", "fe80::1"),
-    ] {
+    for (case, next) in
+        [("multicast", "ff02::1"), ("unspecified", "::"), ("loopback", "::1"), ("link-local", "fe80::1")]
+    {
         node.drops(case, "core0", &to(next.parse().expect("an address")), "drop_bad_next_segment");
     }
     let advanced = |hop_limit| {

@@ -23,7 +23,10 @@ fn path(first: u16) -> [Ipv6Addr; 3] {
 }
 
 fn inner(packet: PacketBuilder) -> PacketBuilder {
-    packet.inner_ipv6(Ipv6Repr::new(CLIENT, SERVER)).udp(UdpRepr::new(40_000, 40_001)).payload(b"a payload of odd length")
+    packet
+        .inner_ipv6(Ipv6Repr::new(CLIENT, SERVER))
+        .udp(UdpRepr::new(40_000, 40_001))
+        .payload(b"a payload of odd length")
 }
 
 /// The answer to the headend behind core0 about `frame`.
@@ -43,7 +46,8 @@ fn time_exceeded(packet: Vec<u8>) -> Icmpv6Repr {
 /// A builder whose SRH, directly behind the IPv6 header, has these octets in place of Hdr Ext Len, Segments Left, Last Entry.
 fn faulty(function: u16, hdr_ext_len: Option<u8>, segments_left: u8, last_entry: Option<u8>) -> PacketBuilder {
     let srh = SrhRepr::new(&path(function));
-    let mut frame = inner(arriving("core0").ipv6(outer(local(function), 64)).srh(srh)).with_bytes(14 + 43, &[segments_left]);
+    let mut frame =
+        inner(arriving("core0").ipv6(outer(local(function), 64)).srh(srh)).with_bytes(14 + 43, &[segments_left]);
     if let Some(length) = hdr_ext_len {
         frame = frame.with_bytes(14 + 41, &[length]);
     }
@@ -91,7 +95,8 @@ fn a06_a07_hop_limit_exceeded() {
     let node = Golden::load(&network, &configuration(DOMAIN));
     for function in [END, END_PSP, END_X, END_T, END_B6, END_B6_RED, END_AS] {
         for hop_limit in [0, 1] {
-            let frame = inner(arriving("core0").ipv6(outer(local(function), hop_limit)).srh(SrhRepr::new(&path(function))));
+            let frame =
+                inner(arriving("core0").ipv6(outer(local(function), hop_limit)).srh(SrhRepr::new(&path(function))));
             let reply = answer(&frame, time_exceeded);
             let case = format!("hop limit {hop_limit} at function {function:#x}");
             node.answers(&case, "core0", &frame, "drop_hop_limit_exceeded", "time_exceeded", &reply);
@@ -112,8 +117,10 @@ fn a08_a18_upper_layer_not_allowed() {
     let udp = |packet: PacketBuilder| packet.udp(UdpRepr::new(40_000, 40_001)).payload(b"not for a SID");
     let code = parameter_problem::SR_UPPER_LAYER_HEADER;
     let exhausted = |function| SrhRepr::new(&[behind_core1(9), local(function)]).with_segments_left(0);
-    for function in [END, END_PSP, END_USP, END_USD, END_ALL, END_X, END_T, END_B6, END_DX2, END_DX4, END_DX6, END_DT4, END_DT6,
-        END_DT46, END_AS] {
+    for function in [
+        END, END_PSP, END_USP, END_USD, END_ALL, END_X, END_T, END_B6, END_DX2, END_DX4, END_DX6, END_DT4, END_DT6,
+        END_DT46, END_AS,
+    ] {
         let start = || arriving("core0").ipv6(outer(local(function), 64));
         for (case, frame, pointer) in [
             ("without SRH", udp(start()), 40),
@@ -180,12 +187,8 @@ fn a14_other_routing_types() {
     let network = Network::new();
     let node = Golden::load(&network, &configuration(DOMAIN));
     for routing_type in [0, 2, 3, 253] {
-        let routing = |segments_left| RoutingRepr {
-            routing_type,
-            segments_left,
-            data: vec![0; 20],
-            ..RoutingRepr::default()
-        };
+        let routing =
+            |segments_left| RoutingRepr { routing_type, segments_left, data: vec![0; 20], ..RoutingRepr::default() };
         let frame = inner(arriving("core0").ipv6(outer(local(END), 64)).routing(routing(1)));
         let reply = answer(&frame, problem(0, ROUTING_TYPE));
         let case = format!("routing type {routing_type} with segments left");
@@ -267,7 +270,14 @@ fn a15_an_error_is_at_most_1280_octets() {
         pointer: 40,
         packet,
     });
-    node.answers("padding of the frame is not quoted", "core0", &frame, "drop_upper_layer", "parameter_problem", &reply);
+    node.answers(
+        "padding of the frame is not quoted",
+        "core0",
+        &frame,
+        "drop_upper_layer",
+        "parameter_problem",
+        &reply,
+    );
     node.finish();
 }
 
@@ -275,8 +285,10 @@ fn a15_an_error_is_at_most_1280_octets() {
 #[ignore = "needs root"]
 fn a15_errors_are_rate_limited() {
     let network = Network::new();
-    let slow = configuration(DOMAIN)
-        .replace("icmp_errors_per_second: 1000000, icmp_error_burst: 1000000", "icmp_errors_per_second: 1, icmp_error_burst: 3");
+    let slow = configuration(DOMAIN).replace(
+        "icmp_errors_per_second: 1000000, icmp_error_burst: 1000000",
+        "icmp_errors_per_second: 1, icmp_error_burst: 3",
+    );
     let node = Golden::load(&network, &slow);
     let frame = inner(arriving("core0").ipv6(outer(local(END), 1)).srh(SrhRepr::new(&path(END)))).build();
     // One thread, pinned by the harness to no CPU: at most a burst for each of the CPUs, plus one for each second.
@@ -298,7 +310,8 @@ fn a20_segments_left_at_a_decapsulating_sid() {
     let node = Golden::load(&network, &configuration(DOMAIN));
     for function in [END_DX2, END_DX4, END_DX6, END_DT4, END_DT6, END_DT46] {
         for hop_limit in [64, 1] {
-            let frame = inner(arriving("core0").ipv6(outer(local(function), hop_limit)).srh(SrhRepr::new(&path(function))));
+            let frame =
+                inner(arriving("core0").ipv6(outer(local(function), hop_limit)).srh(SrhRepr::new(&path(function))));
             let reply = answer(&frame, problem(0, SEGMENTS_LEFT));
             let case = format!("function {function:#x}, hop limit {hop_limit}, which is not looked at there");
             node.answers(&case, "core0", &frame, "drop_segments_left", "parameter_problem", &reply);
@@ -350,7 +363,8 @@ fn a22_an_outer_fragment_is_not_decapsulated() {
         ..FragmentRepr::default()
     };
     for function in [END_DX6, END_DT6, END_DT46, END_USD, END_AS] {
-        for (case, repr) in [("first", fragment(0, true)), ("middle", fragment(8, true)), ("last", fragment(16, false))] {
+        for (case, repr) in [("first", fragment(0, true)), ("middle", fragment(8, true)), ("last", fragment(16, false))]
+        {
             let frame = inner(arriving("core0").ipv6(outer(local(function), 64)).fragment(repr));
             let case = format!("{case} fragment at function {function:#x}");
             node.drops(&case, "core0", &frame, "drop_fragment_at_decapsulation");
