@@ -13,8 +13,7 @@ fn main() {
     let definitions = abi.join("outcomes.def");
     println!("cargo:rerun-if-changed=build.rs");
     println!("cargo:rerun-if-changed=build/outcomes.rs");
-    println!("cargo:rerun-if-changed={}", header.display());
-    println!("cargo:rerun-if-changed={}", definitions.display());
+    println!("cargo:rerun-if-changed=../../bpf/include/abi");
 
     bindgen::Builder::default()
         .header(header.display().to_string())

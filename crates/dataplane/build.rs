@@ -10,8 +10,9 @@ fn main() {
     let repository = fs::canonicalize(&repository).expect("the crate lies in the repository");
     let bpf = repository.join("bpf");
     let object = PathBuf::from(variable("OUT_DIR")).join("segue.bpf.o");
+    // Relative to the crate, so that a target directory that serves two checkouts does not mix them up.
     for watched in ["include", "lib", "segue.bpf.c"] {
-        println!("cargo:rerun-if-changed={}", bpf.join(watched).display());
+        println!("cargo:rerun-if-changed=../../bpf/{watched}");
     }
     println!("cargo:rerun-if-changed=build.rs");
     println!("cargo:rerun-if-env-changed=CLANG");
@@ -35,6 +36,8 @@ fn main() {
         .arg(bpf.join("segue.bpf.c"))
         .arg("-o")
         .arg(&object);
-    let status = command.status().unwrap_or_else(|error| panic!("{clang} compiles the data plane and can not be started: {error}"));
+    let status = command
+        .status()
+        .unwrap_or_else(|error| panic!("{clang} compiles the data plane and can not be started: {error}"));
     assert!(status.success(), "{clang} does not compile bpf/segue.bpf.c; its messages are above");
 }

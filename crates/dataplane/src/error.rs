@@ -11,7 +11,9 @@ pub enum Error {
     #[error(transparent)]
     Compile(#[from] CompileError),
     /// The pin directory is not on a BPF file system.
-    #[error("{path}: not on a BPF file system; mount one there (mount -t bpf bpf DIRECTORY) or choose another directory")]
+    #[error(
+        "{path}: not on a BPF file system; mount one there (mount -t bpf bpf DIRECTORY) or choose another directory"
+    )]
     NotBpffs {
         /// The directory.
         path: PathBuf,
@@ -37,7 +39,9 @@ pub enum Error {
         source: libbpf_rs::Error,
     },
     /// The kernel did not take a program, or libbpf the object.
-    #[error("the XDP programs do not load: {source}; run as root on Linux 6.1 or newer. The kernel's and libbpf's messages:\n{log}")]
+    #[error(
+        "the XDP programs do not load: {source}; run as root on Linux 6.1 or newer. The kernel's and libbpf's messages:\n{log}"
+    )]
     Load {
         /// Why.
         source: libbpf_rs::Error,
@@ -96,7 +100,9 @@ pub enum Error {
         name: String,
     },
     /// A trial run of the program failed.
-    #[error("BPF_PROG_TEST_RUN with ingress ifindex {ingress}: {source}; the interface must be in this namespace and have XDP attached")]
+    #[error(
+        "BPF_PROG_TEST_RUN with ingress ifindex {ingress}: {source}; the interface must be in this namespace and have XDP attached"
+    )]
     TestRun {
         /// Interface that the frame was to come from.
         ingress: u32,

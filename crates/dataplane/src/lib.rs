@@ -20,8 +20,9 @@ pub use bpffs::{is_bpffs, mount_bpffs};
 pub use compile::{CompileError, compile};
 pub use compiled::{Compiled, CompiledList, CompiledPolicy, CompiledPort, CompiledSid, CompiledSteering, port_slot};
 pub use dataplane::{
-    Applied, AttachMode, Counter, Counters, CaptureReader, CaptureSource, CapturedPacket, Dataplane, Direction, IcmpSent, LastDrop,
-    ListCounters, Options, Origin, PolicyCounters, PortCounters, SidCounters, SteeringCounters, TestOutput, TestRun,
+    Applied, AttachMode, CaptureReader, CaptureSource, CapturedPacket, Counter, Counters, Dataplane, Direction,
+    IcmpSent, LastDrop, ListCounters, Options, Origin, PolicyCounters, PortCounters, SidCounters, SteeringCounters,
+    TestOutput, TestRun,
 };
 pub use error::Error;
 pub use facts::{Capabilities, Capacity, Interface, Interfaces, MissingInterface};

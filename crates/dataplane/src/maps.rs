@@ -85,7 +85,9 @@ impl MapSet {
     /// Removes an entry; it is no error if there is none.
     pub fn delete<K: IntoBytes + Immutable>(&self, map: &str, key: &K) -> Result<(), Error> {
         match self.get(map)?.delete(key.as_bytes()) {
-            Err(error) if error.kind() != libbpf_rs::ErrorKind::NotFound => Err(map_error(map, "remove an entry")(error)),
+            Err(error) if error.kind() != libbpf_rs::ErrorKind::NotFound => {
+                Err(map_error(map, "remove an entry")(error))
+            }
             _ => Ok(()),
         }
     }
@@ -101,7 +103,10 @@ fn value<V: FromBytes>(map: &str, bytes: &[u8]) -> Result<V, Error> {
 }
 
 pub(crate) fn find_map<'a>(object: &'a Object, name: &str) -> Result<libbpf_rs::Map<'a>, Error> {
-    object.maps().find(|map| map.name() == name).ok_or_else(|| Error::NotInObject { kind: "map", name: name.to_owned() })
+    object
+        .maps()
+        .find(|map| map.name() == name)
+        .ok_or_else(|| Error::NotInObject { kind: "map", name: name.to_owned() })
 }
 
 /// Turns libbpf's error into one that names the map.

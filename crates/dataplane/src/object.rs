@@ -114,7 +114,10 @@ pub(crate) fn fits(object: &mut OpenObject, maps: &MapSet) -> Result<bool, Error
 }
 
 fn find_open_map<'a>(object: &'a mut OpenObject, name: &str) -> Result<OpenMapMut<'a>, Error> {
-    object.maps_mut().find(|map| pin_name(map.name()).as_deref() == Some(name)).ok_or_else(|| Error::NotInObject { kind: "map", name: name.to_owned() })
+    object
+        .maps_mut()
+        .find(|map| pin_name(map.name()).as_deref() == Some(name))
+        .ok_or_else(|| Error::NotInObject { kind: "map", name: name.to_owned() })
 }
 
 /// Loads with these maps in place of new ones. `only_port`: the stages are loaded and in the map `stages` already.

@@ -9,9 +9,9 @@ use segue_model::node::NodeState;
 use serde::{Deserialize, Serialize};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
+use crate::Error;
 use crate::compiled::Compiled;
 use crate::maps::map_error;
-use crate::Error;
 
 /// Name of the map, and of its pin.
 pub(crate) const STATE: &str = "state";
@@ -45,9 +45,15 @@ impl Store {
             map_flags: BPF_F_NO_PREALLOC,
             ..Default::default()
         };
-        let mut map =
-            MapHandle::create(MapType::Hash, Some("segue_state"), size_of::<Key>() as u32, CHUNK as u32, CHUNKS, &options)
-                .map_err(map_error(STATE, "create it"))?;
+        let mut map = MapHandle::create(
+            MapType::Hash,
+            Some("segue_state"),
+            size_of::<Key>() as u32,
+            CHUNK as u32,
+            CHUNKS,
+            &options,
+        )
+        .map_err(map_error(STATE, "create it"))?;
         map.pin(path).map_err(|source| Error::BpfPin { path: path.to_owned(), action: "pin the map", source })?;
         Ok(Self(map))
     }
@@ -61,11 +67,15 @@ impl Store {
     /// Keeps the record of the generation in it. On an error a part may be there; [`Store::remove`] takes it away.
     pub fn write(&self, record: &Record) -> Result<(), Error> {
         let generation = record.compiled.generation;
-        let text = serde_json::to_vec(record).map_err(|error| Error::State { octets: 0, problem: error.to_string() })?;
+        let text =
+            serde_json::to_vec(record).map_err(|error| Error::State { octets: 0, problem: error.to_string() })?;
         // The length goes in front, because the last chunk is filled up with zeros.
         let bytes: Vec<u8> = (text.len() as u64).to_ne_bytes().into_iter().chain(text).collect();
         if bytes.len() > CHUNK * CHUNKS as usize / 2 {
-            return Err(Error::State { octets: bytes.len(), problem: "too large; use fewer rules or segment lists".into() });
+            return Err(Error::State {
+                octets: bytes.len(),
+                problem: "too large; use fewer rules or segment lists".into(),
+            });
         }
         for (chunk, part) in (0..).zip(bytes.chunks(CHUNK)) {
             let mut value = [0; CHUNK];
@@ -81,7 +91,8 @@ impl Store {
         let chunk = |chunk| self.0.lookup(Key { generation, chunk }.as_bytes(), MapFlags::ANY).ok().flatten();
         let mut bytes = chunk(0)?;
         let length = bytes.first_chunk::<8>().map(|octets| u64::from_ne_bytes(*octets))?;
-        let length = usize::try_from(length).ok()?.checked_add(8).filter(|length| *length <= CHUNK * CHUNKS as usize)?;
+        let length =
+            usize::try_from(length).ok()?.checked_add(8).filter(|length| *length <= CHUNK * CHUNKS as usize)?;
         for next in 1..length.div_ceil(CHUNK) as u32 {
             bytes.extend(chunk(next)?);
         }

@@ -167,7 +167,13 @@ impl Dataplane {
     }
 }
 
-fn load_new(open: OpenObject, pin_dir: &Path, set: &Path, options: Options, origin: Origin) -> Result<Dataplane, Error> {
+fn load_new(
+    open: OpenObject,
+    pin_dir: &Path,
+    set: &Path,
+    options: Options,
+    origin: Origin,
+) -> Result<Dataplane, Error> {
     let object = object::load(open, &[], false)?;
     let loading = pin_dir.join(LOADING);
     fs::create_dir(&loading).map_err(pin_error(&loading, "make the directory"))?;
@@ -205,7 +211,8 @@ fn pin_maps(object: &Object, directory: &Path, wanted: impl Fn(&str) -> bool) ->
     for map in object.maps() {
         let Some(name) = object::pin_name(map.name()).filter(|name| wanted(name)) else { continue };
         let path = directory.join(&name);
-        let mut handle = libbpf_rs::MapHandle::try_from(&map).map_err(crate::maps::map_error(&name, "take a handle of it"))?;
+        let mut handle =
+            libbpf_rs::MapHandle::try_from(&map).map_err(crate::maps::map_error(&name, "take a handle of it"))?;
         handle.pin(&path).map_err(|source| Error::BpfPin { path, action: "pin the map", source })?;
     }
     Ok(())

@@ -34,7 +34,12 @@ impl Dataplane {
     /// [`Error::Compile`] before anything is touched. After any other error the old generation is active again, and ports
     /// that were attached for the new one are detached. If a link can not be given a new program while maps of another
     /// layout are replaced ([`Error::Link`]), both generations forward, each on its ports, until the next apply.
-    pub fn apply(&mut self, state: &NodeState, interfaces: &Interfaces, missing: MissingInterface) -> Result<Applied, Error> {
+    pub fn apply(
+        &mut self,
+        state: &NodeState,
+        interfaces: &Interfaces,
+        missing: MissingInterface,
+    ) -> Result<Applied, Error> {
         if self.unclean {
             self.clean()?;
         }
@@ -49,7 +54,8 @@ impl Dataplane {
             generation,
         })?;
         let warnings = compiled.warnings.clone();
-        let same = self.applied().is_some_and(|active| active.same_as(&compiled)) && self.applied_state() == Some(state);
+        let same =
+            self.applied().is_some_and(|active| active.same_as(&compiled)) && self.applied_state() == Some(state);
         if same {
             return self.make_good(warnings);
         }
@@ -70,7 +76,8 @@ impl Dataplane {
     fn make_good(&mut self, mut warnings: Vec<String>) -> Result<Applied, Error> {
         let ports = self.port_numbers(self.applied());
         let attached = self.attached();
-        let missing: Vec<(String, u32)> = ports.into_iter().filter(|(_, ifindex)| !attached.contains(ifindex)).collect();
+        let missing: Vec<(String, u32)> =
+            ports.into_iter().filter(|(_, ifindex)| !attached.contains(ifindex)).collect();
         for (name, ifindex) in &missing {
             warn_generic(name, self.attach(*ifindex)?, &mut warnings);
         }
@@ -112,7 +119,8 @@ impl Dataplane {
 
     /// Rows of counters that no object of the active generation has.
     fn clear_counters(&self, compiled: &Compiled) -> Result<(), Error> {
-        let old: std::collections::BTreeSet<u32> = self.applied().into_iter().flat_map(Compiled::counter_rows).collect();
+        let old: std::collections::BTreeSet<u32> =
+            self.applied().into_iter().flat_map(Compiled::counter_rows).collect();
         for row in compiled.counter_rows().filter(|row| !old.contains(row)) {
             self.maps.clear_percpu("counters", row)?;
         }
@@ -217,7 +225,9 @@ fn captures(compiled: &Compiled) -> u32 {
 
 fn warn_generic(name: &str, mode: AttachMode, warnings: &mut Vec<String>) {
     if mode == AttachMode::Generic {
-        warnings.push(format!("port {name}: its driver has no XDP, so the program runs in the network stack, which is slow"));
+        warnings.push(format!(
+            "port {name}: its driver has no XDP, so the program runs in the network stack, which is slow"
+        ));
     }
 }
 

@@ -162,7 +162,8 @@ impl Dataplane {
         for policy in &active.policies {
             let mut lists = Vec::new();
             for list in &policy.lists {
-                lists.push(ListCounters { segments: list.segments.clone(), counter: self.counter(list.entry.counter)? });
+                lists
+                    .push(ListCounters { segments: list.segments.clone(), counter: self.counter(list.entry.counter)? });
             }
             let counter = self.counter(policy.entry.counter)?;
             counters.policies.push(PolicyCounters { policy: policy.name.clone(), counter, lists });

@@ -8,8 +8,8 @@ use libbpf_rs::{Link, Xdp, XdpFlags, libbpf_sys};
 use serde::Serialize;
 use std::os::fd::AsFd;
 
-use super::adopt::{names, pin_error};
 use super::Dataplane;
+use super::adopt::{names, pin_error};
 use crate::Error;
 use crate::object;
 
@@ -73,7 +73,9 @@ impl Dataplane {
     /// The interfaces whose packets the program gets, by ifindex.
     pub fn attached(&self) -> Vec<u32> {
         let mut attached = self.linked();
-        attached.retain(|&ifindex| Link::open(self.link_path(ifindex)).is_ok_and(|link| attached_to(&link) == Some(ifindex)));
+        attached.retain(|&ifindex| {
+            Link::open(self.link_path(ifindex)).is_ok_and(|link| attached_to(&link) == Some(ifindex))
+        });
         attached
     }
 
@@ -91,15 +93,19 @@ impl Dataplane {
         for ifindex in self.linked() {
             let path = self.link_path(ifindex);
             let interface = self.interface_name(ifindex);
-            let mut link =
-                Link::open(&path).map_err(|source| Error::BpfPin { path: path.clone(), action: "open the link", source })?;
+            let mut link = Link::open(&path).map_err(|source| Error::BpfPin {
+                path: path.clone(),
+                action: "open the link",
+                source,
+            })?;
             if attached_to(&link) != Some(ifindex) {
                 fs::remove_file(&path).map_err(pin_error(&path, "remove it"))?;
                 continue;
             }
             let object = self.object()?;
             let program = object.progs().find(|program| program.name() == object::PROGRAM);
-            let program = program.ok_or_else(|| Error::NotInObject { kind: "program", name: object::PROGRAM.to_owned() })?;
+            let program =
+                program.ok_or_else(|| Error::NotInObject { kind: "program", name: object::PROGRAM.to_owned() })?;
             link.update_prog(&program).map_err(|source| Error::Link { interface, action: "replace", source })?;
         }
         Ok(())

@@ -1,0 +1,359 @@
+//! Loading, adopting, applying: with a real kernel. Needs root.
+
+mod support;
+
+use std::fs;
+use std::path::Path;
+
+use libbpf_rs::{MapCore, MapFlags, Xdp, XdpFlags};
+use segue_abi as abi;
+use segue_abi::zerocopy::FromBytes;
+use segue_dataplane::{AttachMode, Dataplane, Error, MissingInterface, Origin, TestRun, build_id};
+use serde_json::json;
+use support::*;
+
+const XDP_DROP: u32 = 1;
+const XDP_REDIRECT: u32 = 4;
+
+fn open(pins: &Path) -> Dataplane {
+    Dataplane::open_or_load(pins, options()).expect("a data plane")
+}
+
+fn control(dataplane: &Dataplane) -> abi::Control {
+    let bytes = dataplane.map("control").expect("control").lookup(&0_u32.to_ne_bytes(), MapFlags::ANY).expect("a read");
+    abi::Control::read_from_bytes(&bytes.expect("an entry")).expect("a control entry")
+}
+
+fn sid_generations(dataplane: &Dataplane) -> Vec<u32> {
+    let keys = dataplane.map("sids").expect("sids").keys();
+    keys.map(|key| abi::SidKey::read_from_bytes(&key).expect("a key").generation).collect()
+}
+
+/// Slots of the port table that are in use.
+fn port_slots(dataplane: &Dataplane) -> Vec<u32> {
+    let ports = dataplane.map("ports").expect("ports");
+    let used = |slot: &u32| {
+        let entry = ports.lookup(&slot.to_ne_bytes(), MapFlags::ANY).expect("a read").expect("an entry");
+        abi::Port::read_from_bytes(&entry).expect("a port").ifindex != 0
+    };
+    (0..2 * abi::SEGUE_PORT_SLOTS).filter(used).collect()
+}
+
+/// The program that an interface runs; 0 for none.
+fn program_of(dataplane: &Dataplane, ifindex: u32) -> u32 {
+    use std::os::fd::AsFd;
+    let map = dataplane.map("control").expect("control");
+    Xdp::new(map.as_fd()).query_id(ifindex as i32, XdpFlags::NONE).expect("an answer")
+}
+
+fn sid_packets(dataplane: &Dataplane) -> u64 {
+    dataplane.counters().expect("counters").sids[0].counter.packets
+}
+
+fn send(dataplane: &mut Dataplane) -> u32 {
+    dataplane.test_run(&TestRun::once(&packet(), ifindex("p1"))).expect("a run").verdict
+}
+
+#[test]
+fn loads_applies_forwards_and_removes() {
+    isolated(|pins| {
+        let mut dataplane = open(pins);
+        assert_eq!(dataplane.origin(), Origin::Loaded);
+        assert!(dataplane.applied().is_none());
+        let applied = apply(&mut dataplane, &state());
+        assert_eq!((applied.generation, applied.changed), (1, true));
+        assert_eq!(applied.warnings, Vec::<String>::new());
+        assert_eq!(dataplane.attached(), [ifindex("p1"), ifindex("p2")]);
+        assert_eq!(dataplane.attach(ifindex("p1")).expect("attached already"), AttachMode::Native);
+        assert_eq!(control(&dataplane).abi_version, abi::SEGUE_ABI_VERSION);
+
+        let output = dataplane.test_run(&TestRun::once(&packet(), ifindex("p1"))).expect("a run");
+        assert_eq!(output.verdict, XDP_REDIRECT);
+        assert_eq!(output.frame.len(), packet().len());
+        assert_eq!(
+            output.frame[14 + 24..14 + 40],
+            packet()[14 + 40 + 8..14 + 40 + 24],
+            "the destination is the next segment"
+        );
+        let counters = dataplane.counters().expect("counters");
+        assert_eq!(counters.sids[0].counter.packets, 1);
+        assert_eq!(counters.ports[0].outcomes.keys().collect::<Vec<_>>(), [&"forwarded"]);
+        assert_eq!(counters.ports[0].outcomes["forwarded"].packets, 1);
+        assert_eq!(counters.ports[1].outcomes.len(), 0);
+        assert_eq!(counters.policies[0].counter.packets, 0);
+        assert_eq!(counters.steering[0].rule, "web");
+
+        let again = apply(&mut dataplane, &state());
+        assert_eq!((again.generation, again.changed), (1, false), "applying is idempotent");
+        dataplane.remove().expect("removal");
+        assert!(!pins.exists());
+    });
+}
+
+#[test]
+fn adopts_after_the_agent_has_gone() {
+    isolated(|pins| {
+        let mut dataplane = open(pins);
+        apply(&mut dataplane, &state());
+        assert_eq!(send(&mut dataplane), XDP_REDIRECT);
+        let program = program_of(&dataplane, ifindex("p1"));
+        drop(dataplane);
+
+        let mut dataplane = open(pins);
+        assert_eq!(dataplane.origin(), Origin::Adopted);
+        assert_eq!(program_of(&dataplane, ifindex("p1")), program, "the program runs on");
+        assert_eq!(dataplane.applied_state(), Some(&node(&state())));
+        assert_eq!(sid_packets(&dataplane), 1);
+        assert!(!apply(&mut dataplane, &state()).changed);
+
+        let mut less = state();
+        less["ports"] = json!([{ "name": "p1", "role": "core" }]);
+        assert!(apply(&mut dataplane, &less).changed);
+        assert_eq!(dataplane.attached(), [ifindex("p1")]);
+        assert!(apply(&mut dataplane, &state()).changed, "attaching works after an adoption");
+        assert_eq!(dataplane.attached(), [ifindex("p1"), ifindex("p2")]);
+        assert_eq!(send(&mut dataplane), XDP_REDIRECT);
+        assert_eq!(sid_packets(&dataplane), 2, "counters follow the name of an object across generations");
+    });
+}
+
+#[test]
+fn each_apply_leaves_one_generation() {
+    isolated(|pins| {
+        let mut dataplane = open(pins);
+        for generation in 1..=4 {
+            let mut changing = state();
+            changing["settings"] = json!({ "icmp_errors_per_second": generation });
+            assert_eq!(apply(&mut dataplane, &changing).generation, generation);
+            assert_eq!(control(&dataplane).generation, generation);
+            assert_eq!(sid_generations(&dataplane), [generation]);
+            let base = abi::SEGUE_PORT_SLOTS * (generation & 1);
+            assert_eq!(port_slots(&dataplane), [base + ifindex("p1"), base + ifindex("p2")]);
+            assert_eq!(send(&mut dataplane), XDP_REDIRECT);
+        }
+        assert_eq!(sid_packets(&dataplane), 4);
+        let before = control(&dataplane);
+        dataplane.bump_caches().expect("a bump");
+        let after = control(&dataplane);
+        assert_eq!(after, abi::Control { cache_generation: before.cache_generation + 1, ..before });
+    });
+}
+
+#[test]
+fn refused_configuration_leaves_the_old_one() {
+    isolated(|pins| {
+        let mut dataplane = open(pins);
+        apply(&mut dataplane, &state());
+        let before = (control(&dataplane), sid_generations(&dataplane), port_slots(&dataplane), dataplane.attached());
+
+        let mut missing = state();
+        missing["ports"] = json!([{ "name": "p1", "role": "core" }, { "name": "nothing", "role": "core" }]);
+        let error =
+            dataplane.apply(&node(&missing), &interfaces(), MissingInterface::Refuse).expect_err("no such interface");
+        assert!(error.to_string().contains("nothing"), "{error}");
+
+        // h1 runs another program: attaching to it fails after the new generation is active.
+        let mut other = Dataplane::open_or_load(&pins.with_file_name("other"), options()).expect("another data plane");
+        other.attach(ifindex("h1")).expect("attached");
+        let mut busy = state();
+        busy["ports"] = json!([{ "name": "p1", "role": "core" }, { "name": "h2", "role": "core" }, { "name": "h1", "role": "core" }]);
+        busy["sids"] = json!([{ "sid": "fc00:1:2::/48", "behaviour": "End" }]);
+        let error = dataplane.apply(&node(&busy), &interfaces(), MissingInterface::Refuse).expect_err("h1 is busy");
+        assert!(matches!(&error, Error::Attach { interface, .. } if interface == "h1"), "{error}");
+
+        let after = (control(&dataplane), sid_generations(&dataplane), port_slots(&dataplane), dataplane.attached());
+        assert_eq!(before, after);
+        assert_eq!(dataplane.applied_state(), Some(&node(&state())));
+        assert_eq!(send(&mut dataplane), XDP_REDIRECT);
+        assert!(apply(&mut other, &json!({ "node": "o", "source_address": "fc00:8::1" })).changed, "an empty node");
+        assert_eq!(other.attached(), Vec::<u32>::new(), "what is not configured is detached");
+        assert!(apply(&mut dataplane, &busy).changed, "works once h1 is free");
+        assert_eq!(program_of(&dataplane, ifindex("p2")), 0, "p2 is not configured any more");
+    });
+}
+
+#[test]
+fn write_that_fails_half_way_leaves_the_old_one() {
+    isolated(|pins| {
+        let mut dataplane = open(pins);
+        apply(&mut dataplane, &state());
+        // Fills the trie of SIDs, whose entries the compiler can not know of.
+        let sids = dataplane.map("sids").expect("sids");
+        let room = options().capacity.sids * 2 - 1;
+        for number in 0..room {
+            let key = [&160_u32.to_ne_bytes()[..], &99_u32.to_ne_bytes(), &[0; 12], &number.to_be_bytes()].concat();
+            sids.update(&key, &0_u32.to_ne_bytes(), MapFlags::ANY).expect("room");
+        }
+        let mut more = state();
+        more["sids"] =
+            json!([{ "sid": "fc00:1:1::/48", "behaviour": "End" }, { "sid": "fc00:1:2::/48", "behaviour": "End" }]);
+        let error =
+            dataplane.apply(&node(&more), &interfaces(), MissingInterface::Refuse).expect_err("the trie is full");
+        assert!(matches!(&error, Error::Map { map, .. } if map == "sids"), "{error}");
+        assert_eq!(control(&dataplane).generation, 1);
+        assert_eq!(send(&mut dataplane), XDP_REDIRECT);
+        assert_eq!(sid_generations(&dataplane).iter().filter(|generation| **generation == 2).count(), 0);
+
+        // An agent that starts anew clears away what no generation needs.
+        drop(dataplane);
+        let mut dataplane = open(pins);
+        assert_eq!(sid_generations(&dataplane), [1]);
+        assert!(apply(&mut dataplane, &more).changed);
+    });
+}
+
+#[test]
+fn other_build_replaces_programs_and_keeps_maps() {
+    isolated(|pins| {
+        let mut dataplane = open(pins);
+        apply(&mut dataplane, &state());
+        assert_eq!(send(&mut dataplane), XDP_REDIRECT);
+        let program = program_of(&dataplane, ifindex("p1"));
+        drop(dataplane);
+        let set = pins.join("maps-1");
+        fs::rename(set.join(format!("programs-{}", build_id())), set.join("programs-0123456789abcdef"))
+            .expect("a rename");
+
+        let mut dataplane = open(pins);
+        assert_eq!(dataplane.origin(), Origin::ProgramReplaced);
+        assert_ne!(program_of(&dataplane, ifindex("p1")), program);
+        assert!(!set.join("programs-0123456789abcdef").exists());
+        assert_eq!(sid_packets(&dataplane), 1);
+        assert_eq!(send(&mut dataplane), XDP_REDIRECT);
+        assert_eq!(sid_packets(&dataplane), 2);
+        drop(dataplane);
+        assert_eq!(open(pins).origin(), Origin::Adopted);
+    });
+}
+
+#[test]
+fn larger_tables_take_over_at_the_next_apply() {
+    isolated(|pins| {
+        let mut dataplane = open(pins);
+        apply(&mut dataplane, &state());
+        let program = program_of(&dataplane, ifindex("p1"));
+        drop(dataplane);
+        let mut larger = options();
+        larger.capacity.sids *= 2;
+        let open = || Dataplane::open_or_load(pins, larger).expect("a data plane");
+
+        let dataplane = open();
+        assert_eq!(dataplane.origin(), Origin::Replacing);
+        assert!(dataplane.applied().is_none());
+        assert_eq!(program_of(&dataplane, ifindex("p1")), program, "the old one forwards until the apply");
+        drop(dataplane);
+
+        let mut dataplane = open();
+        assert_eq!(dataplane.origin(), Origin::Replacing, "also after the agent died in between");
+        apply(&mut dataplane, &state());
+        assert_ne!(program_of(&dataplane, ifindex("p1")), program);
+        assert_eq!(send(&mut dataplane), XDP_REDIRECT);
+        assert_eq!(sid_packets(&dataplane), 1);
+        assert!(!pins.join("maps-1").exists());
+        drop(dataplane);
+        assert_eq!(open().origin(), Origin::Adopted);
+    });
+}
+
+#[test]
+fn interface_that_comes_back_is_attached_again() {
+    isolated(|pins| {
+        let mut dataplane = open(pins);
+        apply(&mut dataplane, &state());
+        let old = ifindex("p2");
+        ip("link delete p2");
+        let applied = dataplane.apply(&node(&state()), &interfaces(), MissingInterface::LeaveOut).expect("an apply");
+        assert!(applied.warnings.iter().any(|warning| warning.contains("p2")), "{applied:?}");
+        assert_eq!(dataplane.attached(), [ifindex("p1")]);
+        assert!(!pins.join(format!("link-{old}")).exists());
+        ip(&format!("link add p2 index {old} type veth peer name h2"));
+        ip("link set p2 up");
+        apply(&mut dataplane, &state());
+        assert_eq!(dataplane.attached(), [ifindex("p1"), old]);
+        // Gone and back with the same number, and nobody told: the next apply mends it.
+        ip("link delete p2");
+        ip(&format!("link add p2 index {old} type veth peer name h2"));
+        assert_eq!(dataplane.attached(), [ifindex("p1")]);
+        assert!(apply(&mut dataplane, &state()).changed);
+        assert_ne!(program_of(&dataplane, old), 0);
+    });
+}
+
+#[test]
+fn port_that_is_not_configured_drops_and_counts() {
+    isolated(|pins| {
+        let mut dataplane = open(pins);
+        apply(&mut dataplane, &state());
+        dataplane.attach(ifindex("h1")).expect("attached");
+        let run = dataplane.test_run(&TestRun::once(&packet(), ifindex("h1"))).expect("a run");
+        assert_eq!(run.verdict, XDP_DROP);
+        let outcomes = dataplane.unknown_port_outcomes().expect("counters");
+        assert_eq!(
+            outcomes.into_iter().map(|(name, counter)| (name, counter.packets)).collect::<Vec<_>>(),
+            [("drop_port_unknown", 1)]
+        );
+    });
+}
+
+#[test]
+fn last_drop_has_the_packet_and_its_reason() {
+    isolated(|pins| {
+        let mut dataplane = open(pins);
+        let mut outside = state();
+        outside["ports"] = json!([{ "name": "p1", "role": "access" }]);
+        apply(&mut dataplane, &outside);
+        assert_eq!(send(&mut dataplane), XDP_DROP, "an SRH from outside the domain");
+        let drops = dataplane.last_drops().expect("drops");
+        assert_eq!(drops.len(), 1, "{drops:?}");
+        assert_eq!((drops[0].port.as_str(), drops[0].ifindex), ("p1", ifindex("p1")));
+        assert_eq!(drops[0].outcome, abi::Outcome::DropSrFromOutside);
+        assert_eq!(drops[0].length as usize, packet().len());
+        assert_eq!(drops[0].bytes, packet());
+        assert_eq!(dataplane.counters().expect("counters").ports[0].outcomes["drop_sr_from_outside"].packets, 1);
+    });
+}
+
+#[test]
+fn directory_must_be_on_a_bpf_file_system() {
+    isolated(|_| {
+        let path = Path::new("/mnt/plain");
+        let error = Dataplane::open_or_load(path, options()).expect_err("a tmpfs");
+        assert!(matches!(error, Error::NotBpffs { .. }), "{error}");
+        assert!(!path.exists());
+    });
+}
+
+#[test]
+fn captured_port_shows_its_packets_across_applies() {
+    isolated(|pins| {
+        let mut dataplane = open(pins);
+        assert!(matches!(dataplane.set_capture("p1", true), Err(Error::PortUnknown { .. })));
+        apply(&mut dataplane, &state());
+        dataplane.set_capture("p1", true).expect("p1 is a port");
+        let mut changed = state();
+        changed["settings"] = json!({ "icmp_error_burst": 7 });
+        apply(&mut dataplane, &changed);
+        assert_eq!(control(&dataplane).captures, 1);
+        drop(dataplane);
+
+        let mut dataplane = open(pins);
+        let mut reader = dataplane.capture_source().expect("a source").open().expect("rings");
+        send(&mut dataplane);
+        let packets = reader.read(std::time::Duration::from_secs(2)).expect("packets");
+        assert_eq!(packets.len(), 1, "{packets:?}");
+        assert_eq!(packets[0].bytes, packet());
+        assert_eq!((packets[0].ifindex, packets[0].direction), (ifindex("p1"), segue_dataplane::Direction::Received));
+        assert_eq!(reader.lost(), 0);
+
+        dataplane.set_capture("p1", false).expect("p1 is a port");
+        dataplane.set_capture("p2", true).expect("p2 is a port");
+        assert_eq!(control(&dataplane).captures, 1);
+        send(&mut dataplane);
+        let packets = reader.read(std::time::Duration::from_secs(2)).expect("packets");
+        assert_eq!(packets.len(), 1, "{packets:?}");
+        assert_eq!((packets[0].ifindex, packets[0].direction), (ifindex("p2"), segue_dataplane::Direction::Sent));
+        assert_eq!(packets[0].outcome, Some(abi::Outcome::Forwarded));
+        dataplane.set_capture("p2", false).expect("p2 is a port");
+        assert_eq!(control(&dataplane).captures, 0);
+    });
+}
