@@ -60,18 +60,23 @@ INLINE u64 epoch_now(void)
 #define WAY_OIF(way) ((u32)((way) >> 32) & 0xffffff)
 #define WAY_BUCKET(way) ((u32)((way) >> 56))
 
-RARE void adjacency_resolve(struct xdp_md *ctx, const struct adjacency_question *question, struct adjacency *entry)
+RARE int adjacency_resolve(struct xdp_md *ctx, const struct adjacency_question *question, struct adjacency *entry)
 {
 	struct bpf_fib_lookup fib = {};
-	const struct segue_config *config_ = config_get(question->generation);
-	u32 flags = 0, oif = WAY_OIF(question->way), table = (u32)question->way & ~ADJACENCY_IPV4;
-	u32 ipv4 = (u32)question->way & ADJACENCY_IPV4;
+	const struct segue_config *config_;
+	u32 flags = 0, oif, table, ipv4;
 	long verdict;
 
+	if (!question || !entry)
+		return 0;
+	config_ = config_get(question->generation);
+	oif = WAY_OIF(question->way);
+	table = (u32)question->way & ~ADJACENCY_IPV4;
+	ipv4 = (u32)question->way & ADJACENCY_IPV4;
 	entry->kind = ADJACENCY_KERNEL;
 	entry->fits = 0;
 	if (!config_)
-		return;
+		return 0;
 	entry->address = question->address;
 	entry->way = question->way;
 	entry->epoch = question->epoch;
@@ -79,7 +84,7 @@ RARE void adjacency_resolve(struct xdp_md *ctx, const struct adjacency_question 
 	if (!ipv4) {
 		if (sid_find(question->generation, question->address)) {
 			entry->kind = ADJACENCY_SID;
-			return;
+			return 0;
 		}
 		fib.family = 10; /* AF_INET6 */
 		__builtin_memcpy(fib.ipv6_src, config_->address, sizeof(fib.ipv6_src));
@@ -123,6 +128,7 @@ RARE void adjacency_resolve(struct xdp_md *ctx, const struct adjacency_question 
 	default:
 		break;
 	}
+	return 0;
 }
 
 /* `flow` picks the ECMP bucket. Never NULL in practice; the caller checks for the verifier. */

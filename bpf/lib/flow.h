@@ -69,7 +69,7 @@ INLINE u32 flow_addresses(const struct segue_port *port, const struct flow *flow
 }
 
 /* What follows the extension headers of an IPv6 packet that has some. */
-RARE int flow_walk(struct xdp_md *ctx, u32 limit, struct headers *headers)
+INLINE int flow_walk(struct xdp_md *ctx, u32 limit, struct headers *headers)
 {
 	return headers_walk(ctx, ETHERNET_LENGTH + 6, ETHERNET_LENGTH + IPV6_LENGTH, limit, headers);
 }

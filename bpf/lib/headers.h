@@ -29,6 +29,8 @@ RARE int headers_walk(struct xdp_md *ctx, u32 previous, u32 offset, u32 limit, s
 	const u8 *octet;
 	u32 next, length;
 
+	if (!out)
+		return 0;
 	previous &= OFFSET_MASK;
 	offset &= OFFSET_MASK;
 	octet = data + previous;

@@ -37,7 +37,7 @@ INLINE void count_outcome(const struct packet *packet, u32 outcome)
 
 #define CAPTURE_MAX 9216
 
-RARE void capture(struct xdp_md *ctx, u32 ifindex, u32 direction, u32 outcome)
+RARE int capture(struct xdp_md *ctx, u32 ifindex, u32 direction, u32 outcome)
 {
 	struct segue_capture head = {};
 	u32 length = frame_length(ctx);
@@ -49,10 +49,11 @@ RARE void capture(struct xdp_md *ctx, u32 ifindex, u32 direction, u32 outcome)
 	head.direction = direction;
 	head.outcome = outcome;
 	bpf_perf_event_output(ctx, &captures, BPF_F_CURRENT_CPU | ((u64)head.captured << 32), &head, sizeof(head));
+	return 0;
 }
 
 /* Keeps the headers of the last packet dropped for each reason and port; at most one per nanosecond clock tick of 4 ms. */
-RARE void record_drop(struct xdp_md *ctx, u32 port_index, u32 outcome)
+RARE int record_drop(struct xdp_md *ctx, u32 port_index, u32 outcome)
 {
 	struct segue_last_drop_key key = {.port = port_index, .outcome = outcome};
 	struct scratch *scratch = scratch_get();
@@ -60,26 +61,30 @@ RARE void record_drop(struct xdp_md *ctx, u32 port_index, u32 outcome)
 	u32 length, captured;
 
 	if (!scratch || outcome >= SEGUE_OUTCOMES_MAX)
-		return;
+		return 0;
 	/* Port and time in one word: another port's drop is recorded even in the same tick. */
 	if (scratch->drop_time[outcome] == (now << 8 | (port_index & 0xff)))
-		return;
+		return 0;
 	scratch->drop_time[outcome] = now << 8 | (port_index & 0xff);
 	length = frame_length(ctx);
 	captured = length;
 	if (captured > SEGUE_LAST_DROP_BYTES)
 		captured = SEGUE_LAST_DROP_BYTES;
+	/* One less, compared, one more: the form from which the verifier of 6.1 learns both bounds. */
+	captured--;
 	opaque(captured);
-	if (captured - 1 >= SEGUE_LAST_DROP_BYTES)
-		return;
+	if (captured > SEGUE_LAST_DROP_BYTES - 1)
+		return 0;
+	captured++;
 	scratch->drop.time = bpf_ktime_get_ns();
 	scratch->drop.ifindex = ctx->ingress_ifindex;
 	scratch->drop.length = length;
 	scratch->drop.captured = captured;
 	__builtin_memset(scratch->drop.bytes, 0, sizeof(scratch->drop.bytes));
 	if (bpf_xdp_load_bytes(ctx, 0, scratch->drop.bytes, captured))
-		return;
+		return 0;
 	bpf_map_update_elem(&last_drops, &key, &scratch->drop, BPF_ANY);
+	return 0;
 }
 
 INLINE int pass(const struct packet *packet, u32 outcome)

@@ -14,22 +14,25 @@ struct sid_cached {
 
 PERCPU(sids_cached, struct sid_cached, 1 << SEGUE_SID_CACHE_BITS);
 
-RARE void sid_resolve(u32 generation, const struct address *address, struct sid_cached *entry)
+RARE int sid_resolve(u32 generation, const struct address *address, struct sid_cached *entry)
 {
 	struct segue_sid_key key = {.prefixlen = 32 + 128, .generation = generation};
 	const struct segue_sid *sid;
 	u32 *index;
 
+	if (!address || !entry)
+		return 0;
 	entry->address = *address;
 	entry->generation = generation;
 	entry->sid.behaviour = 0;
 	__builtin_memcpy(key.address, address, sizeof(key.address));
 	index = bpf_map_lookup_elem(&sids, &key);
 	if (!index)
-		return;
+		return 0;
 	sid = bpf_map_lookup_elem(&sid_entries, index);
 	if (sid)
 		entry->sid = *sid;
+	return 0;
 }
 
 /* The SID, or NULL. */

@@ -45,24 +45,31 @@ INLINE void steering_obey(const struct segue_steering_rule *rule, u32 hash, stru
 	}
 }
 
-RARE void steering_decide(const struct segue_port *port, u32 generation, const struct flow *flow,
-			  struct flow_verdict *verdict)
+RARE int steering_decide(const struct segue_port *port, u32 generation, const struct flow *flow,
+			 struct flow_verdict *verdict)
 {
-	struct segue_steering_key key = {.prefixlen = 64 + 128, .generation = generation, .family = flow->family};
+	struct segue_steering_key key = {.prefixlen = 64 + 128, .generation = generation};
 	const struct segue_steering_value *value;
 	const struct segue_steering_rule *rule;
-	u64 source[2] = {flow->key[0], flow->key[1]};
-	u32 index, ports = flow->key[4];
+	u32 index, ports;
+	u64 source[2];
 	u16 low, high;
+
+	if (!port || !flow || !verdict)
+		return 0;
+	key.family = flow->family;
+	source[0] = flow->key[0];
+	source[1] = flow->key[1];
+	ports = flow->key[4];
 
 	verdict->counter = SEGUE_NONE;
 	verdict->list = SEGUE_NONE;
 	verdict->outcome = flow_addresses(port, flow);
 	if (verdict->outcome)
-		return;
+		return 0;
 	if (flow->family == 6 && in_sid_block(generation, (struct address){flow->key[2], flow->key[3]})) {
 		verdict->outcome = SEGUE_OUTCOME_drop_sid_from_outside;
-		return;
+		return 0;
 	}
 	verdict->outcome = SEGUE_OUTCOME_passed_not_for_segue;
 	if (flow->family == 4) {
@@ -73,17 +80,17 @@ RARE void steering_decide(const struct segue_port *port, u32 generation, const s
 	}
 	value = bpf_map_lookup_elem(&steering, &key);
 	if (!value)
-		return;
+		return 0;
 	/* In a packet the source port comes first: the low half of the word. */
 	low = bpf_ntohs(ports);
 	high = bpf_ntohs(ports >> 16);
 	for (u32 i = 0; i < SEGUE_RULES_PER_PREFIX; i++) {
 		if (i >= value->count)
-			return;
+			return 0;
 		index = value->first + i;
 		rule = bpf_map_lookup_elem(&steering_rules, &index);
 		if (!rule)
-			return;
+			return 0;
 		if ((source[0] & *(const u64 *)&rule->source_mask[0]) != *(const u64 *)&rule->source[0] ||
 		    (source[1] & *(const u64 *)&rule->source_mask[8]) != *(const u64 *)&rule->source[8])
 			continue;
@@ -99,8 +106,9 @@ RARE void steering_decide(const struct segue_port *port, u32 generation, const s
 				continue;
 		}
 		steering_obey(rule, flow->hash, verdict);
-		return;
+		return 0;
 	}
+	return 0;
 }
 
 INLINE const struct flow_verdict *steering_find(const struct packet *packet, const struct flow *flow)
