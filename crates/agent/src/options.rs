@@ -37,7 +37,7 @@ pub struct Options {
     #[arg(long, value_name = "ADDR")]
     pub metrics_listen: Option<SocketAddr>,
     /// What to log: a level (error, warn, info, debug) or a tracing filter
-    #[arg(long, global = true, value_name = "FILTER", default_value = "info")]
+    #[arg(long, global = true, value_name = "FILTER", default_value = "info,libbpf=error")]
     pub log: String,
     /// On SIGTERM or SIGINT remove the data plane, routes and all, instead of leaving it running
     #[arg(long)]

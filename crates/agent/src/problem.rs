@@ -36,7 +36,10 @@ impl std::fmt::Display for Problem {
             }
             f.write_str(" ")?;
         }
-        write!(f, "{}: {}; {}", self.key, self.message, self.remedy)
+        if !self.key.is_empty() {
+            write!(f, "{}: ", self.key)?;
+        }
+        write!(f, "{}; {}", self.message, self.remedy)
     }
 }
 

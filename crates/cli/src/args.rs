@@ -1,0 +1,259 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
+use segue_lab::cli::LabCommand;
+
+/// Where `segued` listens unless told otherwise.
+pub const DEFAULT_SOCKET: &str = "/run/segue/segued.sock";
+
+const EXAMPLES: &str = "\
+Examples:
+  segue apply node.yaml                 make this node what the file says, or leave it as it is
+  segue get sids                        local SIDs with counters and kernel routes
+  segue top                             packets/s and bits/s of ports, SIDs and policies
+  segue drops                           what was dropped, why, and the last such packet
+  segue lab up examples/main-job.yaml   a whole topology in network namespaces
+  segue --lab main-job get chains       what every node of a lab does for each chain
+  segue --lab main-job --node nfv1 top
+  segue capture -w - | tshark -r -      packets as the data plane sees them
+
+Exit status: 0 done, 1 failed, 2 wrong usage.";
+
+/// Service chaining with Segment Routing on a stock Linux kernel.
+#[derive(Debug, Parser)]
+#[command(name = "segue", version, after_help = EXAMPLES)]
+pub struct Cli {
+    /// Options of all subcommands.
+    #[command(flatten)]
+    pub global: Global,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// Options of all subcommands.
+#[derive(Debug, Clone, Args)]
+pub struct Global {
+    /// Socket of the agent to talk to [default: /run/segue/segued.sock]
+    #[arg(id = "agent_socket", long = "socket", global = true, value_name = "PATH", conflicts_with_all = ["of_lab", "of_node"])]
+    pub socket: Option<PathBuf>,
+    /// Talk to the agents of this lab; without --node, `get`, `top` and `drops` show all of its nodes
+    #[arg(id = "of_lab", long = "lab", global = true, value_name = "LAB")]
+    pub lab: Option<String>,
+    /// Talk to the agent of this node of the lab (of the only lab if --lab is not given)
+    #[arg(id = "of_node", long = "node", global = true, value_name = "NODE")]
+    pub node: Option<String>,
+    /// How to print
+    #[arg(
+        id = "output_format",
+        short = 'o',
+        long = "format",
+        global = true,
+        value_name = "FORMAT",
+        default_value = "table"
+    )]
+    pub output: Output,
+}
+
+/// How lists are printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Output {
+    /// For people
+    Table,
+    /// For programs
+    Json,
+    /// For programs and people
+    Yaml,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Make the node what a file says: all of it, or nothing
+    #[command(after_help = "\
+The state is checked here first, so that errors name file and line. When the kernel refuses a part, everything is put back.
+
+Examples:
+  segue apply node.yaml
+  segue apply node.yaml --dry-run
+  segue --lab main-job --node edge1 apply edge1.yaml")]
+    Apply {
+        /// Desired state (YAML or JSON; `-` for stdin)
+        file: PathBuf,
+        /// Only check whether it could be applied, and show what would change
+        #[arg(long)]
+        dry_run: bool,
+    },
+    /// Show what applying a file would change
+    #[command(after_help = "Example:\n  segue diff node.yaml")]
+    Diff {
+        /// Desired state (YAML or JSON; `-` for stdin)
+        file: PathBuf,
+    },
+    /// Show configuration with counters
+    #[command(after_help = "\
+Examples:
+  segue get sids
+  segue --lab main-job get chains
+  segue get state -o yaml > node.yaml
+  segue get ports -o json | jq '.[] | select(.up == false)'")]
+    Get {
+        /// What to show
+        what: What,
+    },
+    /// Live counters: packets and bits per second of ports, SIDs and policies
+    #[command(after_help = "\
+Examples:
+  segue top
+  segue --lab main-job top --interval 2
+  segue top --once -o json")]
+    Top(TopArgs),
+    /// What was dropped: by node, port and reason, with the headers of the last such packet
+    #[command(after_help = "Examples:\n  segue drops\n  segue --lab main-job drops -o json")]
+    Drops,
+    /// Capture packets as the data plane sees them (tcpdump does not see what XDP forwards)
+    #[command(after_help = "\
+Prints one line per packet, or JSON lines with -o json; -w writes pcapng for Wireshark.
+
+Examples:
+  segue capture --port eth0 --count 10
+  segue capture --seconds 5 -w trace.pcapng
+  segue --lab main-job --node nfv1 capture -w - | tshark -r - -V")]
+    Capture(CaptureArgs),
+    /// Print the JSON Schema of what an operator writes
+    #[command(after_help = "Example:\n  segue schema topology > topology.schema.json")]
+    Schema {
+        /// Which file's
+        kind: SchemaKind,
+    },
+    /// Topologies in network namespaces of this machine
+    #[command(subcommand)]
+    Lab(LabCommand),
+    /// Measure Segue against its peers on this machine
+    Bench(segue_bench::cli::Args),
+    /// Print completions for a shell
+    #[command(after_help = "\
+Examples:
+  segue completion bash > /etc/bash_completion.d/segue
+  segue completion zsh > ~/.zfunc/_segue
+  segue completion fish > ~/.config/fish/completions/segue.fish")]
+    Completion {
+        /// The shell
+        shell: Shell,
+    },
+    /// Versions of this program, and of the agent if one answers
+    Version,
+}
+
+/// What `get` shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum What {
+    /// Local SIDs with behaviour, counters and kernel route
+    Sids,
+    /// SR policies with segment lists
+    Policies,
+    /// This node's part in each chain
+    Chains,
+    /// Network interfaces that Segue forwards on
+    Ports,
+    /// Which traffic goes into which policy
+    Steering,
+    /// Drops by port and reason
+    Drops,
+    /// What became of all packets, by port
+    Outcomes,
+    /// The desired state that was applied last
+    State,
+}
+
+/// Which schema.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum SchemaKind {
+    /// Of a node's desired state
+    Node,
+    /// Of a topology
+    Topology,
+}
+
+/// Arguments of `top`.
+#[derive(Debug, Clone, Args)]
+pub struct TopArgs {
+    /// Seconds between two readings
+    #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = interval)]
+    pub interval: f64,
+    /// Print one reading and end
+    #[arg(long)]
+    pub once: bool,
+    /// Also rows without traffic
+    #[arg(long)]
+    pub all: bool,
+}
+
+/// Arguments of `capture`.
+#[derive(Debug, Clone, Args)]
+pub struct CaptureArgs {
+    /// Only this port; may be given several times
+    #[arg(long = "port", value_name = "NAME")]
+    pub ports: Vec<String>,
+    /// End after this many packets
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub count: Option<u64>,
+    /// End after this many seconds
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub seconds: Option<u64>,
+    /// Write pcapng to this file; `-` for stdout
+    #[arg(short, long, value_name = "FILE")]
+    pub write: Option<PathBuf>,
+}
+
+fn interval(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(seconds) if (0.1..=3600.0).contains(&seconds) => Ok(seconds),
+        _ => Err("give seconds from 0.1 to 3600".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn global_options_may_stand_behind_the_subcommand() {
+        let cli = Cli::parse_from(["segue", "get", "sids", "--lab", "x", "--node", "n", "-o", "json"]);
+        assert_eq!(cli.global.lab.as_deref(), Some("x"));
+        assert_eq!(cli.global.output, Output::Json);
+        assert!(Cli::try_parse_from(["segue", "get", "sids", "--lab", "x", "--socket", "y"]).is_err());
+    }
+
+    #[test]
+    fn lab_arguments_do_not_collide_with_global_ones() {
+        let cli = Cli::parse_from(["segue", "lab", "exec", "x", "n", "--", "ip", "-o", "link"]);
+        assert!(cli.global.lab.is_none());
+        assert!(matches!(cli.command, Command::Lab(LabCommand::Exec { lab, command, .. })
+            if lab == "x" && command == ["ip", "-o", "link"]));
+    }
+
+    #[test]
+    fn every_subcommand_says_what_it_does() {
+        fn check(command: &clap::Command) {
+            for sub in command.get_subcommands() {
+                assert!(sub.get_about().is_some(), "`{}` has no help", sub.get_name());
+                check(sub);
+            }
+            for argument in command.get_arguments() {
+                assert!(argument.get_help().is_some(), "{} of `{}` has no help", argument.get_id(), command.get_name());
+            }
+        }
+        check(&Cli::command());
+    }
+}

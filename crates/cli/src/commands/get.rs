@@ -1,0 +1,349 @@
+//! `get` and `drops`.
+
+use anyhow::Result;
+use segue_agent::report::{
+    ChainReport, DropReport, OutcomeReport, PolicyReport, PortReport, SidReport, SteeringReport,
+};
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::Value;
+
+use crate::{
+    args::{Global, Output, What},
+    client,
+    output::{self, Column},
+    target::{self, Target},
+};
+
+/// Something that `get` shows.
+trait Listed: DeserializeOwned + Serialize {
+    const PATH: &'static str;
+    const COLUMNS: &'static [Column];
+    /// What is said instead of an empty table.
+    const NONE: &'static str;
+    /// One object may need several rows.
+    fn rows(&self) -> Vec<Vec<String>>;
+}
+
+/// Shows a list, of one node or of all nodes of a lab.
+pub fn get(global: &Global, what: What) -> Result<()> {
+    match what {
+        What::Sids => list::<SidReport>(global),
+        What::Policies => list::<PolicyReport>(global),
+        What::Chains => list::<ChainReport>(global),
+        What::Ports => list::<PortReport>(global),
+        What::Steering => list::<SteeringReport>(global),
+        What::Drops => list::<DropReport>(global),
+        What::Outcomes => list::<OutcomeReport>(global),
+        What::State => state(global),
+    }
+}
+
+/// An element with its node's name in front, when several nodes are shown.
+fn with_node(target: &Target, value: Value) -> Value {
+    match (&target.node, value) {
+        (Some(node), Value::Object(object)) => {
+            let mut named = serde_json::Map::from_iter([("node".to_owned(), Value::from(node.clone()))]);
+            named.extend(object);
+            Value::Object(named)
+        }
+        (_, value) => value,
+    }
+}
+
+fn list<T: Listed>(global: &Global) -> Result<()> {
+    let mut found: Vec<(Target, Vec<T>)> = Vec::new();
+    for target in target::all(global)? {
+        let items = client::request(&target, "GET", T::PATH, None)?;
+        found.push((target, items));
+    }
+    if global.output != Output::Table {
+        let mut all = Vec::new();
+        for (target, items) in &found {
+            for item in items {
+                all.push(with_node(target, serde_json::to_value(item)?));
+            }
+        }
+        return output::structured(&all, global.output);
+    }
+    let several = found.len() > 1;
+    let columns: Vec<_> =
+        several.then_some(Column::Text("NODE")).into_iter().chain(T::COLUMNS.iter().copied()).collect();
+    let mut rows = Vec::new();
+    for (target, items) in &found {
+        for row in items.iter().flat_map(Listed::rows) {
+            let node = several.then(|| target.node.clone().unwrap_or_default());
+            rows.push(node.into_iter().chain(row).collect());
+        }
+    }
+    if rows.is_empty() {
+        return output::print(&format!("{}\n", T::NONE));
+    }
+    output::print(&output::table(&columns, rows))
+}
+
+fn state(global: &Global) -> Result<()> {
+    let target = target::one(global)?;
+    let state: Value = client::request(&target, "GET", "/v1/state", None)?;
+    // What was written as YAML is read best as YAML.
+    let output = if global.output == Output::Table { Output::Yaml } else { global.output };
+    output::structured(&state, output)
+}
+
+impl Listed for SidReport {
+    const PATH: &'static str = "/v1/sids";
+    const COLUMNS: &'static [Column] = &[
+        Column::Text("SID"),
+        Column::Text("BEHAVIOUR"),
+        Column::Text("TO"),
+        Column::Number("PACKETS"),
+        Column::Number("BYTES"),
+        Column::Number("RETURNED"),
+        Column::Text("KERNEL ROUTE"),
+        Column::Text("COMMENT"),
+    ];
+    const NONE: &'static str = "no SIDs";
+
+    fn rows(&self) -> Vec<Vec<String>> {
+        let behaviour = [&[self.behaviour.clone()], self.flavours.as_slice()].concat().join(" ");
+        vec![vec![
+            self.sid.clone(),
+            behaviour,
+            self.to.clone(),
+            self.counter.packets.to_string(),
+            self.counter.bytes.to_string(),
+            self.returned.map(|counter| counter.packets.to_string()).unwrap_or_default(),
+            self.kernel_route.clone(),
+            self.comment.clone().unwrap_or_default(),
+        ]]
+    }
+}
+
+impl Listed for PolicyReport {
+    const PATH: &'static str = "/v1/policies";
+    const COLUMNS: &'static [Column] = &[
+        Column::Text("POLICY"),
+        Column::Text("MODE"),
+        Column::Text("COLOR"),
+        Column::Text("BINDING SID"),
+        Column::Number("WEIGHT"),
+        Column::Text("SEGMENTS"),
+        Column::Number("PACKETS"),
+        Column::Number("BYTES"),
+    ];
+    const NONE: &'static str = "no policies";
+
+    fn rows(&self) -> Vec<Vec<String>> {
+        let head = |first: bool| {
+            let text = |value: Option<String>| if first { value.unwrap_or_default() } else { String::new() };
+            vec![
+                text(Some(self.name.clone())),
+                text(Some(self.mode.clone())),
+                text(self.color.map(|color| color.to_string())),
+                text(self.binding_sid.clone()),
+            ]
+        };
+        if self.segment_lists.is_empty() {
+            let counter = self.counter;
+            let tail =
+                vec![String::new(), "none: drops".to_owned(), counter.packets.to_string(), counter.bytes.to_string()];
+            return vec![[head(true), tail].concat()];
+        }
+        let lists = self.segment_lists.iter().enumerate();
+        lists
+            .map(|(position, list)| {
+                let tail = vec![
+                    list.weight.to_string(),
+                    list.segments.join(", "),
+                    list.counter.packets.to_string(),
+                    list.counter.bytes.to_string(),
+                ];
+                [head(position == 0), tail].concat()
+            })
+            .collect()
+    }
+}
+
+impl Listed for ChainReport {
+    const PATH: &'static str = "/v1/chains";
+    const COLUMNS: &'static [Column] = &[
+        Column::Text("CHAIN"),
+        Column::Text("WHAT"),
+        Column::Text("NAME"),
+        Column::Text("DETAIL"),
+        Column::Number("PACKETS"),
+        Column::Number("BYTES"),
+    ];
+    const NONE: &'static str = "no chains";
+
+    fn rows(&self) -> Vec<Vec<String>> {
+        let row = |part: &segue_agent::report::ChainPart| {
+            vec![
+                self.name.clone(),
+                part.what.clone(),
+                part.name.clone(),
+                part.detail.clone(),
+                part.counter.packets.to_string(),
+                part.counter.bytes.to_string(),
+            ]
+        };
+        self.parts.iter().map(row).collect()
+    }
+}
+
+impl Listed for PortReport {
+    const PATH: &'static str = "/v1/ports";
+    const COLUMNS: &'static [Column] = &[
+        Column::Text("PORT"),
+        Column::Text("ROLE"),
+        Column::Text("LINK"),
+        Column::Text("XDP"),
+        Column::Number("MTU"),
+        Column::Text("MAC"),
+        Column::Number("FORWARDED"),
+        Column::Number("PASSED"),
+        Column::Number("DROPPED"),
+    ];
+    const NONE: &'static str = "no ports";
+
+    fn rows(&self) -> Vec<Vec<String>> {
+        let link = match (self.ifindex, self.up) {
+            (0, _) => "missing",
+            (_, true) => "up",
+            (_, false) => "down",
+        };
+        vec![vec![
+            self.name.clone(),
+            self.role.clone(),
+            link.to_owned(),
+            self.xdp.clone(),
+            self.mtu.to_string(),
+            self.mac.clone(),
+            self.forwarded.packets.to_string(),
+            self.passed.packets.to_string(),
+            self.dropped.packets.to_string(),
+        ]]
+    }
+}
+
+impl Listed for SteeringReport {
+    const PATH: &'static str = "/v1/steering";
+    const COLUMNS: &'static [Column] = &[
+        Column::Text("RULE"),
+        Column::Text("MATCH"),
+        Column::Text("ACTION"),
+        Column::Number("PACKETS"),
+        Column::Number("BYTES"),
+    ];
+    const NONE: &'static str = "no steering rules";
+
+    fn rows(&self) -> Vec<Vec<String>> {
+        vec![vec![
+            self.name.clone(),
+            self.matches.clone(),
+            self.action.clone(),
+            self.counter.packets.to_string(),
+            self.counter.bytes.to_string(),
+        ]]
+    }
+}
+
+impl Listed for DropReport {
+    const PATH: &'static str = "/v1/drops";
+    const COLUMNS: &'static [Column] = &[
+        Column::Text("PORT"),
+        Column::Text("REASON"),
+        Column::Number("PACKETS"),
+        Column::Text("AGO"),
+        Column::Text("LAST SUCH PACKET"),
+    ];
+    const NONE: &'static str = "no drops";
+
+    fn rows(&self) -> Vec<Vec<String>> {
+        let last = self.last.as_ref();
+        vec![vec![
+            self.port.clone(),
+            self.reason.clone(),
+            self.counter.packets.to_string(),
+            last.map(|last| format!("{} s", last.seconds_ago)).unwrap_or_default(),
+            last.map(|last| last.headers.clone()).unwrap_or_default(),
+        ]]
+    }
+}
+
+impl Listed for OutcomeReport {
+    const PATH: &'static str = "/v1/outcomes";
+    const COLUMNS: &'static [Column] = &[
+        Column::Text("PORT"),
+        Column::Text("OUTCOME"),
+        Column::Number("PACKETS"),
+        Column::Number("BYTES"),
+        Column::Text("MEANING"),
+    ];
+    const NONE: &'static str = "no packets yet";
+
+    fn rows(&self) -> Vec<Vec<String>> {
+        vec![vec![
+            self.port.clone(),
+            self.outcome.clone(),
+            self.counter.packets.to_string(),
+            self.counter.bytes.to_string(),
+            self.text.clone(),
+        ]]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use segue_agent::report::{Counter, SegmentListReport};
+
+    use super::*;
+
+    #[test]
+    fn every_row_fits_its_columns() {
+        fn check<T: Listed>(value: serde_json::Value) {
+            let item: T = serde_json::from_value(value).unwrap();
+            let rows = item.rows();
+            assert!(!rows.is_empty());
+            assert!(rows.iter().all(|row| row.len() == T::COLUMNS.len()), "{}", T::PATH);
+        }
+        let counter = serde_json::json!({"packets": 1, "bytes": 2});
+        check::<SidReport>(
+            serde_json::json!({"sid": "a", "behaviour": "End", "kernel_route": "x", "counter": counter}),
+        );
+        check::<ChainReport>(serde_json::json!({"name": "c", "parts":
+            [{"what": "policy", "name": "p", "detail": "", "counter": counter}]}));
+        check::<PortReport>(serde_json::json!({"name": "p", "role": "core", "ifindex": 1, "up": true, "mtu": 1500,
+            "mac": "", "xdp": "native", "forwarded": counter, "passed": counter, "dropped": counter}));
+        check::<SteeringReport>(serde_json::json!({"name": "r", "match": "m", "action": "a", "counter": counter}));
+        check::<DropReport>(serde_json::json!({"port": "p", "reason": "r", "text": "t", "counter": counter}));
+        check::<OutcomeReport>(
+            serde_json::json!({"port": "p", "outcome": "o", "kind": "k", "text": "t", "counter": counter}),
+        );
+    }
+
+    #[test]
+    fn a_policy_has_a_row_for_each_list() {
+        let list = |weight| SegmentListReport { weight, segments: vec!["fc00::1".into()], counter: Counter::default() };
+        let mut policy = PolicyReport {
+            name: "p".into(),
+            color: Some(7),
+            endpoint: None,
+            binding_sid: None,
+            mode: "H.Encaps.Red".into(),
+            counter: Counter::default(),
+            segment_lists: vec![list(1), list(2)],
+        };
+        let rows = policy.rows();
+        assert!(rows.iter().all(|row| row.len() == PolicyReport::COLUMNS.len()));
+        assert_eq!((rows[0][0].as_str(), rows[1][0].as_str()), ("p", ""));
+        policy.segment_lists.clear();
+        assert_eq!(policy.rows()[0][5], "none: drops");
+    }
+
+    #[test]
+    fn the_node_comes_first() {
+        let target = Target { node: Some("n1".into()), socket: "/x".into() };
+        let value = with_node(&target, serde_json::json!({"a": 1}));
+        assert_eq!(value, serde_json::json!({"node": "n1", "a": 1}));
+    }
+}

@@ -1,0 +1,98 @@
+//! One module per subcommand.
+
+mod capture;
+mod get;
+mod state;
+mod top;
+
+use anyhow::{Result, anyhow};
+use clap::CommandFactory;
+use segue_agent::report::Version;
+use serde::Serialize;
+
+use crate::{
+    args::{Cli, Command, Global, Output, SchemaKind},
+    client, output, target,
+};
+
+/// Runs the command; returns the exit status.
+pub fn run(cli: Cli) -> Result<u8> {
+    let global = &cli.global;
+    match cli.command {
+        Command::Apply { file, dry_run } => state::apply(global, &file, dry_run)?,
+        Command::Diff { file } => state::diff(global, &file)?,
+        Command::Get { what } => get::get(global, what)?,
+        Command::Drops => get::get(global, crate::args::What::Drops)?,
+        Command::Top(args) => top::top(global, &args)?,
+        Command::Capture(args) => capture::capture(global, &args)?,
+        Command::Schema { kind } => schema(kind, global.output)?,
+        Command::Lab(command) => {
+            let output = match global.output {
+                Output::Table => segue_lab::cli::Output::Table,
+                Output::Json => segue_lab::cli::Output::Json,
+                Output::Yaml => return Err(anyhow!("`segue lab` prints tables and JSON: use -o json")),
+            };
+            return Ok(segue_lab::cli::run(command, output)?);
+        }
+        Command::Bench(mut args) => {
+            args.json |= global.output == Output::Json;
+            return bench(&args);
+        }
+        Command::Completion { shell } => {
+            let mut text = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "segue", &mut text);
+            output::print(&String::from_utf8_lossy(&text))?;
+        }
+        Command::Version => version(global)?,
+    }
+    Ok(0)
+}
+
+fn bench(args: &segue_bench::cli::Args) -> Result<u8> {
+    match segue_bench::cli::run(args) {
+        Ok(()) => Ok(0),
+        Err(segue_bench::error::Error::Usage(text)) => {
+            eprintln!("segue: {text}");
+            Ok(2)
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn schema(kind: SchemaKind, output: Output) -> Result<()> {
+    let schema = match kind {
+        SchemaKind::Node => schemars::schema_for!(segue_model::node::NodeState),
+        SchemaKind::Topology => schemars::schema_for!(segue_model::topology::Topology),
+    };
+    output::structured(&schema, output)
+}
+
+#[derive(Serialize)]
+struct Versions {
+    segue: &'static str,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    agents: Vec<Version>,
+}
+
+fn version(global: &Global) -> Result<()> {
+    // Without an agent there is just this program to tell of, unless one was asked for by name.
+    let asked = global.socket.is_some() || global.lab.is_some() || global.node.is_some();
+    let mut agents = Vec::new();
+    for target in target::all(global)? {
+        match client::request(&target, "GET", "/v1/version", None) {
+            Ok(version) => agents.push(version),
+            Err(error) if asked => return Err(error),
+            Err(_) => {}
+        }
+    }
+    let versions = Versions { segue: env!("CARGO_PKG_VERSION"), agents };
+    if global.output != Output::Table {
+        return output::structured(&versions, global.output);
+    }
+    let mut text = format!("segue {}\n", versions.segue);
+    for agent in &versions.agents {
+        let node = if agent.node.is_empty() { String::new() } else { format!(" on {}", agent.node) };
+        text.push_str(&format!("segued {}{node} (data plane ABI {})\n", agent.version, agent.abi));
+    }
+    output::print(&text)
+}

@@ -1,0 +1,124 @@
+//! `apply` and `diff`.
+
+use std::{fs, io::Read, path::Path};
+
+use anyhow::{Context, Result, anyhow};
+use segue_agent::{
+    apply::ApplyReport,
+    diff::{Change, ChangeKind},
+};
+use segue_model::{load::load_node_state, node::NodeState};
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::{
+    args::{Global, Output},
+    client, output, target,
+};
+
+/// Applies a file, or checks it.
+pub fn apply(global: &Global, file: &Path, dry_run: bool) -> Result<()> {
+    let state = read(file)?;
+    let target = target::one(global)?;
+    let path = if dry_run { "/v1/state?dry_run=true" } else { "/v1/state" };
+    let report: ApplyReport = client::request(&target, "PUT", path, Some(&serde_json::to_string(&state)?))?;
+    for warning in &report.warnings {
+        eprintln!("segue: warning: {warning}");
+    }
+    if global.output != Output::Table {
+        return output::structured(&report, global.output);
+    }
+    let count = report.changes.len();
+    let end = match (report.dry_run, count) {
+        (true, 0) => "fit to be applied; nothing would change\n".to_owned(),
+        (true, _) => format!("fit to be applied; {count} changes\n"),
+        (false, 0) => format!("applied (generation {}); nothing changed\n", report.generation),
+        (false, _) => format!("applied (generation {}); {count} changes\n", report.generation),
+    };
+    output::print(&(changes(&report.changes) + &end))
+}
+
+#[derive(Deserialize)]
+struct DiffReport {
+    changes: Vec<Change>,
+}
+
+/// Shows what a file would change.
+pub fn diff(global: &Global, file: &Path) -> Result<()> {
+    let state = read(file)?;
+    let target = target::one(global)?;
+    let report: DiffReport = client::request(&target, "POST", "/v1/diff", Some(&serde_json::to_string(&state)?))?;
+    match global.output {
+        Output::Table if report.changes.is_empty() => output::print("nothing would change\n"),
+        Output::Table => output::print(&changes(&report.changes)),
+        other => output::structured(&report.changes, other),
+    }
+}
+
+/// Reads and checks a desired state; errors name file and line.
+fn read(file: &Path) -> Result<NodeState> {
+    let (text, name) = if file == Path::new("-") {
+        let mut text = String::new();
+        std::io::stdin().read_to_string(&mut text).context("read stdin")?;
+        (text, "stdin".to_owned())
+    } else {
+        let name = file.display().to_string();
+        (fs::read_to_string(file).with_context(|| format!("{name}: give a file that can be read"))?, name)
+    };
+    load_node_state(&text, &name).map_err(|errors| {
+        let lines: Vec<_> = errors.iter().map(|error| format!("  {error}")).collect();
+        anyhow!("the state is invalid, nothing was applied:\n{}", lines.join("\n"))
+    })
+}
+
+fn changes(changes: &[Change]) -> String {
+    let line = |change: &Change| match change.kind {
+        ChangeKind::Added => format!("+ {}{}\n", change.key, value(&change.after)),
+        ChangeKind::Removed => format!("- {}{}\n", change.key, value(&change.before)),
+        ChangeKind::Changed => {
+            format!("~ {}{} ->{}\n", change.key, value(&change.before), value(&change.after).trim_start_matches(':'))
+        }
+    };
+    changes.iter().map(line).collect()
+}
+
+/// A value behind its key; flow style, on one line.
+fn value(value: &Value) -> String {
+    match value {
+        Value::Null => String::new(),
+        Value::String(text) => format!(": {text}"),
+        other => format!(": {other}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn changes_read_like_a_patch() {
+        let change = |kind, before: Value, after: Value| Change { kind, key: "sids[x].table".into(), before, after };
+        let text = changes(&[
+            change(ChangeKind::Added, Value::Null, 7.into()),
+            change(ChangeKind::Removed, "a".into(), Value::Null),
+            change(ChangeKind::Changed, 7.into(), 8.into()),
+        ]);
+        assert_eq!(text, "+ sids[x].table: 7\n- sids[x].table: a\n~ sids[x].table: 7 -> 8\n");
+    }
+
+    #[test]
+    fn an_invalid_file_names_file_and_line() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("node.yaml");
+        fs::write(&file, "node: n\nsource_address: fc00::1\nsidz: []\n").unwrap();
+        let error = format!("{:#}", read(&file).unwrap_err());
+        assert!(error.contains("node.yaml:3"), "{error}");
+        assert!(error.contains("sidz"), "{error}");
+    }
+
+    #[test]
+    fn a_missing_file_is_named() {
+        let error = format!("{:#}", read(Path::new("/nonexistent.yaml")).unwrap_err());
+        assert!(error.contains("/nonexistent.yaml"), "{error}");
+    }
+}
