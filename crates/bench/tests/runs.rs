@@ -14,24 +14,31 @@ const KERNEL: Engine = Engine::Kernel(Napi::Gro);
 /// Some hundred times the pages that the generator has, so that every page comes back often.
 const RECYCLED: u32 = 60_000;
 
-/// The engines in turn, one lane at a time.
-fn every_engine(scenario: Scenario, octets: usize) {
-    for engine in [Engine::Segue, KERNEL, Engine::Kernel(Napi::Xdp), BARE, Engine::Bare(Redirect::Map)] {
-        let mut lane = Lane::open(scenario, octets, engine, 16).unwrap();
-        let run = lane.verify(RECYCLED).unwrap();
-        assert_eq!((run.sent, run.received), (u64::from(RECYCLED), u64::from(RECYCLED)), "{scenario:?} {engine:?}");
-        let paced = lane.pace_verified(50_000.0, Duration::from_millis(100)).unwrap();
-        assert!(paced.sent > 1000, "{paced:?}");
-        assert_eq!(paced.lost(), 0, "{scenario:?} {engine:?} at 50,000 packets/s{}", lane.drops());
+fn delivers(scenario: Scenario, engine: Engine) {
+    let mut lane = Lane::open(scenario, 112, engine, 16).unwrap();
+    let run = lane.verify(RECYCLED).unwrap();
+    assert_eq!((run.sent, run.received), (u64::from(RECYCLED), u64::from(RECYCLED)), "{scenario:?} {engine:?}");
+    let paced = lane.pace_verified(50_000.0, Duration::from_millis(100)).unwrap();
+    assert!(paced.sent > 1000, "{paced:?}");
+    assert_eq!(paced.lost(), 0, "{scenario:?} {engine:?} at 50,000 packets/s{}", lane.drops());
+}
+
+#[test]
+#[ignore = "needs root"]
+fn every_scenario_delivers_every_octet_of_recycled_frames() {
+    let _pinned = cpu::pin(None, false).unwrap();
+    for scenario in Scenario::value_variants() {
+        delivers(*scenario, Engine::Segue);
+        delivers(*scenario, KERNEL);
     }
 }
 
 #[test]
 #[ignore = "needs root"]
-fn every_scenario_and_engine_delivers_every_octet_of_recycled_frames() {
+fn every_engine_delivers_every_octet_of_recycled_frames() {
     let _pinned = cpu::pin(None, false).unwrap();
-    for scenario in Scenario::value_variants() {
-        every_engine(*scenario, 112);
+    for engine in [Engine::Kernel(Napi::Xdp), BARE, Engine::Bare(Redirect::Map)] {
+        delivers(Scenario::End, engine);
     }
 }
 
@@ -39,11 +46,15 @@ fn every_scenario_and_engine_delivers_every_octet_of_recycled_frames() {
 #[ignore = "needs root"]
 fn smallest_odd_and_largest_packets_are_verified_to_the_last_octet() {
     let _pinned = cpu::pin(None, false).unwrap();
-    for octets in [64, 65, 71, 1399, 1400] {
-        for scenario in [Scenario::End, Scenario::EndDx4, Scenario::HEncaps] {
-            let mut lane = Lane::open(scenario, octets, Engine::Segue, 64).unwrap();
-            assert_eq!(lane.verify(5_000).unwrap().lost(), 0);
-        }
+    for (octets, scenario) in [
+        (64, Scenario::End),
+        (64, Scenario::HEncapsV4),
+        (71, Scenario::EndDx4),
+        (1399, Scenario::End),
+        (1400, Scenario::HEncaps),
+    ] {
+        let mut lane = Lane::open(scenario, octets, Engine::Segue, 64).unwrap();
+        assert_eq!(lane.verify(5_000).unwrap().lost(), 0);
     }
 }
 
@@ -51,7 +62,7 @@ fn smallest_odd_and_largest_packets_are_verified_to_the_last_octet() {
 #[ignore = "needs root"]
 fn one_wrong_octet_anywhere_in_a_frame_is_found_and_named() {
     let _pinned = cpu::pin(None, false).unwrap();
-    for offset in [0, 11, 13, 21, 60, 100, 150, 197, 199, 204, 205] {
+    for offset in [0, 21, 100, 197, 199, 205] {
         let mut arrival = Scenario::End.arrival(112, Engine::Segue).unwrap();
         assert_eq!(arrival.frame.len(), 206);
         arrival.frame[offset] ^= 1;
@@ -111,12 +122,13 @@ fn a_panic_leaves_nothing_behind() {
 #[test]
 #[ignore = "needs root"]
 fn cost_measures_every_behaviour_or_fails() {
-    let pinned = cpu::pin(None, false).unwrap();
+    let pinned = cpu::pin(None, true).unwrap();
     let reports = cost::run(cost::Effort { rounds: 3, packets: 1 << 17 }, &pinned, |_| {}).unwrap();
     assert_eq!(reports.len(), segue_bench::cost_case::all().len());
+    // That every packet was counted under its outcome is what `cost::run` itself insists on.
     for report in &reports {
-        // Far from any expectation on speed: a program that returned at once would cost less than one clock.
-        assert!((5.0..50_000.0).contains(&report.ours.median), "{} {:?}", report.scenario, report.ours);
+        assert_eq!((report.unit.as_str(), report.packets_lost), ("clocks/packet", 0));
+        assert!(report.scenario.starts_with("cost/"), "{}", report.scenario);
     }
     nothing_left_behind();
 }
