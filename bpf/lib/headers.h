@@ -71,6 +71,10 @@ RARE int headers_walk(struct xdp_md *ctx, u32 previous, u32 offset, u32 limit, s
 				out->fragment = 1;
 		} else if (next == PROTOCOL_AUTHENTICATION) {
 			length = (octet[1] + 2) * 4;
+			if (length < 12) { /* RFC 4302 section 2: shorter than its fixed fields */
+				out->error = SEGUE_OUTCOME_drop_bad_length;
+				return 0;
+			}
 		}
 		if (offset + length > limit) {
 			out->error = SEGUE_OUTCOME_drop_bad_length;
