@@ -10,6 +10,7 @@ pub mod command;
 pub mod fixture;
 pub mod golden;
 pub mod initramfs;
+pub mod mutation;
 pub mod netns;
 pub mod node;
 pub mod object;
