@@ -17,6 +17,9 @@ use crate::compiled::{CompiledList, CompiledPolicy};
 /// Hop limit of what an End.AS proxy puts on (RFC 8986 leaves it to the operator; the model has no setting for it).
 const PROXY_HOP_LIMIT: u8 = 64;
 
+/// Lists of one policy: the entries of `list` in [`abi::Policy`].
+const LISTS_MAX: usize = 16;
+
 /// The compiled policies, and how to find the one that something refers to.
 #[derive(Debug)]
 pub(super) struct Policies(Vec<CompiledPolicy>);
@@ -80,6 +83,11 @@ pub(super) fn compile(compiler: &mut Compiler<'_>) -> Result<Policies, CompileEr
     let input = compiler.input;
     let definitions = definitions(input.state)?;
     let previous = input.previous.map(|previous| previous.policies.as_slice()).unwrap_or_default();
+    for Definition { name, lists, .. } in &definitions {
+        if lists.len() > LISTS_MAX {
+            return Err(CompileError::Lists { policy: name.clone(), count: lists.len(), max: LISTS_MAX });
+        }
+    }
     let lists: usize = definitions.iter().map(|definition| definition.lists.len()).sum();
     compiler.check_room("SR policies", definitions.len(), input.capacity.policies, "policies")?;
     compiler.check_room("segment lists", lists, input.capacity.segment_lists, "policies")?;
@@ -182,9 +190,6 @@ impl<'a, 'b> Allocator<'a, 'b> {
     fn without_indices(&mut self, definition: &Definition<'_>) -> Result<CompiledPolicy, CompileError> {
         let Definition { name, place, how, lists } = definition;
         let mut entry = abi::Policy::new_zeroed();
-        if lists.len() > entry.list.len() {
-            return Err(CompileError::Lists { policy: name.clone(), count: lists.len(), max: entry.list.len() });
-        }
         if let Some(list) = lists.iter().position(|(weight, _)| *weight == 0) {
             return Err(CompileError::Weight { policy: name.clone(), list: list + 1 });
         }

@@ -52,11 +52,13 @@ impl Dataplane {
         let program = object::program(object, object::PROGRAM)?;
         let mut context = context(run);
         let mut out = vec![0; run.room];
-        let mut input = ProgramInput::default();
-        input.context_in = Some(&mut context);
-        input.data_in = Some(run.frame);
-        input.data_out = Some(&mut out);
-        input.repeat = run.repeat.max(1);
+        let input = ProgramInput {
+            context_in: Some(&mut context),
+            data_in: Some(run.frame),
+            data_out: Some(&mut out),
+            repeat: run.repeat.max(1),
+            ..ProgramInput::default()
+        };
         let output = program.test_run(input).map_err(failed)?;
         Ok(TestOutput {
             verdict: output.return_value,

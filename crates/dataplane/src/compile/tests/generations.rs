@@ -1,0 +1,115 @@
+//! What keeps its place from one generation to the next, and what must not.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use super::{Case, base, run};
+use crate::compile::{CompileError, abi};
+use crate::compiled::Compiled;
+
+/// Every index that the two generations share has the same content in both.
+fn assert_no_index_changes(old: &Compiled, new: &Compiled) {
+    for sid in &new.sids {
+        let same = old.sids.iter().find(|other| other.index == sid.index);
+        assert!(same.is_none_or(|other| other.entry == sid.entry), "SID index {}", sid.index);
+    }
+    for policy in &new.policies {
+        let same = old.policies.iter().find(|other| other.index == policy.index);
+        assert!(same.is_none_or(|other| other.entry == policy.entry), "policy index {}", policy.index);
+        for list in &policy.lists {
+            let same = old.policies.iter().flat_map(|policy| &policy.lists).find(|other| other.index == list.index);
+            assert!(same.is_none_or(|other| other.entry == list.entry), "list index {}", list.index);
+        }
+    }
+    let rules = |compiled: &Compiled| -> BTreeMap<u32, abi::SteeringRule> {
+        compiled.steering.iter().flat_map(|run| (run.first..).zip(run.rules.clone())).collect()
+    };
+    let before = rules(old);
+    for (index, rule) in rules(new) {
+        assert!(before.get(&index).is_none_or(|other| *other == rule), "rule index {index}");
+    }
+}
+
+#[test]
+fn what_stays_the_same_keeps_its_indices() {
+    let mut case = Case::with(json!({
+        "policies": [
+            { "name": "a", "segment_lists": [{ "segments": ["fc00:2::1"] }] },
+            { "name": "b", "segment_lists": [{ "segments": ["fc00:3::1"] }, { "segments": ["fc00:4::1"] }] }
+        ],
+        "sids": [{ "sid": "fc00:1:1::", "behaviour": "End" }, { "sid": "fc00:1:2::", "behaviour": "End" }],
+        "steering": [
+            { "name": "x", "destination": "10.1.0.0/16", "policy": "a" },
+            { "name": "y", "destination": "10.2.0.0/16", "policy": "b" }
+        ]
+    }));
+    let first = case.compiled();
+    let second = case.after(Some(&first)).expect("the same again");
+    assert!(first.same_as(&second));
+    assert_eq!(second.generation, 2);
+
+    case.state["policies"][0]["hop_limit"] = json!(9);
+    case.state["sids"][0]["flavours"] = json!(["PSP"]);
+    let third = case.after(Some(&first)).expect("a change");
+    assert!(!first.same_as(&third));
+    assert_no_index_changes(&first, &third);
+    assert_eq!(first.policy("b"), third.policy("b"));
+    assert_eq!(run(&first, "10.2.0.0/16"), run(&third, "10.2.0.0/16"));
+    let index = |compiled: &Compiled, name: &str| compiled.policy(name).expect("a policy").index;
+    assert_ne!(index(&first, "a"), index(&third, "a"));
+    let counter = |compiled: &Compiled| {
+        let policy = compiled.policy("a").expect("a");
+        (
+            policy.entry.counter,
+            policy.lists[0].entry.counter,
+            compiled.sids[0].entry.counter,
+            compiled.steering_counters["x"],
+        )
+    };
+    assert_eq!(counter(&first), counter(&third), "counters follow names, not content");
+    assert_ne!(run(&first, "10.1.0.0/16").first, run(&third, "10.1.0.0/16").first, "its rules name another index of a");
+}
+
+#[test]
+fn list_of_the_same_segments_twice_has_two_counters() {
+    let mut case = Case::with(json!({ "policies": [{ "name": "a", "segment_lists": [
+        { "segments": ["fc00:2::1"] }, { "segments": ["fc00:2::1"], "weight": 2 }
+    ] }] }));
+    let first = case.compiled();
+    let rows =
+        |compiled: &Compiled| compiled.policies[0].lists.iter().map(|list| list.entry.counter).collect::<Vec<_>>();
+    assert_ne!(rows(&first)[0], rows(&first)[1]);
+    case.state["policies"][0]["segment_lists"][0]["weight"] = json!(5);
+    assert_eq!(rows(&first), rows(&case.after(Some(&first)).expect("a change")));
+}
+
+#[test]
+fn port_keeps_its_row_when_others_go() {
+    let mut case = Case::new(base());
+    let first = case.compiled();
+    case.state["ports"] = json!([{ "name": "from-fw", "role": "service" }, { "name": "access0", "role": "access" }]);
+    let second = case.after(Some(&first)).expect("fewer ports");
+    let row = |compiled: &Compiled, name: &str| compiled.port(name).expect("a port").entry.index;
+    assert_eq!(row(&first, "from-fw"), row(&second, "from-fw"));
+    assert_eq!(row(&first, "access0"), row(&second, "access0"));
+}
+
+#[test]
+fn full_table_is_refused_however_often_one_applies() {
+    let sids = |first: u32, count: u32| -> Vec<Value> {
+        (first..first + count).map(|n| json!({ "sid": format!("fc00:1:{n:x}::"), "behaviour": "End" })).collect()
+    };
+    let mut case = Case::with(json!({ "sids": sids(1, 8) }));
+    let mut active = case.compiled();
+    for round in 1..20 {
+        case.state["sids"] = json!(sids(round * 8, 8));
+        let next = case.after(Some(&active)).expect("all other SIDs fit beside the old ones");
+        assert_no_index_changes(&active, &next);
+        assert!(next.counter_rows().all(|row| row < case.capacity.counters()));
+        active = next;
+    }
+    case.state["sids"] = json!(sids(1, 9));
+    let error = case.error();
+    assert!(matches!(&error, CompileError::TableFull { table: "SIDs", capacity: 8, .. }), "{error}");
+}
