@@ -145,7 +145,7 @@ int segue_icmp(struct xdp_md *ctx)
 
 	if (unlikely(!scratch || !config_ || packet_begin(ctx, &packet)))
 		return XDP_DROP;
-	return icmp_stage(ctx, scratch, config_, packet.port);
+	return icmp_stage(&packet, scratch, config_);
 }
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

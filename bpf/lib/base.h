@@ -150,7 +150,9 @@ struct scratch {
 	u8 code;
 	u16 l3;	     /* offset of the offending packet in the frame */
 	u16 upper;   /* echo: offset of the ICMPv6 header */
-	u32 param;   /* pointer or MTU */
+	u32 param;   /* pointer or MTU; echo: end of the packet */
+	u32 length;  /* echo and relay: layer 3 octets, for the outcome that the ICMP stage counts */
+	u32 counter; /* echo: row of the SID */
 	u32 reserved;
 	struct segue_last_drop drop;
 	u64 drop_time[SEGUE_OUTCOMES_MAX];

@@ -77,9 +77,7 @@ INLINE int decapsulate_ip(const struct packet *packet, const struct segue_sid *s
 		if (exit->table) /* the kernel would ask another table */
 			return refuse_table(packet, adjacency, family, offset);
 	} else if (unlikely(!adjacency_fits(adjacency, inner.length))) {
-		if (!inner.fragment_allowed)
-			return too_big(packet, family, offset, adjacency->fits);
-		return drop(packet, SEGUE_OUTCOME_drop_too_big);
+		return too_big(packet, family, offset, adjacency->fits);
 	}
 	if (expose(packet->ctx, offset, offset + inner.length, outer->frame))
 		return drop(packet, SEGUE_OUTCOME_drop_adjust);

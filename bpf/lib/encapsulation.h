@@ -17,7 +17,6 @@ struct payload {
 	u8 protocol;  /* PROTOCOL_IPV4, PROTOCOL_IPV6, PROTOCOL_ETHERNET */
 	u8 traffic_class; /* of the inner packet; 0 for Ethernet */
 	u8 decrement; /* lower the inner hop limit or TTL by one (RFC 8986 section 5.1 S05) */
-	u8 fragment_allowed;
 	u32 flow_label; /* of the inner IPv6 header; else 0 */
 	u32 counter;	/* row of the SID or rule that led here: counted with the list's once all has gone well */
 	/* End.B6.*: the inner packet's own SRH is advanced once nothing can go wrong any more. 0: no. */
@@ -105,7 +104,7 @@ INLINE int encapsulate(const struct packet *packet, const struct segue_segment_l
 		return payload->protocol == PROTOCOL_ETHERNET ? drop(packet, refusal)
 							      : refuse(packet, refusal, family, payload->offset);
 	if (unlikely(adjacency->kind == ADJACENCY_LINK && !adjacency_fits(adjacency, payload->length + push))) {
-		if (payload->protocol == PROTOCOL_ETHERNET || (family == 4 && payload->fragment_allowed))
+		if (payload->protocol == PROTOCOL_ETHERNET)
 			return drop(packet, SEGUE_OUTCOME_drop_too_big);
 		return too_big(packet, family, payload->offset, adjacency->fits - push);
 	}

@@ -216,8 +216,8 @@ INLINE int upper_layer(const struct packet *packet, const struct segue_sid *sid,
 			return pass(packet, SEGUE_OUTCOME_passed_upper_layer);
 		scratch = scratch_get();
 		if (scratch) {
-			count_outcome(packet, SEGUE_OUTCOME_echo_answered);
-			count(sid->counter, packet->length);
+			scratch->length = packet->length;
+			scratch->counter = sid->counter;
 			scratch->icmp_kind = SEGUE_ICMP_ECHO_REPLY;
 			scratch->family = 6;
 			scratch->l3 = ETHERNET_LENGTH;
@@ -225,7 +225,7 @@ INLINE int upper_layer(const struct packet *packet, const struct segue_sid *sid,
 			scratch->param = outer->limit;
 			bpf_tail_call(packet->ctx, &stages, SEGUE_STAGE_ICMP);
 		}
-		return XDP_DROP;
+		return drop(packet, SEGUE_OUTCOME_drop_not_answered);
 	}
 	return parameter_problem(packet, SEGUE_OUTCOME_drop_upper_layer, ETHERNET_LENGTH,
 				 ICMPV6_SR_UPPER_LAYER_HEADER_ERROR, outer->offset);

@@ -21,7 +21,7 @@ struct flow {
 	u8 family;   /* 4, 6, or 0: no IP */
 	u8 hop_limit;
 	u8 traffic_class;
-	u8 fragment_allowed;
+	u8 multi_buffer;
 	u8 sr_seen;
 	u8 group; /* Ethernet: broadcast or multicast */
 };
@@ -34,6 +34,12 @@ INLINE u32 flow_hash(const u64 *key)
 	mixed ^= mixed >> 29;
 	mixed = (mixed ^ key[4]) * 0x9e3779b97f4a7c15ULL;
 	return mixed >> 32;
+}
+
+/* Kernels before 6.3 do not redirect frames of several buffers, and steered ones must not go on unsteered. */
+INLINE int flow_unredirectable(const struct packet *packet, const struct flow *flow)
+{
+	return flow->multi_buffer && !(packet->port->config_flags & SEGUE_CONFIG_REDIRECT_MULTI_BUFFER);
 }
 
 INLINE int protocol_has_ports(u32 protocol)
@@ -96,6 +102,7 @@ INLINE void flow_read_ipv6(const struct packet *packet, struct flow *flow)
 	limit = ETHERNET_LENGTH + flow->length;
 	flow->frame = end - data;
 	if (limit > flow->frame) {
+		flow->multi_buffer = 1;
 		flow->frame = frame_length(packet->ctx);
 		if (limit > flow->frame) {
 			flow->outcome = SEGUE_OUTCOME_drop_bad_length;
@@ -163,8 +170,10 @@ INLINE void flow_read_ipv4(const struct packet *packet, struct flow *flow)
 	flow->length = bpf_ntohs(ip->tot_len);
 	limit = ETHERNET_LENGTH + flow->length;
 	flow->frame = end - data;
-	if (limit > flow->frame)
+	if (limit > flow->frame) {
+		flow->multi_buffer = 1;
 		flow->frame = frame_length(packet->ctx);
+	}
 	if (words < 5 || flow->length < words * 4 || limit > flow->frame) {
 		flow->outcome = SEGUE_OUTCOME_drop_bad_length;
 		return;
@@ -180,7 +189,6 @@ INLINE void flow_read_ipv4(const struct packet *packet, struct flow *flow)
 	flow->family = 4;
 	flow->hop_limit = ip->ttl;
 	flow->traffic_class = octet[1];
-	flow->fragment_allowed = !(ip->frag_off & bpf_htons(0x4000));
 	protocol = ip->protocol;
 	flow->key[0] = ip->saddr | (u64)ip->daddr << 32;
 	flow->key[1] = 0;

@@ -322,31 +322,47 @@ INLINE int icmp_echo(struct xdp_md *ctx, const struct scratch *scratch)
 	return icmp_route(ctx, 6, &error.came);
 }
 
-INLINE int icmp_stage(struct xdp_md *ctx, struct scratch *scratch, const struct segue_config *config,
-		      const struct segue_port *port)
+/* Sends it. `*row`: what to count in `icmp_sent`. */
+INLINE int icmp_send(struct xdp_md *ctx, struct scratch *scratch, const struct segue_config *config,
+		     const struct segue_port *port, u32 *row)
 {
 	struct icmp_error error = {};
 	int action;
 
+	*row = SEGUE_ICMP_NOT_SENT;
 	if (scratch->icmp_kind == SEGUE_ICMP_ECHO_REPLY) {
 		action = icmp_echo(ctx, scratch);
-		count_icmp(action == XDP_DROP ? SEGUE_ICMP_NOT_SENT : SEGUE_ICMP_ECHO_REPLY);
+	} else {
+		if (icmp_prepare(ctx, scratch, config, port, &error))
+			return XDP_DROP;
+		if (!icmp_allowed(scratch, config)) {
+			*row = SEGUE_ICMP_RATE_LIMITED;
+			return XDP_DROP;
+		}
+		if (icmp_build(ctx, scratch, &error))
+			return XDP_DROP;
+		action = icmp_route(ctx, scratch->family, &error.came);
+	}
+	if (action != XDP_DROP)
+		*row = scratch->icmp_kind;
+	return action;
+}
+
+/* An error's packet has its outcome already; that of an echo request or of a relayed error is known only here. */
+INLINE int icmp_stage(struct packet *packet, struct scratch *scratch, const struct segue_config *config)
+{
+	u32 kind = scratch->icmp_kind, row;
+	int action = icmp_send(packet->ctx, scratch, config, packet->port, &row);
+
+	count_icmp(row);
+	if (kind != SEGUE_ICMP_ECHO_REPLY && kind != SEGUE_ICMP_RELAYED)
 		return action;
-	}
-	if (icmp_prepare(ctx, scratch, config, port, &error)) {
-		count_icmp(SEGUE_ICMP_NOT_SENT);
-		return XDP_DROP;
-	}
-	if (!icmp_allowed(scratch, config)) {
-		count_icmp(SEGUE_ICMP_RATE_LIMITED);
-		return XDP_DROP;
-	}
-	if (icmp_build(ctx, scratch, &error)) {
-		count_icmp(SEGUE_ICMP_NOT_SENT);
-		return XDP_DROP;
-	}
-	action = icmp_route(ctx, scratch->family, &error.came);
-	count_icmp(action == XDP_DROP ? SEGUE_ICMP_NOT_SENT : scratch->icmp_kind);
+	packet->length = scratch->length;
+	if (action == XDP_DROP)
+		return drop(packet, SEGUE_OUTCOME_drop_not_answered);
+	if (kind == SEGUE_ICMP_ECHO_REPLY)
+		count(scratch->counter, packet->length);
+	count_outcome(packet, kind == SEGUE_ICMP_RELAYED ? SEGUE_OUTCOME_icmp_relayed : SEGUE_OUTCOME_echo_answered);
 	return action;
 }
 

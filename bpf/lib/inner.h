@@ -12,7 +12,7 @@ struct inner {
 	u32 outcome; /* 0, or why it is refused */
 	u8 hop_limit;
 	u8 ecn;
-	u8 fragment_allowed; /* IPv4 without DF */
+	u8 fragment_allowed; /* IPv4 without DF: its sender does not look for the path MTU */
 	u8 reserved;
 };
 

@@ -97,7 +97,11 @@ INLINE int pass(const struct packet *packet, u32 outcome)
 RARE int drop_counted(struct xdp_md *ctx, u32 port_index, u32 length, u32 outcome)
 {
 	struct segue_outcomes *row = bpf_map_lookup_elem(&outcomes, &port_index);
+	u32 received = frame_length(ctx) - ETHERNET_LENGTH;
 
+	/* Before the length is read it is 0, and the one in a header may lie. */
+	if (!length || length > received)
+		length = (s32)received > 0 ? received : 0;
 	if (row && outcome < SEGUE_OUTCOMES_MAX) {
 		row->outcome[outcome].packets++;
 		row->outcome[outcome].bytes += length;

@@ -89,11 +89,8 @@ INLINE int proxy_to_function(const struct packet *packet, const struct segue_sid
 	function_link_find(packet, sid, family, &link);
 	if (unlikely(link.outcome))
 		return drop(packet, link.outcome);
-	if (unlikely(inner.length > link.mtu)) {
-		if (!inner.fragment_allowed)
-			return too_big(packet, family, offset, link.mtu);
-		return drop(packet, SEGUE_OUTCOME_drop_too_big);
-	}
+	if (unlikely(inner.length > link.mtu))
+		return too_big(packet, family, offset, link.mtu);
 	if (expose(packet->ctx, offset, offset + inner.length, outer->frame))
 		return drop(packet, SEGUE_OUTCOME_drop_adjust);
 	data = (void *)(long)packet->ctx->data;
@@ -150,6 +147,8 @@ INLINE int proxy_from_function(struct packet *packet)
 	} else {
 		if (flow.outcome)
 			return drop(packet, flow.outcome);
+		if (unlikely(flow_unredirectable(packet, &flow)))
+			return drop(packet, SEGUE_OUTCOME_drop_multi_buffer);
 		if (!flow.family || flow.group)
 			return pass(packet, SEGUE_OUTCOME_passed_not_for_segue);
 		outcome = flow_addresses(packet->port, &flow);
@@ -169,7 +168,6 @@ INLINE int proxy_from_function(struct packet *packet)
 		payload.length = flow.length;
 		payload.traffic_class = flow.traffic_class;
 		payload.flow_label = flow.flow_label;
-		payload.fragment_allowed = flow.fragment_allowed;
 		payload.decrement = 1;
 	}
 	payload.flow = flow.hash;

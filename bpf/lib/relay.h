@@ -58,7 +58,7 @@ INLINE int relay_translate(struct scratch *scratch, u32 type, u32 param, u32 ove
 }
 
 /* Finds the inner packet in the quote. The quote may end inside it: only its header must be there. */
-INLINE int relay(const struct packet *packet)
+INLINE int relay(struct packet *packet)
 {
 	void *data = (void *)(long)packet->ctx->data;
 	void *end = (void *)(long)packet->ctx->data_end;
@@ -73,6 +73,7 @@ INLINE int relay(const struct packet *packet)
 
 	if (!scratch || !config || (void *)(ip + 1) > end)
 		return pass(packet, SEGUE_OUTCOME_passed_route);
+	packet->length = IPV6_LENGTH + bpf_ntohs(((struct ipv6hdr *)(data + ETHERNET_LENGTH))->payload_len);
 	octet = data + ETHERNET_LENGTH + IPV6_LENGTH;
 	type = octet[0];
 	param = bpf_ntohl(*(u32 *)(octet + 4));
@@ -100,9 +101,9 @@ INLINE int relay(const struct packet *packet)
 	if (inner.outcome || !relay_translate(scratch, type, param, offset - quote, &inner, family))
 		return pass(packet, SEGUE_OUTCOME_passed_route);
 	scratch->l3 = offset;
-	count_outcome(packet, SEGUE_OUTCOME_icmp_relayed);
+	scratch->length = packet->length;
 	bpf_tail_call(packet->ctx, &stages, SEGUE_STAGE_ICMP);
-	return XDP_DROP;
+	return drop(packet, SEGUE_OUTCOME_drop_not_answered);
 }
 
 #endif

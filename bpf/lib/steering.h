@@ -229,6 +229,8 @@ INLINE int access_port(struct packet *packet)
 	}
 	if (unlikely(flow.hop_limit <= 1))
 		return time_exceeded(packet, flow.family, ETHERNET_LENGTH);
+	if (unlikely(flow_unredirectable(packet, &flow)))
+		return drop(packet, SEGUE_OUTCOME_drop_multi_buffer);
 	index = verdict->list;
 	list = bpf_map_lookup_elem(&segment_lists, &index);
 	if (unlikely(!list))
@@ -239,7 +241,6 @@ INLINE int access_port(struct packet *packet)
 	payload.protocol = flow.family == 4 ? PROTOCOL_IPV4 : PROTOCOL_IPV6;
 	payload.traffic_class = flow.traffic_class;
 	payload.flow_label = flow.flow_label;
-	payload.fragment_allowed = flow.fragment_allowed;
 	payload.decrement = 1;
 	payload.counter = verdict->counter;
 	if (unlikely(list->mode == SEGUE_H_INSERT))
