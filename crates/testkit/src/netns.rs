@@ -164,8 +164,11 @@ pub fn veth(left: End<'_>, right: End<'_>, mtu: u32) {
         "ip link add {} netns {} mtu {mtu} address {} type veth peer name {} netns {} mtu {mtu} address {}",
         left.name, left.netns.name, left.mac, right.name, right.netns.name, right.mac
     ));
+    // GRO on both before either comes up: that is when a veth learns whether XDP may redirect to its peer.
     for end in [left, right] {
         end.netns.sh(&format!("ethtool -K {} gro on tx off", end.name));
+    }
+    for end in [left, right] {
         end.netns.sh(&format!("ip link set {} up", end.name));
     }
 }
