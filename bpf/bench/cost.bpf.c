@@ -75,3 +75,18 @@ int nothing(struct xdp_md *ctx)
 	(void)ctx;
 	return config.verdict;
 }
+
+/* References: what every forwarding program pays to the kernel. */
+SEC("xdp.frags")
+int redirect(struct xdp_md *ctx)
+{
+	return bpf_redirect(ctx->ingress_ifindex, 0);
+}
+
+SEC("xdp.frags")
+int move_and_redirect(struct xdp_md *ctx)
+{
+	if (bpf_xdp_adjust_head(ctx, -80))
+		return XDP_ABORTED;
+	return bpf_redirect(ctx->ingress_ifindex, 0);
+}

@@ -39,6 +39,9 @@ pub struct Args {
     /// Different flows in the traffic, a power of two up to 4096
     #[arg(long, default_value_t = 64, value_parser = flows)]
     pub flows: u32,
+    /// cost: only behaviours with this text in their names
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+    pub behaviour: String,
     /// Processor to measure on; the last one if not given
     #[arg(long)]
     pub cpu: Option<usize>,
@@ -182,7 +185,7 @@ fn costs(args: &Args, pinned: &Pinned) -> Result<Vec<Report>> {
     let packets = (args.seconds * 1e6) as u32;
     let effort = cost::Effort { rounds: usize::from(args.rounds), packets: packets.max(1 << 18) };
     progress("cost of every behaviour");
-    cost::run(effort, pinned, |report| show(args, report))
+    cost::run(&args.behaviour, effort, pinned, |report| show(args, report))
 }
 
 fn draw(file: &Path, task: Task, reports: &[Report]) -> Result<()> {

@@ -2,13 +2,14 @@
 //!
 //! bpf/bench/cost.bpf.c and docs/benchmarks.md explain the method.
 
+use std::collections::BTreeMap;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 
 use libbpf_rs::{Object, ObjectBuilder, ProgramInput};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::contest::target_at_most;
-use crate::cost_case::{self, Case};
+use crate::cost_case::{self, Case, Program};
 use crate::cpu::{self, Pinned};
 use crate::error::{Error, Result};
 use crate::frame::ETHERNET;
@@ -55,20 +56,24 @@ pub struct Effort {
     pub packets: u32,
 }
 
-/// Measures all behaviours. `done` is told of each report as soon as it is there.
+/// Measures all behaviours whose names contain `only`. `done` is told of each report as soon as it is there.
 ///
 /// # Errors
 /// If the node can not be set up, or a program did not do its work on every packet.
-pub fn run(effort: Effort, pinned: &Pinned, mut done: impl FnMut(&Report)) -> Result<Vec<Report>> {
+pub fn run(only: &str, effort: Effort, pinned: &Pinned, mut done: impl FnMut(&Report)) -> Result<Vec<Report>> {
     if u64::from(effort.packets) < 2 * STAMP || effort.rounds == 0 {
         return Err(Error::Usage(format!("cost needs at least {} packets in a run and one round", 2 * STAMP)));
+    }
+    let cases: Vec<Case> = cost_case::all().into_iter().filter(|case| case.name.contains(only)).collect();
+    if cases.is_empty() {
+        return Err(Error::Usage(format!("no behaviour of the scenario cost has `{only}` in its name")));
     }
     let (frequency, source) = cpu::tsc_frequency(pinned.cpu)?;
     let topology = Topology::build("cost")?;
     cost_case::add_ports(&topology)?;
     let mut node = Node::start(&topology.node, cost_case::node_state())?;
     let mut reports = Vec::new();
-    for case in cost_case::all() {
+    for case in cases {
         interrupt::check()?;
         let costs = measure(&topology, &mut node, &case, effort)?;
         let report = report(&case, &costs, frequency, source, effort)?;
@@ -85,6 +90,8 @@ struct Costs {
     without: Vec<f64>,
 }
 
+type Outcomes = BTreeMap<&'static str, u64>;
+
 struct Bench<'a> {
     topology: &'a Topology,
     case: &'a Case,
@@ -95,24 +102,21 @@ struct Bench<'a> {
 fn measure(topology: &Topology, node: &mut Node, case: &Case, effort: Effort) -> Result<Costs> {
     let bench = Bench { topology, case, object: load(case)?, ingress: topology.node.ifindex(case.ingress)? };
     let segue = node.program()?;
-    let baseline = program(&bench.object, "nothing")?;
-    let targets = [segue.as_fd().as_raw_fd(), baseline.as_fd().as_raw_fd()];
+    let own = |name| program(&bench.object, name).map(|program| program.as_fd().as_raw_fd());
+    let measured = match case.program {
+        Program::Segue(_) => segue.as_raw_fd(),
+        Program::Reference(name) => own(name)?,
+    };
+    let baseline = own("nothing")?;
     // Fills the caches of the data plane and of the processor.
-    bench.run(targets[0], effort.packets)?;
+    bench.run(measured, effort.packets)?;
     let mut costs = Costs { with: Vec::new(), without: Vec::new() };
     for _ in 0..effort.rounds {
         interrupt::check()?;
-        let before = node.outcomes()?.get(case.outcome).copied().unwrap_or(0);
-        costs.with.push(bench.run(targets[0], effort.packets)?);
-        let counted = node.outcomes()?.get(case.outcome).copied().unwrap_or(0) - before;
-        if counted != u64::from(effort.packets) {
-            let outcomes = node.outcomes()?;
-            return Err(bench.not_done(format!(
-                "{counted} of {} packets were counted as {}; all outcomes: {outcomes:?}",
-                effort.packets, case.outcome
-            )));
-        }
-        costs.without.push(bench.run(targets[1], effort.packets)?);
+        let before = node.outcomes()?;
+        costs.with.push(bench.run(measured, effort.packets)?);
+        bench.expect_outcome(&before, &node.outcomes()?, effort.packets)?;
+        costs.without.push(bench.run(baseline, effort.packets)?);
     }
     Ok(costs)
 }
@@ -133,6 +137,17 @@ impl Bench<'_> {
             return Err(self.not_done(format!("XDP verdict {verdict} instead of {}", self.case.verdict)));
         }
         Ok((clock.last - clock.first) as f64 / (clock.runs / STAMP * STAMP - STAMP) as f64)
+    }
+
+    /// Every packet must have been counted under the outcome of the case.
+    fn expect_outcome(&self, before: &Outcomes, after: &Outcomes, packets: u32) -> Result<()> {
+        let Program::Segue(outcome) = self.case.program else { return Ok(()) };
+        let count = |outcomes: &Outcomes| outcomes.get(outcome).copied().unwrap_or(0);
+        let counted = count(after) - count(before);
+        if counted == u64::from(packets) {
+            return Ok(());
+        }
+        Err(self.not_done(format!("{counted} of {packets} packets were counted as {outcome}; all outcomes: {after:?}")))
     }
 
     fn test_run(&self, packets: u32) -> Result<u32> {
@@ -195,11 +210,14 @@ fn report(case: &Case, costs: &Costs, frequency: f64, source: &str, effort: Effo
         format!("{:.1} ns ({:.1} to {:.1})", alone.median, alone.min, alone.max),
         format!("{:.1} ns with the harness around it, {:.1} ns the harness alone", with.median, without.median),
         format!(
-            "frame of {} octets; {} pairs of runs of {} packets, each packet counted as {}; TSC {:.3} GHz ({source})",
+            "frame of {} octets; {} pairs of runs of {} packets{}; TSC {:.3} GHz ({source})",
             case.frame.len(),
             effort.rounds,
             effort.packets,
-            case.outcome,
+            match case.program {
+                Program::Segue(outcome) => format!(", every one counted as {outcome}"),
+                Program::Reference(_) => String::new(),
+            },
             frequency / 1e9
         ),
     ]);

@@ -33,10 +33,19 @@ pub struct Case {
     pub headers: usize,
     /// The XDP verdict that proves that the work was done.
     pub verdict: u32,
-    /// The outcome that must count every run.
-    pub outcome: &'static str,
+    /// What is measured.
+    pub program: Program,
     /// TSC clocks that the project has set itself as a limit.
     pub limit: Option<f64>,
+}
+
+/// The program that a case measures.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Program {
+    /// Segue's; every run must be counted as this outcome.
+    Segue(&'static str),
+    /// A reference in bpf/bench/cost.bpf.c, of this name.
+    Reference(&'static str),
 }
 
 /// Ports beside `in` and `out`, with their roles.
@@ -148,7 +157,7 @@ fn case(name: &'static str, ingress: &'static str, packet: &Packet) -> Case {
         frame: packet.frame(IN_MAC, GENERATOR_MAC),
         headers: packet.headers,
         verdict: REDIRECT,
-        outcome: "forwarded",
+        program: Program::Segue("forwarded"),
         limit: None,
     }
 }
@@ -167,12 +176,18 @@ fn steered(inner: Packet, sid: Ipv6Addr, left: usize) -> Packet {
 /// All cases.
 #[must_use]
 pub fn all() -> Vec<Case> {
-    let mut cases = endpoints();
+    let any = inner_ipv6(INNER_DESTINATION);
+    let reference = |name, program| Case { program: Program::Reference(program), ..case(name, "in", &any) };
+    let mut cases = vec![
+        reference("reference: bpf_redirect", "redirect"),
+        reference("reference: head moved, bpf_redirect", "move_and_redirect"),
+    ];
+    cases.extend(endpoints());
     cases.extend(headends());
     let outside = steered(inner_ipv6(INNER_DESTINATION), sid(1), 1);
     cases.push(Case {
         verdict: DROP,
-        outcome: "drop_sr_from_outside",
+        program: Program::Segue("drop_sr_from_outside"),
         ..case("drop (SRH from outside)", "access", &outside)
     });
     cases
@@ -195,7 +210,7 @@ fn endpoints() -> Vec<Case> {
         core("End.DT46", six(), 10, 0),
         core("End.B6.Encaps", six(), 11, 1),
         core("End.B6.Encaps.Red", six(), 12, 1),
-        Case { outcome: "to_function", ..core("End.AS to the function", six(), 13, 1) },
+        Case { program: Program::Segue("to_function"), ..core("End.AS to the function", six(), 13, 1) },
         case("End.AS from the function", "function", &six()),
     ]
 }

@@ -123,7 +123,7 @@ fn a_panic_leaves_nothing_behind() {
 #[ignore = "needs root"]
 fn cost_measures_every_behaviour_or_fails() {
     let pinned = cpu::pin(None, true).unwrap();
-    let reports = cost::run(cost::Effort { rounds: 3, packets: 1 << 17 }, &pinned, |_| {}).unwrap();
+    let reports = cost::run("", cost::Effort { rounds: 3, packets: 1 << 17 }, &pinned, |_| {}).unwrap();
     assert_eq!(reports.len(), segue_bench::cost_case::all().len());
     // That every packet was counted under its outcome is what `cost::run` itself insists on.
     for report in &reports {
