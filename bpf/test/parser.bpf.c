@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * For tests only: shows what the data plane's walk over extension headers makes of a frame, so that it can be compared with
- * the Rust parser (crates/testkit/tests/differential.rs).
+ * For tests only: shows what the data plane's walk over extension headers makes of a frame, so that it can be compared
+ * with the Rust parser (crates/testkit/tests/differential.rs).
  */
 #include "lib/base.h"
 #include "lib/headers.h"
