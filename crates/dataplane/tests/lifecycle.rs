@@ -313,6 +313,53 @@ fn last_drop_has_the_packet_and_its_reason() {
     });
 }
 
+/// Packets run through the program on one CPU while the other changes the configuration a hundred times. All of the
+/// configurations drop the packet by a rule, each by other entries of the maps: one that saw a mix would find a trie
+/// entry without its rules, or no configuration at all.
+#[test]
+fn no_packet_sees_a_mix_of_two_configurations() {
+    const PACKETS: u32 = 3_000_000;
+    isolated(|pins| {
+        let with_steering = |steering: serde_json::Value| {
+            let mut outside = state();
+            outside["ports"] = json!([{ "name": "p1", "role": "access" }]);
+            outside["steering"] = steering;
+            outside
+        };
+        let variants = [
+            with_steering(json!([{ "name": "net", "destination": "10.2.0.0/16", "action": "drop" }])),
+            with_steering(json!([
+                { "name": "net", "destination": "10.0.0.0/8", "action": "drop" },
+                { "name": "pass", "destination": "10.2.3.0/24", "protocol": "tcp", "action": "pass" }
+            ])),
+            with_steering(json!([
+                { "name": "pass", "destination": "10.0.0.0/8", "action": "pass" },
+                { "name": "net", "destination": "10.2.3.4/32", "protocol": "udp", "action": "drop" }
+            ])),
+        ];
+        let mut dataplane = open(pins);
+        apply(&mut dataplane, &variants[0]);
+        let mut runner = open(pins);
+        let (frame, ingress) = (plain_packet(), ifindex("p1"));
+        let run = std::thread::spawn(move || {
+            runner.test_run(&TestRun { repeat: PACKETS, ..TestRun::once(&frame, ingress) }).expect("a run").verdict
+        });
+        let mut applied = 1;
+        while !run.is_finished() || applied < 100 {
+            let result = apply(&mut dataplane, &variants[applied % variants.len()]);
+            assert!(result.changed);
+            applied += 1;
+        }
+        assert_eq!(run.join().expect("no panic"), XDP_DROP);
+        let counters = dataplane.counters().expect("counters");
+        let outcomes: Vec<(&str, u64)> =
+            counters.ports[0].outcomes.iter().map(|(name, counter)| (*name, counter.packets)).collect();
+        assert_eq!(outcomes, [("drop_steering_rule", u64::from(PACKETS))], "after {applied} applies");
+        let net = counters.steering.iter().find(|rule| rule.rule == "net").expect("the rule");
+        assert_eq!(net.counter.packets, u64::from(PACKETS), "the rule kept its name, and so its counter");
+    });
+}
+
 #[test]
 fn directory_must_be_on_a_bpf_file_system() {
     isolated(|_| {

@@ -19,8 +19,14 @@ pub struct Counter {
     pub bytes: u64,
 }
 
-impl std::ops::AddAssign<abi::Counter> for Counter {
-    fn add_assign(&mut self, other: abi::Counter) {
+impl From<abi::Counter> for Counter {
+    fn from(counter: abi::Counter) -> Self {
+        Self { packets: counter.packets, bytes: counter.bytes }
+    }
+}
+
+impl std::ops::AddAssign for Counter {
+    fn add_assign(&mut self, other: Self) {
         self.packets = self.packets.wrapping_add(other.packets);
         self.bytes = self.bytes.wrapping_add(other.bytes);
     }
@@ -72,7 +78,7 @@ pub struct SidCounters {
 pub struct PolicyCounters {
     /// Name of the policy.
     pub policy: String,
-    /// All of its packets.
+    /// All of its packets that were sent.
     pub counter: Counter,
     /// By segment list, in the order of configuration.
     pub lists: Vec<ListCounters>,
@@ -229,7 +235,7 @@ impl Dataplane {
     fn counter(&self, row: u32) -> Result<Counter, Error> {
         let mut sum = Counter::default();
         for counter in self.maps.read_percpu::<abi::Counter>("counters", row)? {
-            sum += counter;
+            sum += counter.into();
         }
         Ok(sum)
     }
@@ -240,7 +246,7 @@ impl Dataplane {
         for outcome in Outcome::ALL {
             let mut sum = Counter::default();
             for row in &rows {
-                sum += row.outcome[usize::from(outcome.number())];
+                sum += row.outcome[usize::from(outcome.number())].into();
             }
             if sum.packets != 0 {
                 outcomes.insert(outcome.name(), sum);

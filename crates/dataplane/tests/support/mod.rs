@@ -10,7 +10,7 @@ use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 use segue_dataplane::{Capabilities, Capacity, Dataplane, Interfaces, MissingInterface, Options, mount_bpffs};
 use segue_model::node::NodeState;
-use segue_wire::{Ipv6Repr, PacketBuilder, SrhRepr, UdpRepr};
+use segue_wire::{Ipv4Repr, Ipv6Repr, PacketBuilder, SrhRepr, UdpRepr};
 use serde_json::{Value, json};
 
 /// Runs a test in namespaces of its own, with the veth pairs p1-h1 and p2-h2.
@@ -26,6 +26,8 @@ pub fn isolated(test: impl FnOnce(&Path) + Send + 'static) {
         mount_bpffs(&bpf).expect("nothing to do the second time");
         for port in 1..=2 {
             ip(&format!("link add p{port} type veth peer name h{port}"));
+            // The peer must not send anything of its own accord: the tests count every packet.
+            std::fs::write(format!("/proc/sys/net/ipv6/conf/h{port}/disable_ipv6"), "1").expect("no IPv6 on the peer");
             ip(&format!("link set p{port} up"));
             ip(&format!("link set h{port} up"));
             ip(&format!("address add fd00:{port}::1/64 dev p{port} nodad"));
@@ -92,6 +94,16 @@ pub fn packet() -> Vec<u8> {
         .ipv6(Ipv6Repr::new("fc00:9::1".parse().expect("an address"), path[0]))
         .srh(SrhRepr::new(&path))
         .inner_ipv6(inner)
+        .udp(UdpRepr::new(40_000, 53))
+        .payload(b"query")
+        .build()
+}
+
+/// What a host sends to 10.2.3.4, as it comes in by p1.
+pub fn plain_packet() -> Vec<u8> {
+    let mac = interfaces().get("p1").expect("p1").mac;
+    PacketBuilder::ethernet([2, 0, 0, 0, 0, 1], mac)
+        .ipv4(Ipv4Repr::new([10, 1, 0, 2].into(), [10, 2, 3, 4].into()))
         .udp(UdpRepr::new(40_000, 53))
         .payload(b"query")
         .build()
