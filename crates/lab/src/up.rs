@@ -157,16 +157,21 @@ impl Building<'_> {
     }
 
     fn links(&self, spaces: &[Space<'_>]) -> Result<()> {
-        self.progress.begin("links", 2 * spaces.len());
+        self.progress.begin("links", 3 * spaces.len());
         self.each(spaces, |space| {
             self.ip(space, &["-batch", "-"], wiring::links_batch(self.paths, &self.loaded.plan, space))
         })?;
         self.each(spaces, |space| {
             self.write_sysctls(space, wiring::sysctls(space).after_links)?;
+            self.ip(space, &["-batch", "-"], wiring::up_batch(space))
+        })?;
+        // Only now: the kernel takes a veth for a target of XDP redirects when its far end polls, and looks at that when
+        // it comes up itself or when GRO changes on a far end that is up.
+        self.each(spaces, |space| {
             for arguments in wiring::offloads(space) {
                 Run::new("ethtool", arguments).inside(&self.paths.namespace(space.name)).remedy(REPORT).text()?;
             }
-            self.ip(space, &["-batch", "-"], wiring::up_batch(space))
+            Ok(())
         })
     }
 

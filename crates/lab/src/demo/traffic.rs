@@ -54,7 +54,7 @@ pub struct Echo {
 /// # Errors
 /// If `ping` cannot be run or says something else than usual.
 pub fn ping(from: &End, to: IpAddr, count: u32) -> Result<Echo> {
-    let arguments = ["-n", "-q", "-i", "0.1", "-w", "10", "-c", &count.to_string(), &to.to_string()].map(String::from);
+    let arguments = ["-n", "-q", "-i", "0.1", "-W", "2", "-c", &count.to_string(), &to.to_string()].map(String::from);
     let output = Run::new("ping", arguments).inside(&from.namespace).output()?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     parse_ping(&text).ok_or_else(|| odd("ping", &text, &output.stderr))
@@ -165,8 +165,20 @@ pub struct Download {
 pub fn download(from: &End, server: IpAddr, path: &Path) -> Result<Download> {
     let url = format!("http://{}/file", SocketAddr::new(server, WEB_PORT));
     let target = path.display().to_string();
-    let arguments =
-        ["-sS", "-f", "-g", "--noproxy", "*", "--max-time", "60", "-o", &target, "-w", "%{speed_download}", &url];
+    let arguments = [
+        "-sSfg",
+        "--noproxy",
+        "*",
+        "--connect-timeout",
+        "5",
+        "--max-time",
+        "60",
+        "-o",
+        &target,
+        "-w",
+        "%{speed_download}",
+        &url,
+    ];
     let remedy = "the chain does not carry HTTP as it should: see the counters and the agents' logs";
     let speed = Run::new("curl", arguments).inside(&from.namespace).remedy(remedy).text()?;
     let bytes = fs::read(path).map_err(LabError::io("read", path, "check that the file system has space"))?;
@@ -223,7 +235,9 @@ pub fn iperf(from: &End, to: &End, address: IpAddr, flow: Flow, seconds: u32) ->
     })?);
     wait_until_listening(&to.namespace, 5201)?;
     let mut arguments: Vec<String> =
-        ["-J", "-t", &seconds.to_string(), "-c", &address.to_string()].map(String::from).into();
+        ["-J", "--connect-timeout", "5000", "-t", &seconds.to_string(), "-c", &address.to_string()]
+            .map(String::from)
+            .into();
     match flow {
         Flow::Tcp => {}
         Flow::TcpReverse => arguments.push("-R".into()),
