@@ -225,4 +225,13 @@ mod tests {
         }
         assert_eq!(build_id().len(), 16);
     }
+
+    #[test]
+    fn failure_has_what_libbpf_said() {
+        let (result, log) = logged(|| ObjectBuilder::default().open_memory(b"no object").map(drop));
+        assert!(result.is_err());
+        assert!(log.contains("libbpf"), "{log:?}");
+        let error = Error::Load { source: result.expect_err("an error"), log: log.clone() }.to_string();
+        assert!(error.ends_with(&log), "{error}");
+    }
 }
