@@ -185,7 +185,7 @@ impl<'a> Node<'a> {
     }
 
     /// All counters that are not zero.
-    fn counters(&self) -> Moved {
+    pub fn counters(&self) -> Moved {
         let mut found = Moved::new();
         let mut add = |name: String, (packets, bytes): (u64, u64)| {
             if (packets, bytes) != (0, 0) {
