@@ -18,7 +18,7 @@ impl Random {
     }
 
     /// The next number.
-    pub fn next(&mut self) -> u64 {
+    pub fn number(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
         mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -28,7 +28,7 @@ impl Random {
 
     /// A number below `end`, which is not 0.
     pub fn below(&mut self, end: usize) -> usize {
-        (self.next() % end as u64) as usize
+        (self.number() % end as u64) as usize
     }
 
     /// One of these.
@@ -179,10 +179,10 @@ fn mutate_once(random: &mut Random, frame: &mut Vec<u8>) {
         }
         // Only the headers, where it hurts.
         2 => {
-            let at = 12 + random.below(length.min(120).max(13) - 12);
+            let at = 12 + random.below(length.clamp(13, 120) - 12);
             put(frame, at, &[*random.pick(&TELLING)]);
         }
-        3 => put(frame, 18, &(random.next() as u16).to_be_bytes()),
+        3 => put(frame, 18, &(random.number() as u16).to_be_bytes()),
         4 => {
             let real = length.saturating_sub(54) as u16;
             let lie = real.wrapping_add(random.below(17) as u16).wrapping_sub(8);
@@ -203,10 +203,10 @@ fn mutate_once(random: &mut Random, frame: &mut Vec<u8>) {
             let payload = frame.len().saturating_sub(54) as u16;
             put(frame, 18, &payload.to_be_bytes());
         }
-        10 => put(frame, SRH + random.below(64), &(random.next()).to_be_bytes()),
+        10 => put(frame, SRH + random.below(64), &(random.number()).to_be_bytes()),
         11 => {
             let extra = random.below(300);
-            frame.extend((0..extra).map(|_| random.next() as u8));
+            frame.extend((0..extra).map(|_| random.number() as u8));
         }
         12 => {
             let at = 14 + random.below(length.max(15) - 14);
@@ -215,7 +215,7 @@ fn mutate_once(random: &mut Random, frame: &mut Vec<u8>) {
         }
         _ => {
             let at = 14 + random.below(length.max(15) - 14);
-            let fresh: Vec<u8> = (0..random.below(length)).map(|_| random.next() as u8).collect();
+            let fresh: Vec<u8> = (0..random.below(length)).map(|_| random.number() as u8).collect();
             put(frame, at, &fresh);
         }
     }
