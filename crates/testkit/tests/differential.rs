@@ -47,8 +47,7 @@ enum Walk {
 
 fn c_parser(object: &Object, frame: &[u8]) -> Walk {
     let program = object.progs_mut().next().expect("the program");
-    let mut input = ProgramInput::default();
-    input.data_in = Some(frame);
+    let input = ProgramInput { data_in: Some(frame), ..ProgramInput::default() };
     let output = program.test_run(input).unwrap_or_else(|error| panic!("{} octets: {error}", frame.len()));
     assert_eq!(output.return_value, 2, "the test program passes everything");
     let map = object.maps().find(|map| map.name() == "parsed").expect("the map");
