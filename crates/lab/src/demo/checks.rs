@@ -256,7 +256,9 @@ fn hop_by_hop(scene: &Scene<'_>, report: &mut Report) {
     for side in sides(scene) {
         report.way(way(side.steps, &counters));
     }
-    report.say("\n");
+    report.say(
+        "  (nft counters count both directions, and segments that the function's interface merged as one packet.)\n\n",
+    );
     for side in sides(scene) {
         let what = format!("no packet lost between stations, {}", side.name);
         report.result(&what, Flow::of(side.steps, &counters).ok_or("a station has no counter"), |flow| {

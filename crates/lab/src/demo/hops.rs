@@ -1,7 +1,9 @@
 //! The chain, station by station, with the counters of the agents and of the functions.
 
 use std::collections::BTreeMap;
+use std::iter::Sum;
 use std::net::Ipv6Addr;
+use std::ops::Add;
 use std::path::PathBuf;
 
 use segue_model::plan::{Explanation, Plan, StepAction};
@@ -20,6 +22,20 @@ pub struct Count {
     pub packets: u64,
     /// Octets.
     pub octets: u64,
+}
+
+impl Add for Count {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self { packets: self.packets + other.packets, octets: self.octets + other.octets }
+    }
+}
+
+impl Sum for Count {
+    fn sum<I: Iterator<Item = Self>>(counts: I) -> Self {
+        counts.fold(Self::default(), Add::add)
+    }
 }
 
 /// All counters of a lab at about one moment.
@@ -62,7 +78,8 @@ impl Counters {
     pub fn of_policy(&self, node: &str, policy: &str) -> Option<Count> {
         let policies = self.agents.get(node)?.get("policies")?.as_array()?;
         let found = policies.iter().find(|one| one.get("name").and_then(Value::as_str) == Some(policy))?;
-        count(found.get("counter")?)
+        let lists = found.get("segment_lists")?.as_array()?;
+        lists.iter().map(|list| count(list.get("counter")?)).sum()
     }
 
     /// Packets that arrived for a SID, and those that came back from the function behind it.
@@ -114,7 +131,7 @@ pub fn way(steps: &[Explanation], counters: &Counters) -> Way {
                 add(&step.node, crate::explain::word(behaviour), sid.to_string(), count.map(|(arrived, _)| arrived));
                 if let Some(function) = function {
                     for (name, count) in counters.functions.get(function).into_iter().flatten() {
-                        add(function, format!("nft counter {name}, both directions"), String::new(), Some(*count));
+                        add(function, format!("nft counter {name}"), String::new(), Some(*count));
                     }
                     let returned = count.and_then(|(_, returned)| returned);
                     add(&step.node, format!("back from {function}"), String::new(), returned);
@@ -188,6 +205,15 @@ mod tests {
         let text = r#"{"nftables":[{"metainfo":{}},{"counter":{"family":"inet","name":"telnet","table":"f","handle":1,"packets":3,"bytes":180}}]}"#;
         assert_eq!(nft_counters(text), BTreeMap::from([("telnet".to_owned(), Count { packets: 3, octets: 180 })]));
         assert!(nft_counters("no json").is_empty());
+    }
+
+    #[test]
+    fn a_policy_counts_by_its_lists() {
+        let list = |packets: u64| serde_json::json!({"counter": {"packets": packets, "bytes": 100 * packets}});
+        let agent = serde_json::json!({"policies": [{"name": "p", "segment_lists": [list(3), list(4)]}]});
+        let counters = Counters { agents: BTreeMap::from([("n".to_owned(), agent)]), ..Counters::default() };
+        assert_eq!(counters.of_policy("n", "p"), Some(Count { packets: 7, octets: 700 }));
+        assert_eq!(counters.of_policy("n", "q"), None);
     }
 
     #[test]
