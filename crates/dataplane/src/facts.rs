@@ -1,6 +1,7 @@
 //! What the compiler has to know about the machine: interfaces, the kernel's abilities, sizes of tables.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
@@ -86,14 +87,71 @@ impl Capacity {
         1 + 2 * (2 * self.sids + self.policies + self.segment_lists + self.steering_rules)
     }
 
-    /// Whether tables of this size hold everything that tables of size `wanted` hold.
-    pub fn holds(&self, wanted: &Self) -> bool {
-        self.sids >= wanted.sids
-            && self.policies >= wanted.policies
-            && self.segment_lists >= wanted.segment_lists
-            && self.steering_rules >= wanted.steering_rules
-            && self.steering_prefixes >= wanted.steering_prefixes
-            && self.ports >= wanted.ports
+    /// Doubles a table. False if it has reached the largest size that makes sense.
+    pub(crate) fn grow(&mut self, table: Table) -> bool {
+        // A segment list names its policy in 16 bits, and there are two generations of policies.
+        const POLICIES_MAX: u32 = 1 << 15;
+        const PORTS_MAX: u32 = segue_abi::SEGUE_PORT_SLOTS;
+        const MAX: u32 = 1 << 20;
+        let (size, max) = match table {
+            Table::Sids => (&mut self.sids, MAX),
+            Table::Policies => (&mut self.policies, POLICIES_MAX),
+            Table::SegmentLists => (&mut self.segment_lists, MAX),
+            Table::SteeringRules => (&mut self.steering_rules, MAX),
+            Table::SteeringPrefixes => (&mut self.steering_prefixes, MAX),
+            Table::Ports => (&mut self.ports, PORTS_MAX),
+            Table::Counters => return false,
+        };
+        let grown = size.saturating_mul(2).clamp(1, max);
+        let changed = grown > *size;
+        *size = grown;
+        changed
+    }
+
+    /// The larger size of each table.
+    pub(crate) fn max(&self, other: &Self) -> Self {
+        Self {
+            sids: self.sids.max(other.sids),
+            policies: self.policies.max(other.policies),
+            segment_lists: self.segment_lists.max(other.segment_lists),
+            steering_rules: self.steering_rules.max(other.steering_rules),
+            steering_prefixes: self.steering_prefixes.max(other.steering_prefixes),
+            ports: self.ports.max(other.ports),
+        }
+    }
+}
+
+/// A table of the data plane.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Table {
+    /// `sids`, `sid_entries`.
+    Sids,
+    /// `policies`.
+    Policies,
+    /// `segment_lists`.
+    SegmentLists,
+    /// `steering_rules`.
+    SteeringRules,
+    /// `steering`.
+    SteeringPrefixes,
+    /// `outcomes`: one row for each port.
+    Ports,
+    /// `counters`, whose size follows from the others.
+    Counters,
+}
+
+impl fmt::Display for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Sids => "SIDs",
+            Self::Policies => "SR policies",
+            Self::SegmentLists => "segment lists",
+            Self::SteeringRules => "steering rules",
+            Self::SteeringPrefixes => "steering prefixes",
+            Self::Ports => "ports",
+            Self::Counters => "counters",
+        })
     }
 }
 

@@ -25,5 +25,5 @@ pub use dataplane::{
     TestOutput, TestRun,
 };
 pub use error::Error;
-pub use facts::{Capabilities, Capacity, Interface, Interfaces, MissingInterface};
+pub use facts::{Capabilities, Capacity, Interface, Interfaces, MissingInterface, Table};
 pub use object::{OBJECT, build_id};

@@ -78,6 +78,19 @@ fn entries(map: &str, capacity: &Capacity) -> Option<u32> {
     Some(2 * objects)
 }
 
+/// The capacity of existing maps: what [`entries`] turned into their sizes.
+pub(crate) fn capacity_of(maps: &MapSet) -> Result<Capacity, Error> {
+    let size = |name| maps.get(name).map(|map| map.max_entries());
+    Ok(Capacity {
+        sids: size("sid_entries")? / 2,
+        policies: size("policies")? / 2,
+        segment_lists: size("segment_lists")? / 2,
+        steering_rules: size("steering_rules")? / 2,
+        steering_prefixes: size("steering")? / 2,
+        ports: size("outcomes")?.saturating_sub(1) / 2,
+    })
+}
+
 /// The object with its maps sized for `capacity`, not loaded yet.
 pub(crate) fn open(capacity: &Capacity) -> Result<OpenObject, Error> {
     let mut builder = ObjectBuilder::default();

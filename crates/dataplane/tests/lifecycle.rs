@@ -256,6 +256,44 @@ fn larger_tables_take_over_at_the_next_apply() {
 }
 
 #[test]
+fn tables_grow_with_the_configuration() {
+    isolated(|pins| {
+        let mut dataplane = open(pins);
+        apply(&mut dataplane, &state());
+        let many = |last: u32| {
+            let sids: Vec<_> =
+                (1..=last).map(|n| json!({ "sid": format!("fc00:1:{n:x}::/48"), "behaviour": "End" })).collect();
+            let mut many = state();
+            many["sids"] = json!(sids);
+            many
+        };
+        // A configuration that needs larger tables and fails for another reason leaves all as it was.
+        let mut other = Dataplane::open_or_load(&pins.with_file_name("other"), options()).expect("another data plane");
+        other.attach(ifindex("h1")).expect("attached");
+        let mut busy = many(200);
+        busy["ports"] = json!([{ "name": "p1", "role": "core" }, { "name": "h1", "role": "core" }]);
+        dataplane.check(&node(&busy), &interfaces(), MissingInterface::Refuse).expect("tables can grow");
+        let error = dataplane.apply(&node(&busy), &interfaces(), MissingInterface::Refuse).expect_err("h1 is busy");
+        assert!(matches!(error, Error::Attach { .. }), "{error}");
+        assert_eq!(dataplane.applied_state(), Some(&node(&state())));
+        assert!(!pins.join("maps-2").exists());
+        assert_eq!(send(&mut dataplane), XDP_REDIRECT);
+
+        let applied = apply(&mut dataplane, &many(200));
+        assert!(applied.warnings.iter().any(|warning| warning.contains("larger tables")), "{applied:?}");
+        assert_eq!(dataplane.map("sid_entries").expect("sid_entries").max_entries(), 2 * 256);
+        assert_eq!(send(&mut dataplane), XDP_REDIRECT);
+        assert_eq!(sid_packets(&dataplane), 1);
+        assert!(!pins.join("maps-1").exists());
+        drop(dataplane);
+        let mut dataplane = open(pins);
+        assert_eq!(dataplane.origin(), Origin::Adopted, "though the default is smaller");
+        assert_eq!(apply(&mut dataplane, &many(150)).warnings, Vec::<String>::new());
+        assert_eq!(sid_packets(&dataplane), 1);
+    });
+}
+
+#[test]
 fn interface_that_comes_back_is_attached_again() {
     isolated(|pins| {
         let mut dataplane = open(pins);

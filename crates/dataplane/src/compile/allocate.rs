@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::Hash;
 
 use super::CompileError;
+use crate::facts::Table;
 
 /// Single indices of one map.
 #[derive(Debug)]
@@ -12,14 +13,14 @@ pub(super) struct Indices {
     used: BTreeSet<u32>,
     next: u32,
     end: u32,
-    table: &'static str,
+    table: Table,
     capacity: u32,
 }
 
 impl Indices {
     /// A map with indices from `start` to below `end`, of which the previous generation uses `used`. `table` and `capacity`
     /// are for the message when it is full.
-    pub fn new(start: u32, end: u32, used: impl IntoIterator<Item = u32>, table: &'static str, capacity: u32) -> Self {
+    pub fn new(start: u32, end: u32, used: impl IntoIterator<Item = u32>, table: Table, capacity: u32) -> Self {
         Self { used: used.into_iter().collect(), next: start, end, table, capacity }
     }
 
@@ -45,7 +46,7 @@ pub(super) struct Rows<K> {
 
 impl<K: Ord + Hash> Rows<K> {
     /// `previous` are the rows of the previous generation by name.
-    pub fn new(previous: BTreeMap<K, u32>, rows: u32, table: &'static str, capacity: u32) -> Self {
+    pub fn new(previous: BTreeMap<K, u32>, rows: u32, table: Table, capacity: u32) -> Self {
         let free = Indices::new(1, rows, previous.values().copied(), table, capacity);
         Self { previous, free }
     }
@@ -84,14 +85,14 @@ impl Runs {
             start = start.max(first.saturating_add(count));
         }
         if start.saturating_add(length) > self.end {
-            return Err(full(place, "steering rules", self.capacity));
+            return Err(full(place, Table::SteeringRules, self.capacity));
         }
         self.used.insert(start, length);
         Ok(start)
     }
 }
 
-pub(super) fn full(place: &str, table: &'static str, capacity: u32) -> CompileError {
+pub(super) fn full(place: &str, table: Table, capacity: u32) -> CompileError {
     CompileError::TableFull { place: place.to_owned(), table, capacity }
 }
 
@@ -101,15 +102,15 @@ mod tests {
 
     #[test]
     fn indices_skip_what_is_used() {
-        let mut indices = Indices::new(0, 4, [1, 2], "things", 2);
+        let mut indices = Indices::new(0, 4, [1, 2], Table::Sids, 2);
         assert_eq!(indices.take("a"), Ok(0));
         assert_eq!(indices.take("b"), Ok(3));
-        assert_eq!(indices.take("c"), Err(full("c", "things", 2)));
+        assert_eq!(indices.take("c"), Err(full("c", Table::Sids, 2)));
     }
 
     #[test]
     fn rows_follow_names() {
-        let mut rows = Rows::new(BTreeMap::from([("a", 1), ("b", 2)]), 5, "rows", 4);
+        let mut rows = Rows::new(BTreeMap::from([("a", 1), ("b", 2)]), 5, Table::Counters, 4);
         assert_eq!(rows.take("b", "b"), Ok(2));
         assert_eq!(rows.take("c", "c"), Ok(3), "1 belongs to a, which the previous generation still counts on");
         assert_eq!(rows.take("d", "d"), Ok(4));
@@ -125,6 +126,6 @@ mod tests {
         assert_eq!(runs.take(2, "c"), Ok(4));
         assert_eq!(runs.take(2, "d"), Ok(10));
         assert!(runs.take(1, "e").is_err());
-        assert_eq!(Runs::new(12, [(0, 12)], 6).take(1, "f"), Err(full("f", "steering rules", 6)));
+        assert_eq!(Runs::new(12, [(0, 12)], 6).take(1, "f"), Err(full("f", Table::SteeringRules, 6)));
     }
 }

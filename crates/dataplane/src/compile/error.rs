@@ -4,6 +4,8 @@ use std::net::Ipv6Addr;
 
 use ipnet::{IpNet, Ipv6Net};
 
+use crate::facts::Table;
+
 /// A configuration that does not fit this data plane or this machine. Nothing has been applied.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CompileError {
@@ -98,12 +100,12 @@ pub enum CompileError {
         max: usize,
     },
     /// A table is too small.
-    #[error("{place}: the table of {table} is full; it holds {capacity}. Start the agent with a larger capacity")]
+    #[error("{place}: the table of {table} is full; it holds {capacity}, and can not grow further. Use fewer of them")]
     TableFull {
         /// The object that has no room.
         place: String,
         /// What the table holds.
-        table: &'static str,
+        table: Table,
         /// For how many it was made.
         capacity: u32,
     },

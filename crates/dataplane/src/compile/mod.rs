@@ -24,7 +24,7 @@ use self::allocate::{Rows, full};
 pub use self::error::CompileError;
 pub use self::steering::rule_name;
 use crate::compiled::{Compiled, CompiledList};
-use crate::facts::{Capabilities, Capacity, Interface, Interfaces, MissingInterface};
+use crate::facts::{Capabilities, Capacity, Interface, Interfaces, MissingInterface, Table};
 
 /// All SIDs of RFC 9602 lie here, whether configured or not.
 const SRV6_SIDS: Ipv6Net = Ipv6Net::new_assert(Ipv6Addr::new(0x5f00, 0, 0, 0, 0, 0, 0, 0), 16);
@@ -86,7 +86,7 @@ impl<'a> Compiler<'a> {
     fn new(input: &'a Input<'a>) -> Self {
         let rows = input.capacity.counters();
         let previous = input.previous.map(counter_names).unwrap_or_default();
-        Self { input, counters: Rows::new(previous, rows, "counters", rows), warnings: Vec::new() }
+        Self { input, counters: Rows::new(previous, rows, Table::Counters, rows), warnings: Vec::new() }
     }
 
     /// The interface of a configured port. `None`, with a warning, if it does not exist and that is allowed.
@@ -108,7 +108,7 @@ impl<'a> Compiler<'a> {
         Ok(found)
     }
 
-    fn check_room(&self, table: &'static str, count: usize, capacity: u32, place: &str) -> Result<(), CompileError> {
+    fn check_room(&self, table: Table, count: usize, capacity: u32, place: &str) -> Result<(), CompileError> {
         if count > capacity as usize { Err(full(place, table, capacity)) } else { Ok(()) }
     }
 }

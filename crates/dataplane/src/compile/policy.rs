@@ -13,6 +13,7 @@ use super::error::sid_place;
 use super::template::{Encapsulation, segment_list};
 use super::{CompileError, Compiler, counter_name, repetition};
 use crate::compiled::{CompiledList, CompiledPolicy};
+use crate::facts::Table;
 
 /// Hop limit of what an End.AS proxy puts on (RFC 8986 leaves it to the operator; the model has no setting for it).
 const PROXY_HOP_LIMIT: u8 = 64;
@@ -89,8 +90,8 @@ pub(super) fn compile(compiler: &mut Compiler<'_>) -> Result<Policies, CompileEr
         }
     }
     let lists: usize = definitions.iter().map(|definition| definition.lists.len()).sum();
-    compiler.check_room("SR policies", definitions.len(), input.capacity.policies, "policies")?;
-    compiler.check_room("segment lists", lists, input.capacity.segment_lists, "policies")?;
+    compiler.check_room(Table::Policies, definitions.len(), input.capacity.policies, "policies")?;
+    compiler.check_room(Table::SegmentLists, lists, input.capacity.segment_lists, "policies")?;
     let mut allocator = Allocator::new(compiler, previous);
     let mut compiled = Vec::new();
     for definition in &definitions {
@@ -158,9 +159,9 @@ impl<'a, 'b> Allocator<'a, 'b> {
     fn new(compiler: &'a mut Compiler<'b>, previous: &'b [CompiledPolicy]) -> Self {
         let capacity = compiler.input.capacity;
         let used = previous.iter().map(|policy| policy.index);
-        let policies = Indices::new(0, 2 * capacity.policies, used, "SR policies", capacity.policies);
+        let policies = Indices::new(0, 2 * capacity.policies, used, Table::Policies, capacity.policies);
         let used = previous.iter().flat_map(|policy| policy.lists.iter().map(|list| list.index));
-        let lists = Indices::new(0, 2 * capacity.segment_lists, used, "segment lists", capacity.segment_lists);
+        let lists = Indices::new(0, 2 * capacity.segment_lists, used, Table::SegmentLists, capacity.segment_lists);
         Self { compiler, previous, policies, lists }
     }
 

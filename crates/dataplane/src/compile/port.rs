@@ -13,7 +13,7 @@ use super::error::sid_place;
 use super::policy::Policies;
 use super::{CompileError, Compiler, FLOW_BUCKETS_MASK, config_flags};
 use crate::compiled::{CompiledPort, CompiledSid};
-use crate::facts::Interface;
+use crate::facts::{Interface, Table};
 
 pub(super) fn compile(
     compiler: &mut Compiler<'_>,
@@ -21,12 +21,13 @@ pub(super) fn compile(
     sids: &[CompiledSid],
 ) -> Result<Vec<CompiledPort>, CompileError> {
     let input = compiler.input;
-    compiler.check_room("ports", input.state.ports.len(), input.capacity.ports, "ports")?;
+    compiler.check_room(Table::Ports, input.state.ports.len(), input.capacity.ports, "ports")?;
     let returns = returns(input.state, sids)?;
     let previous = input.previous.map(|previous| {
         previous.ports.iter().map(|port| (port.name.clone(), u32::from(port.entry.index))).collect::<BTreeMap<_, _>>()
     });
-    let mut rows = Rows::new(previous.unwrap_or_default(), 1 + 2 * input.capacity.ports, "ports", input.capacity.ports);
+    let mut rows =
+        Rows::new(previous.unwrap_or_default(), 1 + 2 * input.capacity.ports, Table::Ports, input.capacity.ports);
     let mut ports: Vec<CompiledPort> = Vec::new();
     let mut slots: BTreeMap<u32, &str> = BTreeMap::new();
     for port in &input.state.ports {

@@ -13,6 +13,7 @@ use super::error::{host, sid_place};
 use super::policy::{Policies, endpoint_policy, proxy_policy};
 use super::{CompileError, Compiler, counter_name};
 use crate::compiled::CompiledSid;
+use crate::facts::Table;
 
 pub(super) fn compile(compiler: &mut Compiler<'_>, policies: &Policies) -> Result<Vec<CompiledSid>, CompileError> {
     let input = compiler.input;
@@ -26,10 +27,10 @@ pub(super) fn compile(compiler: &mut Compiler<'_>, policies: &Policies) -> Resul
         let entry = binding(compiler, policies, policy, &host(address))?;
         insert(&mut entries, host(address), Some(policy.name.clone()), entry)?;
     }
-    compiler.check_room("SIDs", entries.len(), input.capacity.sids, "sids")?;
+    compiler.check_room(Table::Sids, entries.len(), input.capacity.sids, "sids")?;
     let previous = input.previous.map(|previous| previous.sids.as_slice()).unwrap_or_default();
     let used = previous.iter().map(|sid| sid.index);
-    let mut indices = Indices::new(0, 2 * input.capacity.sids, used, "SIDs", input.capacity.sids);
+    let mut indices = Indices::new(0, 2 * input.capacity.sids, used, Table::Sids, input.capacity.sids);
     let mut compiled = Vec::new();
     for (prefix, (binding_of, entry)) in entries {
         let same = previous.iter().find(|sid| sid.prefix == prefix && sid.entry == entry);

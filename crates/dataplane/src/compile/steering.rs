@@ -13,6 +13,7 @@ use super::allocate::Runs;
 use super::policy::Policies;
 use super::{CompileError, Compiler, counter_name};
 use crate::compiled::CompiledSteering;
+use crate::facts::Table;
 
 /// A rule of the configuration after expansion of its port ranges.
 struct Expanded {
@@ -43,7 +44,7 @@ pub(super) fn compile(
         let Some(expanded) = expand(compiler, policies, rule, &name, &place, &mut counters)? else { continue };
         by_destination.entry(rule.destination.trunc()).or_default().push(expanded);
     }
-    compiler.check_room("steering prefixes", by_destination.len(), input.capacity.steering_prefixes, "steering")?;
+    compiler.check_room(Table::SteeringPrefixes, by_destination.len(), input.capacity.steering_prefixes, "steering")?;
     let runs = lay_out(compiler, &by_destination)?;
     Ok((runs, counters))
 }
@@ -151,7 +152,7 @@ fn lay_out(compiler: &Compiler<'_>, by_destination: &BTreeMap<IpNet, Vec<Expande
         let (names, rules) = tried(by_destination, destination)?;
         let place = format!("steering to {destination}");
         total += rules.len();
-        compiler.check_room("steering rules", total, capacity, &place)?;
+        compiler.check_room(Table::SteeringRules, total, capacity, &place)?;
         let same = before.get(&destination).filter(|run| run.rules == rules);
         let first = match same {
             Some(same) => same.first,

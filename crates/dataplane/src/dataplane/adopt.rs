@@ -51,6 +51,12 @@ pub(super) fn open_or_load(pin_dir: &Path, options: Options) -> Result<Dataplane
             return Ok(dataplane);
         }
     }
+    load_beside(open, pin_dir, options)
+}
+
+/// Loads new maps and programs. What is there already stays active until the next apply.
+pub(super) fn load_beside(open: OpenObject, pin_dir: &Path, options: Options) -> Result<Dataplane, Error> {
+    let sets = numbered(pin_dir)?;
     let number = sets.last().map_or(1, |(number, _)| number + 1);
     let origin = if sets.is_empty() { Origin::Loaded } else { Origin::Replacing };
     load_new(open, pin_dir, &pin_dir.join(format!("{MAPS}{number}")), options, origin)
@@ -98,13 +104,14 @@ fn adopt(open: &mut OpenObject, pin_dir: &Path, set: &Path, options: Options) ->
             record => record,
         },
     };
+    let capacity = object::capacity_of(&maps)?.max(&options.capacity);
     let mut dataplane = Dataplane {
         pin_dir: pin_dir.to_owned(),
         set: set.to_owned(),
         maps,
         store,
         object: None,
-        options,
+        options: Options { capacity, ..options },
         origin: Origin::Adopted,
         active,
         captured: BTreeSet::new(),

@@ -7,11 +7,13 @@ use zerocopy::FromZeros;
 
 use ipnet::{IpNet, Ipv6Net};
 
-use super::{AttachMode, Dataplane, Origin};
+use super::adopt::load_beside;
+use super::{AttachMode, Dataplane, Options, Origin, remove_tree};
 use crate::Error;
-use crate::compile::{self, Input};
+use crate::compile::{self, CompileError, Input};
 use crate::compiled::Compiled;
-use crate::facts::{Interfaces, MissingInterface};
+use crate::facts::{Capacity, Interfaces, MissingInterface};
+use crate::object;
 use crate::store::Record;
 
 /// What an apply did.
@@ -26,14 +28,24 @@ pub struct Applied {
 }
 
 impl Dataplane {
+    /// Whether `state` fits this machine and this data plane. Nothing is touched.
+    ///
+    /// # Errors
+    /// [`Error::Compile`].
+    pub fn check(&self, state: &NodeState, interfaces: &Interfaces, missing: MissingInterface) -> Result<(), Error> {
+        Ok(self.compile(state, interfaces, missing).map(drop)?)
+    }
+
     /// Makes `state` the active configuration: compiles it, writes the next generation beside the active one, changes over
     /// with one write, attaches new ports and detaches those that are no longer configured. Idempotent; if nothing
-    /// differs, only missing attachments are made good.
+    /// differs, only missing attachments are made good. If a table is too small, larger ones take over, and counters start
+    /// from 0 with a warning.
     ///
     /// # Errors
     /// [`Error::Compile`] before anything is touched. After any other error the old generation is active again, and ports
-    /// that were attached for the new one are detached. If a link can not be given a new program while maps of another
-    /// layout are replaced ([`Error::Link`]), both generations forward, each on its ports, until the next apply.
+    /// that were attached for the new one are detached; save that, when larger tables or those of another layout take over
+    /// and the kernel refuses a new program on one link ([`Error::Link`]), both forward, each on its ports, until the next
+    /// apply.
     pub fn apply(
         &mut self,
         state: &NodeState,
@@ -43,16 +55,10 @@ impl Dataplane {
         if self.unclean {
             self.clean()?;
         }
-        let generation = self.generation().checked_add(1).unwrap_or(1);
-        let mut compiled = compile::compile(&Input {
-            state,
-            interfaces,
-            missing,
-            capabilities: &self.options.capabilities,
-            capacity: &self.options.capacity,
-            previous: self.applied(),
-            generation,
-        })?;
+        let (mut compiled, capacity) = self.compile(state, interfaces, missing)?;
+        if capacity != self.options.capacity {
+            return self.apply_to_larger(capacity, state, interfaces, missing);
+        }
         let warnings = compiled.warnings.clone();
         let same =
             self.applied().is_some_and(|active| active.same_as(&compiled)) && self.applied_state() == Some(state);
@@ -72,6 +78,61 @@ impl Dataplane {
         self.change_over(record, warnings)
     }
 
+    /// The next generation, with the capacity that it needs: the present one, or a larger one, for which nothing of the
+    /// active generation counts.
+    fn compile(
+        &self,
+        state: &NodeState,
+        interfaces: &Interfaces,
+        missing: MissingInterface,
+    ) -> Result<(Compiled, Capacity), CompileError> {
+        let mut capacity = self.options.capacity;
+        loop {
+            let previous = self.applied().filter(|_| capacity == self.options.capacity);
+            let compiled = compile::compile(&Input {
+                state,
+                interfaces,
+                missing,
+                capabilities: &self.options.capabilities,
+                capacity: &capacity,
+                previous,
+                generation: self.generation().checked_add(1).unwrap_or(1),
+            });
+            match compiled {
+                Err(CompileError::TableFull { table, .. }) if capacity.grow(table) => {}
+                compiled => return Ok((compiled?, capacity)),
+            }
+        }
+    }
+
+    fn apply_to_larger(
+        &mut self,
+        capacity: Capacity,
+        state: &NodeState,
+        interfaces: &Interfaces,
+        missing: MissingInterface,
+    ) -> Result<Applied, Error> {
+        let options = Options { capacity, ..self.options };
+        let larger = load_beside(object::open(&capacity)?, &self.pin_dir, options)?;
+        let old = std::mem::replace(self, larger);
+        self.captured.clone_from(&old.captured);
+        match self.apply(state, interfaces, missing) {
+            Ok(mut applied) => {
+                applied.warnings.push("larger tables have taken over: all counters start from 0".to_owned());
+                Ok(applied)
+            }
+            // Some links have gone over already, so the new tables must stay.
+            Err(error @ Error::Link { .. }) => Err(error),
+            Err(error) => {
+                let set = std::mem::replace(self, old).set;
+                if let Err(error) = remove_tree(&set) {
+                    tracing::warn!("tables that were not needed stay behind: {error}");
+                }
+                Err(error)
+            }
+        }
+    }
+
     /// Nothing has changed; but a port may have lost its program.
     fn make_good(&mut self, mut warnings: Vec<String>) -> Result<Applied, Error> {
         let ports = self.port_numbers(self.applied());
@@ -81,7 +142,13 @@ impl Dataplane {
         for (name, ifindex) in &missing {
             warn_generic(name, self.attach(*ifindex)?, &mut warnings);
         }
-        Ok(Applied { generation: self.generation(), changed: !missing.is_empty(), warnings })
+        let replacing = self.origin == Origin::Replacing;
+        if replacing {
+            self.update_links()?;
+            self.remove_other_sets()?;
+            self.origin = Origin::Loaded;
+        }
+        Ok(Applied { generation: self.generation(), changed: replacing || !missing.is_empty(), warnings })
     }
 
     fn port_numbers(&self, compiled: Option<&Compiled>) -> Vec<(String, u32)> {
@@ -141,6 +208,10 @@ impl Dataplane {
         let old = self.active.replace(record);
         let result = self.attach_ports(&linked, &mut warnings);
         if let Err(error) = result {
+            if self.origin == Origin::Replacing && matches!(error, Error::Link { .. }) {
+                // Links that have the new programs already can not be given the old ones back.
+                return Err(error);
+            }
             self.write_control(before.generation, before.captures)?;
             let new = std::mem::replace(&mut self.active, old);
             for ifindex in self.linked().into_iter().filter(|ifindex| !linked.contains(ifindex)) {
@@ -168,11 +239,10 @@ impl Dataplane {
         }
         if self.origin == Origin::Replacing {
             self.update_links()?;
-        } else {
-            // A link may be left of an interface that had the same number.
-            for (name, ifindex) in ports.iter().filter(|(_, ifindex)| linked.contains(ifindex)) {
-                warn_generic(name, self.attach(*ifindex)?, warnings);
-            }
+        }
+        // A link may be left of an interface that had the same number.
+        for (name, ifindex) in ports.iter().filter(|(_, ifindex)| linked.contains(ifindex)) {
+            warn_generic(name, self.attach(*ifindex)?, warnings);
         }
         Ok(())
     }

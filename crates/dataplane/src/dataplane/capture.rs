@@ -122,6 +122,11 @@ impl Dataplane {
     /// [`Error::PortUnknown`]; [`Error::Map`].
     pub fn set_capture(&mut self, port: &str, on: bool) -> Result<(), Error> {
         let unknown = || Error::PortUnknown { name: port.to_owned() };
+        if !on && self.applied().is_none_or(|active| active.port(port).is_none()) {
+            // An apply has taken the port away; it must not be captured when it comes back.
+            self.captured.remove(port);
+            return Ok(());
+        }
         let active = self.applied().ok_or_else(unknown)?;
         let ifindex = active.port(port).ok_or_else(unknown)?.entry.ifindex;
         let slot = port_slot(ifindex, active.generation);
@@ -134,7 +139,8 @@ impl Dataplane {
         }
         self.maps.write("ports", &slot, &entry)?;
         let mut control = self.control()?;
-        control.captures = self.captured.len() as u32;
+        let ports = self.applied().map(|active| active.ports.as_slice()).unwrap_or_default();
+        control.captures = ports.iter().filter(|port| self.captured.contains(&port.name)).count() as u32;
         self.maps.write("control", &0_u32, &control)
     }
 

@@ -34,7 +34,8 @@ use crate::store::{Record, Store};
 /// How to load.
 #[derive(Debug, Clone, Copy)]
 pub struct Options {
-    /// Sizes of the tables. Pinned tables that are larger stay; smaller ones are replaced at the next apply.
+    /// Sizes of the tables to begin with: they grow when a configuration needs more. Pinned tables that are larger stay;
+    /// smaller ones are replaced at the next apply.
     pub capacity: Capacity,
     /// The kernel's abilities.
     pub capabilities: Capabilities,

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use super::{Case, base, run};
 use crate::compile::{CompileError, abi};
 use crate::compiled::Compiled;
+use crate::facts::Table;
 
 /// Every index that the two generations share has the same content in both.
 fn assert_no_index_changes(old: &Compiled, new: &Compiled) {
@@ -111,5 +112,5 @@ fn full_table_is_refused_however_often_one_applies() {
     }
     case.state["sids"] = json!(sids(1, 9));
     let error = case.error();
-    assert!(matches!(&error, CompileError::TableFull { table: "SIDs", capacity: 8, .. }), "{error}");
+    assert!(matches!(&error, CompileError::TableFull { table: Table::Sids, capacity: 8, .. }), "{error}");
 }
