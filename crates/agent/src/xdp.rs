@@ -8,8 +8,7 @@ use std::{
 
 use nix::fcntl::{Flock, FlockArg};
 use segue_dataplane::{
-    CaptureSource, Compiled, Counters, Dataplane, Error, Interfaces, LastDrop, MissingInterface, Options,
-    compile::Input, mount_bpffs,
+    CaptureSource, Compiled, Counters, Dataplane, Error, Interfaces, LastDrop, MissingInterface, Options, mount_bpffs,
 };
 use segue_model::node::NodeState;
 
@@ -197,18 +196,7 @@ fn problems(error: Error) -> Vec<Problem> {
 
 impl DataPlane for Xdp {
     fn check(&mut self, state: &NodeState, interfaces: &Interfaces) -> Result<(), Vec<Problem>> {
-        let options = self.options;
-        let previous = self.plane().map_err(problems)?.applied();
-        let input = Input {
-            state,
-            interfaces,
-            missing: MissingInterface::Refuse,
-            capabilities: &options.capabilities,
-            capacity: &options.capacity,
-            previous,
-            generation: previous.map_or(0, |compiled| compiled.generation).checked_add(1).unwrap_or(1),
-        };
-        segue_dataplane::compile(&input).map(drop).map_err(|error| problems(error.into()))
+        self.plane().and_then(|plane| plane.check(state, interfaces, MissingInterface::Refuse)).map_err(problems)
     }
 
     fn apply(
