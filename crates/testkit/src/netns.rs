@@ -161,7 +161,7 @@ pub struct End<'a> {
 /// arrives, and no transmit checksum offload, so that what it sends to a port with XDP is complete.
 pub fn veth(left: End<'_>, right: End<'_>, mtu: u32) {
     sh(&format!(
-        "ip link add {} netns {} mtu {mtu} address {} type veth peer name {} netns {} mtu {mtu} address {}",
+        "ip link add name {} netns {} mtu {mtu} address {} type veth peer name {} netns {} mtu {mtu} address {}",
         left.name, left.netns.name, left.mac, right.name, right.netns.name, right.mac
     ));
     // GRO on both before either comes up: that is when a veth learns whether XDP may redirect to its peer.
