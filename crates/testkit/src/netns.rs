@@ -169,7 +169,7 @@ pub fn veth(left: End<'_>, right: End<'_>, mtu: u32) {
         end.netns.sh(&format!("ethtool -K {} gro on tx off", end.name));
     }
     for end in [left, right] {
-        end.netns.sh(&format!("ip link set {} up", end.name));
+        end.netns.sh(&format!("ip link set dev {} up", end.name));
     }
 }
 
