@@ -16,11 +16,9 @@
 struct flow_verdict {
 	u64 key[5];
 	u32 ingress; /* ifindex */
-	u32 generation;
 	u32 list;    /* index of the segment list, or SEGUE_NONE: the policy has none that is valid */
 	u32 counter; /* of the rule */
 	u32 outcome; /* not 0: it ends here, for this reason */
-	u32 reserved;
 	struct adjacency adjacency; /* a copy of the list's */
 };
 
@@ -122,17 +120,13 @@ INLINE const struct flow_verdict *steering_find(const struct packet *packet, con
 		return NULL;
 	if (likely(verdict->key[0] == flow->key[0] && verdict->key[1] == flow->key[1] && verdict->key[2] == flow->key[2] &&
 		   verdict->key[3] == flow->key[3] && verdict->key[4] == flow->key[4] &&
-		   verdict->generation == packet->generation && verdict->ingress == packet->port->ifindex)) {
-		if (likely(verdict->adjacency.epoch == epoch_now() &&
-			   (s32)(verdict->adjacency.expires - (u32)bpf_jiffies64()) > 0))
-			return verdict;
-	} else {
-		steering_decide(packet->port, packet->generation, flow, verdict);
-		for (int i = 0; i < 5; i++)
-			verdict->key[i] = flow->key[i];
-		verdict->generation = packet->generation;
-		verdict->ingress = packet->port->ifindex;
-	}
+		   verdict->ingress == packet->port->ifindex && verdict->adjacency.epoch == epoch_now() &&
+		   (s32)(verdict->adjacency.expires - (u32)bpf_jiffies64()) > 0))
+		return verdict;
+	steering_decide(packet->port, packet->generation, flow, verdict);
+	for (int i = 0; i < 5; i++)
+		verdict->key[i] = flow->key[i];
+	verdict->ingress = packet->port->ifindex;
 	index = verdict->list;
 	list = bpf_map_lookup_elem(&segment_lists, &index);
 	adjacency = !verdict->outcome && list ? list_adjacency(packet, list, flow->hash) : NULL;
