@@ -16,10 +16,10 @@ use super::{
 
 const COMMAND_SET_HMAC: u8 = 1;
 const COMMAND_DUMP_HMAC: u8 = 2;
-const ATTRIBUTE_KEY_ID: u16 = 4;
-const ATTRIBUTE_SECRET: u16 = 5;
-const ATTRIBUTE_SECRET_LENGTH: u16 = 6;
-const ATTRIBUTE_ALGORITHM: u16 = 7;
+const ATTRIBUTE_KEY_ID: u16 = 3;
+const ATTRIBUTE_SECRET: u16 = 4;
+const ATTRIBUTE_SECRET_LENGTH: u16 = 5;
+const ATTRIBUTE_ALGORITHM: u16 = 6;
 
 /// A message of the family `SEG6`.
 #[derive(Debug, Clone)]
