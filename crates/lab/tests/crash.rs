@@ -15,11 +15,11 @@ const VICTIM: &str = "SEGUE_LAB_TEST_VICTIM";
 
 fn topology(name: &str) -> File {
     let mut text = format!("name: {name}\nnodes:\n");
-    for node in 1..=8 {
+    for node in 1..=4 {
         text.push_str(&format!("  n{node}: {{}}\n"));
     }
     text.push_str("links:\n");
-    for node in 1..8 {
+    for node in 1..4 {
         text.push_str(&format!("  - between: [n{node}, n{}]\n", node + 1));
     }
     text.push_str("functions:\n  f: { node: n1, nftables: \"table inet t { counter c { }; }\", commands: [\"sleep 300 >/dev/null 2>&1 &\"] }\n");
@@ -59,17 +59,17 @@ fn dies_at_any_moment() {
     down::down(&roots, &name).unwrap();
     assert_nothing_left(&roots, &name);
     let mut half_way = 0;
-    for part in 1..=10 {
+    for part in 1..=6 {
         let mut victim = start(&file);
-        std::thread::sleep(whole * part / 11);
+        std::thread::sleep(whole * part / 7);
         victim.kill().unwrap();
         victim.wait().unwrap();
         // A program that `up` had just started may live for a moment and make something yet.
         std::thread::sleep(Duration::from_millis(50));
-        let removed = down::down(&roots, &name).unwrap_or_else(|error| panic!("killed at {part}/11: {error}"));
+        let removed = down::down(&roots, &name).unwrap_or_else(|error| panic!("killed at {part}/7: {error}"));
         half_way += usize::from(!removed.nothing());
         assert_nothing_left(&roots, &name);
     }
-    assert!(half_way >= 3, "`up` was hardly ever caught in the middle: {half_way} of 10");
-    println!("whole `up` {whole:?}; caught in the middle {half_way} times of 10");
+    assert!(half_way >= 3, "`up` was hardly ever caught in the middle: {half_way} of 6");
+    println!("whole `up` {whole:?}; caught in the middle {half_way} times of 6");
 }

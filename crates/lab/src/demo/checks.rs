@@ -98,10 +98,14 @@ fn iperf(scene: &Scene<'_>, report: &mut Report) {
             });
         }
         let what = format!("iperf3 UDP {} -> {}, {}", from.name, to.name, family(address));
-        report.result(&what, traffic::iperf(from, to, address, Sending::Udp(50), 1), |throughput| {
-            let figures =
-                format!("{}, {} of {} lost", rate(throughput.bits_per_second), throughput.lost, throughput.datagrams);
-            (throughput.lost == 0 && throughput.datagrams > 0, figures)
+        report.result(&what, traffic::iperf(from, to, address, Sending::Udp(50), 1), |sent| {
+            let lost = sent.lost_on_the_way();
+            let busy = match sent.overrun {
+                0 => String::new(),
+                overrun => format!(" ({overrun} found the receiver busy)"),
+            };
+            let figures = format!("{}, {lost} of {} lost on the way{busy}", rate(sent.bits_per_second), sent.datagrams);
+            (lost == 0 && sent.datagrams > 0, figures)
         });
     }
 }

@@ -202,6 +202,16 @@ pub struct Throughput {
     pub lost: u64,
     /// UDP datagrams sent; 0 for TCP.
     pub datagrams: u64,
+    /// UDP datagrams that arrived at the receiving host and found its socket full, because the receiver had no processor.
+    pub overrun: u64,
+}
+
+impl Throughput {
+    /// UDP datagrams that did not arrive at the receiving host.
+    #[must_use]
+    pub fn lost_on_the_way(&self) -> u64 {
+        self.lost.saturating_sub(self.overrun)
+    }
 }
 
 /// How iperf3 sends.
@@ -246,8 +256,30 @@ pub fn iperf(from: &End, to: &End, address: IpAddr, flow: Flow, seconds: u32) ->
         }
     }
     let remedy = "the chain does not carry this traffic as it should: see the counters and the agents' logs";
+    let overruns = || netns::inside(&to.namespace, socket_overruns);
+    let before = overruns()?;
     let text = Run::new("iperf3", arguments).inside(&from.namespace).remedy(remedy).text()?;
-    parse_iperf(&text, flow).ok_or_else(|| odd("iperf3", &text, b""))
+    let overrun = overruns()?.saturating_sub(before);
+    let throughput = parse_iperf(&text, flow).ok_or_else(|| odd("iperf3", &text, b""))?;
+    Ok(Throughput { overrun, ..throughput })
+}
+
+/// UDP datagrams, IPv4 and IPv6, that the calling thread's namespace dropped because their socket was full.
+fn socket_overruns() -> u64 {
+    let v4 = fs::read_to_string("/proc/thread-self/net/snmp").unwrap_or_default();
+    let v6 = fs::read_to_string("/proc/thread-self/net/snmp6").unwrap_or_default();
+    parse_overruns(&v4, &v6)
+}
+
+fn parse_overruns(v4: &str, v6: &str) -> u64 {
+    // A line of names, then a line of values.
+    let mut lines = v4.lines().filter(|line| line.starts_with("Udp:")).map(str::split_whitespace);
+    let (names, values) = (lines.next(), lines.next());
+    let of_v4 =
+        names.zip(values).and_then(|(names, values)| names.zip(values).find(|(name, _)| *name == "RcvbufErrors"));
+    let of_v6 = v6.lines().find_map(|line| line.strip_prefix("Udp6RcvbufErrors"));
+    let number = |text: Option<&str>| text.and_then(|text| text.trim().parse::<u64>().ok()).unwrap_or(0);
+    number(of_v4.map(|(_, value)| value)) + number(of_v6)
 }
 
 fn parse_iperf(text: &str, flow: Flow) -> Option<Throughput> {
@@ -259,12 +291,14 @@ fn parse_iperf(text: &str, flow: Flow) -> Option<Throughput> {
             bits_per_second: sum.get("bits_per_second")?.as_f64()?,
             lost: sum.get("lost_packets")?.as_u64()?,
             datagrams: sum.get("packets")?.as_u64()?,
+            overrun: 0,
         });
     }
     Some(Throughput {
         bits_per_second: end.get("sum_received")?.get("bits_per_second")?.as_f64()?,
         lost: end.get("sum_sent")?.get("retransmits").and_then(Value::as_u64).unwrap_or(0),
         datagrams: 0,
+        overrun: 0,
     })
 }
 
@@ -357,10 +391,26 @@ mod tests {
     #[test]
     fn iperf_reports() {
         let tcp = r#"{"end":{"sum_sent":{"retransmits":2},"sum_received":{"bits_per_second":1e9}}}"#;
-        assert_eq!(parse_iperf(tcp, Flow::Tcp), Some(Throughput { bits_per_second: 1e9, lost: 2, datagrams: 0 }));
+        assert_eq!(
+            parse_iperf(tcp, Flow::Tcp),
+            Some(Throughput { bits_per_second: 1e9, lost: 2, datagrams: 0, overrun: 0 })
+        );
         let udp = r#"{"end":{"sum":{"bits_per_second":5e6,"lost_packets":1,"packets":100}}}"#;
-        assert_eq!(parse_iperf(udp, Flow::Udp(5)), Some(Throughput { bits_per_second: 5e6, lost: 1, datagrams: 100 }));
+        assert_eq!(
+            parse_iperf(udp, Flow::Udp(5)),
+            Some(Throughput { bits_per_second: 5e6, lost: 1, datagrams: 100, overrun: 0 })
+        );
         assert_eq!(parse_iperf(r#"{"error":"x"}"#, Flow::Tcp), None);
+    }
+
+    #[test]
+    fn a_busy_receiver_is_told_from_a_lossy_way() {
+        let v4 = "Udp: InDatagrams NoPorts InErrors OutDatagrams RcvbufErrors\nUdp: 10 0 3 10 3\n";
+        let v6 = "Udp6InErrors                    \t4\nUdp6RcvbufErrors                \t4\n";
+        assert_eq!(parse_overruns(v4, v6), 7);
+        assert_eq!(parse_overruns("", ""), 0);
+        let busy = Throughput { bits_per_second: 1.0, lost: 7, datagrams: 100, overrun: 7 };
+        assert_eq!((busy.lost_on_the_way(), Throughput { lost: 8, ..busy }.lost_on_the_way()), (0, 1));
     }
 
     #[test]
