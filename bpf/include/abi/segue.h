@@ -144,7 +144,6 @@ enum segue_mode {
 /* An SR policy (RFC 9256). Map `policies`. */
 struct segue_policy {
 	__u32 lists;	   /* number of valid segment lists; 0: packets are dropped (RFC 9256 section 8.2) */
-	__u32 counter;
 	__u32 list[16];	   /* indices in `segment_lists` */
 	__u8 bucket[SEGUE_POLICY_BUCKETS]; /* flow hash modulo 256 -> position in `list`, by weight */
 };

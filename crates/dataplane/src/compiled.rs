@@ -130,9 +130,7 @@ impl Compiled {
     /// Rows of `counters` in use.
     pub fn counter_rows(&self) -> impl Iterator<Item = u32> {
         let sids = self.sids.iter().flat_map(|sid| [sid.entry.counter, sid.entry.counter_return]);
-        let policies = self.policies.iter().flat_map(|policy| {
-            [policy.entry.counter].into_iter().chain(policy.lists.iter().map(|list| list.entry.counter))
-        });
+        let policies = self.policies.iter().flat_map(|policy| policy.lists.iter().map(|list| list.entry.counter));
         sids.chain(policies).chain(self.steering_counters.values().copied()).filter(|row| *row != 0)
     }
 }

@@ -60,7 +60,7 @@ fn rust() -> Vec<(&'static str, usize, Fields)> {
             reserved
         }),
         rust_layout!(SidKey { prefixlen, generation, address }),
-        rust_layout!(Policy { lists, counter, list, bucket }),
+        rust_layout!(Policy { lists, list, bucket }),
         rust_layout!(SegmentList {
             header_length,
             mode,

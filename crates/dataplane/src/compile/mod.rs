@@ -125,9 +125,6 @@ mod counter_name {
     pub fn returned(prefix: &Ipv6Net) -> String {
         format!("returned {prefix}")
     }
-    pub fn policy(name: &str) -> String {
-        format!("policy {name}")
-    }
     /// `repetition` tells lists of the same segments apart.
     pub fn list(policy: &str, segments: &[Ipv6Addr], repetition: usize) -> String {
         format!("list {segments:?} {repetition} {policy}")
@@ -146,7 +143,6 @@ fn counter_names(compiled: &Compiled) -> BTreeMap<String, u32> {
         }
     }
     for policy in &compiled.policies {
-        names.insert(counter_name::policy(&policy.name), policy.entry.counter);
         for (position, list) in policy.lists.iter().enumerate() {
             let repetition = repetition(&policy.lists[..position], &list.segments);
             names.insert(counter_name::list(&policy.name, &list.segments, repetition), list.entry.counter);

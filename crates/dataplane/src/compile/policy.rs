@@ -197,7 +197,6 @@ impl<'a, 'b> Allocator<'a, 'b> {
         let weights: Vec<u32> = lists.iter().map(|(weight, _)| *weight).collect();
         entry.lists = lists.len() as u32;
         entry.bucket = buckets(&weights);
-        entry.counter = self.compiler.counters.take(counter_name::policy(name), place)?;
         let mut compiled: Vec<CompiledList> = Vec::new();
         for (position, (_, segments)) in lists.iter().enumerate() {
             let mut list = segment_list(how, segments, &format!("{place}, list {}", position + 1))?;

@@ -167,11 +167,13 @@ impl Dataplane {
         }
         for policy in &active.policies {
             let mut lists = Vec::new();
+            let mut counter = Counter::default();
             for list in &policy.lists {
-                lists
-                    .push(ListCounters { segments: list.segments.clone(), counter: self.counter(list.entry.counter)? });
+                let of_list = self.counter(list.entry.counter)?;
+                counter.packets += of_list.packets;
+                counter.bytes += of_list.bytes;
+                lists.push(ListCounters { segments: list.segments.clone(), counter: of_list });
             }
-            let counter = self.counter(policy.entry.counter)?;
             counters.policies.push(PolicyCounters { policy: policy.name.clone(), counter, lists });
         }
         for (rule, row) in &active.steering_counters {

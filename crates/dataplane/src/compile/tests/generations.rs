@@ -62,7 +62,6 @@ fn what_stays_the_same_keeps_its_indices() {
     let counter = |compiled: &Compiled| {
         let policy = compiled.policy("a").expect("a");
         (
-            policy.entry.counter,
             policy.lists[0].entry.counter,
             compiled.sids[0].entry.counter,
             compiled.steering_counters["x"],
