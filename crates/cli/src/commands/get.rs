@@ -4,6 +4,7 @@ use anyhow::Result;
 use segue_agent::report::{
     ChainReport, DropReport, OutcomeReport, PolicyReport, PortReport, SidReport, SteeringReport,
 };
+use segue_model::node::NodeState;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
@@ -83,7 +84,7 @@ fn list<T: Listed>(global: &Global) -> Result<()> {
 
 fn state(global: &Global) -> Result<()> {
     let target = target::one(global)?;
-    let state: Value = client::request(&target, "GET", "/v1/state", None)?;
+    let state: NodeState = client::request(&target, "GET", "/v1/state", None)?;
     // What was written as YAML is read best as YAML.
     let output = if global.output == Output::Table { Output::Yaml } else { global.output };
     output::structured(&state, output)

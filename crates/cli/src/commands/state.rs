@@ -28,12 +28,14 @@ pub fn apply(global: &Global, file: &Path, dry_run: bool) -> Result<()> {
     if global.output != Output::Table {
         return output::structured(&report, global.output);
     }
-    let count = report.changes.len();
-    let end = match (report.dry_run, count) {
-        (true, 0) => "fit to be applied; nothing would change\n".to_owned(),
-        (true, _) => format!("fit to be applied; {count} changes\n"),
-        (false, 0) => format!("applied (generation {}); nothing changed\n", report.generation),
-        (false, _) => format!("applied (generation {}); {count} changes\n", report.generation),
+    let count = match report.changes.len() {
+        0 => "nothing changes".to_owned(),
+        1 => "1 change".to_owned(),
+        count => format!("{count} changes"),
+    };
+    let end = match report.dry_run {
+        true => format!("fit to be applied: {count}\n"),
+        false => format!("applied as generation {}: {count}\n", report.generation),
     };
     output::print(&(changes(&report.changes) + &end))
 }

@@ -1,0 +1,190 @@
+//! A node between two neighbours, with a real agent.
+#![allow(dead_code)] // each test program uses a part of it
+
+use std::{
+    fs,
+    path::PathBuf,
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use segue_lab::http;
+use segue_testkit::{
+    command::sh,
+    netns::{End, Netns, veth},
+};
+use serde_json::Value;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// `left` -- `node` -- `right`; the node's interfaces are `west` and `east`.
+pub struct Network {
+    pub left: Netns,
+    pub node: Netns,
+    pub right: Netns,
+}
+
+impl Network {
+    pub fn new() -> Self {
+        let network = Self { left: Netns::new(), node: Netns::new(), right: Netns::new() };
+        network.connect_left();
+        veth(
+            End { netns: &network.node, name: "east", mac: "02:00:00:00:02:01" },
+            End { netns: &network.right, name: "n", mac: "02:00:00:00:02:02" },
+            1500,
+        );
+        network.node.script(
+            "ip address add 2001:db8:2::1/64 dev east nodad
+             ip -6 route add fc00:0:2::/48 via 2001:db8:2::2",
+        );
+        network.right.sh("ip address add 2001:db8:2::2/64 dev n nodad");
+        network
+    }
+
+    /// Makes the link to the left, also again.
+    pub fn connect_left(&self) {
+        veth(
+            End { netns: &self.node, name: "west", mac: "02:00:00:00:01:01" },
+            End { netns: &self.left, name: "n", mac: "02:00:00:00:01:02" },
+            1500,
+        );
+        self.node.sh("ip address add 2001:db8:1::1/64 dev west nodad");
+        self.left.sh("ip address add 2001:db8:1::2/64 dev n nodad");
+    }
+
+    /// What the kernel has of Segue's routes, one per line: prefix and what it does.
+    pub fn routes(&self) -> Vec<String> {
+        let text = self.node.sh("ip -6 route show proto 83");
+        let shown = |line: &str| {
+            let words: Vec<_> = line.split_whitespace().collect();
+            let end = words.iter().position(|word| *word == "dev").unwrap_or(words.len());
+            words[..end].join(" ")
+        };
+        text.lines().map(shown).collect()
+    }
+}
+
+/// A running agent with files of its own. Nothing of it stays.
+pub struct Agent<'a> {
+    network: &'a Network,
+    child: Child,
+    directory: tempfile::TempDir,
+}
+
+/// Where the program is.
+fn segued() -> Command {
+    Command::new(env!("CARGO_BIN_EXE_segued"))
+}
+
+impl<'a> Agent<'a> {
+    /// Starts one and waits until it answers.
+    pub fn start(network: &'a Network) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let child = spawn(network, &directory, &[]);
+        let mut agent = Self { network, child, directory };
+        agent.wait_until_ready();
+        agent
+    }
+
+    /// Starts it again, after it has ended.
+    pub fn restart(&mut self, arguments: &[&str]) {
+        self.child = spawn(self.network, &self.directory, arguments);
+        self.wait_until_ready();
+    }
+
+    fn wait_until_ready(&mut self) {
+        let end = Instant::now() + PATIENCE;
+        while http::request(&self.socket(), "GET", "/v1/version", None, PATIENCE).is_err() {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                panic!("segued ended ({status}):\n{}", self.log());
+            }
+            assert!(Instant::now() < end, "segued does not answer:\n{}", self.log());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// SIGKILL, or SIGTERM with a wait for the end.
+    pub fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    pub fn terminate(&mut self) {
+        sh(&format!("kill -TERM {}", self.child.id()));
+        assert!(self.child.wait().unwrap().success(), "{}", self.log());
+    }
+
+    /// Runs `segued clean` with the same files.
+    pub fn clean(&self) -> std::process::Output {
+        self.network.node.output(segued().arg("clean").args(files(&self.directory)))
+    }
+
+    pub fn socket(&self) -> PathBuf {
+        self.directory.path().join("socket")
+    }
+
+    pub fn pins(&self) -> PathBuf {
+        self.directory.path().join("bpf/node")
+    }
+
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.directory.path().join("log")).unwrap_or_default()
+    }
+
+    /// Status and body.
+    pub fn ask(&self, method: &str, path: &str, body: Option<&str>) -> (u16, String) {
+        let answer = http::request(&self.socket(), method, path, body, PATIENCE).unwrap();
+        (answer.status, answer.text().unwrap())
+    }
+
+    pub fn get(&self, path: &str) -> Value {
+        let (status, body) = self.ask("GET", path, None);
+        assert_eq!(status, 200, "{body}");
+        serde_json::from_str(&body).unwrap()
+    }
+
+    /// Applies a state that must be taken.
+    pub fn apply(&self, state: &str) -> Value {
+        let (status, body) = self.ask("PUT", "/v1/state", Some(state));
+        assert_eq!(status, 200, "{body}\n{}", self.log());
+        serde_json::from_str(&body).unwrap()
+    }
+
+    /// Waits until the node is as it should be.
+    pub fn eventually(&self, what: &str, condition: impl Fn(&Self) -> bool) {
+        let end = Instant::now() + Duration::from_secs(5);
+        while !condition(self) {
+            assert!(Instant::now() < end, "{what} does not come true:\n{}", self.log());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+impl Drop for Agent<'_> {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let _ = self.clean();
+        // The agent mounts it above the pins.
+        let _ = nix::mount::umount(&self.directory.path().join("bpf"));
+    }
+}
+
+fn files(directory: &tempfile::TempDir) -> Vec<String> {
+    let path = |name: &str| directory.path().join(name).display().to_string();
+    let options = [("--socket", "socket"), ("--pin-dir", "bpf/node"), ("--state-dir", "state")];
+    options.iter().flat_map(|(option, name)| [(*option).to_owned(), path(name)]).collect()
+}
+
+fn spawn(network: &Network, directory: &tempfile::TempDir, arguments: &[&str]) -> Child {
+    let log = fs::OpenOptions::new().create(true).append(true).open(directory.path().join("log")).unwrap();
+    segued()
+        .args(["--netns", network.node.name()])
+        .args(files(directory))
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(log.try_clone().unwrap())
+        .stderr(log)
+        .spawn()
+        .unwrap()
+}
