@@ -133,6 +133,12 @@ pub fn run(args: &Args) -> Result<()> {
     if args.svg.is_some() && tasks.len() > 1 {
         return Err(Error::Usage("--svg draws one scenario; use --output DIRECTORY for several".into()));
     }
+    // Said before minutes of measuring, not after.
+    if let Some(directory) = args.svg.as_deref().and_then(Path::parent).filter(|path| !path.as_os_str().is_empty())
+        && !directory.is_dir()
+    {
+        return Err(Error::Usage(format!("--svg: there is no directory {}", directory.display())));
+    }
     if !nix::unistd::Uid::effective().is_root() {
         return Err(Error::Usage(
             "segue bench makes network namespaces and loads eBPF programs: run it as root".into(),

@@ -1,8 +1,12 @@
 //! The harness on the kernel: right octets, no loss below saturation, nothing left behind. Never how fast: machines differ.
 
-use std::time::Duration;
+use std::io::Read;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use segue_bench::contest::{self, Effort};
 use segue_bench::error::Error;
 use segue_bench::lane::Lane;
@@ -133,13 +137,42 @@ fn cost_measures_every_behaviour_or_fails() {
     nothing_left_behind();
 }
 
+#[test]
+#[ignore = "needs root"]
+fn an_interrupted_run_fails_and_leaves_nothing_behind() {
+    for signal in [Signal::SIGINT, Signal::SIGTERM] {
+        let mut run = Command::new(env!("CARGO_BIN_EXE_segue-bench"))
+            .args(["end", "--seconds", "0.2", "--rounds", "1000"])
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let begun = Instant::now();
+        while left_of(run.id()).is_empty() {
+            assert!(begun.elapsed() < Duration::from_secs(20), "the run does not set anything up");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        kill(Pid::from_raw(run.id() as i32), signal).unwrap();
+        let process = run.id();
+        let status = run.wait().unwrap();
+        let mut message = String::new();
+        run.stderr.take().unwrap().read_to_string(&mut message).unwrap();
+        assert_eq!(status.code(), Some(1), "{message}");
+        assert!(message.contains("interrupted"), "{message}");
+        assert_eq!(left_of(process), Vec::<String>::new());
+    }
+}
+
 /// Tests of this file run one after the other, so no name of this process may be there.
 fn nothing_left_behind() {
-    let prefix = format!("sg-bench-{}-", std::process::id());
-    for directory in ["/run/netns", "/run/segue/bpf"] {
-        for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
-            let name = entry.file_name().to_string_lossy().into_owned();
-            assert!(!name.starts_with(&prefix), "{directory}/{name} is left behind");
-        }
-    }
+    assert_eq!(left_of(std::process::id()), Vec::<String>::new());
+}
+
+/// Namespaces and pins of a run.
+fn left_of(process: u32) -> Vec<String> {
+    let prefix = format!("sg-bench-{process}-");
+    let entries =
+        ["/run/netns", "/run/segue/bpf"].into_iter().flat_map(|path| std::fs::read_dir(path).into_iter().flatten());
+    let names = entries.flatten().map(|entry| entry.path().display().to_string());
+    names.filter(|name| name.contains(&prefix)).collect()
 }
