@@ -232,7 +232,6 @@ impl<'a> Node<'a> {
             names.insert(sid.entry.counter_return, format!("returned {}", sid.prefix));
         }
         for policy in &self.compiled.policies {
-            names.insert(policy.entry.counter, format!("policy {}", policy.name));
             for (position, list) in policy.lists.iter().enumerate() {
                 names.insert(list.entry.counter, format!("list {}/{position}", policy.name));
             }
