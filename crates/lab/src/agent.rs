@@ -28,7 +28,7 @@ pub fn program() -> Result<PathBuf> {
     };
     found.ok_or_else(|| LabError::Start {
         program: "segued".into(),
-        source: std::io::ErrorKind::NotFound.into(),
+        cause: std::io::ErrorKind::NotFound.into(),
         remedy: "build it (`./x build`), or set SEGUED to its path".into(),
     })
 }
@@ -72,7 +72,7 @@ pub fn start(program: &Path, paths: &LabPaths, node: &str) -> Result<Child> {
         .spawn()
         .map_err(|source| LabError::Start {
             program: program.display().to_string(),
-            source,
+            cause: source,
             remedy: "check that the file can be executed".into(),
         })?;
     let pid = paths.file(node, "pid");

@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::cli::CaptureArguments;
-use crate::command::{self, install_hint};
+use crate::command::install_hint;
 use crate::error::{LabError, Result};
 use crate::names::{LabPaths, Roots};
 use crate::state::{LabRecord, NodeRecord};
@@ -112,20 +112,20 @@ fn from_agent(node: &NodeRecord, socket: &Path, arguments: &CaptureArguments) ->
     Ok(0)
 }
 
-/// A program that shows packets from its standard input. tshark explains an SRH field by field, tcpdump names it.
+/// A program that shows packets from its standard input, with the routing header and what is inside on one line.
 fn viewer() -> Result<Child> {
-    let command: &[&str] = if command::exists("tshark") {
-        &["tshark", "-n", "-l", "-r", "-"]
-    } else {
-        &["tcpdump", "-n", "-l", "-r", "-"]
-    };
-    Command::new(command[0]).args(&command[1..]).stdin(Stdio::piped()).spawn().map_err(no_viewer)
+    Command::new("tcpdump")
+        .args(["-n", "-l", "-r", "-"])
+        .stdin(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .map_err(no_viewer)
 }
 
 fn no_viewer(source: io::Error) -> LabError {
     LabError::Start {
         program: "tcpdump".into(),
-        source,
+        cause: source,
         remedy: format!("{}, or write to a file with -w", install_hint("tcpdump")),
     }
 }
@@ -142,7 +142,7 @@ fn from_tcpdump(node: &NodeRecord, arguments: &CaptureArguments) -> Result<u8> {
     let started = netns::inside(&node.namespace, || Command::new("tcpdump").args(&line).spawn())?;
     let mut child = started.map_err(|source| LabError::Start {
         program: "tcpdump".into(),
-        source,
+        cause: source,
         remedy: install_hint("tcpdump"),
     })?;
     let begun = Instant::now();

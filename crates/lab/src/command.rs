@@ -98,8 +98,11 @@ impl<'a> Run<'a> {
     }
 
     fn output_here(&self) -> Result<Output> {
-        let start_error =
-            |source| LabError::Start { program: self.program.to_owned(), source, remedy: install_hint(self.program) };
+        let start_error = |source| LabError::Start {
+            program: self.program.to_owned(),
+            cause: source,
+            remedy: install_hint(self.program),
+        };
         let mut child = Command::new(self.program)
             .args(&self.arguments)
             .stdin(if self.input.is_some() { Stdio::piped() } else { Stdio::null() })

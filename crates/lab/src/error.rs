@@ -76,12 +76,12 @@ pub enum LabError {
         known: String,
     },
     /// A program is missing or could not be started.
-    #[error("cannot run `{program}`: {source}.\n  do: {remedy}")]
+    #[error("cannot run `{program}`: {cause}.\n  do: {remedy}")]
     Start {
         /// The program.
         program: String,
         /// Why.
-        source: std::io::Error,
+        cause: std::io::Error,
         /// What helps.
         remedy: String,
     },
@@ -100,14 +100,14 @@ pub enum LabError {
         remedy: String,
     },
     /// A file, directory or namespace could not be read, written or entered.
-    #[error("cannot {what} {}: {source}.\n  do: {remedy}", path.display())]
+    #[error("cannot {what} {}: {cause}.\n  do: {remedy}", path.display())]
     Io {
         /// Such as `read`.
         what: &'static str,
         /// Which file.
         path: PathBuf,
         /// Why.
-        source: std::io::Error,
+        cause: std::io::Error,
         /// What helps.
         remedy: &'static str,
     },
@@ -152,6 +152,24 @@ impl LabError {
         remedy: &'static str,
     ) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.as_ref().to_path_buf();
-        move |source| Self::Io { what, path, source, remedy }
+        move |cause| Self::Io { what, path, cause, remedy }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cause_is_told_once() {
+        let cause = std::io::Error::from(std::io::ErrorKind::NotFound);
+        let error = LabError::io("read", "/x/y", "give another file")(cause);
+        let text = error.to_string();
+        assert!(
+            text.contains("read /x/y") && text.contains("not found") && text.contains("do: give another"),
+            "{text}"
+        );
+        // Programs print the whole chain of causes.
+        assert!(std::error::Error::source(&error).is_none());
     }
 }

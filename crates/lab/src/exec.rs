@@ -18,8 +18,11 @@ pub fn exec(roots: &Roots, lab: &str, node: &str, command: &[String]) -> Result<
     let namespace = namespace_of(roots, lab, node)?;
     let Some((program, arguments)) = command.split_first() else { return Ok(0) };
     let status = netns::inside(&namespace, || Command::new(program).args(arguments).status())?;
-    let status =
-        status.map_err(|source| LabError::Start { program: program.clone(), source, remedy: install_hint(program) })?;
+    let status = status.map_err(|source| LabError::Start {
+        program: program.clone(),
+        cause: source,
+        remedy: install_hint(program),
+    })?;
     Ok(shell_status(status))
 }
 

@@ -91,7 +91,7 @@ fn check_before(loaded: &Loaded) -> Result<Vec<(String, String)>> {
     for program in programs {
         if !command::exists(program) {
             let source = std::io::ErrorKind::NotFound.into();
-            return Err(LabError::Start { program: program.into(), source, remedy: install_hint(program) });
+            return Err(LabError::Start { program: program.into(), cause: source, remedy: install_hint(program) });
         }
     }
     Ok(rulesets)

@@ -85,7 +85,7 @@ impl Tcpdump {
                 .spawn()
         })?;
         let start_error =
-            |source| LabError::Start { program: "tcpdump".into(), source, remedy: install_hint("tcpdump") };
+            |source| LabError::Start { program: "tcpdump".into(), cause: source, remedy: install_hint("tcpdump") };
         let mut child = started.map_err(start_error)?;
         let mut said = String::new();
         if let Some(errors) = child.stderr.take() {

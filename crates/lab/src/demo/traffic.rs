@@ -116,7 +116,7 @@ pub fn serve(host: &End, directory: &Path, octets: u64) -> Result<Web> {
     })?;
     let server = started.map_err(|source| LabError::Start {
         program: python.display().to_string(),
-        source,
+        cause: source,
         remedy: install_hint("python3"),
     })?;
     let server = Ended(server);
@@ -240,7 +240,7 @@ pub fn iperf(from: &End, to: &End, address: IpAddr, flow: Flow, seconds: u32) ->
     })?;
     let _server = Ended(started.map_err(|source| LabError::Start {
         program: "iperf3".into(),
-        source,
+        cause: source,
         remedy: install_hint("iperf3"),
     })?);
     wait_until_listening(&to.namespace, 5201)?;
