@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * Segue's data plane. One program, `segue_port`, on every port; the rest are stages behind tail calls. Wiring only: what
- * happens to a packet is in lib/.
+ * Segue's data plane. One program, `segue_port`, on every port; the rest are stages behind tail calls. Wiring only:
+ * what happens to a packet is in lib/.
  */
 #include "lib/base.h"
 #include "lib/outcome.h"

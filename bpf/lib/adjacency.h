@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * From a destination to the link that leads there. The kernel's FIB and neighbour table decide; a per-CPU cache remembers.
+ * From a destination to the link that leads there. The kernel's FIB and neighbour table decide; a per-CPU cache
+ * remembers.
  *
- * An entry lives for `config.cache_lifetime` jiffies, and ends at once when the agent raises `control.cache_generation`:
- * the agent makes changes show earlier, but forwarding follows the kernel's tables without it.
+ * An entry lives for `config.cache_lifetime` jiffies, and ends at once when the agent raises
+ * `control.cache_generation`: the agent makes changes show earlier, but forwarding follows the kernel's tables without
+ * it.
  *
  * Flows of one destination are spread over `flow_buckets_mask + 1` FIB decisions, each asked for with a flow label that
  * depends on the bucket only. So a flow keeps its path when its entry is made anew, and ECMP is not lost.
@@ -31,8 +33,8 @@ enum adjacency_kind {
 
 struct adjacency {
 	struct address address;
-	u64 way;   /* table | oif << 32 | bucket << 56. Table 0: by the kernel's rules; oif 0: any */
-	u64 epoch; /* generation and cache generation */
+	u64 way;     /* table | oif << 32 | bucket << 56. Table 0: by the kernel's rules; oif 0: any */
+	u64 epoch;   /* generation and cache generation */
 	u32 expires; /* jiffies */
 	u32 ifindex;
 	u16 fits; /* ADJACENCY_LINK: its MTU, octets (65535 at most); else 0, so that one comparison asks for both */
@@ -143,8 +145,8 @@ INLINE const struct adjacency *adjacency_find(const struct packet *packet, struc
 
 	if (unlikely(!entry))
 		return NULL;
-	if (likely(address_equal(address_load(&entry->address), address) && entry->way == way && entry->epoch == epoch_now() &&
-		   (s32)(entry->expires - now) > 0))
+	if (likely(address_equal(address_load(&entry->address), address) && entry->way == way &&
+		   entry->epoch == epoch_now() && (s32)(entry->expires - now) > 0))
 		return entry;
 
 	struct adjacency_question question = {

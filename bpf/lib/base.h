@@ -23,9 +23,9 @@ typedef __s32 s32;
 
 #define INLINE static __always_inline
 /*
- * Not inlined: keeps rare work out of the fast path's instruction stream. Not static either: the verifier checks a global
- * function once, whatever its callers know, and that of 6.1 needs it to stay below its limit. For the same reason its pointers
- * may be NULL in the verifier's eyes, and it returns a number.
+ * Not inlined: keeps rare work out of the fast path's instruction stream. Not static either: the verifier checks a
+ * global function once, whatever its callers know, and that of 6.1 needs it to stay below its limit. For the same
+ * reason its pointers may be NULL in the verifier's eyes, and it returns a number.
  */
 #define RARE __attribute__((noinline))
 
@@ -156,7 +156,7 @@ struct scratch {
 	u32 reserved;
 	struct segue_last_drop drop;
 	u64 drop_time[SEGUE_OUTCOMES_MAX];
-	u64 icmp_time; /* token bucket: when it was last filled */
+	u64 icmp_time;	 /* token bucket: when it was last filled */
 	u64 icmp_tokens; /* in nanoseconds of the rate */
 };
 
@@ -169,7 +169,8 @@ INLINE struct scratch *scratch_get(void)
 	return bpf_map_lookup_elem(&scratches, &zero);
 }
 
-/* Words of an address in a packet. Unaligned loads are allowed to XDP programs on the architectures that Segue runs on. */
+/* Words of an address in a packet. Unaligned loads are allowed to XDP programs on the architectures that Segue runs on.
+ */
 INLINE struct address address_load(const void *from)
 {
 	const u64 *words = from;
@@ -217,8 +218,8 @@ INLINE int address_multicast(struct address a)
 }
 
 /*
- * What may stand in the Segment List as the next destination, or be forwarded to. The first test lets nearly all addresses
- * through: neither in fe00::/7 nor in ::/64.
+ * What may stand in the Segment List as the next destination, or be forwarded to. The first test lets nearly all
+ * addresses through: neither in fe00::/7 nor in ::/64.
  */
 INLINE int address_forwardable(struct address a)
 {

@@ -11,10 +11,10 @@
 
 /* The outer packet, once its headers have been walked. */
 struct outer {
-	u32 offset;   /* of what follows its headers: the inner packet */
-	u32 limit;    /* end of the outer payload, by the outer Payload Length */
-	u32 frame;    /* octets in the frame, all buffers */
-	u8 protocol;  /* of the inner packet */
+	u32 offset;  /* of what follows its headers: the inner packet */
+	u32 limit;   /* end of the outer payload, by the outer Payload Length */
+	u32 frame;   /* octets in the frame, all buffers */
+	u8 protocol; /* of the inner packet */
 	u8 ecn;
 	u8 fragment;
 	u8 reserved;

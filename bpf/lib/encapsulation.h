@@ -11,14 +11,14 @@
 
 /* What is to be wrapped. */
 struct payload {
-	u32 offset;   /* first octet of the inner packet (IP: its header, Ethernet: 0) */
-	u32 length;   /* octets */
-	u32 flow;     /* hash of the inner flow */
-	u8 protocol;  /* PROTOCOL_IPV4, PROTOCOL_IPV6, PROTOCOL_ETHERNET */
+	u32 offset;	  /* first octet of the inner packet (IP: its header, Ethernet: 0) */
+	u32 length;	  /* octets */
+	u32 flow;	  /* hash of the inner flow */
+	u8 protocol;	  /* PROTOCOL_IPV4, PROTOCOL_IPV6, PROTOCOL_ETHERNET */
 	u8 traffic_class; /* of the inner packet; 0 for Ethernet */
-	u8 decrement; /* lower the inner hop limit or TTL by one (RFC 8986 section 5.1 S05) */
-	u32 flow_label; /* of the inner IPv6 header; else 0 */
-	u32 counter;	/* row of the SID or rule that led here: counted with the list's once all has gone well */
+	u8 decrement;	  /* lower the inner hop limit or TTL by one (RFC 8986 section 5.1 S05) */
+	u32 flow_label;	  /* of the inner IPv6 header; else 0 */
+	u32 counter;	  /* row of the SID or rule that led here: counted with the list's once all has gone well */
 	/* End.B6.*: the inner packet's own SRH is advanced once nothing can go wrong any more. 0: no. */
 	u32 advance_srh; /* offset */
 	u32 advance_sl;	 /* Segments Left afterwards */
@@ -93,14 +93,15 @@ INLINE u32 outer_word(const struct segue_segment_list *list, const struct payloa
 }
 
 /* The way to a list's first segment. */
-INLINE const struct adjacency *list_adjacency(const struct packet *packet, const struct segue_segment_list *list, u32 flow)
+INLINE const struct adjacency *list_adjacency(const struct packet *packet, const struct segue_segment_list *list,
+					      u32 flow)
 {
 	return adjacency_find(packet, address_load(list->first), 0, list->oif, flow);
 }
 
 /* The packet is unchanged so far. Ends it. */
-INLINE int encapsulate(const struct packet *packet, const struct segue_segment_list *list, const struct payload *payload,
-		       const struct adjacency *adjacency)
+INLINE int encapsulate(const struct packet *packet, const struct segue_segment_list *list,
+		       const struct payload *payload, const struct adjacency *adjacency)
 {
 	u32 family = payload->protocol == PROTOCOL_IPV4 ? 4 : 6;
 	u32 push = list->header_length, refusal;
@@ -160,8 +161,8 @@ INLINE int encapsulate(const struct packet *packet, const struct segue_segment_l
 }
 
 /*
- * H.Insert: an SRH right behind the packet's own IPv6 header, the original destination in Segment List[0]. Not for packets
- * that begin with a hop-by-hop header, which must stay there (RFC 8200 section 4.3).
+ * H.Insert: an SRH right behind the packet's own IPv6 header, the original destination in Segment List[0]. Not for
+ * packets that begin with a hop-by-hop header, which must stay there (RFC 8200 section 4.3).
  */
 INLINE int insert(const struct packet *packet, const struct segue_segment_list *list, const struct payload *payload,
 		  const struct adjacency *adjacency)

@@ -27,8 +27,8 @@ INLINE u32 outer_flow(const struct ipv6hdr *ip)
 }
 
 /*
- * Removes the SRH at `offset`: what lies in front of it moves up (RFC 8986 section 4.16.1). `previous` is the offset of the
- * Next Header octet that names the SRH.
+ * Removes the SRH at `offset`: what lies in front of it moves up (RFC 8986 section 4.16.1). `previous` is the offset of
+ * the Next Header octet that names the SRH.
  */
 RARE int srh_remove(struct xdp_md *ctx, u32 offset, u32 previous)
 {
@@ -92,8 +92,8 @@ INLINE int end_obstacle(const struct packet *packet, const struct segue_sid *sid
 }
 
 /*
- * What End, End.X and End.T do with the advanced packet. `ip` and `srh` lie within the frame; `sl` is Segments Left after
- * the decrement.
+ * What End, End.X and End.T do with the advanced packet. `ip` and `srh` lie within the frame; `sl` is Segments Left
+ * after the decrement.
  */
 INLINE int end_forward(const struct packet *packet, const struct segue_sid *sid, struct ipv6hdr *ip, struct srh *srh,
 		       u32 offset, u32 previous, u32 limit, u32 sl, struct address next)
@@ -121,7 +121,8 @@ INLINE int end_forward(const struct packet *packet, const struct segue_sid *sid,
 	return leave(packet, adjacency, bpf_htons(ETH_P_IPV6));
 }
 
-/* End.B6.Encaps, End.B6.Encaps.Red (RFC 8986 sections 4.13, 4.14): advanced first, then the policy's header in front. */
+/* End.B6.Encaps, End.B6.Encaps.Red (RFC 8986 sections 4.13, 4.14): advanced first, then the policy's header in front.
+ */
 INLINE int end_b6(const struct packet *packet, const struct segue_sid *sid, const struct ipv6hdr *ip, u32 offset,
 		  u32 limit, u32 sl, struct address next)
 {
@@ -156,8 +157,7 @@ INLINE int end_decapsulate(const struct packet *packet, const struct segue_sid *
 		return drop(packet, SEGUE_OUTCOME_drop_fragment_at_decapsulation);
 	if (outer->protocol == PROTOCOL_ETHERNET)
 		return decapsulate_ethernet(packet, sid, outer, SEGUE_OUTCOME_forwarded);
-	if (outer->protocol == PROTOCOL_IPV6 &&
-	    (sid->behaviour == SEGUE_END_DX6 || sid->behaviour == SEGUE_END_X)) {
+	if (outer->protocol == PROTOCOL_IPV6 && (sid->behaviour == SEGUE_END_DX6 || sid->behaviour == SEGUE_END_X)) {
 		exit.next_hop = address_load(sid->next_hop);
 		exit.oif = sid->oif;
 	} else if (sid->behaviour == SEGUE_END_DX4) {
@@ -232,8 +232,8 @@ INLINE int upper_layer(const struct packet *packet, const struct segue_sid *sid,
 }
 
 /* End.AS with segments left: the SRH is advanced in thought only, since it goes. */
-INLINE int end_as(const struct packet *packet, const struct segue_sid *sid, struct ipv6hdr *ip, struct srh *srh, u32 offset,
-		  u32 previous, struct outer *outer, u32 sl, struct address next)
+INLINE int end_as(const struct packet *packet, const struct segue_sid *sid, struct ipv6hdr *ip, struct srh *srh,
+		  u32 offset, u32 previous, struct outer *outer, u32 sl, struct address next)
 {
 	struct headers headers = {};
 
@@ -300,8 +300,8 @@ INLINE int segment_advance(const struct packet *packet, const struct segue_sid *
 }
 
 /*
- * A packet whose destination is a local SID. `ip` lies within the frame; `limit`: end of the packet by its Payload Length,
- * within `frame`.
+ * A packet whose destination is a local SID. `ip` lies within the frame; `limit`: end of the packet by its Payload
+ * Length, within `frame`.
  */
 INLINE int endpoint(const struct packet *packet, const struct segue_sid *sid, void *data, void *end, struct ipv6hdr *ip,
 		    u32 limit, u32 frame)

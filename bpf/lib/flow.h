@@ -48,8 +48,8 @@ INLINE int protocol_has_ports(u32 protocol)
 }
 
 /*
- * What the addresses alone say, whatever is configured: 0, or the outcome. Neighbour discovery uses :: as a source; it goes to
- * multicast, which is the node's own business like all that is addressed to it.
+ * What the addresses alone say, whatever is configured: 0, or the outcome. Neighbour discovery uses :: as a source; it
+ * goes to multicast, which is the node's own business like all that is addressed to it.
  */
 INLINE u32 flow_addresses(const struct segue_port *port, const struct flow *flow)
 {

@@ -111,8 +111,8 @@ INLINE int icmpv4_forbidden(const struct iphdr *ip, const void *end)
 }
 
 /*
- * Sends the message on: by the kernel's route to `to`, else back to where the packet came from. The frame is complete but
- * for its Ethernet header; `came` are the MAC addresses that it arrived with.
+ * Sends the message on: by the kernel's route to `to`, else back to where the packet came from. The frame is complete
+ * but for its Ethernet header; `came` are the MAC addresses that it arrived with.
  */
 INLINE int icmp_route(struct xdp_md *ctx, u32 family, const struct macs *came)
 {

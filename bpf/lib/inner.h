@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Inner packets: what must hold before one is let out of its steering header, and the changes that a tunnel end makes. */
+/* Inner packets: what must hold before one is let out of its steering header, and the changes that a tunnel end makes.
+ */
 #ifndef SEGUE_INNER_H
 #define SEGUE_INNER_H
 
@@ -7,9 +8,9 @@
 
 struct inner {
 	struct address source, destination; /* IPv4: in the low word */
-	u32 offset;  /* of the inner packet in the frame */
-	u32 length;  /* octets, by its own header */
-	u32 outcome; /* 0, or why it is refused */
+	u32 offset;			    /* of the inner packet in the frame */
+	u32 length;			    /* octets, by its own header */
+	u32 outcome;			    /* 0, or why it is refused */
 	u8 hop_limit;
 	u8 ecn;
 	u8 fragment_allowed; /* IPv4 without DF: its sender does not look for the path MTU */
@@ -97,14 +98,15 @@ INLINE void inner_ipv4(void *data, void *end, u32 offset, u32 limit, struct inne
 	else if (ipv4_header_sum(ip, end, words) != 0xffff)
 		inner->outcome = SEGUE_OUTCOME_drop_bad_checksum;
 	else if (!ipv4_valid_source(ip->saddr) || !ipv4_valid_source(ip->daddr))
-		inner->outcome = SEGUE_OUTCOME_drop_bad_inner; /* multicast and broadcast are not forwarded by unicast SIDs */
+		inner->outcome =
+			SEGUE_OUTCOME_drop_bad_inner; /* multicast and broadcast are not forwarded by unicast SIDs */
 	else
 		inner->outcome = 0;
 }
 
 /*
- * The inner ECN field after a tunnel with this outer one: RFC 6040 section 4.2, figure 4. 4: the packet must be dropped.
- * Not-ECT 0, ECT(1) 1, ECT(0) 2, CE 3.
+ * The inner ECN field after a tunnel with this outer one: RFC 6040 section 4.2, figure 4. 4: the packet must be
+ * dropped. Not-ECT 0, ECT(1) 1, ECT(0) 2, CE 3.
  */
 INLINE u32 ecn_after_tunnel(u32 inner, u32 outer)
 {

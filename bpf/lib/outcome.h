@@ -52,7 +52,8 @@ RARE int capture(struct xdp_md *ctx, u32 ifindex, u32 direction, u32 outcome)
 	return 0;
 }
 
-/* Keeps the headers of the last packet dropped for each reason and port; at most one per nanosecond clock tick of 4 ms. */
+/* Keeps the headers of the last packet dropped for each reason and port; at most one per nanosecond clock tick of 4 ms.
+ */
 RARE int record_drop(struct xdp_md *ctx, u32 port_index, u32 outcome)
 {
 	struct segue_last_drop_key key = {.port = port_index, .outcome = outcome};
@@ -158,7 +159,8 @@ INLINE int drop_with_icmp(const struct packet *packet, u32 outcome, u32 kind, u3
 #define ICMPV4_FRAGMENTATION_NEEDED 4
 #define ICMPV4_TIME_EXCEEDED 11
 
-/* ICMPv6 Parameter Problem about the packet whose IPv6 header is at `l3`; `at` is the offset of the wrong field in the frame. */
+/* ICMPv6 Parameter Problem about the packet whose IPv6 header is at `l3`; `at` is the offset of the wrong field in the
+ * frame. */
 INLINE int parameter_problem(const struct packet *packet, u32 outcome, u32 l3, u32 code, u32 at)
 {
 	return drop_with_icmp(packet, outcome, SEGUE_ICMP_PARAMETER_PROBLEM, 6, l3, ICMPV6_PARAMETER_PROBLEM, code,
@@ -177,11 +179,11 @@ INLINE int too_big(const struct packet *packet, u32 family, u32 l3, u32 mtu)
 	if (family == 6) {
 		if (mtu < 1280) /* RFC 8200 section 5: no IPv6 link says less */
 			mtu = 1280;
-		return drop_with_icmp(packet, SEGUE_OUTCOME_drop_too_big, SEGUE_ICMP_TOO_BIG, 6, l3, ICMPV6_PACKET_TOO_BIG,
-				      0, mtu);
+		return drop_with_icmp(packet, SEGUE_OUTCOME_drop_too_big, SEGUE_ICMP_TOO_BIG, 6, l3,
+				      ICMPV6_PACKET_TOO_BIG, 0, mtu);
 	}
-	return drop_with_icmp(packet, SEGUE_OUTCOME_drop_too_big, SEGUE_ICMP_TOO_BIG, 4, l3, ICMPV4_DESTINATION_UNREACHABLE,
-			      ICMPV4_FRAGMENTATION_NEEDED, mtu);
+	return drop_with_icmp(packet, SEGUE_OUTCOME_drop_too_big, SEGUE_ICMP_TOO_BIG, 4, l3,
+			      ICMPV4_DESTINATION_UNREACHABLE, ICMPV4_FRAGMENTATION_NEEDED, mtu);
 }
 
 /* Sends the frame out of an interface. The frame is complete. */

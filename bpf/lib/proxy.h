@@ -125,7 +125,8 @@ INLINE int to_port(const struct packet *packet)
 
 /*
  * Function to SR: whatever comes in by IFACE-IN and is not for the node itself gets the configured steering header,
- * packets that the function made included. Packets addressed to a SID are wrapped too: a function can not choose its path.
+ * packets that the function made included. Packets addressed to a SID are wrapped too: a function can not choose its
+ * path.
  */
 INLINE int proxy_from_function(struct packet *packet)
 {

@@ -27,7 +27,8 @@ INLINE int relay_wanted(const struct packet *packet, const struct ipv6hdr *ip, c
 }
 
 /* Sums up RFC 2473 sections 8.2 and 8.3. 0: not relayed. */
-INLINE int relay_translate(struct scratch *scratch, u32 type, u32 param, u32 overhead, const struct inner *inner, u32 family)
+INLINE int relay_translate(struct scratch *scratch, u32 type, u32 param, u32 overhead, const struct inner *inner,
+			   u32 family)
 {
 	scratch->family = family;
 	scratch->icmp_kind = SEGUE_ICMP_RELAYED;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* From a destination address to the local SID that covers it: longest prefix, so that an argument is carried through. */
+/* From a destination address to the local SID that covers it: longest prefix, so that an argument is carried through.
+ */
 #ifndef SEGUE_SID_H
 #define SEGUE_SID_H
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Which traffic goes into which SR policy. A destination prefix leads to its rules, the first that holds wins; the result
- * is remembered per flow, so that the number of rules is paid for once per flow. The classifier of a later release takes
- * the place of steering_decide() behind the same cache.
+ * Which traffic goes into which SR policy. A destination prefix leads to its rules, the first that holds wins; the
+ * result is remembered per flow, so that the number of rules is paid for once per flow. The classifier of a later
+ * release takes the place of steering_decide() behind the same cache.
  */
 #ifndef SEGUE_STEERING_H
 #define SEGUE_STEERING_H
@@ -15,10 +15,10 @@
 
 struct flow_verdict {
 	u64 key[5];
-	u32 ingress; /* ifindex */
-	u32 list;    /* index of the segment list, or SEGUE_NONE: the policy has none that is valid */
-	u32 counter; /* of the rule */
-	u32 outcome; /* not 0: it ends here, for this reason */
+	u32 ingress;		    /* ifindex */
+	u32 list;		    /* index of the segment list, or SEGUE_NONE: the policy has none that is valid */
+	u32 counter;		    /* of the rule */
+	u32 outcome;		    /* not 0: it ends here, for this reason */
 	struct adjacency adjacency; /* a copy of the list's */
 };
 
@@ -118,9 +118,10 @@ INLINE const struct flow_verdict *steering_find(const struct packet *packet, con
 
 	if (!verdict)
 		return NULL;
-	if (likely(verdict->key[0] == flow->key[0] && verdict->key[1] == flow->key[1] && verdict->key[2] == flow->key[2] &&
-		   verdict->key[3] == flow->key[3] && verdict->key[4] == flow->key[4] &&
-		   verdict->ingress == packet->port->ifindex && verdict->adjacency.epoch == epoch_now() &&
+	if (likely(verdict->key[0] == flow->key[0] && verdict->key[1] == flow->key[1] &&
+		   verdict->key[2] == flow->key[2] && verdict->key[3] == flow->key[3] &&
+		   verdict->key[4] == flow->key[4] && verdict->ingress == packet->port->ifindex &&
+		   verdict->adjacency.epoch == epoch_now() &&
 		   (s32)(verdict->adjacency.expires - (u32)bpf_jiffies64()) > 0))
 		return verdict;
 	steering_decide(packet->port, packet->generation, flow, verdict);

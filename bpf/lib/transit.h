@@ -9,8 +9,8 @@
 #include "outcome.h"
 
 /*
- * Only packets to a SID block: all else is the host's own business, its firewall rules included. Whatever is not a plain
- * forward (hop limit, MTU, no neighbour, no route) goes to the kernel unchanged, which knows how to answer.
+ * Only packets to a SID block: all else is the host's own business, its firewall rules included. Whatever is not a
+ * plain forward (hop limit, MTU, no neighbour, no route) goes to the kernel unchanged, which knows how to answer.
  */
 INLINE int transit(const struct packet *packet, u32 limit)
 {
@@ -40,7 +40,8 @@ INLINE int transit(const struct packet *packet, u32 limit)
 	return leave(packet, adjacency, bpf_htons(ETH_P_IPV6));
 }
 
-/* A port that this generation does not know: its program is about to be detached, or its configuration is yet to come. */
+/* A port that this generation does not know: its program is about to be detached, or its configuration is yet to come.
+ */
 RARE int drop_unknown_port(struct xdp_md *ctx)
 {
 	struct segue_outcomes *row;

@@ -2,14 +2,14 @@
 /*
  * Structures shared by the data plane (C) and the agent (Rust, crates/abi). The only source of their layout.
  *
- * Every structure is free of implicit padding (crates/abi derives byte conversion, which fails on padding). Addresses are
- * in network byte order as in a packet; other integers in host byte order unless the type says __be.
+ * Every structure is free of implicit padding (crates/abi derives byte conversion, which fails on padding). Addresses
+ * are in network byte order as in a packet; other integers in host byte order unless the type says __be.
  *
- * Generations. All that an operator configures is written under a generation number; `control.generation` names the active
- * one. The agent writes the next generation completely, then changes that one word: a packet sees the old or the new
- * configuration, never a mix. Array maps that are double-buffered are indexed by `slot + size * (generation & 1)`; tries
- * carry the generation in front of the address; objects (SIDs, policies, lists, rules) have indices that the agent
- * allocates so that no index is used by both generations with different content.
+ * Generations. All that an operator configures is written under a generation number; `control.generation` names the
+ * active one. The agent writes the next generation completely, then changes that one word: a packet sees the old or the
+ * new configuration, never a mix. Array maps that are double-buffered are indexed by `slot + size * (generation & 1)`;
+ * tries carry the generation in front of the address; objects (SIDs, policies, lists, rules) have indices that the
+ * agent allocates so that no index is used by both generations with different content.
  */
 #ifndef SEGUE_ABI_H
 #define SEGUE_ABI_H
@@ -28,15 +28,15 @@ typedef unsigned int __be32;
 /* Changes whenever a layout or the meaning of a field changes; programs and maps of another version are replaced. */
 #define SEGUE_ABI_VERSION 1
 
-#define SEGUE_PORT_SLOTS 4096	    /* ports are found at ifindex modulo this */
-#define SEGUE_SEGMENTS_MAX 10	    /* segments in one list: what fits in an XDP frame's headroom */
-#define SEGUE_HEADROOM_MAX 216	    /* 256 octets less the kernel's struct xdp_frame, rounded up */
-#define SEGUE_TEMPLATE_MAX 208	    /* 40 + 8 + 16 * SEGUE_SEGMENTS_MAX */
-#define SEGUE_POLICY_BUCKETS 256    /* flows are spread over a policy's lists in shares of 1/256 */
-#define SEGUE_RULES_PER_PREFIX 32   /* steering rules tried for one destination prefix, inherited ones included */
-#define SEGUE_PREFIXES_MAX 4	    /* SID blocks, source prefixes */
+#define SEGUE_PORT_SLOTS 4096	  /* ports are found at ifindex modulo this */
+#define SEGUE_SEGMENTS_MAX 10	  /* segments in one list: what fits in an XDP frame's headroom */
+#define SEGUE_HEADROOM_MAX 216	  /* 256 octets less the kernel's struct xdp_frame, rounded up */
+#define SEGUE_TEMPLATE_MAX 208	  /* 40 + 8 + 16 * SEGUE_SEGMENTS_MAX */
+#define SEGUE_POLICY_BUCKETS 256  /* flows are spread over a policy's lists in shares of 1/256 */
+#define SEGUE_RULES_PER_PREFIX 32 /* steering rules tried for one destination prefix, inherited ones included */
+#define SEGUE_PREFIXES_MAX 4	  /* SID blocks, source prefixes */
 #define SEGUE_OUTCOMES_MAX 64
-#define SEGUE_SID_CACHE_BITS 10	    /* entries per CPU, as powers of two */
+#define SEGUE_SID_CACHE_BITS 10 /* entries per CPU, as powers of two */
 #define SEGUE_ADJACENCY_CACHE_BITS 11
 #define SEGUE_FLOW_CACHE 4096
 #define SEGUE_LAST_DROP_BYTES 192
@@ -50,9 +50,9 @@ enum segue_role {
 };
 
 enum segue_port_flags {
-	SEGUE_PORT_CAPTURE = 1 << 0,	/* copy every packet to the capture map */
-	SEGUE_PORT_HMAC = 1 << 1,	/* access: packets with SRH and HMAC go to the kernel for verification */
-	SEGUE_PORT_L2 = 1 << 2,		/* access: every frame is steered into `policy` by H.Encaps.L2(.Red) */
+	SEGUE_PORT_CAPTURE = 1 << 0, /* copy every packet to the capture map */
+	SEGUE_PORT_HMAC = 1 << 1,    /* access: packets with SRH and HMAC go to the kernel for verification */
+	SEGUE_PORT_L2 = 1 << 2,	     /* access: every frame is steered into `policy` by H.Encaps.L2(.Red) */
 	SEGUE_PORT_UP = 1 << 3,
 };
 
@@ -62,15 +62,16 @@ struct segue_port {
 	__u16 index;   /* row in `outcomes`; 0 is kept for ports without a row */
 	__u8 role;
 	__u8 flags;
-	__u32 mtu;	/* layer 3 MTU, octets */
-	__u32 policy;	/* SEGUE_PORT_L2: index of the policy; else SEGUE_NONE */
-	__u32 proxy;	/* service: index of the SID whose proxy this port returns to (IFACE-IN); else SEGUE_NONE */
-	__be32 ipv4;	/* an address of the port for ICMP; 0 if none */
-	__u8 ipv6[16];	/* an address of the port for ICMPv6 and neighbour checks; :: if none */
+	__u32 mtu;     /* layer 3 MTU, octets */
+	__u32 policy;  /* SEGUE_PORT_L2: index of the policy; else SEGUE_NONE */
+	__u32 proxy;   /* service: index of the SID whose proxy this port returns to (IFACE-IN); else SEGUE_NONE */
+	__be32 ipv4;   /* an address of the port for ICMP; 0 if none */
+	__u8 ipv6[16]; /* an address of the port for ICMPv6 and neighbour checks; :: if none */
 	__u8 mac[6];
 	__u16 reserved0;
 	__u32 config_flags;	 /* enum segue_config_flags: node-wide, here because every packet reads its port */
-	__u32 flow_buckets_mask; /* ECMP: flows of one next segment are spread over mask+1 FIB decisions, at most 256; 0: no ECMP */
+	__u32 flow_buckets_mask; /* ECMP: flows of one next segment are spread over mask+1 FIB decisions, at most 256;
+				    0: no ECMP */
 	__u8 reserved[8];
 };
 
@@ -102,24 +103,26 @@ enum segue_inner {
 };
 
 enum segue_sid_flags {
-	SEGUE_SID_ALLOW_ICMPV6 = 1 << 0,   /* upper layer 58 at SL 0 goes to the kernel (ping of a SID) */
-	SEGUE_SID_NEXT_HOP_MAC = 1 << 1,   /* `mac` is the next hop; no neighbour lookup */
-	SEGUE_SID_BYPASS_OTHER_TYPE = 1 << 2, /* proxy: wrong inner type goes on to the next segment (draft S15); else dropped */
-	SEGUE_SID_ALLOW_INNER_SID = 1 << 3, /* decapsulation: the inner destination may lie in a SID block (nested policy) */
+	SEGUE_SID_ALLOW_ICMPV6 = 1 << 0, /* upper layer 58 at SL 0 goes to the kernel (ping of a SID) */
+	SEGUE_SID_NEXT_HOP_MAC = 1 << 1, /* `mac` is the next hop; no neighbour lookup */
+	SEGUE_SID_BYPASS_OTHER_TYPE =
+		1 << 2, /* proxy: wrong inner type goes on to the next segment (draft S15); else dropped */
+	SEGUE_SID_ALLOW_INNER_SID =
+		1 << 3, /* decapsulation: the inner destination may lie in a SID block (nested policy) */
 };
 
 /* One local SID. Map `sid_entries`. 64 octets. */
 struct segue_sid {
-	__u8 behaviour; /* enum segue_behaviour */
-	__u8 flavours;	/* enum segue_flavour */
-	__u8 inner;	/* enum segue_inner: what a proxy takes */
-	__u8 flags;	/* enum segue_sid_flags */
-	__u32 counter;	/* row in `counters` */
-	__u32 table;	/* FIB table for End.T, End.DT*, 0: the main table by the kernel's rules */
-	__u32 oif;	/* outgoing ifindex: End.X (0: by route), End.DX2, proxies (IFACE-OUT) */
-	__u32 policy;	/* End.B6.*: policy; End.AS: the policy whose only list is CACHE.LIST */
+	__u8 behaviour;	      /* enum segue_behaviour */
+	__u8 flavours;	      /* enum segue_flavour */
+	__u8 inner;	      /* enum segue_inner: what a proxy takes */
+	__u8 flags;	      /* enum segue_sid_flags */
+	__u32 counter;	      /* row in `counters` */
+	__u32 table;	      /* FIB table for End.T, End.DT*, 0: the main table by the kernel's rules */
+	__u32 oif;	      /* outgoing ifindex: End.X (0: by route), End.DX2, proxies (IFACE-OUT) */
+	__u32 policy;	      /* End.B6.*: policy; End.AS: the policy whose only list is CACHE.LIST */
 	__u32 counter_return; /* proxies: row in `counters` for packets that came back */
-	__u8 next_hop[16]; /* End.X, End.DX6, proxies: IPv6 next hop; :: = by route on the destination */
+	__u8 next_hop[16];    /* End.X, End.DX6, proxies: IPv6 next hop; :: = by route on the destination */
 	__be32 next_hop_ipv4; /* End.DX4, proxies; 0 = by route on the destination */
 	__u8 mac[6];
 	__u16 reserved0;
@@ -143,13 +146,14 @@ enum segue_mode {
 
 /* An SR policy (RFC 9256). Map `policies`. */
 struct segue_policy {
-	__u32 lists;	   /* number of valid segment lists; 0: packets are dropped (RFC 9256 section 8.2) */
-	__u32 list[16];	   /* indices in `segment_lists` */
+	__u32 lists;	/* number of valid segment lists; 0: packets are dropped (RFC 9256 section 8.2) */
+	__u32 list[16]; /* indices in `segment_lists` */
 	__u8 bucket[SEGUE_POLICY_BUCKETS]; /* flow hash modulo 256 -> position in `list`, by weight */
 };
 
 enum segue_list_flags {
-	SEGUE_LIST_TRAFFIC_CLASS_COPY = 1 << 0, /* DSCP from the inner packet; else `traffic_class`. ECN is always copied */
+	SEGUE_LIST_TRAFFIC_CLASS_COPY =
+		1 << 0, /* DSCP from the inner packet; else `traffic_class`. ECN is always copied */
 	SEGUE_LIST_HAS_SRH = 1 << 1,
 	SEGUE_LIST_FLOW_LABEL_COPY = 1 << 2, /* inner IPv6 flow label where it is not 0; else the flow hash */
 };
@@ -158,7 +162,8 @@ enum segue_list_flags {
  * A segment list, as the octets to put in front of the inner packet. Map `segment_lists`. 256 octets.
  * encapsulation: `header` = IPv6 header, then the SRH if any. The data plane fills traffic class, flow label, Payload
  *   Length and the Next Header of the last header.
- * insertion: `header` = SRH, whose Next Header and Segment List[0] the data plane fills; `first` is the new destination.
+ * insertion: `header` = SRH, whose Next Header and Segment List[0] the data plane fills; `first` is the new
+ * destination.
  */
 struct segue_segment_list {
 	__u16 header_length; /* octets of `header` in use */
@@ -168,8 +173,8 @@ struct segue_segment_list {
 	__u8 segments;	     /* segments in the list, 1 to SEGUE_SEGMENTS_MAX */
 	__u16 policy;	     /* index of the policy, for displays */
 	__u32 counter;
-	__u32 oif;	     /* outgoing ifindex for the first segment; 0: by route */
-	__u8 first[16];	     /* the first segment */
+	__u32 oif;	/* outgoing ifindex for the first segment; 0: by route */
+	__u8 first[16]; /* the first segment */
 	__u8 header[SEGUE_TEMPLATE_MAX];
 	__u8 reserved[16];
 };
@@ -177,7 +182,7 @@ struct segue_segment_list {
 struct segue_steering_key {
 	__u32 prefixlen; /* 64 + prefix length */
 	__u32 generation;
-	__u32 family; /* 4 or 6 */
+	__u32 family;	  /* 4 or 6 */
 	__u8 address[16]; /* IPv4 in the first four octets, the rest 0 */
 };
 
@@ -199,9 +204,9 @@ enum segue_steering_flags {
 };
 
 struct segue_steering_rule {
-	__u8 source[16];      /* masked; IPv4 in the first four octets */
+	__u8 source[16]; /* masked; IPv4 in the first four octets */
 	__u8 source_mask[16];
-	__u32 ingress;	      /* ifindex, 0: any */
+	__u32 ingress; /* ifindex, 0: any */
 	__u32 policy;
 	__u32 counter;
 	__u16 source_port_low, source_port_high;
@@ -218,15 +223,15 @@ struct segue_prefix {
 };
 
 enum segue_config_flags {
-	SEGUE_CONFIG_FIB_TABLE = 1 << 0,	  /* the kernel has BPF_FIB_LOOKUP_TBID (6.5 and newer) */
+	SEGUE_CONFIG_FIB_TABLE = 1 << 0,	     /* the kernel has BPF_FIB_LOOKUP_TBID (6.5 and newer) */
 	SEGUE_CONFIG_REDIRECT_MULTI_BUFFER = 1 << 1, /* the kernel redirects multi-buffer frames (6.3 and newer) */
-	SEGUE_CONFIG_CHECK_SOURCE = 1 << 2,	  /* RFC 8754 section 5.1 level 2: `source_prefixes` */
+	SEGUE_CONFIG_CHECK_SOURCE = 1 << 2,	     /* RFC 8754 section 5.1 level 2: `source_prefixes` */
 };
 
 /* Node-wide settings. Map `config`, double-buffered (two entries). */
 struct segue_config {
-	__u32 cache_lifetime;	 /* jiffies that an adjacency is believed without asking the FIB again */
-	__u32 icmp_per_second;	 /* ICMP errors per second and CPU */
+	__u32 cache_lifetime;  /* jiffies that an adjacency is believed without asking the FIB again */
+	__u32 icmp_per_second; /* ICMP errors per second and CPU */
 	__u32 icmp_burst;
 	__be32 address_ipv4; /* source of ICMP errors where the port has no address */
 	__u8 address[16];    /* the node's address in the domain: source of ICMPv6 errors and of ICMP relay checks */
@@ -238,8 +243,8 @@ struct segue_config {
 
 /* What changes without a new generation. Global data of the programs: map `.data.control`, one entry. */
 struct segue_control {
-	__u32 abi_version;	/* set by the object itself */
-	__u32 captures;		/* number of ports with SEGUE_PORT_CAPTURE: spares the data plane a look at each egress port */
+	__u32 abi_version; /* set by the object itself */
+	__u32 captures; /* number of ports with SEGUE_PORT_CAPTURE: spares the data plane a look at each egress port */
 	__u32 generation;	/* not 0 */
 	__u32 cache_generation; /* raised by the agent when routes, neighbours or links change: caches are dropped */
 };
@@ -271,28 +276,29 @@ struct segue_last_drop {
 struct segue_capture {
 	__u64 time; /* nanoseconds, CLOCK_MONOTONIC */
 	__u32 ifindex;
-	__u32 length;	/* octets of the frame */
-	__u32 captured; /* octets that follow */
+	__u32 length;	 /* octets of the frame */
+	__u32 captured;	 /* octets that follow */
 	__u16 direction; /* 0 received, 1 sent */
 	__u16 outcome;	 /* sent only */
 };
 
-/* Rows of `icmp_sent` (PERCPU_ARRAY of __u64): ICMP messages that the data plane made, beside the outcome of the packet. */
+/* Rows of `icmp_sent` (PERCPU_ARRAY of __u64): ICMP messages that the data plane made, beside the outcome of the
+ * packet. */
 enum segue_icmp {
 	SEGUE_ICMP_UNREACHABLE = 0,
 	SEGUE_ICMP_TOO_BIG = 1,
 	SEGUE_ICMP_TIME_EXCEEDED = 2,
 	SEGUE_ICMP_PARAMETER_PROBLEM = 3,
 	SEGUE_ICMP_ECHO_REPLY = 4,
-	SEGUE_ICMP_RELAYED = 5,	     /* errors from inside the domain, sent on to the inner source (RFC 2473 section 8) */
+	SEGUE_ICMP_RELAYED = 5, /* errors from inside the domain, sent on to the inner source (RFC 2473 section 8) */
 	SEGUE_ICMP_RATE_LIMITED = 6, /* not sent: the token bucket was empty */
 	SEGUE_ICMP_NOT_SENT = 7,     /* not sent: RFC 4443 section 2.4(e) forbids, or no way back */
 	SEGUE_ICMP_MAX = 8,
 };
 
 enum segue_stage {
-	SEGUE_STAGE_AGAIN = 0,	/* segue_again: a segment that is local, after the steering header was rewritten */
-	SEGUE_STAGE_ICMP = 1,	/* segue_icmp: makes an ICMP error or echo reply */
+	SEGUE_STAGE_AGAIN = 0,	 /* segue_again: a segment that is local, after the steering header was rewritten */
+	SEGUE_STAGE_ICMP = 1,	 /* segue_icmp: makes an ICMP error or echo reply */
 	SEGUE_STAGE_SERVICE = 2, /* segue_service: back from a function */
 	SEGUE_STAGE_RELAY = 3,	 /* segue_relay: an ICMP error from inside the domain for an inner source */
 	SEGUE_STAGE_MAX = 8,
