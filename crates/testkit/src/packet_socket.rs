@@ -7,9 +7,13 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, recv, send, socket};
+use nix::sys::socket::sockopt::RcvBufForce;
+use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, recv, send, setsockopt, socket};
 
 use crate::netns::Netns;
+
+/// Octets of frames, with the kernel's own data about each, that may wait in a socket.
+const RECEIVE_BUFFER: usize = 16 << 20;
 
 /// A packet socket bound to one interface. It receives all that arrives there (not what it sends itself), in order.
 #[derive(Debug)]
@@ -31,6 +35,8 @@ impl PacketSocket {
         let index = nix::net::if_::if_nametoindex(interface)?;
         // No protocol yet: nothing of other interfaces may come in before it is bound.
         let socket = socket(AddressFamily::Packet, SockType::Raw, SockFlag::SOCK_CLOEXEC, None::<SockProtocol>)?;
+        // Frames may come faster for a while than a test on a busy machine reads them.
+        setsockopt(&socket, RcvBufForce, &RECEIVE_BUFFER)?;
         let enable: libc::c_int = 1;
         // SAFETY: the pointer and length describe `enable`, which lives through the call.
         let ignored = unsafe {
