@@ -1,5 +1,4 @@
 //! A node between two neighbours, with a real agent.
-#![allow(dead_code)] // each test program uses a part of it
 
 use std::{
     fs,

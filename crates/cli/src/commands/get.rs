@@ -105,7 +105,8 @@ impl Listed for SidReport {
     const NONE: &'static str = "no SIDs";
 
     fn rows(&self) -> Vec<Vec<String>> {
-        let behaviour = [&[self.behaviour.clone()], self.flavours.as_slice()].concat().join(" ");
+        let words: Vec<_> = std::iter::once(&self.behaviour).chain(&self.flavours).map(String::as_str).collect();
+        let behaviour = words.join(" ");
         vec![vec![
             self.sid.clone(),
             behaviour,
