@@ -1,22 +1,24 @@
 //! One processor for a measurement: pinned, and undisturbed where the system allows that.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::{Pid, gettid};
 
 use crate::command;
 use crate::error::{Error, Result};
 
-/// This thread is pinned to one processor, in real time if `real_time`; undone when dropped.
+/// This thread is pinned to one processor; undone when dropped.
 #[derive(Debug)]
 pub struct Pinned {
     before: CpuSet,
     /// The processor.
     pub cpu: usize,
-    /// Whether the thread has a real-time priority, so that other programs do not take time from it.
+    /// Whether timed runs get a real-time priority, so that other programs do not take time from them.
     pub real_time: bool,
 }
 
-/// Pins this thread to `cpu`, or to the last one that it may use.
+/// Pins this thread to `cpu`, or to the last one that it may use, and finds out whether the system allows `real_time`.
 ///
 /// # Errors
 /// If the thread may not run on `cpu`.
@@ -31,17 +33,43 @@ pub fn pin(cpu: Option<usize>, real_time: bool) -> Result<Pinned> {
     let mut one = CpuSet::new();
     one.set(cpu).map_err(Error::system("choose a CPU"))?;
     sched_setaffinity(this, &one).map_err(Error::system("pin the measurement to a CPU"))?;
-    let thread = gettid().to_string();
-    let real_time = real_time && command::run("chrt", &["--fifo", "--pid", "1", &thread]).is_ok();
+    let real_time = real_time && RealTime::begin().is_some();
+    REAL_TIME.store(real_time, Ordering::Relaxed);
     Ok(Pinned { before, cpu, real_time })
 }
 
 impl Drop for Pinned {
     fn drop(&mut self) {
-        if self.real_time {
-            let _ = command::run("chrt", &["--other", "--pid", "0", &gettid().to_string()]);
-        }
+        REAL_TIME.store(false, Ordering::Relaxed);
         let _ = sched_setaffinity(Pid::from_raw(0), &self.before);
+    }
+}
+
+/// Whether [`pin`] found that timed runs may have a real-time priority.
+static REAL_TIME: AtomicBool = AtomicBool::new(false);
+
+/// This thread has a real-time priority until this is dropped.
+///
+/// Only while packets run. Some settings of the kernel are retried in a loop while another task holds its network lock; with this priority, that
+/// task would never get the processor to give it up.
+#[derive(Debug)]
+pub(crate) struct RealTime(());
+
+impl RealTime {
+    fn begin() -> Option<Self> {
+        let thread = gettid().to_string();
+        command::run("chrt", &["--fifo", "--pid", "1", &thread]).is_ok().then_some(Self(()))
+    }
+
+    /// The priority, if [`pin`] was asked for it and may have it.
+    pub(crate) fn if_allowed() -> Option<Self> {
+        if REAL_TIME.load(Ordering::Relaxed) { Self::begin() } else { None }
+    }
+}
+
+impl Drop for RealTime {
+    fn drop(&mut self) {
+        let _ = command::run("chrt", &["--other", "--pid", "0", &gettid().to_string()]);
     }
 }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 use libbpf_rs::{Link, Object, ObjectBuilder, ProgramInput};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
+use crate::cpu::RealTime;
 use crate::error::{Error, Result};
 use crate::frame::{ETHERNET, Packet};
 use crate::object::{attach, map, per_cpu, program, update, update_per_cpu};
@@ -159,6 +160,7 @@ impl Traffic {
         let program = program(&self.object, "generate")?;
         let input =
             ProgramInput { data_in: Some(&self.input), flags: LIVE_FRAMES, repeat: times, ..ProgramInput::default() };
+        let _undisturbed = RealTime::if_allowed();
         program
             .test_run(input)
             .map_err(Error::bpf("run the generator (BPF_PROG_TEST_RUN with live frames, Linux 5.18)"))?;
