@@ -15,11 +15,13 @@ const VICTIM: &str = "SEGUE_LAB_TEST_VICTIM";
 
 fn topology(name: &str) -> File {
     let mut text = format!("name: {name}\nnodes:\n");
-    for node in 1..=4 {
-        text.push_str(&format!("  n{node}: {{}}\n"));
+    // Two agents are enough, and most of the time of `up` is theirs.
+    for node in 1..=6 {
+        let dataplane = if node <= 2 { "segue" } else { "plain" };
+        text.push_str(&format!("  n{node}: {{ dataplane: {dataplane} }}\n"));
     }
     text.push_str("links:\n");
-    for node in 1..4 {
+    for node in 1..6 {
         text.push_str(&format!("  - between: [n{node}, n{}]\n", node + 1));
     }
     text.push_str("functions:\n  f: { node: n1, nftables: \"table inet t { counter c { }; }\", commands: [\"sleep 300 >/dev/null 2>&1 &\"] }\n");
@@ -54,7 +56,8 @@ fn dies_at_any_moment() {
     let file = topology(&name);
     let begun = Instant::now();
     assert!(start(&file).wait().unwrap().success());
-    let whole = begun.elapsed();
+    // Not longer than that: on a busy machine the first one may have been slow by chance.
+    let whole = begun.elapsed().min(Duration::from_secs(10));
     assert_eq!(list::status(&roots, &name).unwrap().condition, list::Condition::Up);
     down::down(&roots, &name).unwrap();
     assert_nothing_left(&roots, &name);
