@@ -1,10 +1,13 @@
 //! `segue bench`.
 
+use std::fs::File;
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::ValueEnum;
+use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg};
 
 use crate::contest::{self, Effort};
 use crate::cpu::{self, Pinned};
@@ -147,6 +150,7 @@ pub fn run(args: &Args) -> Result<()> {
     if let Some(directory) = &args.output {
         std::fs::create_dir_all(directory).map_err(Error::file(&directory.display().to_string()))?;
     }
+    let _alone = alone()?;
     interrupt::watch()?;
     netns::remove_stale();
     let pinned = cpu::pin(args.cpu, !args.no_real_time)?;
@@ -166,6 +170,22 @@ pub fn run(args: &Args) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Two measurements at a time would measure each other: the second one waits until the first one is over.
+fn alone() -> Result<Flock<File>> {
+    const DIRECTORY: &str = "/run/segue";
+    const PATH: &str = "/run/segue/bench.lock";
+    std::fs::create_dir_all(DIRECTORY).map_err(Error::file(DIRECTORY))?;
+    let open = || File::create(PATH).map_err(Error::file(PATH));
+    match Flock::lock(open()?, FlockArg::LockExclusiveNonblock) {
+        Ok(lock) => Ok(lock),
+        Err((file, Errno::EWOULDBLOCK)) => {
+            eprintln!("another `segue bench` runs (it holds {PATH}): waiting for its end ...");
+            Flock::lock(file, FlockArg::LockExclusive).map_err(|(_, error)| Error::system("lock bench.lock")(error))
+        }
+        Err((_, error)) => Err(Error::system("lock bench.lock")(error)),
+    }
 }
 
 fn forward(args: &Args, scenario: Scenario, pinned: &Pinned) -> Result<Vec<Report>> {
