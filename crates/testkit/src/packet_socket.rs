@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::sockopt::RcvBufForce;
-use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, recv, send, setsockopt, socket};
+use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, send, setsockopt, socket};
 
 use crate::netns::Netns;
 
@@ -38,18 +38,20 @@ impl PacketSocket {
         // Frames may come faster for a while than a test on a busy machine reads them.
         setsockopt(&socket, RcvBufForce, &RECEIVE_BUFFER)?;
         let enable: libc::c_int = 1;
-        // SAFETY: the pointer and length describe `enable`, which lives through the call.
-        let ignored = unsafe {
-            libc::setsockopt(
-                socket.as_raw_fd(),
-                libc::SOL_PACKET,
-                libc::PACKET_IGNORE_OUTGOING,
-                (&raw const enable).cast(),
-                size_of_val(&enable) as libc::socklen_t,
-            )
-        };
-        if ignored != 0 {
-            return Err(io::Error::last_os_error());
+        for option in [libc::PACKET_IGNORE_OUTGOING, libc::PACKET_AUXDATA] {
+            // SAFETY: the pointer and length describe `enable`, which lives through the call.
+            let set = unsafe {
+                libc::setsockopt(
+                    socket.as_raw_fd(),
+                    libc::SOL_PACKET,
+                    option,
+                    (&raw const enable).cast(),
+                    size_of_val(&enable) as libc::socklen_t,
+                )
+            };
+            if set != 0 {
+                return Err(io::Error::last_os_error());
+            }
         }
         let address = libc::sockaddr_ll {
             sll_family: libc::AF_PACKET as u16,
@@ -88,16 +90,40 @@ impl PacketSocket {
                 Ok(_) | Err(nix::errno::Errno::EINTR) => {}
                 Err(error) => panic!("poll: {error}"),
             }
-            let mut frame = vec![0; 65_536];
-            match recv(self.socket.as_raw_fd(), &mut frame, MsgFlags::MSG_DONTWAIT) {
-                Ok(length) => {
-                    frame.truncate(length);
-                    return Some(frame);
-                }
+            match self.take() {
+                Ok(frame) => return Some(frame),
                 Err(nix::errno::Errno::EAGAIN | nix::errno::Errno::EINTR | nix::errno::Errno::ENETDOWN) => {}
-                Err(error) => panic!("recv: {error}"),
+                Err(error) => panic!("recvmsg: {error}"),
             }
         }
+    }
+
+    /// A frame that has arrived, with its outermost 802.1Q tag where it stood: the kernel takes that out and tells it beside.
+    fn take(&self) -> nix::Result<Vec<u8>> {
+        let mut frame = vec![0_u8; 65_536];
+        let mut control = [0_u64; 8];
+        let mut data = libc::iovec { iov_base: frame.as_mut_ptr().cast(), iov_len: frame.len() };
+        // SAFETY: all zeros is a valid `msghdr`: null pointers with lengths of 0.
+        let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
+        header.msg_iov = &raw mut data;
+        header.msg_iovlen = 1;
+        header.msg_control = control.as_mut_ptr().cast();
+        header.msg_controllen = size_of_val(&control);
+        // SAFETY: `header` describes `frame` and `control`, which live through the call.
+        let length = unsafe { libc::recvmsg(self.socket.as_raw_fd(), &raw mut header, libc::MSG_DONTWAIT) };
+        frame.truncate(nix::errno::Errno::result(length)? as usize);
+        // SAFETY: the kernel has filled `header` and `control`; the message is as long as its type says.
+        let auxiliary = unsafe {
+            libc::CMSG_FIRSTHDR(&raw const header)
+                .as_ref()
+                .filter(|message| message.cmsg_level == libc::SOL_PACKET && message.cmsg_type == libc::PACKET_AUXDATA)
+                .map(|message| libc::CMSG_DATA(message).cast::<libc::tpacket_auxdata>().read_unaligned())
+        };
+        if let Some(tag) = auxiliary.filter(|auxiliary| auxiliary.tp_status & libc::TP_STATUS_VLAN_VALID != 0) {
+            let octets = [tag.tp_vlan_tpid.to_be_bytes(), tag.tp_vlan_tci.to_be_bytes()].concat();
+            frame.splice(12..12, octets);
+        }
+        Ok(frame)
     }
 
     /// The next frame that `wanted` likes, if one comes within `limit`; others are thrown away.

@@ -203,8 +203,12 @@ fn frames() {
             &configuration(segments)
                 .replace("name: frames, mode: H.Encaps.L2.Red", &format!("name: frames, mode: {mode}")),
         );
-        for (what, frame) in [("IPv6", six(customer.clone(), SERVER, 1)), ("IPv4", four(customer.clone(), SERVER4, 1))]
-        {
+        for (what, frame) in [
+            ("IPv6", six(customer.clone(), SERVER, 1)),
+            ("IPv4", four(customer.clone(), SERVER4, 1)),
+            ("802.1Q", six(customer.clone().vlan(7), SERVER, 1)),
+            ("802.1ad", four(customer.clone().vlan(7).vlan(8), SERVER4, 1)),
+        ] {
             let case = format!("{mode} [{segments}], {what}: the frame as it was");
             receivers.arrives(&case, "wire0", &frame, at, &frame);
         }
