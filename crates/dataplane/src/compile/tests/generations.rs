@@ -61,11 +61,7 @@ fn what_stays_the_same_keeps_its_indices() {
     assert_ne!(index(&first, "a"), index(&third, "a"));
     let counter = |compiled: &Compiled| {
         let policy = compiled.policy("a").expect("a");
-        (
-            policy.lists[0].entry.counter,
-            compiled.sids[0].entry.counter,
-            compiled.steering_counters["x"],
-        )
+        (policy.lists[0].entry.counter, compiled.sids[0].entry.counter, compiled.steering_counters["x"])
     };
     assert_eq!(counter(&first), counter(&third), "counters follow names, not content");
     assert_ne!(run(&first, "10.1.0.0/16").first, run(&third, "10.1.0.0/16").first, "its rules name another index of a");
