@@ -139,6 +139,12 @@ fn leaving(number: u8) -> PacketBuilder {
     PacketBuilder::ethernet(node, world)
 }
 
+/// How a case is called.
+fn way(number: usize) -> String {
+    let (mode, segments) = WAYS[number];
+    format!("{mode} {segments:?}")
+}
+
 fn place(number: usize) -> (&'static str, PacketBuilder) {
     if WAYS[number].1 == ["fc00:0:2:6::"] { ("first", leaving(FIRST_OUT)) } else { ("second", leaving(SECOND_OUT)) }
 }
@@ -152,7 +158,7 @@ fn ipv6() {
     for number in 0..9 {
         let to = Ipv6Addr::from(u128::from(network(number)) + 7);
         let (at, expected) = place(number);
-        let case = format!("{} {:?}", WAYS[number].0, WAYS[number].1);
+        let case = way(number);
         receivers.arrives(&case, "acc0", &six(arriving("acc0"), to, 64), at, &six(expected, to, 62));
     }
 }
@@ -165,7 +171,7 @@ fn ipv4() {
     let receivers = domain.receivers();
     for number in 9..12 {
         let to = [10, 77, number as u8, 7].into();
-        let case = format!("{} {:?}", WAYS[number].0, WAYS[number].1);
+        let case = way(number);
         let expected = four(leaving(SECOND_OUT), to, 62);
         receivers.arrives(&case, "acc0", &four(arriving("acc0"), to, 64), "second", &expected);
     }
@@ -180,7 +186,7 @@ fn inserted_headers() {
     let receivers = domain.receivers();
     for number in 12..14 {
         let to = Ipv6Addr::from(u128::from(network(number)) + 7);
-        let case = format!("{} {:?}", WAYS[number].0, WAYS[number].1);
+        let case = way(number);
         let expected = six(leaving(SECOND_OUT), to, 61);
         receivers.arrives(&case, "acc0", &six(arriving("acc0"), to, 64), "second", &expected);
     }
