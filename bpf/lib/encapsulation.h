@@ -99,26 +99,43 @@ INLINE const struct adjacency *list_adjacency(const struct packet *packet, const
 	return adjacency_find(packet, address_load(list->first), 0, list->oif, flow);
 }
 
+/*
+ * What stands against wrapping a packet for this adjacency, which is no link that it fits: refused, or too big. 0: go
+ * on, to the kernel or to a SID of this node. The packet is unchanged.
+ */
+INLINE int encapsulation_obstacle(const struct packet *packet, const struct payload *payload,
+				  const struct adjacency *adjacency, u32 family, u32 push, int *action)
+{
+	u32 refusal = adjacency_refusal(adjacency);
+
+	if (adjacency->kind == ADJACENCY_LINK)
+		refusal = SEGUE_OUTCOME_drop_too_big;
+	if (!refusal)
+		return 0;
+	if (payload->protocol == PROTOCOL_ETHERNET)
+		*action = drop(packet, refusal);
+	else if (refusal == SEGUE_OUTCOME_drop_too_big)
+		*action = too_big(packet, family, payload->offset, adjacency->fits - push);
+	else
+		*action = refuse(packet, refusal, family, payload->offset);
+	return 1;
+}
+
 /* The packet is unchanged so far. Ends it. */
 INLINE int encapsulate(const struct packet *packet, const struct segue_segment_list *list,
 		       const struct payload *payload, const struct adjacency *adjacency)
 {
 	u32 family = payload->protocol == PROTOCOL_IPV4 ? 4 : 6;
-	u32 push = list->header_length, refusal;
+	u32 push = list->header_length;
+	int by_link, action;
 	void *data, *end;
 	u8 *octet;
 
 	if (unlikely(!adjacency))
 		return drop(packet, SEGUE_OUTCOME_drop_no_route);
-	refusal = adjacency_refusal(adjacency);
-	if (unlikely(refusal))
-		return payload->protocol == PROTOCOL_ETHERNET ? drop(packet, refusal)
-							      : refuse(packet, refusal, family, payload->offset);
-	if (unlikely(adjacency->kind == ADJACENCY_LINK && !adjacency_fits(adjacency, payload->length + push))) {
-		if (payload->protocol == PROTOCOL_ETHERNET)
-			return drop(packet, SEGUE_OUTCOME_drop_too_big);
-		return too_big(packet, family, payload->offset, adjacency->fits - push);
-	}
+	by_link = adjacency_fits(adjacency, payload->length + push);
+	if (unlikely(!by_link) && encapsulation_obstacle(packet, payload, adjacency, family, push, &action))
+		return action;
 	data = (void *)(long)packet->ctx->data;
 	end = (void *)(long)packet->ctx->data_end;
 	if (payload->decrement) {
@@ -152,11 +169,13 @@ INLINE int encapsulate(const struct packet *packet, const struct segue_segment_l
 		octet[IPV6_LENGTH] = payload->protocol;
 	else
 		octet[6] = payload->protocol;
-	/* The kernel will lower the outer hop limit when it forwards. */
-	if (unlikely(!hops_used(adjacency)) && octet[7] != 255)
-		octet[7]++;
 	count(payload->counter, packet->length);
 	count(list->counter, packet->length);
+	if (likely(by_link))
+		return leave_by_link(packet, adjacency);
+	/* The kernel will lower the outer hop limit when it forwards. */
+	if (!hops_used(adjacency) && octet[7] != 255)
+		octet[7]++;
 	return leave(packet, adjacency, bpf_htons(ETH_P_IPV6));
 }
 
@@ -168,21 +187,20 @@ INLINE int insert(const struct packet *packet, const struct segue_segment_list *
 		  const struct adjacency *adjacency)
 {
 	const u64 *from = (const u64 *)list->header;
-	u32 push = list->header_length, refusal;
+	u32 push = list->header_length;
 	struct address destination;
 	u64 moved[5], *word;
 	void *data, *end;
 	u8 *octet;
+	int action;
 
 	if (payload->protocol != PROTOCOL_IPV6)
 		return drop(packet, SEGUE_OUTCOME_drop_inner_type);
 	if (unlikely(!adjacency))
 		return drop(packet, SEGUE_OUTCOME_drop_no_route);
-	refusal = adjacency_refusal(adjacency);
-	if (unlikely(refusal))
-		return refuse(packet, refusal, 6, ETHERNET_LENGTH);
-	if (unlikely(adjacency->kind == ADJACENCY_LINK && !adjacency_fits(adjacency, payload->length + push)))
-		return too_big(packet, 6, ETHERNET_LENGTH, adjacency->fits - push);
+	if (unlikely(!adjacency_fits(adjacency, payload->length + push)) &&
+	    encapsulation_obstacle(packet, payload, adjacency, 6, push, &action))
+		return action;
 	data = (void *)(long)packet->ctx->data;
 	end = (void *)(long)packet->ctx->data_end;
 	if (data + ETHERNET_LENGTH + IPV6_LENGTH > end)
