@@ -297,8 +297,9 @@ fn a15_errors_are_rate_limited() {
     nix::sched::sched_setaffinity(nix::unistd::Pid::from_raw(0), &one).expect("this thread stays on one CPU");
     let sent = (0..100).filter(|_| node.node().run("core0", &frame).0 == Verdict::Redirect).count();
     assert!((3..=5).contains(&sent), "{sent} errors with a burst of 3");
-    let limited = node.node().send("core0", &frame);
-    assert_eq!(limited.verdict, Verdict::Drop);
+    // Again for the case that a token came in between.
+    let mut again = (0..5).map(|_| node.node().send("core0", &frame));
+    let limited = again.find(|outcome| outcome.verdict == Verdict::Drop).expect("the limit is reached");
     assert_eq!(limited.moved.get("icmp rate_limited"), Some(&(1, 0)), "{:?}", limited.moved);
     assert_eq!(limited.moved.get("core0 drop_hop_limit_exceeded").map(|moved| moved.0), Some(1));
     assert_eq!(limited.moved.len(), 2, "{:?}", limited.moved);
