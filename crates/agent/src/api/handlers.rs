@@ -28,6 +28,7 @@ type Answer<T> = Result<Json<T>, Failure>;
 /// Options of PUT /v1/state.
 #[derive(Debug, Clone, Copy, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
 pub struct PutOptions {
     /// Only check; change nothing.
     #[serde(default)]
