@@ -1,0 +1,280 @@
+//! The examples carry traffic as their comments promise: every chain of each, both ways, IPv4 and IPv6, with every station's
+//! counter telling the same number of packets.
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::net::{SocketAddr, UdpSocket};
+use std::time::{Duration, Instant};
+
+use common::{TestLab, repository};
+use segue_lab::demo::hops::Counters;
+use segue_lab::demo::traffic::{self, End, Flow};
+use segue_lab::{agent, netns};
+use segue_model::plan::{Direction, Explanation, StepAction};
+use segue_model::topology::Endpoint;
+
+/// UDP flows of each family; each sends one datagram and gets one back.
+const FLOWS: u64 = 64;
+
+/// What is sent through a chain.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// A file over HTTP, TCP port 80.
+    Web,
+    /// Pings both ways, and TCP to a port other than 80.
+    PingAndTcp,
+    /// Datagrams of many flows, there and back.
+    Udp,
+}
+
+/// Brings an example up under a name of its own.
+fn example(name: &str) -> TestLab {
+    let text = std::fs::read_to_string(repository(&format!("examples/{name}.yaml"))).unwrap();
+    let line = format!("name: {name}\n");
+    assert!(text.contains(&line), "{name} has its name on a line of its own");
+    TestLab::up(&name[..3], &text.replace(&line, ""))
+}
+
+fn end(lab: &TestLab, host: &str) -> End {
+    let addresses = lab.addresses(host).iter().map(|text| text.parse().unwrap()).collect();
+    End { name: host.into(), namespace: lab.namespace(host), addresses }
+}
+
+fn send(kind: Kind, from: &End, to: &End) {
+    match kind {
+        Kind::Web => {
+            let directory = tempfile::tempdir().unwrap();
+            let web = traffic::serve(to, &directory.path().join("www"), 2 << 20).unwrap();
+            for address in &to.addresses {
+                let got = traffic::download(from, *address, &directory.path().join("got")).unwrap();
+                assert_eq!(got.digest, web.digest, "{address}");
+            }
+        }
+        Kind::PingAndTcp => {
+            for (here, there) in traffic::pairs(from, to) {
+                for (from, address) in [(from, there), (to, here)] {
+                    let echo = traffic::ping(from, address, 5).unwrap();
+                    assert_eq!((echo.sent, echo.received), (5, 5), "{} to {address}", from.name);
+                }
+                let throughput = traffic::iperf(from, to, there, Flow::Tcp, 1).unwrap();
+                assert!(throughput.bits_per_second > 1e6, "{there}: {throughput:?}");
+            }
+        }
+        Kind::Udp => traffic::pairs(from, to).into_iter().for_each(|(_, there)| datagrams(from, to, there)),
+    }
+}
+
+/// One datagram of each flow to the other end, and one back.
+fn datagrams(from: &End, to: &End, address: std::net::IpAddr) {
+    let bind = |host: &End, address| {
+        let socket = netns::inside(&host.namespace, || UdpSocket::bind(address)).unwrap().unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(3))).unwrap();
+        socket
+    };
+    let server = bind(to, SocketAddr::new(address, 7000));
+    let any = if address.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
+    let mut bytes = [0; 64];
+    for flow in 0..FLOWS {
+        let client = bind(from, any.parse().unwrap());
+        client.send_to(&flow.to_be_bytes(), (address, 7000)).unwrap();
+        let (length, peer) = server.recv_from(&mut bytes).unwrap_or_else(|error| panic!("flow {flow} there: {error}"));
+        server.send_to(&bytes[..length], peer).unwrap();
+        let length = client.recv(&mut bytes).unwrap_or_else(|error| panic!("flow {flow} back: {error}"));
+        assert_eq!(bytes[..length], flow.to_be_bytes());
+    }
+}
+
+/// Packets at each station of each way of a chain, in order; the key is direction and policy. Stations without an agent (the
+/// kernel's) count nothing and are left out.
+type Stations = BTreeMap<(Direction, String), Vec<(String, u64)>>;
+
+fn stations(lab: &TestLab, chain: &str) -> Stations {
+    let plan = &lab.loaded.plan;
+    let counters = Counters::read(&lab.paths(), plan).unwrap_or_else(|error| panic!("{error}"));
+    let mut found = Stations::new();
+    let has_agent = |step: &&Explanation| plan.nodes[&step.node].state.is_some();
+    for step in plan.explain().iter().filter(|step| step.chain == chain).filter(has_agent) {
+        let way = found.entry((step.direction, step.policy.clone())).or_default();
+        match &step.action {
+            StepAction::Headend { .. } => {
+                let count = counters.of_policy(&step.node, &step.policy).unwrap();
+                way.push((format!("headend {}", step.node), count.packets));
+            }
+            StepAction::Segment { sid, function, .. } => {
+                // An egress SID serves all chains of its node: it has no count of one chain.
+                let (arrived, returned) = counters.of_sid(&step.node, *sid).unwrap();
+                if let Some(function) = function {
+                    way.push((format!("to {function}"), arrived.packets));
+                    way.push((format!("from {function}"), returned.unwrap().packets));
+                }
+            }
+        }
+    }
+    found
+}
+
+/// Packets at all SIDs of a way that several chains may share, by SID.
+fn shared(lab: &TestLab) -> BTreeMap<String, u64> {
+    let plan = &lab.loaded.plan;
+    let counters = Counters::read(&lab.paths(), plan).unwrap_or_else(|error| panic!("{error}"));
+    let mut found = BTreeMap::new();
+    for step in plan.explain() {
+        if let StepAction::Segment { sid, function: None, .. } = &step.action
+            && let Some((arrived, _)) = counters.of_sid(&step.node, *sid)
+        {
+            found.insert(sid.to_string(), arrived.packets);
+        }
+    }
+    found
+}
+
+/// Sends traffic through one chain and checks what every station counted; other chains see nothing of it.
+fn chain_carries(lab: &TestLab, chain: &str, kind: Kind) -> Stations {
+    let definition = &lab.loaded.topology.chains[chain];
+    let (Endpoint::Host(from), Endpoint::Host(to)) = (&definition.from, &definition.to) else {
+        panic!("{chain} is between hosts");
+    };
+    let (from, to) = (end(lab, from), end(lab, to));
+    let all = || -> Vec<(String, Stations)> {
+        lab.loaded.topology.chains.keys().map(|name| (name.clone(), stations(lab, name))).collect()
+    };
+    let functions: Vec<_> = lab.loaded.plan.functions.keys().map(|name| (name.clone(), forwarded(lab, name))).collect();
+    let (before, shared_before) = (all(), shared(lab));
+    send(kind, &from, &to);
+    // The last packets of TCP may still be on their way.
+    let deadline = Instant::now() + Duration::from_secs(5);
+    loop {
+        let found = check(lab, chain, &before, &all(), (&shared_before, &shared(lab)));
+        match found {
+            Ok(moved) => {
+                for (name, counts) in functions {
+                    let visited = definition.via.contains(&name);
+                    let now = forwarded(lab, &name);
+                    for (family, (was, is)) in ["IPv4", "IPv6"].iter().zip(counts.iter().zip(now)) {
+                        assert_eq!(is > *was, visited, "{chain}: {name} forwarded {family}: {was}, then {is}");
+                    }
+                }
+                return moved;
+            }
+            Err(_) if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(50)),
+            Err(what) => panic!("{what}"),
+        }
+    }
+}
+
+/// IPv4 and IPv6 packets that a function forwarded, as its own kernel counts them.
+fn forwarded(lab: &TestLab, function: &str) -> [u64; 2] {
+    let text = lab.sh(function, "nstat -asz IpForwDatagrams Ip6OutForwDatagrams");
+    ["IpForwDatagrams", "Ip6OutForwDatagrams"].map(|name| {
+        let line = text.lines().find(|line| line.starts_with(name)).unwrap_or_else(|| panic!("{text}"));
+        line.split_whitespace().nth(1).unwrap().parse().unwrap()
+    })
+}
+
+fn check(
+    lab: &TestLab,
+    chain: &str,
+    before: &[(String, Stations)],
+    after: &[(String, Stations)],
+    shared: (&BTreeMap<String, u64>, &BTreeMap<String, u64>),
+) -> Result<Stations, String> {
+    let mut moved = Stations::new();
+    for ((name, before), (_, after)) in before.iter().zip(after) {
+        for (way, counts) in after {
+            let grown: Vec<(String, u64)> =
+                counts.iter().zip(&before[way]).map(|(now, was)| (now.0.clone(), now.1 - was.1)).collect();
+            let first = grown.first().map_or(0, |station| station.1);
+            if name != chain && grown.iter().any(|station| station.1 != 0) {
+                return Err(format!("{chain}'s traffic was seen by {name}: {way:?} {grown:?}"));
+            }
+            if name == chain {
+                if first == 0 && !grown.is_empty() || grown.iter().any(|station| station.1 != first) {
+                    return Err(format!("{chain} {way:?}: the stations disagree: {grown:?}"));
+                }
+                moved.insert(way.clone(), grown);
+            }
+        }
+    }
+    // Waypoints and egress: each SID saw what the ways over it sent.
+    let mut expected = BTreeMap::<String, u64>::new();
+    for step in lab.loaded.plan.explain().iter().filter(|step| step.chain == chain) {
+        let way = &moved.get(&(step.direction, step.policy.clone()));
+        if let (StepAction::Segment { sid, function: None, .. }, Some(station)) =
+            (&step.action, way.and_then(|way| way.first()))
+        {
+            *expected.entry(sid.to_string()).or_default() += station.1;
+        }
+    }
+    for (sid, now) in shared.1 {
+        let (grown, expected) = (now - shared.0[sid], expected.get(sid).copied().unwrap_or(0));
+        if grown != expected {
+            return Err(format!("{chain}: {sid} saw {grown} packets, not {expected}"));
+        }
+    }
+    Ok(moved)
+}
+
+/// Packets that came in by a port and left by another.
+fn forwarded_from(lab: &TestLab, node: &str, port: &str) -> u64 {
+    let ports = agent::get(&lab.paths().socket(node), node, "/v1/ports").unwrap();
+    let found = ports.as_array().unwrap().iter().find(|one| one["name"] == port).unwrap();
+    found["forwarded"]["packets"].as_u64().unwrap()
+}
+
+/// No node dropped anything, whatever the reason.
+fn nothing_dropped(lab: &TestLab) {
+    for node in lab.record.nodes.iter().filter(|node| node.socket.is_some()) {
+        let drops = agent::get(&lab.paths().socket(&node.name), &node.name, "/v1/drops").unwrap();
+        assert_eq!(drops.as_array().map(Vec::len), Some(0), "{}: {drops}", node.name);
+    }
+}
+
+#[test]
+fn ring_ecmp() {
+    let lab = example("ring-ecmp");
+    chain_carries(&lab, "web", Kind::Web);
+    chain_carries(&lab, "rest", Kind::PingAndTcp);
+    let ways = || [("north", "west"), ("south", "west"), ("east", "west")].map(|(n, p)| forwarded_from(&lab, n, p));
+    let before = ways();
+    for counts in chain_carries(&lab, "spread", Kind::Udp).values() {
+        assert_eq!(counts[0].1, 2 * FLOWS, "{counts:?}");
+    }
+    let now = ways();
+    let [north, south, direct] = [0, 1, 2].map(|way| now[way] - before[way]);
+    assert_eq!((north + south, direct), (2 * FLOWS, 0), "all by the equal ways, none by the long link");
+    // 128 fair coins show a side fewer than 24 times once in 10^13.
+    assert!(north.min(south) >= 24, "spread over both: {north} by north, {south} by south");
+    nothing_dropped(&lab);
+    lab.down();
+}
+
+#[test]
+fn kernel_interop() {
+    let lab = example("kernel-interop");
+    let moved = chain_carries(&lab, "filtered", Kind::PingAndTcp);
+    assert_eq!(moved.len(), 4, "two families, two directions: {moved:?}");
+    let seen = lab.sh("filter", "nft list counter inet filter seen");
+    assert!(!seen.contains("packets 0 "), "{seen}");
+    // The kernel's side is the kernel's: routes, and no XDP program.
+    assert!(lab.sh("exit", "ip route; ip -6 route").contains("encap seg6 mode encap"), "the kernel is the ingress");
+    let sids = lab.sh("exit", "ip -6 route");
+    assert!(sids.contains("End.DX4") && sids.contains("End.DT6"), "the kernel is the egress: {sids}");
+    for node in ["transit", "exit"] {
+        assert!(!lab.sh(node, "ip -d link").contains("xdp"), "{node}");
+    }
+    nothing_dropped(&lab);
+    lab.down();
+}
+
+#[test]
+fn ten_nodes() {
+    let lab = example("ten-nodes");
+    for counts in chain_carries(&lab, "limited", Kind::Udp).values() {
+        assert_eq!(counts[0].1, 2 * FLOWS, "{counts:?}");
+    }
+    chain_carries(&lab, "scanned", Kind::PingAndTcp);
+    chain_carries(&lab, "low", Kind::PingAndTcp);
+    nothing_dropped(&lab);
+    lab.down();
+}
