@@ -165,6 +165,9 @@ fn equal_paths_and_a_waypoint() {
     assert_eq!(reverse.protocol, Some(Protocol::TCP));
     assert!(reverse.destination_ports.is_empty());
     assert_eq!(reverse.source_ports.len(), 2, "the ports change sides with the direction");
+    let why = |chain: &str| &plan.explain().iter().rfind(|step| step.chain == chain).unwrap().why;
+    assert!(why("spread").contains("equally short paths, one is east > north > west"), "{}", why("spread"));
+    assert!(why("rest").contains("; shortest path north > west"), "{}", why("rest"));
 }
 
 #[test]

@@ -396,7 +396,13 @@ impl<'a, 'b> Steerer<'a, 'b> {
             let path = self.builder.graph.path(here, segment.node);
             let names: Vec<String> = path.iter().map(|node| self.builder.node_name(*node).to_owned()).collect();
             let distance = self.builder.graph.distance(here, segment.node).unwrap_or_default();
-            let way = if path.len() > 1 {
+            let forks = path.iter().any(|node| self.builder.graph.first_links(*node, segment.node).len() > 1);
+            let way = if forks {
+                format!(
+                    "; flows are spread over equally short paths, one is {} (distance {distance})",
+                    names.join(" > ")
+                )
+            } else if path.len() > 1 {
                 format!("; shortest path {} (distance {distance})", names.join(" > "))
             } else {
                 "; on the same node, so nothing is sent".to_owned()
