@@ -28,6 +28,18 @@ impl fmt::Display for Target {
     }
 }
 
+/// Options that do not fit the command: exit status 2, as for those that clap refuses.
+#[derive(Debug)]
+pub struct WrongUsage(pub String);
+
+impl fmt::Display for WrongUsage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for WrongUsage {}
+
 /// All agents that the options name; at least one.
 pub fn all(global: &Global) -> Result<Vec<Target>> {
     all_below(global, &Roots::default())
@@ -38,7 +50,7 @@ pub fn one(global: &Global) -> Result<Target> {
     let mut targets = all(global)?;
     if targets.len() > 1 {
         let names: Vec<_> = targets.iter().filter_map(|target| target.node.as_deref()).collect();
-        bail!("this takes one node: give --node, one of {}", names.join(", "));
+        bail!(WrongUsage(format!("this takes one node: give --node, one of {}", names.join(", "))));
     }
     targets.pop().context("no node")
 }
@@ -74,7 +86,7 @@ fn only_lab(roots: &Roots) -> Result<String> {
     match labs.len() {
         0 => bail!("--node names a node of a lab, but no lab is up; see `segue lab list`"),
         1 => labs.pop().context("no lab"),
-        _ => bail!("several labs are up: give --lab, one of {}", labs.join(", ")),
+        _ => bail!(WrongUsage(format!("several labs are up: give --lab, one of {}", labs.join(", ")))),
     }
 }
 

@@ -82,12 +82,18 @@ fn list<T: Listed>(global: &Global) -> Result<()> {
     output::print(&output::table(&columns, rows))
 }
 
+/// Shows what was applied: one node's state as it can be applied again, or a list of those of all nodes of a lab.
 fn state(global: &Global) -> Result<()> {
-    let target = target::one(global)?;
-    let state: NodeState = client::request(&target, "GET", "/v1/state", None)?;
     // What was written as YAML is read best as YAML.
     let output = if global.output == Output::Table { Output::Yaml } else { global.output };
-    output::structured(&state, output)
+    let mut states: Vec<NodeState> = Vec::new();
+    for target in target::all(global)? {
+        states.push(client::request(&target, "GET", "/v1/state", None)?);
+    }
+    match states.as_slice() {
+        [state] => output::structured(state, output),
+        several => output::structured(several, output),
+    }
 }
 
 impl Listed for SidReport {

@@ -5,7 +5,7 @@ mod get;
 mod state;
 mod top;
 
-use anyhow::{Result, anyhow};
+use anyhow::Result;
 use clap::CommandFactory;
 use segue_agent::report::Version;
 use serde::Serialize;
@@ -30,7 +30,9 @@ pub fn run(cli: Cli) -> Result<u8> {
             let output = match global.output {
                 Output::Table => segue_lab::cli::Output::Table,
                 Output::Json => segue_lab::cli::Output::Json,
-                Output::Yaml => return Err(anyhow!("`segue lab` prints tables and JSON: use -o json")),
+                Output::Yaml => {
+                    return Err(target::WrongUsage("`segue lab` prints tables and JSON: use -o json".into()).into());
+                }
             };
             return Ok(segue_lab::cli::run(command, output)?);
         }
