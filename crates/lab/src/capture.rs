@@ -1,10 +1,11 @@
 //! `lab capture`: packets of one node, from the data plane on Segue nodes and from tcpdump elsewhere.
 //!
 //! A packet that XDP redirects never reaches the kernel's packet sockets, so tcpdump on a Segue node would show only what
-//! the data plane leaves to the kernel. The agent's capture shows what arrives at the ports, before anything is done to it.
+//! the data plane leaves to the kernel. The agent's capture shows what arrives at the ports, before anything is done to it,
+//! and what leaves by them.
 
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, IsTerminal, Read, Write};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -15,6 +16,9 @@ use crate::error::{LabError, Result};
 use crate::names::{LabPaths, Roots};
 use crate::state::{LabRecord, NodeRecord};
 use crate::{http, netns};
+
+/// What stands for the standard output in place of a file.
+const STDOUT: &str = "-";
 
 /// How long a capture without a given end may stay silent: as good as for ever.
 const FOR_EVER: Duration = Duration::from_secs(30 * 24 * 3600);
@@ -81,8 +85,17 @@ pub fn open(node: &str, socket: &Path, body: &str, patience: Duration) -> Result
 
 fn from_agent(node: &NodeRecord, socket: &Path, arguments: &CaptureArguments) -> Result<u8> {
     let body = request_body(arguments.port.as_deref(), arguments.count, arguments.seconds);
+    let to_stdout = arguments.write.as_deref() == Some(Path::new(STDOUT));
+    if to_stdout && io::stdout().is_terminal() {
+        return Err(LabError::io(
+            "write",
+            Path::new("the terminal"),
+            "give -w a file, or pipe it: ... -w - | tshark -r -",
+        )(io::Error::other("packets in pcapng are not for people")));
+    }
     let mut packets = open(&node.name, socket, &body, FOR_EVER)?.body;
     let (mut sink, viewer): (Box<dyn Write>, Option<Child>) = match &arguments.write {
+        Some(_) if to_stdout => (Box::new(io::stdout()), None),
         Some(path) => (
             Box::new(File::create(path).map_err(LabError::io("write", path, "choose a file that can be written"))?),
             None,
@@ -100,9 +113,16 @@ fn from_agent(node: &NodeRecord, socket: &Path, arguments: &CaptureArguments) ->
             socket,
             "see whether the agent lives",
         ))?;
-        // A viewer that was closed ends the capture; that is not an error.
-        if length == 0 || sink.write_all(&buffer[..length]).and_then(|()| sink.flush()).is_err() {
+        if length == 0 {
             break;
+        }
+        match (sink.write_all(&buffer[..length]).and_then(|()| sink.flush()), &arguments.write) {
+            (Ok(()), _) => {}
+            (Err(error), Some(path)) if error.kind() != io::ErrorKind::BrokenPipe => {
+                return Err(LabError::io("write", path, "choose a place with space")(error));
+            }
+            // A viewer that was closed ends the capture; that is not an error.
+            (Err(_), _) => break,
         }
     }
     drop(sink);

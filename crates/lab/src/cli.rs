@@ -81,7 +81,7 @@ pub struct CaptureArguments {
     pub node: String,
     /// Interface; all of them if not given
     pub port: Option<String>,
-    /// Write pcapng (on Segue nodes) or pcap into this file instead of showing packets
+    /// Write pcapng (on Segue nodes) or pcap into this file instead of showing packets; `-` for stdout
     #[arg(short, long, value_name = "FILE")]
     pub write: Option<PathBuf>,
     /// End after this many packets
