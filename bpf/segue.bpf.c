@@ -112,8 +112,19 @@ int segue_again(struct xdp_md *ctx)
 	struct packet packet;
 
 	if (unlikely(packet_begin(ctx, &packet)))
-		return XDP_DROP;
+		return drop_unknown_port(ctx);
 	return core_port(&packet, 1);
+}
+
+/* A packet from outside, once its priority tag is off. */
+SEC("xdp.frags")
+int segue_access(struct xdp_md *ctx)
+{
+	struct packet packet;
+
+	if (unlikely(packet_begin(ctx, &packet)))
+		return drop_unknown_port(ctx);
+	return access_port(&packet);
 }
 
 SEC("xdp.frags")
@@ -122,7 +133,7 @@ int segue_service(struct xdp_md *ctx)
 	struct packet packet;
 
 	if (unlikely(packet_begin(ctx, &packet)))
-		return XDP_DROP;
+		return drop_unknown_port(ctx);
 	return proxy_from_function(&packet);
 }
 
@@ -132,7 +143,7 @@ int segue_relay(struct xdp_md *ctx)
 	struct packet packet;
 
 	if (unlikely(packet_begin(ctx, &packet)))
-		return XDP_DROP;
+		return drop_unknown_port(ctx);
 	return relay(&packet);
 }
 

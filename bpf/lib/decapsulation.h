@@ -59,8 +59,6 @@ INLINE int decapsulate_ip(const struct packet *packet, const struct segue_sid *s
 	ecn = ecn_after_tunnel(inner.ecn, outer->ecn);
 	if (unlikely(ecn > 3))
 		return drop(packet, SEGUE_OUTCOME_drop_ecn_not_capable);
-	if (unlikely(inner.hop_limit <= 1))
-		return time_exceeded(packet, family, offset);
 	towards = exit->next_hop;
 	tag = family == 4 ? ADJACENCY_IPV4 : 0;
 	if (!(towards.high | towards.low))
@@ -68,6 +66,9 @@ INLINE int decapsulate_ip(const struct packet *packet, const struct segue_sid *s
 	adjacency = adjacency_find(packet, towards, exit->table | tag, exit->oif, inner.source.low >> 24);
 	if (unlikely(!adjacency))
 		return drop(packet, SEGUE_OUTCOME_drop_no_route);
+	/* What goes up to the kernel may be for this node itself, which takes it whatever its hop limit is. */
+	if (unlikely(inner.hop_limit <= 1) && adjacency->kind != ADJACENCY_KERNEL)
+		return time_exceeded(packet, family, offset);
 	if (unlikely(adjacency->kind != ADJACENCY_LINK)) {
 		if (exit->next_hop.high | exit->next_hop.low)
 			return refuse_next_hop(packet, adjacency);

@@ -208,6 +208,29 @@ INLINE void flow_read_ipv4(const struct packet *packet, struct flow *flow)
 	flow->hash = flow_hash(flow->key);
 }
 
+/*
+ * Takes off an 802.1Q or 802.1ad tag of VLAN 0, which is only a priority. The kernel takes such frames as untagged
+ * ones, so they must not go up to it unread. 1: taken off.
+ */
+RARE int priority_tag_remove(struct xdp_md *ctx)
+{
+	void *data = (void *)(long)ctx->data;
+	void *end = (void *)(long)ctx->data_end;
+	u16 *half = data;
+	u32 *word = data;
+
+	if (data + ETHERNET_LENGTH + 4 > end)
+		return 0;
+	if (half[6] != bpf_htons(ETH_P_8021Q) && half[6] != bpf_htons(ETH_P_8021AD))
+		return 0;
+	if (half[7] & bpf_htons(0x0fff))
+		return 0;
+	word[3] = word[2];
+	word[2] = word[1];
+	word[1] = word[0];
+	return !bpf_xdp_adjust_head(ctx, 4);
+}
+
 /* Reads any frame of an access or service port. */
 INLINE void flow_read(const struct packet *packet, struct flow *flow)
 {

@@ -148,7 +148,9 @@ INLINE int icmp_route(struct xdp_md *ctx, u32 family, const struct macs *came)
 		__builtin_memcpy(ethernet->h_source, fib.smac, 6);
 		return bpf_redirect(fib.ifindex, 0);
 	}
-	if (came->octets[0] & 1)
+	/* No way back: to a group, or about a packet that this node put together itself (see leave()). */
+	if (came->octets[0] & 1 ||
+	    !(*(const u16 *)&came->octets[6] | *(const u16 *)&came->octets[8] | *(const u16 *)&came->octets[10]))
 		return XDP_DROP;
 	__builtin_memcpy(ethernet->h_dest, &came->octets[6], 6);
 	__builtin_memcpy(ethernet->h_source, &came->octets[0], 6);

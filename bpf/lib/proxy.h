@@ -150,11 +150,26 @@ INLINE int proxy_from_function(struct packet *packet)
 			return drop(packet, flow.outcome);
 		if (unlikely(flow_unredirectable(packet, &flow)))
 			return drop(packet, SEGUE_OUTCOME_drop_multi_buffer);
-		if (!flow.family || flow.group)
+		if (!flow.family && priority_tag_remove(packet->ctx)) {
+			bpf_tail_call(packet->ctx, &stages, SEGUE_STAGE_SERVICE);
+			return drop(packet, SEGUE_OUTCOME_drop_recirculation);
+		}
+		if (!flow.family)
 			return pass(packet, SEGUE_OUTCOME_passed_not_for_segue);
+		/* What goes to the kernel must be nothing that it would process as a segment. */
+		if (unlikely(flow.group)) {
+			if (flow.sr_seen ||
+			    (flow.family == 6 &&
+			     in_sid_block(packet->generation, (struct address){flow.key[2], flow.key[3]})))
+				return drop(packet, SEGUE_OUTCOME_drop_from_function);
+			return pass(packet, SEGUE_OUTCOME_passed_not_for_segue);
+		}
 		outcome = flow_addresses(packet->port, &flow);
-		if (outcome == SEGUE_OUTCOME_passed_not_for_segue)
+		if (outcome == SEGUE_OUTCOME_passed_not_for_segue) {
+			if (unlikely(flow.sr_seen))
+				return drop(packet, SEGUE_OUTCOME_drop_from_function);
 			return pass(packet, outcome);
+		}
 		if (outcome)
 			return drop(packet, outcome);
 		if (!sid)

@@ -203,8 +203,13 @@ INLINE int access_port(struct packet *packet)
 		packet->length = flow.length;
 	if (unlikely(flow.outcome))
 		return drop(packet, flow.outcome);
-	if (!flow.family)
+	if (!flow.family) {
+		if (priority_tag_remove(packet->ctx)) {
+			bpf_tail_call(packet->ctx, &stages, SEGUE_STAGE_ACCESS);
+			return drop(packet, SEGUE_OUTCOME_drop_recirculation);
+		}
 		return pass(packet, SEGUE_OUTCOME_passed_not_for_segue);
+	}
 	if (unlikely(flow.sr_seen)) {
 		/* The kernel verifies it at a SID of its own; to another node's it would forward the packet unseen. */
 		if (packet->port->flags & SEGUE_PORT_HMAC && srh_has_hmac(packet, flow.srh) &&
@@ -212,8 +217,12 @@ INLINE int access_port(struct packet *packet)
 			return pass(packet, SEGUE_OUTCOME_passed_hmac);
 		return drop(packet, SEGUE_OUTCOME_drop_sr_from_outside);
 	}
-	if (unlikely(flow.group))
+	if (unlikely(flow.group)) {
+		/* The kernel takes such frames in, whatever their IP destination is. */
+		if (flow.family == 6 && in_sid_block(packet->generation, (struct address){flow.key[2], flow.key[3]}))
+			return drop(packet, SEGUE_OUTCOME_drop_sid_from_outside);
 		return pass(packet, SEGUE_OUTCOME_passed_not_for_segue);
+	}
 	verdict = steering_find(packet, &flow);
 	if (unlikely(!verdict))
 		return drop(packet, SEGUE_OUTCOME_drop_policy_invalid);

@@ -301,6 +301,7 @@ enum segue_stage {
 	SEGUE_STAGE_ICMP = 1,	 /* segue_icmp: makes an ICMP error or echo reply */
 	SEGUE_STAGE_SERVICE = 2, /* segue_service: back from a function */
 	SEGUE_STAGE_RELAY = 3,	 /* segue_relay: an ICMP error from inside the domain for an inner source */
+	SEGUE_STAGE_ACCESS = 4,	 /* segue_access: from outside, once its priority tag is off */
 	SEGUE_STAGE_MAX = 8,
 };
 

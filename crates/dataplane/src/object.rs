@@ -27,11 +27,12 @@ pub(crate) const PROGRAM: &str = "segue_port";
 
 /// Programs behind tail calls, by their slot in the map `stages`. The object need not have all of them: a stage may be part
 /// of the port's program.
-const STAGES: [(abi::Stage, &str); 4] = [
+const STAGES: [(abi::Stage, &str); 5] = [
     (abi::SEGUE_STAGE_AGAIN, "segue_again"),
     (abi::SEGUE_STAGE_ICMP, "segue_icmp"),
     (abi::SEGUE_STAGE_SERVICE, "segue_service"),
     (abi::SEGUE_STAGE_RELAY, "segue_relay"),
+    (abi::SEGUE_STAGE_ACCESS, "segue_access"),
 ];
 
 /// The object's name of the map that is pinned and shown as `control`: libbpf makes it from a data section.
