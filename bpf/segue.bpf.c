@@ -25,7 +25,8 @@ INLINE int packet_begin(struct xdp_md *ctx, struct packet *packet)
 	u32 ifindex = ctx->ingress_ifindex, slot;
 
 	packet->ctx = ctx;
-	packet->generation = control.generation;
+	packet->epoch = epoch_now();
+	packet->generation = packet->epoch;
 	slot = (ifindex & (SEGUE_PORT_SLOTS - 1)) + (packet->generation & 1) * SEGUE_PORT_SLOTS;
 	packet->port = bpf_map_lookup_elem(&ports, &slot);
 	if (unlikely(!packet->port))

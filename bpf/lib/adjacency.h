@@ -53,7 +53,7 @@ struct adjacency_question {
 	u32 generation;
 };
 
-/* Generation and cache generation in one word. */
+/* Generation (low half) and cache generation in one word. */
 INLINE u64 epoch_now(void)
 {
 	return *(const volatile u64 *)&control.generation;
@@ -146,13 +146,13 @@ INLINE const struct adjacency *adjacency_find(const struct packet *packet, struc
 	if (unlikely(!entry))
 		return NULL;
 	if (likely(address_equal(address_load(&entry->address), address) && entry->way == way &&
-		   entry->epoch == epoch_now() && (s32)(entry->expires - now) > 0))
+		   entry->epoch == packet->epoch && (s32)(entry->expires - now) > 0))
 		return entry;
 
 	struct adjacency_question question = {
 		.address = address,
 		.way = way,
-		.epoch = epoch_now(),
+		.epoch = packet->epoch,
 		.now = now,
 		.generation = packet->generation,
 	};

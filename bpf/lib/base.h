@@ -78,6 +78,8 @@ struct address {
 struct packet {
 	struct xdp_md *ctx;
 	const struct segue_port *port;
+	u64 epoch; /* generation and cache generation, read once: what is cached belongs to the generation that it came
+		      from */
 	u32 generation;
 	u32 length; /* layer 3 octets as received, for byte counters */
 };

@@ -63,7 +63,8 @@ INLINE int decapsulate_ip(const struct packet *packet, const struct segue_sid *s
 	tag = family == 4 ? ADJACENCY_IPV4 : 0;
 	if (!(towards.high | towards.low))
 		towards = inner.destination;
-	adjacency = adjacency_find(packet, towards, exit->table | tag, exit->oif, inner.source.low >> 24);
+	adjacency = adjacency_find(packet, towards, exit->table | tag, exit->oif,
+				   inner.source.low >> 56 ^ inner.source.low >> 24);
 	if (unlikely(!adjacency))
 		return drop(packet, SEGUE_OUTCOME_drop_no_route);
 	/* What goes up to the kernel may be for this node itself, which takes it whatever its hop limit is. */

@@ -121,7 +121,7 @@ INLINE const struct flow_verdict *steering_find(const struct packet *packet, con
 	if (likely(verdict->key[0] == flow->key[0] && verdict->key[1] == flow->key[1] &&
 		   verdict->key[2] == flow->key[2] && verdict->key[3] == flow->key[3] &&
 		   verdict->key[4] == flow->key[4] && verdict->ingress == packet->port->ifindex &&
-		   verdict->adjacency.epoch == epoch_now() &&
+		   verdict->adjacency.epoch == packet->epoch &&
 		   (s32)(verdict->adjacency.expires - (u32)bpf_jiffies64()) > 0))
 		return verdict;
 	steering_decide(packet->port, packet->generation, flow, verdict);
@@ -134,7 +134,7 @@ INLINE const struct flow_verdict *steering_find(const struct packet *packet, con
 	if (adjacency) {
 		verdict->adjacency = *adjacency;
 	} else {
-		verdict->adjacency.epoch = epoch_now();
+		verdict->adjacency.epoch = packet->epoch;
 		verdict->adjacency.expires = (u32)bpf_jiffies64() + (1U << 30);
 	}
 	return verdict;
