@@ -223,7 +223,7 @@ struct segue_prefix {
 };
 
 enum segue_config_flags {
-	SEGUE_CONFIG_FIB_TABLE = 1 << 0,	     /* the kernel has BPF_FIB_LOOKUP_TBID (6.5 and newer) */
+	SEGUE_CONFIG_FIB_TABLE = 1 << 0,	     /* BPF_FIB_LOOKUP_TBID (6.5 and newer); else no SID has a table */
 	SEGUE_CONFIG_REDIRECT_MULTI_BUFFER = 1 << 1, /* the kernel redirects multi-buffer frames (6.3 and newer) */
 	SEGUE_CONFIG_CHECK_SOURCE = 1 << 2,	     /* RFC 8754 section 5.1 level 2: `source_prefixes` */
 };

@@ -55,13 +55,27 @@ fn insert(
     }
 }
 
+/// RT_TABLE_MAIN of rtnetlink.
+const MAIN_TABLE: u32 = 254;
+
 /// The entry of a configured SID. `None` if a port that it needs is left out.
 fn local(compiler: &mut Compiler<'_>, policies: &Policies, sid: &Sid) -> Result<Option<abi::Sid>, CompileError> {
     let place = sid_place(&sid.sid);
     let mut entry = abi::Sid::new_zeroed();
     entry.behaviour = behaviour_number(sid.behaviour) as u8;
     entry.flavours = sid.flavours.iter().fold(0, |flavours, flavour| flavours | flavour_bit(*flavour)) as u8;
-    entry.table = sid.table.unwrap_or(0);
+    entry.table = match sid.table {
+        None => 0,
+        Some(table) if compiler.input.capabilities.fib_table => table,
+        // The kernel's own rules lead there.
+        Some(MAIN_TABLE) => 0,
+        Some(table) => {
+            let problem = format!(
+                "table {table}: XDP can look into a routing table other than main from Linux 6.5 on; leave `table` out, or use a newer kernel"
+            );
+            return Err(CompileError::invalid(place, problem));
+        }
+    };
     entry.policy = abi::SEGUE_NONE;
     let mut flags = 0;
     if sid.answer_echo {

@@ -131,6 +131,19 @@ fn access_port_flags() {
 }
 
 #[test]
+fn a_kernel_without_table_lookups_knows_the_main_table_only() {
+    let with_table = |table: u32| {
+        let mut case = Case::with(json!({ "policies": [], "steering": [], "sids": [
+            { "sid": "fc00:1:6::", "behaviour": "End.DT46", "table": table }] }));
+        case.capabilities.fib_table = false;
+        case
+    };
+    assert_eq!(with_table(254).compiled().sids[0].entry.table, 0);
+    let error = with_table(100).error().to_string();
+    assert!(error.contains("SID fc00:1:6::: table 100") && error.contains("6.5"), "{error}");
+}
+
+#[test]
 fn config_has_the_blocks_and_settings() {
     let mut case = Case::with(json!({
         "domain": { "sid_blocks": ["fc00:1::/32", "5f00:1::/32"], "source_prefixes": ["fd00::/8"] },
