@@ -26,7 +26,7 @@ typedef unsigned int __be32;
 #endif
 
 /* Changes whenever a layout or the meaning of a field changes; programs and maps of another version are replaced. */
-#define SEGUE_ABI_VERSION 1
+#define SEGUE_ABI_VERSION 2
 
 #define SEGUE_PORT_SLOTS 4096	  /* ports are found at ifindex modulo this */
 #define SEGUE_SEGMENTS_MAX 10	  /* segments in one list: what fits in an XDP frame's headroom */
@@ -40,6 +40,7 @@ typedef unsigned int __be32;
 #define SEGUE_ADJACENCY_CACHE_BITS 11
 #define SEGUE_FLOW_CACHE 4096
 #define SEGUE_LAST_DROP_BYTES 192
+#define SEGUE_STASH_SLOTS 65536 /* steering headers remembered by proxies; a reference has 16 bits for the slot */
 #define SEGUE_NONE 0xffffffffU
 
 enum segue_role {
@@ -62,10 +63,11 @@ struct segue_port {
 	__u16 index;   /* row in `outcomes`; 0 is kept for ports without a row */
 	__u8 role;
 	__u8 flags;
-	__u32 mtu;     /* layer 3 MTU, octets */
-	__u32 policy;  /* SEGUE_PORT_L2: index of the policy; else SEGUE_NONE */
-	__u32 proxy;   /* service: index of the SID whose proxy this port returns to (IFACE-IN); else SEGUE_NONE */
-	__be32 ipv4;   /* an address of the port for ICMP; 0 if none */
+	__u32 mtu;    /* layer 3 MTU, octets */
+	__u32 policy; /* SEGUE_PORT_L2: index of the policy; else SEGUE_NONE */
+	__u32 proxy; /* service: index of the SID whose proxy this port returns to (IFACE-IN), the first of several that
+			share a memory; else SEGUE_NONE */
+	__be32 ipv4; /* an address of the port for ICMP; 0 if none */
 	__u8 ipv6[16]; /* an address of the port for ICMPv6 and neighbour checks; :: if none */
 	__u8 mac[6];
 	__u16 reserved0;
@@ -88,12 +90,18 @@ enum segue_behaviour {
 	SEGUE_END_B6_ENCAPS = 10,
 	SEGUE_END_B6_ENCAPS_RED = 11,
 	SEGUE_END_AS = 12,
+	SEGUE_END_AD = 13, /* with SEGUE_MEMORY_PACKET: the exact proxy */
+	SEGUE_END_AM = 14,
+	SEGUE_END_AN = 15,    /* an SR-aware function on a port of this node */
+	SEGUE_END_AN_NF = 16, /* netfilter on the inner packet; always SEGUE_MEMORY_PACKET */
 };
 
 enum segue_flavour {
 	SEGUE_PSP = 1 << 0,
 	SEGUE_USP = 1 << 1,
 	SEGUE_USD = 1 << 2,
+	SEGUE_NAT = 1 << 3,	/* End.AM: the function may change the destination address */
+	SEGUE_CACHING = 1 << 4, /* End.AM: packets that come back without SRH get the last one seen */
 };
 
 enum segue_inner {
@@ -108,10 +116,47 @@ enum segue_sid_flags {
 	SEGUE_SID_BYPASS_OTHER_TYPE =
 		1 << 2, /* proxy: wrong inner type goes on to the next segment (draft S15); else dropped */
 	SEGUE_SID_ALLOW_INNER_SID =
-		1 << 3, /* decapsulation: the inner destination may lie in a SID block (nested policy) */
+		1 << 3,		 /* decapsulation: the inner destination may lie in a SID block (nested policy) */
+	SEGUE_SID_DEAD = 1 << 4, /* proxies: the function is dead, `failure` says what to do. Set and cleared in place
+				    by the agent, which then raises control.cache_generation */
 };
 
-/* One local SID. Map `sid_entries`. 64 octets. */
+/* What a proxy remembers the steering header by. */
+enum segue_memory_kind {
+	SEGUE_MEMORY_NONE = 0,	    /* End.AS: not at all; End.AM: in the packet itself */
+	SEGUE_MEMORY_INTERFACE = 1, /* the last one for each return interface, as the draft says */
+	SEGUE_MEMORY_FLOW = 2,	    /* for each inner flow */
+	SEGUE_MEMORY_PACKET = 3,    /* for each packet: goes with it through the kernel (skb->hash, skb->tc_index) */
+};
+
+/* What a proxy SID does while its function is dead. */
+enum segue_failure {
+	SEGUE_FAILURE_DROP = 0,	   /* also for `withdraw`, where the route goes too */
+	SEGUE_FAILURE_BYPASS = 1,  /* on to the next segment */
+	SEGUE_FAILURE_REROUTE = 2, /* to the SID in `backup`, as a segment in place of this one */
+};
+
+/* What an SR-aware function (End.AN) may do to the segment list. Each includes those above it. */
+enum segue_permission {
+	SEGUE_MAY_ADVANCE = 0,	    /* nothing but its own End processing */
+	SEGUE_MAY_INSERT_NEXT = 1,  /* new segments right behind its own */
+	SEGUE_MAY_INSERT = 2,	    /* new segments anywhere behind its own */
+	SEGUE_MAY_REPLACE = 3,	    /* the rest of the list, but for the last segment */
+	SEGUE_MAY_REPLACE_LAST = 4, /* the last segment too */
+};
+
+enum segue_proxy_flags {
+	SEGUE_PROXY_UNKNOWN_TO_INTERFACE = 1 << 0, /* MEMORY_FLOW: packets of unknown flows get the header last seen by
+						      the interface; else dropped */
+	SEGUE_PROXY_PEER = 1 << 1, /* `oif` is a veth whose other end is in another namespace (bpf_redirect_peer) */
+	SEGUE_PROXY_KEEP_HOP_LIMIT = 1 << 2, /* the function's kernel lowers the inner hop limit: undone */
+	SEGUE_PROXY_OWN_DROP = 1 << 3,	     /* MEMORY_PACKET: what the function made itself is dropped */
+	SEGUE_PROXY_OWN_STEER =
+		1 << 4, /* MEMORY_PACKET: what the function made itself is steered as from an access port, and goes to
+			   the kernel where no rule holds; without either flag it goes to the kernel */
+};
+
+/* One local SID. Map `sid_entries`. 88 octets. */
 struct segue_sid {
 	__u8 behaviour;	      /* enum segue_behaviour */
 	__u8 flavours;	      /* enum segue_flavour */
@@ -125,8 +170,18 @@ struct segue_sid {
 	__u8 next_hop[16];    /* End.X, End.DX6, proxies: IPv6 next hop; :: = by route on the destination */
 	__be32 next_hop_ipv4; /* End.DX4, proxies; 0 = by route on the destination */
 	__u8 mac[6];
-	__u16 reserved0;
-	__u8 reserved[12];
+	__u8 memory;  /* enum segue_memory_kind */
+	__u8 failure; /* enum segue_failure */
+	__u32 scope;  /* proxies with a memory: row in `memories`; SIDs with the same row share what is remembered */
+	__u8 hop_limit_margin; /* hop limits that differ by less are the same header */
+	__u8 argument_length;  /* End.AN.NF: bits of the argument, 0 to 32, right behind the SID's prefix; becomes the
+				  mark */
+	__u8 permission;       /* enum segue_permission */
+	__u8 proxy_flags;      /* enum segue_proxy_flags */
+	__u32 flow_timeout;    /* MEMORY_FLOW: jiffies after which an unused flow is forgotten */
+	__u8 backup[16];       /* SEGUE_FAILURE_REROUTE */
+	__u8 prefix_length;    /* bits of LOC:FUNCT */
+	__u8 reserved[7];
 };
 
 /* Key of the tries: generation first, so that two generations live side by side. */
@@ -217,6 +272,78 @@ struct segue_steering_rule {
 	__u8 reserved[9];
 };
 
+/*
+ * A steering header that a proxy remembers. Map `stash`, SEGUE_STASH_SLOTS entries at most. 256 octets. Each CPU writes
+ * only its own share of the slots, 1 << control.stash_bits of them, one after the other; so no two write the same slot.
+ * A reference is slot | count << 16, never 0, where count tells the slot's contents apart. A reader compares `id` with
+ * its reference before and after it copies: an entry that was overwritten meanwhile is never used.
+ */
+struct segue_stash {
+	__u32 id;	  /* the reference that the content answers to; 0 while it is written */
+	__u32 scope;	  /* row in `memories`: only these proxies put it back */
+	__u16 length;	  /* octets of `header`, a multiple of 8 */
+	__u8 next_header; /* offset in `header` of the octet that names the inner packet's protocol */
+	__u8 flags;	  /* enum segue_stash_flags */
+	__u32 reserved0;
+	__u8 header[SEGUE_HEADROOM_MAX]; /* as it goes back on: advanced, Payload Length 0 */
+	__u8 reserved[24];
+};
+
+enum segue_stash_flags {
+	SEGUE_STASH_TRAFFIC_CLASS_COPY = 1 << 0, /* outer and inner DSCP were equal: stays so */
+};
+
+/* What proxies of one scope remember last. Map `memories`. 64 octets, so that two scopes share no cache line. */
+struct segue_memory {
+	__u32 current; /* reference into `stash`, 0: nothing yet */
+	__u32 reserved0;
+	__u8 reserved[56];
+};
+
+/* Row of `memory_counters` (PERCPU_ARRAY), by scope. */
+struct segue_memory_counters {
+	__u64 renewed;	   /* the header changed in what matters and was written */
+	__u64 created;	   /* flows that were new */
+	__u64 removed;	   /* flows forgotten after their timeout; created - removed - present = evicted */
+	__u64 unknown;	   /* packets back from the function whose flow is not known */
+	__u64 conflicts;   /* flows whose header became that of another path within their life */
+	__u64 overwritten; /* packets back whose header was overwritten meanwhile */
+};
+
+/* Key and value of `proxy_flows` (LRU_HASH). */
+struct segue_proxy_flow_key {
+	__u64 key[5]; /* inner addresses; ports (fragments: identification) | protocol << 32 | family << 40 | fragment
+			 << 48 */
+	__u32 scope;
+	__u32 reserved;
+};
+
+struct segue_proxy_flow {
+	__u32 stash; /* reference */
+	__u32 used;  /* jiffies */
+};
+
+/*
+ * XDP metadata in front of an inner packet on its way to a function through the kernel (SEGUE_MEMORY_PACKET). The TC
+ * program on the same port turns it into skb->hash = stash, skb->tc_index = SEGUE_TC_INDEX | flags, skb->mark = mark.
+ */
+struct segue_function_metadata {
+	__u32 magic; /* SEGUE_METADATA_MAGIC */
+	__u32 stash; /* reference */
+	__u32 mark;
+	__u32 oif;   /* IFACE-OUT */
+	__u32 flags; /* enum segue_metadata_flags */
+};
+
+#define SEGUE_METADATA_MAGIC 0x5e60e5e6
+#define SEGUE_TC_INDEX 0x5e00 /* high octet of skb->tc_index of a packet on its way through a function */
+
+enum segue_metadata_flags {
+	SEGUE_METADATA_HOP_LIMIT_255 = 1 << 0, /* could not be raised on the way in: raised on the way out */
+	SEGUE_METADATA_KEEP_HOP_LIMIT = 1 << 1,
+	SEGUE_METADATA_PEER = 1 << 2, /* bpf_redirect_peer; not kept in tc_index */
+};
+
 struct segue_prefix {
 	__u64 address[2]; /* as in a packet, masked */
 	__u64 mask[2];
@@ -246,7 +373,10 @@ struct segue_control {
 	__u32 abi_version; /* set by the object itself */
 	__u32 captures; /* number of ports with SEGUE_PORT_CAPTURE: spares the data plane a look at each egress port */
 	__u32 generation;	/* not 0 */
-	__u32 cache_generation; /* raised by the agent when routes, neighbours or links change: caches are dropped */
+	__u32 cache_generation; /* raised by the agent when routes, neighbours, links or a function's life change:
+				   caches are dropped */
+	__u32 stash_bits;	/* slots of `stash` for each CPU, as a power of two */
+	__u32 loop; /* ifindex of the link by which TC programs give packets to segments of this node; 0: none */
 };
 
 struct segue_counter {
