@@ -4,7 +4,10 @@
 #![forbid(unsafe_code)]
 
 pub mod field;
+pub mod interpreter;
+pub mod key;
 pub mod program;
 
 pub use field::Field;
+pub use key::Key;
 pub use program::{Action, Chain, Condition, Extension, Program, ProgramError, Rule, Test, Verdict};
