@@ -19,6 +19,9 @@
 #define FIB_LOOKUP_DIRECT (1U << 0)
 #define FIB_LOOKUP_OUTPUT (1U << 1)
 #define FIB_LOOKUP_TBID (1U << 3) /* 6.5 and newer; older headers lack it */
+#ifndef FIB_LENGTH
+#define FIB_LENGTH 0 /* 0: XDP gets the route's MTU without being compared with it; lib/skb.h has another way */
+#endif
 
 enum adjacency_kind {
 	ADJACENCY_KERNEL = 0, /* the kernel must decide: local, no route, a tunnel */
@@ -97,6 +100,7 @@ RARE int adjacency_resolve(struct xdp_md *ctx, const struct adjacency_question *
 		fib.ipv4_src = WAY_BUCKET(question->way);
 		fib.ipv4_dst = question->address.low;
 	}
+	fib.tot_len = FIB_LENGTH;
 	fib.ifindex = ctx->ingress_ifindex;
 	if (oif) {
 		fib.ifindex = oif;
