@@ -8,6 +8,7 @@
 
 pub mod command;
 pub mod fixture;
+pub mod frr;
 pub mod golden;
 pub mod initramfs;
 pub mod mutation;

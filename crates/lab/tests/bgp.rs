@@ -1,0 +1,299 @@
+//! FRR advertises SIDs over BGP, because every SID is a route of the node that hosts it; another FRR learns them and Segue steers
+//! traffic to them. docs/routing-protocols.md has the same configuration.
+//!
+//! ```text
+//!                      nfv4 (AS 65004)
+//!                        │
+//! client ── head ── transit ── tail ── server      client and server are packet sockets
+//!          (65001)   (65002)  (65003)
+//!                        │
+//!                      nfv5 (AS 65005)
+//! ```
+
+#[path = "common/agent.rs"]
+mod agent;
+mod common;
+
+use std::net::Ipv6Addr;
+use std::time::Duration;
+
+use agent::Agent;
+use segue_testkit::frr::Frr;
+use segue_testkit::netns::{End, Netns, veth};
+use segue_testkit::packet_socket::PacketSocket;
+use segue_testkit::wait::wait_for;
+use segue_wire::{Ipv6Repr, PacketBuilder, UdpRepr};
+
+/// BGP sessions come up within a second or two, unless the machine is very busy.
+const CONVERGES_WITHIN: Duration = Duration::from_secs(60);
+const ARRIVES_WITHIN: Duration = Duration::from_millis(300);
+
+const HEAD: u8 = 1;
+const TRANSIT: u8 = 2;
+const TAIL: u8 = 3;
+
+/// Node N has the address fd00::N, the locator fc00:0:N::/48 and the AS 65000 + N. Its link to the transit node is called `core` at
+/// its own end and `nN` at the other; the addresses there are fd00:0:cN::2 and fd00:0:cN::1.
+struct Network {
+    /// Client and server.
+    outside: Netns,
+    nodes: Vec<(u8, Netns)>,
+}
+
+impl Network {
+    fn new(functions: &[u8]) -> Self {
+        common::need_root();
+        let outside = Netns::new();
+        outside.script("sysctl -q net.ipv6.conf.all.disable_ipv6=1\nsysctl -q net.ipv6.conf.default.disable_ipv6=1");
+        let numbers = [HEAD, TRANSIT, TAIL].iter().chain(functions);
+        let network = Self { outside, nodes: numbers.map(|number| (*number, Netns::new())).collect() };
+        for (number, node) in &network.nodes {
+            node.sh(&format!("ip -6 address add fd00::{number}/128 dev lo"));
+            if *number == TRANSIT {
+                continue;
+            }
+            let (transit, name) = (network.node(TRANSIT), format!("n{number}"));
+            veth(
+                End { netns: node, name: "core", mac: &format!("02:00:00:00:{number:02x}:02") },
+                End { netns: transit, name: &name, mac: &format!("02:00:00:00:{number:02x}:01") },
+                2000,
+            );
+            node.sh(&format!("ip -6 address add fd00:0:c{number}::2/64 dev core nodad"));
+            transit.sh(&format!("ip -6 address add fd00:0:c{number}::1/64 dev {name} nodad"));
+        }
+        network.connect_outside();
+        network
+    }
+
+    fn connect_outside(&self) {
+        for (node, name, number) in [(HEAD, "client", 0xa0), (TAIL, "server", 0xb0)] {
+            veth(
+                End { netns: self.node(node), name: "access", mac: &format!("02:00:00:00:{number:02x}:01") },
+                End { netns: &self.outside, name, mac: &format!("02:00:00:00:{number:02x}:02") },
+                1500,
+            );
+        }
+        self.node(TAIL).script(
+            "ip -6 address add 2001:db8:ffff::1/64 dev access nodad
+             ip -6 neigh add 2001:db8:ffff::2 lladdr 02:00:00:00:b0:02 nud permanent dev access
+             ip -6 route add 2001:db8::/32 via 2001:db8:ffff::2",
+        );
+    }
+
+    fn node(&self, number: u8) -> &Netns {
+        &self.nodes.iter().find(|(own, _)| *own == number).unwrap_or_else(|| panic!("no node {number}")).1
+    }
+
+    /// FRR on every node: eBGP with the transit node, which has a session with each.
+    fn start_frr(&self) -> Vec<(u8, Frr)> {
+        let start = |number: u8| {
+            let neighbours: Vec<(String, u8)> = match number {
+                TRANSIT => {
+                    let others = self.nodes.iter().map(|(other, _)| *other).filter(|other| *other != TRANSIT);
+                    others.map(|other| (format!("fd00:0:c{other}::2"), other)).collect()
+                }
+                _ => vec![(format!("fd00:0:c{number}::1"), TRANSIT)],
+            };
+            (number, Frr::start(self.node(number), &bgpd_configuration(number, &neighbours)))
+        };
+        self.nodes.iter().map(|(number, _)| start(*number)).collect()
+    }
+
+    /// The route to exactly this prefix in a node's kernel that BGP put there: what leads on, as `ip` shows it.
+    fn bgp_route(&self, number: u8, prefix: &str) -> Option<String> {
+        let table = self.node(number).sh("ip -6 route show proto bgp");
+        let line = table.lines().find(|line| line.split_whitespace().next() == Some(prefix))?;
+        Some(line.to_owned())
+    }
+}
+
+fn bgpd_configuration(number: u8, neighbours: &[(String, u8)]) -> String {
+    let mut text = format!(
+        "router bgp {as_number}
+ bgp router-id 192.0.2.{number}
+ no bgp ebgp-requires-policy
+ no bgp default ipv4-unicast
+",
+        as_number = 65_000 + u32::from(number)
+    );
+    for (address, other) in neighbours {
+        text += &format!(
+            " neighbor {address} remote-as {}\n neighbor {address} timers connect 1\n",
+            65_000 + u32::from(*other)
+        );
+    }
+    text +=
+        &format!(" address-family ipv6 unicast\n  network fd00::{number}/128\n  redistribute kernel route-map SIDS\n");
+    for (address, _) in neighbours {
+        text += &format!("  neighbor {address} activate\n");
+    }
+    text += &format!(
+        " exit-address-family
+exit
+!
+ipv6 prefix-list SIDS seq 5 permit fc00:0:{number}::/48 ge 48
+ipv6 prefix-list SIDS seq 10 permit fc00:0:a::/48 ge 48
+!
+route-map SIDS permit 10
+ match ipv6 address prefix-list SIDS
+exit
+"
+    );
+    text
+}
+
+fn frr(daemons: &[(u8, Frr)], number: u8) -> &Frr {
+    &daemons.iter().find(|(own, _)| *own == number).expect("one on each node").1
+}
+
+/// State of a Segue node, with what follows the ports.
+fn state(number: u8, ports: &str, rest: &str) -> String {
+    format!(
+        "node: n{number}\nsource_address: 'fd00::{number}'\nlocator: 'fc00:0:{number}::/48'\n\
+         domain: {{sid_blocks: ['fc00::/32']}}\nports: [{{name: core, role: core}}{ports}]\n{rest}"
+    )
+}
+
+const ACCESS: &str = ", {name: access, role: access}";
+
+/// The head steers 2001:db8:N::/48 into the list at position N of `lists`, counted from 1.
+fn head(lists: &[&str]) -> String {
+    let (mut policies, mut steering) = (String::new(), String::new());
+    for (number, list) in (1..).zip(lists) {
+        policies += &format!("  - {{name: p{number}, mode: H.Encaps, segment_lists: [{{segments: [{list}]}}]}}\n");
+        steering += &format!("  - {{name: s{number}, destination: '2001:db8:{number}::/48', policy: p{number}}}\n");
+    }
+    state(HEAD, ACCESS, &format!("policies:\n{policies}steering:\n{steering}"))
+}
+
+fn tail() -> String {
+    state(TAIL, ACCESS, "sids: [{sid: 'fc00:0:3:46::/64', behaviour: End.DT46}]")
+}
+
+/// Traffic from the client to the server.
+struct Traffic {
+    client: PacketSocket,
+    server: PacketSocket,
+}
+
+impl Traffic {
+    fn new(network: &Network) -> Self {
+        Self {
+            client: PacketSocket::open(&network.outside, "client"),
+            server: PacketSocket::open(&network.outside, "server"),
+        }
+    }
+
+    /// Sends one packet to 2001:db8:CHAIN::9, and returns what of it reaches the server, without its Ethernet header.
+    fn send(&self, chain: u16, mark: u32) -> Option<Vec<u8>> {
+        self.server.drain();
+        self.client.send(&packet(
+            PacketBuilder::ethernet([2, 0, 0, 0, 0xa0, 2], [2, 0, 0, 0, 0xa0, 1]),
+            chain,
+            mark,
+            64,
+        ));
+        let found = self.server.receive_where(ARRIVES_WITHIN, |frame| frame.ends_with(&payload(mark)))?;
+        Some(found[14..].to_vec())
+    }
+
+    /// Sends until one arrives, and asserts that it arrived as it was sent but for the hop limit; it was lowered by `hops`.
+    fn reaches(&self, chain: u16, hops: u8) {
+        let mut mark = 0;
+        let found = wait_for(&format!("traffic of chain {chain}"), CONVERGES_WITHIN, || {
+            mark += 1;
+            self.send(chain, mark)
+        });
+        assert_eq!(found, packet(PacketBuilder::new(), chain, mark, 64 - hops), "chain {chain}");
+    }
+
+    /// Nothing of this chain arrives any more.
+    fn reaches_no_more(&self, chain: u16) {
+        for mark in 0..3 {
+            assert_eq!(self.send(chain, mark), None, "chain {chain}");
+        }
+    }
+}
+
+fn payload(mark: u32) -> Vec<u8> {
+    [b"bgp test".as_slice(), &mark.to_be_bytes()].concat()
+}
+
+fn packet(front: PacketBuilder, chain: u16, mark: u32, hop_limit: u8) -> Vec<u8> {
+    let source = "2001:db8:a::1".parse().unwrap();
+    let destination = Ipv6Addr::new(0x2001, 0xdb8, chain, 0, 0, 0, 0, 9);
+    let header = Ipv6Repr { hop_limit, flow_label: 0x1_0000 + u32::from(chain), ..Ipv6Repr::new(source, destination) };
+    front.ipv6(header).udp(UdpRepr::new(1000, 2000)).payload(&payload(mark)).build()
+}
+
+/// A namespace that forwards what comes in by `west` to `east`, both on `node`, where they are called `fun-w` and `fun-e`.
+fn forwarding_function(node: &Netns) -> Netns {
+    let function = Netns::new();
+    for (name, far, number) in [("fun-w", "west", 0xf0_u8), ("fun-e", "east", 0xf1)] {
+        veth(
+            End { netns: node, name, mac: &format!("02:00:00:00:{number:02x}:01") },
+            End { netns: &function, name: far, mac: &format!("02:00:00:00:{number:02x}:02") },
+            1500,
+        );
+    }
+    function.script(
+        "ip -6 address add fd00:0:f1::2/64 dev east nodad
+         ip -6 neigh add fd00:0:f1::1 lladdr 02:00:00:00:f1:01 nud permanent dev east
+         ip -6 route add default via fd00:0:f1::1 dev east",
+    );
+    function
+}
+
+#[test]
+fn sids_of_end_and_a_proxy_are_learnt_used_and_withdrawn() {
+    const END: &str = "fc00:0:4:1::/64";
+    const PROXY: &str = "fc00:0:4:2::/64";
+    let network = Network::new(&[4]);
+    let _function = forwarding_function(network.node(4));
+    let daemons = network.start_frr();
+    let sids = |wanted: &[&str]| {
+        let all = [
+            (END, "  - {sid: 'fc00:0:4:1::/64', behaviour: End}\n"),
+            (
+                PROXY,
+                "  - sid: 'fc00:0:4:2::/64'\n    behaviour: End.AS\n    next_hop_mac: '02:00:00:00:f0:02'\n    \
+                 proxy: {inner: [IPv6], to_function: fun-w, from_function: fun-e, segments: ['fc00:0:3:46::']}\n",
+            ),
+        ];
+        let chosen: String = all.iter().filter(|(sid, _)| wanted.contains(sid)).map(|(_, text)| *text).collect();
+        state(4, ", {name: fun-w, role: service}, {name: fun-e, role: service}", &format!("sids:\n{chosen}"))
+    };
+    let _head = Agent::start(
+        network.node(HEAD),
+        &head(&["'fc00:0:4:1::', 'fc00:0:3:46::'", "'fc00:0:4:2::', 'fc00:0:3:46::'"]),
+    );
+    let tail = Agent::start(network.node(TAIL), &tail());
+    let traffic = Traffic::new(&network);
+    // Nobody has told the head of node 4's SIDs yet.
+    wait_for("the egress SID at the head", CONVERGES_WITHIN, || network.bgp_route(HEAD, "fc00:0:3:46::/64"));
+    traffic.reaches_no_more(1);
+    assert_eq!(network.bgp_route(HEAD, END), None);
+
+    let nfv = Agent::start(network.node(4), &sids(&[END, PROXY]));
+    assert_eq!((nfv.kernel_route(END).as_str(), nfv.kernel_route(PROXY).as_str()), ("seg6local End", "blackhole"));
+    for sid in [END, PROXY] {
+        let route = wait_for(sid, CONVERGES_WITHIN, || network.bgp_route(HEAD, sid));
+        assert!(route.contains("dev core"), "{route}");
+        assert_eq!(frr(&daemons, HEAD).best_path(sid).as_deref(), Some("65002 65004"), "{sid}");
+    }
+    // The headend and the egress each lower the inner hop limit; so does the function.
+    traffic.reaches(1, 2);
+    traffic.reaches(2, 3 + 1);
+    assert!(nfv.packets(END).0 > 0);
+    let (to_function, back) = nfv.packets(PROXY);
+    assert!(to_function > 0 && back > 0, "{to_function} to the function, {back} back");
+
+    // What goes from the node goes from the others' tables, and nothing else does.
+    nfv.apply(&sids(&[END]));
+    wait_for("the withdrawal", CONVERGES_WITHIN, || network.bgp_route(HEAD, PROXY).is_none().then_some(()));
+    assert_eq!(frr(&daemons, TRANSIT).best_path(PROXY), None);
+    assert!(network.bgp_route(HEAD, END).is_some());
+    traffic.reaches_no_more(2);
+    traffic.reaches(1, 2);
+    assert_eq!(tail.outcome("drop_hop_limit_exceeded"), 0);
+}
