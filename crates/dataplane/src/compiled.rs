@@ -25,6 +25,11 @@ pub struct Compiled {
     pub steering: Vec<CompiledSteering>,
     /// Steering rules by name: row in `counters`.
     pub steering_counters: BTreeMap<String, u32>,
+    /// What proxies remember, by return interface and kind: row in `memories` and `memory_counters`, the `scope` of their
+    /// SIDs.
+    pub scopes: BTreeMap<String, u32>,
+    /// The interface by which TC programs give packets to segments of this node; 0 if there is none.
+    pub loop_ifindex: u32,
     /// What the operator should know, such as a port that was left out.
     pub warnings: Vec<String>,
 }
@@ -34,6 +39,12 @@ pub struct Compiled {
 pub struct CompiledPort {
     /// Name of the interface.
     pub name: String,
+    /// The XDP program belongs on it. False where packets come back from functions that work on the kernel's path: those
+    /// are the TC program's.
+    pub xdp: bool,
+    /// The TC program belongs on its ingress: some SID remembers packets one by one, and they may come by this port, from
+    /// the core or from their function.
+    pub tc: bool,
     /// The map entry.
     #[serde(with = "octets")]
     pub entry: abi::Port,

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use ipnet::IpNet;
+use segue_model::node::{Behaviour, Memory, NodeState, Sid};
 use serde::{Deserialize, Serialize};
 
 /// A network interface as the kernel has it.
@@ -19,6 +20,9 @@ pub struct Interface {
     pub addresses: Vec<IpNet>,
     /// Administratively up with a carrier.
     pub up: bool,
+    /// One end of a veth pair whose other end is in another network namespace.
+    #[serde(default)]
+    pub peer_elsewhere: bool,
 }
 
 /// Interfaces of one network namespace by name.
@@ -65,6 +69,10 @@ pub struct Capacity {
     pub steering_prefixes: u32,
     /// Ports.
     pub ports: u32,
+    /// Flows that proxies remember; 1 while none does so.
+    pub proxy_flows: u32,
+    /// Steering headers that proxies remember: [`Capacity::STASH_UNUSED`] or [`Capacity::STASH`].
+    pub stash: u32,
 }
 
 impl Default for Capacity {
@@ -76,11 +84,29 @@ impl Default for Capacity {
             steering_rules: 16384,
             steering_prefixes: 8192,
             ports: 512,
+            proxy_flows: 1,
+            stash: Self::STASH_UNUSED,
         }
     }
 }
 
 impl Capacity {
+    /// Steering headers while no SID remembers any.
+    pub const STASH_UNUSED: u32 = 64;
+    /// Steering headers as soon as one does: as many as references can tell apart.
+    pub const STASH: u32 = segue_abi::SEGUE_STASH_SLOTS;
+
+    /// Large enough for what the SIDs of `state` remember.
+    pub(crate) fn for_memories_of(self, state: &NodeState) -> Self {
+        let remembers = |sid: &Sid| {
+            matches!(sid.behaviour, Behaviour::EndAd | Behaviour::EndAm | Behaviour::EndAn | Behaviour::EndAnNf)
+        };
+        let stash = if state.sids.iter().any(remembers) { Self::STASH } else { 0 };
+        let by_flow = state.sids.iter().any(|sid| sid.memory() == Some(Memory::Flow));
+        let proxy_flows = if by_flow { state.settings.proxy_flows } else { 0 };
+        Self { proxy_flows: self.proxy_flows.max(proxy_flows), stash: self.stash.max(stash), ..self }
+    }
+
     /// Rows in the map `counters`: row 0 is never used, a SID has two, and an object that goes keeps its row until the next
     /// apply, so that there is room for two generations.
     pub fn counters(&self) -> u32 {
@@ -117,6 +143,8 @@ impl Capacity {
             steering_rules: self.steering_rules.max(other.steering_rules),
             steering_prefixes: self.steering_prefixes.max(other.steering_prefixes),
             ports: self.ports.max(other.ports),
+            proxy_flows: self.proxy_flows.max(other.proxy_flows),
+            stash: self.stash.max(other.stash),
         }
     }
 }

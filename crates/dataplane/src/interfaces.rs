@@ -6,7 +6,7 @@ use ipnet::IpNet;
 use netlink_packet_core::{NLM_F_DUMP, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload};
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::address::{AddressAttribute, AddressMessage};
-use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
+use netlink_packet_route::link::{InfoKind, LinkAttribute, LinkFlags, LinkInfo, LinkMessage};
 use netlink_sys::protocols::NETLINK_ROUTE;
 use netlink_sys::{Socket, SocketAddr};
 
@@ -36,16 +36,27 @@ impl Interfaces {
     fn add_link(&mut self, link: &LinkMessage) {
         // IFF_LOWER_UP is the carrier.
         let up = link.header.flags.contains(LinkFlags::Up | LinkFlags::LowerUp);
-        let mut interface = Interface { ifindex: link.header.index, mtu: 0, mac: [0; 6], addresses: Vec::new(), up };
-        let mut name = None;
+        let mut interface = Interface {
+            ifindex: link.header.index,
+            mtu: 0,
+            mac: [0; 6],
+            addresses: Vec::new(),
+            up,
+            peer_elsewhere: false,
+        };
+        let (mut name, mut veth, mut elsewhere) = (None, false, false);
         for attribute in &link.attributes {
             match attribute {
                 LinkAttribute::IfName(text) => name = Some(text.clone()),
                 LinkAttribute::Mtu(mtu) => interface.mtu = *mtu,
                 LinkAttribute::Address(octets) => interface.mac = octets.as_slice().try_into().unwrap_or_default(),
+                // Of other kinds it is the namespace of the lower device.
+                LinkAttribute::LinkInfo(info) => veth = info.contains(&LinkInfo::Kind(InfoKind::Veth)),
+                LinkAttribute::LinkNetNsId(_) => elsewhere = true,
                 _ => {}
             }
         }
+        interface.peer_elsewhere = veth && elsewhere;
         if let Some(name) = name {
             self.0.insert(name, interface);
         }
@@ -69,7 +80,7 @@ impl Interfaces {
     }
 }
 
-fn dump(request: RouteNetlinkMessage, mut answer: impl FnMut(RouteNetlinkMessage)) -> Result<(), Error> {
+pub(crate) fn dump(request: RouteNetlinkMessage, mut answer: impl FnMut(RouteNetlinkMessage)) -> Result<(), Error> {
     let failed = |error: &dyn std::fmt::Display| Error::Netlink(error.to_string());
     let mut socket = Socket::new(NETLINK_ROUTE).map_err(|error| failed(&error))?;
     socket.bind_auto().map_err(|error| failed(&error))?;

@@ -40,7 +40,7 @@ const CONTROL_SECTION: &str = ".data.control";
 
 /// Maps whose layout and meaning `SEGUE_ABI_VERSION` covers: they survive a change of the programs. All others (caches,
 /// stages, scratch memory) belong to one build.
-pub(crate) const SHARED: [&str; 14] = [
+pub(crate) const SHARED: [&str; 19] = [
     "control",
     "config",
     "ports",
@@ -52,6 +52,11 @@ pub(crate) const SHARED: [&str; 14] = [
     "steering_rules",
     "counters",
     "outcomes",
+    "stash",
+    "stash_index",
+    "memories",
+    "memory_counters",
+    "proxy_flows",
     "icmp_sent",
     "last_drops",
     "captures",
@@ -73,6 +78,9 @@ fn entries(map: &str, capacity: &Capacity) -> Option<u32> {
         "steering_rules" => capacity.steering_rules,
         "counters" => return Some(capacity.counters()),
         "outcomes" => return Some(1 + 2 * capacity.ports),
+        "memories" | "memory_counters" => return Some(capacity.memories()),
+        "stash" | "stash_index" => return Some(capacity.stash),
+        "proxy_flows" => return Some(capacity.proxy_flows),
         _ => return None,
     };
     // Two generations live side by side.
@@ -89,6 +97,8 @@ pub(crate) fn capacity_of(maps: &MapSet) -> Result<Capacity, Error> {
         steering_rules: size("steering_rules")? / 2,
         steering_prefixes: size("steering")? / 2,
         ports: size("outcomes")?.saturating_sub(1) / 2,
+        proxy_flows: size("proxy_flows")?,
+        stash: size("stash")?,
     })
 }
 
@@ -196,7 +206,7 @@ thread_local! {
 const LOG_MAX: usize = 16 * 1024;
 
 /// Runs `what` and returns what libbpf had to say: its warnings, and the verifier's log.
-fn logged<T>(what: impl FnOnce() -> T) -> (T, String) {
+pub(crate) fn logged<T>(what: impl FnOnce() -> T) -> (T, String) {
     static PRINT: Once = Once::new();
     PRINT.call_once(|| {
         libbpf_rs::set_print(Some((PrintLevel::Info, print)));

@@ -17,7 +17,8 @@ macro_rules! rust_layout {
         fn size_of_field<T, F>(_: impl Fn(&T) -> &F) -> usize { size_of::<F>() }
         let fields = BTreeMap::from([
             $((
-                stringify!($field).to_owned(),
+                // Bindgen writes `loop_` where C has Rust's keyword.
+                stringify!($field).trim_end_matches('_').to_owned(),
                 (std::mem::offset_of!(abi::$name, $field), size_of_field(|value: &abi::$name| &value.$field)),
             )),*
         ]);
@@ -56,7 +57,16 @@ fn rust() -> Vec<(&'static str, usize, Fields)> {
             next_hop,
             next_hop_ipv4,
             mac,
-            reserved0,
+            memory,
+            failure,
+            scope,
+            hop_limit_margin,
+            argument_length,
+            permission,
+            proxy_flags,
+            flow_timeout,
+            backup,
+            prefix_length,
             reserved
         }),
         rust_layout!(SidKey { prefixlen, generation, address }),
@@ -103,7 +113,13 @@ fn rust() -> Vec<(&'static str, usize, Fields)> {
             sid_blocks,
             source_prefixes
         }),
-        rust_layout!(Control { abi_version, captures, generation, cache_generation }),
+        rust_layout!(Control { abi_version, captures, generation, cache_generation, stash_bits, loop_ }),
+        rust_layout!(Stash { id, scope, length, next_header, flags, reserved0, header, reserved }),
+        rust_layout!(Memory { current, reserved0, reserved }),
+        rust_layout!(MemoryCounters { renewed, created, removed, unknown, conflicts, overwritten }),
+        rust_layout!(ProxyFlowKey { key, scope, reserved }),
+        rust_layout!(ProxyFlow { stash, used }),
+        rust_layout!(FunctionMetadata { magic, stash, mark, oif, flags }),
         rust_layout!(Counter { packets, bytes }),
         rust_layout!(Outcomes { outcome }),
         rust_layout!(LastDropKey { port, outcome }),
@@ -114,7 +130,7 @@ fn rust() -> Vec<(&'static str, usize, Fields)> {
 
 /// BTF has the types of maps, globals and functions, not those of local variables. Bindgen's assertions compare the others
 /// with libclang's layout when the ABI crate is built.
-const NOT_IN_BTF: [&str; 1] = ["segue_capture"];
+const NOT_IN_BTF: [&str; 2] = ["segue_capture", "segue_function_metadata"];
 
 /// `SidKey` is `segue_sid_key`.
 fn c_name(rust: &str) -> String {

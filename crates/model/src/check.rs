@@ -49,6 +49,11 @@ pub(crate) fn ip_problem(address: IpAddr) -> Option<&'static str> {
     }
 }
 
+/// Whether an address only makes sense together with a link.
+pub(crate) fn is_link_local(address: IpAddr) -> bool {
+    matches!(address, IpAddr::V6(address) if address.is_unicast_link_local())
+}
+
 /// Whether two prefixes have an address in common.
 pub(crate) fn overlap(a: &IpNet, b: &IpNet) -> bool {
     a.contains(b) || b.contains(a)
@@ -67,6 +72,13 @@ pub(crate) fn is_interface_name(name: &str) -> bool {
         && !name
             .bytes()
             .any(|byte| byte == b'/' || byte == b':' || byte.is_ascii_whitespace() || byte.is_ascii_control())
+}
+
+/// Whether a text may name a network namespace: a file of `/run/netns`.
+pub(crate) fn is_namespace_name(name: &str) -> bool {
+    (1..=63).contains(&name.len())
+        && !name.starts_with(['.', '-'])
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_'))
 }
 
 /// Whether a text may name something that only displays and metrics show.

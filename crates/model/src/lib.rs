@@ -12,6 +12,7 @@ mod locate;
 pub mod node;
 mod node_check;
 pub mod plan;
+pub mod proxy;
 pub mod schema;
 pub mod topology;
 mod topology_check;

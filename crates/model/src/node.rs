@@ -6,6 +6,10 @@ use ipnet::{IpNet, Ipv6Net};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub use crate::proxy::{
+    MayChange, Memory, Netfilter, OnFailure, OtherTypes, OwnTraffic, Probe, ProbeKind, Proxy, UnknownFlow, Watch,
+    Wiring,
+};
 use crate::value::{MacAddress, PortRange, Protocol, sid_prefix};
 
 /// Everything that a node should be. Applying it is idempotent and all-or-nothing.
@@ -140,9 +144,18 @@ pub enum Behaviour {
     EndB6EncapsRed,
     #[serde(rename = "End.AS")]
     EndAs,
+    #[serde(rename = "End.AD")]
+    EndAd,
+    #[serde(rename = "End.AM")]
+    EndAm,
+    #[serde(rename = "End.AN")]
+    EndAn,
+    #[serde(rename = "End.AN.NF")]
+    EndAnNf,
 }
 
-/// Flavour of End, End.X and End.T (RFC 8986 section 4.16).
+/// Flavour of End, End.X and End.T (RFC 8986 section 4.16), or of End.AM
+/// (draft-ietf-spring-sr-service-programming section 6.4).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[allow(missing_docs)]
 pub enum Flavour {
@@ -152,6 +165,11 @@ pub enum Flavour {
     Usp,
     #[serde(rename = "USD")]
     Usd,
+    /// The function may change the destination address.
+    #[serde(rename = "NAT")]
+    Nat,
+    /// Packets that come back without an SRH get the one last seen.
+    Caching,
 }
 
 /// Type of an inner packet.
@@ -173,13 +191,13 @@ pub struct Sid {
     pub sid: Ipv6Net,
     /// What the node does with a packet addressed to it.
     pub behaviour: Behaviour,
-    /// End, End.X and End.T only.
+    /// End, End.X and End.T: PSP, USP, USD. End.AM: NAT, Caching.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub flavours: Vec<Flavour>,
-    /// End.X, End.DX4, End.DX6 and proxies: the next hop.
+    /// End.X, End.DX4, End.DX6, proxies and End.AN: the next hop. Not for Ethernet frames.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_hop: Option<IpAddr>,
-    /// Proxies: the function's link-layer address, instead of `next_hop`.
+    /// Proxies and End.AN: the function's link-layer address, instead of `next_hop`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_hop_mac: Option<MacAddress>,
     /// End.X (needed for link-local next hops), End.DX2: the outgoing interface.
@@ -191,9 +209,15 @@ pub struct Sid {
     /// End.B6.Encaps, End.B6.Encaps.Red: name of the policy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<String>,
-    /// Proxies.
+    /// End.AS, End.AD, End.AM, End.AN: the function.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proxy: Option<Proxy>,
+    /// End.AN.NF: where netfilter works on the inner packet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub netfilter: Option<Netfilter>,
+    /// End.AN.NF: bits of the argument right behind LOC:FUNCT, 0 to 32. The argument becomes the packet's mark.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub argument_length: u8,
     /// An echo request to the SID is answered (RFC 8986 section 4.1.1 leaves it to the operator).
     #[serde(default = "yes", skip_serializing_if = "is_true")]
     pub answer_echo: bool,
@@ -206,41 +230,6 @@ pub struct Sid {
     /// Free text for displays, such as `chain web, function fw`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub comment: Option<String>,
-}
-
-/// The function behind a proxy SID, and the steering header that goes back on.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Proxy {
-    /// What the function takes.
-    pub inner: Vec<InnerType>,
-    /// IFACE-OUT: the port towards the function.
-    pub to_function: String,
-    /// IFACE-IN: the port on which packets come back. One port serves one proxy SID.
-    pub from_function: String,
-    /// End.AS: CACHE.LIST, the segments that are still to visit, in order of traversal.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub segments: Vec<Ipv6Addr>,
-    /// End.AS: CACHE.SA; the node's source address if not given.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub source_address: Option<Ipv6Addr>,
-    /// End.AS: without the first segment in the SRH (and without an SRH for a single segment).
-    #[serde(default = "yes", skip_serializing_if = "is_true")]
-    pub reduced: bool,
-    /// Inner packets of another type: sent on to the next segment as the draft says (`bypass`), or dropped.
-    #[serde(default)]
-    pub other_types: OtherTypes,
-}
-
-/// What a proxy does with inner packets that its function does not take.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum OtherTypes {
-    /// Dropped: a function that must see all traffic is not bypassed.
-    #[default]
-    Drop,
-    /// Sent on to the next segment without visiting the function.
-    Bypass,
 }
 
 /// An SR policy with its segment lists (RFC 9256).
@@ -368,11 +357,13 @@ pub struct Settings {
     pub icmp_error_burst: u32,
     /// Milliseconds that a resolved adjacency is believed without asking the kernel's FIB again.
     pub adjacency_lifetime_ms: u32,
+    /// Flows that proxies with `memory: flow` remember, 1 to 10000000. The longest unused one gives way to a new one.
+    pub proxy_flows: u32,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { icmp_errors_per_second: 1000, icmp_error_burst: 100, adjacency_lifetime_ms: 1000 }
+        Self { icmp_errors_per_second: 1000, icmp_error_burst: 100, adjacency_lifetime_ms: 1000, proxy_flows: 100_000 }
     }
 }
 
@@ -381,6 +372,9 @@ fn yes() -> bool {
 }
 fn is_true(value: &bool) -> bool {
     *value
+}
+fn is_zero(value: &u8) -> bool {
+    *value == 0
 }
 fn one() -> u32 {
     1
@@ -405,6 +399,23 @@ impl Behaviour {
             Self::EndB6Encaps => "End.B6.Encaps",
             Self::EndB6EncapsRed => "End.B6.Encaps.Red",
             Self::EndAs => "End.AS",
+            Self::EndAd => "End.AD",
+            Self::EndAm => "End.AM",
+            Self::EndAn => "End.AN",
+            Self::EndAnNf => "End.AN.NF",
+        }
+    }
+}
+
+impl Flavour {
+    /// Its name in the standards, such as `PSP`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Psp => "PSP",
+            Self::Usp => "USP",
+            Self::Usd => "USD",
+            Self::Nat => "NAT",
+            Self::Caching => "Caching",
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Checks of a node's desired state that the types alone do not make.
 
 mod policy;
+mod proxy;
 mod sid;
 mod steering;
 
@@ -13,6 +14,10 @@ use crate::check;
 use crate::error::{Errors, KeyPath, Report};
 use crate::limits::{SID_BLOCKS_MAX, SOURCE_PREFIXES_MAX};
 use crate::node::{NodeState, Policy, Port, PortRole};
+use crate::proxy::{LOOP_IN, LOOP_OUT};
+
+/// Most flows that proxies remember: about a gigabyte.
+const PROXY_FLOWS_MAX: u32 = 10_000_000;
 
 /// Most ports of one node.
 const PORTS_MAX: usize = 4095;
@@ -204,6 +209,9 @@ impl<'a> Check<'a> {
                 let message = format!("{:?} cannot be an interface's name", port.name);
                 self.error(&name, message, "write the name that `ip link` shows, at most 15 characters");
             }
+            if [LOOP_IN, LOOP_OUT].contains(&port.name.as_str()) {
+                self.error(&name, format!("{:?} is a link of the agent's own", port.name), "remove the port");
+            }
             if names.insert(port.name.as_str(), position).is_some() {
                 self.error(&name, format!("the port {:?} is there twice", port.name), "remove one");
             }
@@ -231,6 +239,11 @@ impl<'a> Check<'a> {
     }
 
     fn settings(&mut self) {
+        let flows = self.state.settings.proxy_flows;
+        if !(1..=PROXY_FLOWS_MAX).contains(&flows) {
+            let key = KeyPath::root().at("settings").at("proxy_flows");
+            self.error(&key, format!("{flows} flows are out of range"), format!("choose 1 to {PROXY_FLOWS_MAX}"));
+        }
         let lifetime = self.state.settings.adjacency_lifetime_ms;
         if !(1..=60_000).contains(&lifetime) {
             let key = KeyPath::root().at("settings").at("adjacency_lifetime_ms");

@@ -63,8 +63,16 @@ pub struct Node<'a> {
     pins: PinDirectory,
 }
 
-const CAPACITY: Capacity =
-    Capacity { sids: 128, policies: 64, segment_lists: 128, steering_rules: 64, steering_prefixes: 64, ports: 16 };
+const CAPACITY: Capacity = Capacity {
+    sids: 128,
+    policies: 64,
+    segment_lists: 128,
+    steering_rules: 64,
+    steering_prefixes: 64,
+    ports: 16,
+    proxy_flows: 1,
+    stash: Capacity::STASH_UNUSED,
+};
 
 /// A BPF file system that is unmounted when dropped.
 #[derive(Debug)]

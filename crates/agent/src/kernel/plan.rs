@@ -81,7 +81,11 @@ fn sid_action(sid: &Sid, state: &NodeState, links: &Interfaces) -> Option<LocalA
         | Behaviour::EndDt4
         | Behaviour::EndDt46
         | Behaviour::EndB6EncapsRed
-        | Behaviour::EndAs => None,
+        | Behaviour::EndAs
+        | Behaviour::EndAd
+        | Behaviour::EndAm
+        | Behaviour::EndAn
+        | Behaviour::EndAnNf => None,
     }
 }
 

@@ -4,6 +4,7 @@
 mod allocate;
 mod bucket;
 mod error;
+mod memory;
 mod policy;
 mod port;
 mod sid;
@@ -17,11 +18,13 @@ use std::net::Ipv6Addr;
 
 use ipnet::Ipv6Net;
 use segue_abi as abi;
-use segue_model::node::NodeState;
+use segue_model::node::{NodeState, Port};
+use segue_model::proxy::LOOP_IN;
 use zerocopy::FromZeros;
 
 use self::allocate::{Rows, full};
 pub use self::error::CompileError;
+use self::memory::Scopes;
 pub use self::steering::rule_name;
 use crate::compiled::{Compiled, CompiledList};
 use crate::facts::{Capabilities, Capacity, Interface, Interfaces, MissingInterface, Table};
@@ -62,6 +65,10 @@ pub fn compile(input: &Input<'_>) -> Result<Compiled, CompileError> {
     let policies = policy::compile(&mut compiler)?;
     let sids = sid::compile(&mut compiler, &policies)?;
     let ports = port::compile(&mut compiler, &policies, &sids)?;
+    let loop_ifindex = match input.state.needs_loop() {
+        true => compiler.interface("the agent's loop", LOOP_IN)?.map_or(0, |interface| interface.ifindex),
+        false => 0,
+    };
     let (steering, steering_counters) = steering::compile(&mut compiler, &policies)?;
     Ok(Compiled {
         generation: input.generation,
@@ -71,6 +78,8 @@ pub fn compile(input: &Input<'_>) -> Result<Compiled, CompileError> {
         policies: policies.into_compiled(),
         steering,
         steering_counters,
+        scopes: compiler.scopes.into_names(),
+        loop_ifindex,
         warnings: compiler.warnings,
     })
 }
@@ -79,6 +88,9 @@ pub fn compile(input: &Input<'_>) -> Result<Compiled, CompileError> {
 struct Compiler<'a> {
     input: &'a Input<'a>,
     counters: Rows<String>,
+    scopes: Scopes,
+    /// Names of the configured ports and of those that the agent makes.
+    ports: Vec<Port>,
     warnings: Vec<String>,
 }
 
@@ -86,12 +98,18 @@ impl<'a> Compiler<'a> {
     fn new(input: &'a Input<'a>) -> Self {
         let rows = input.capacity.counters();
         let previous = input.previous.map(counter_names).unwrap_or_default();
-        Self { input, counters: Rows::new(previous, rows, Table::Counters, rows), warnings: Vec::new() }
+        Self {
+            input,
+            counters: Rows::new(previous, rows, Table::Counters, rows),
+            scopes: Scopes::new(input),
+            ports: input.state.all_ports(),
+            warnings: Vec::new(),
+        }
     }
 
     /// The interface of a configured port. `None`, with a warning, if it does not exist and that is allowed.
     fn interface(&mut self, place: &str, name: &str) -> Result<Option<&'a Interface>, CompileError> {
-        if !self.input.state.ports.iter().any(|port| port.name == name) {
+        if name != LOOP_IN && !self.ports.iter().any(|port| port.name == name) {
             return Err(CompileError::PortUnknown { place: place.to_owned(), name: name.to_owned() });
         }
         let found = self.input.interfaces.get(name);

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::net::Ipv6Addr;
 
 use segue_abi as abi;
-use segue_model::node::{Behaviour, HeadendMode, NodeState, Policy, Sid, TrafficClass};
+use segue_model::node::{Behaviour, HeadendMode, InnerType, NodeState, Policy, Sid, TrafficClass};
 use zerocopy::FromZeros;
 
 use super::allocate::Indices;
@@ -110,7 +110,12 @@ fn definitions(state: &NodeState) -> Result<Vec<Definition<'_>>, CompileError> {
                 name: proxy_policy(sid),
                 place: format!("{}, segments", sid_place(&sid.sid)),
                 how: Encapsulation {
-                    mode: if proxy.reduced { HeadendMode::HEncapsRed } else { HeadendMode::HEncaps },
+                    mode: match (proxy.inner.contains(&InnerType::Ethernet), proxy.reduced) {
+                        (false, true) => HeadendMode::HEncapsRed,
+                        (false, false) => HeadendMode::HEncaps,
+                        (true, true) => HeadendMode::HEncapsL2Red,
+                        (true, false) => HeadendMode::HEncapsL2,
+                    },
                     source: proxy.source_address.unwrap_or(state.source_address),
                     hop_limit: PROXY_HOP_LIMIT,
                     traffic_class: TrafficClass::Copy,

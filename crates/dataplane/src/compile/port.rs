@@ -1,11 +1,11 @@
 //! Ports: interfaces with their role.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use ipnet::{IpNet, Ipv6Net};
+use ipnet::IpNet;
 use segue_abi as abi;
-use segue_model::node::{HeadendMode, NodeState, Port, PortRole, Proxy};
+use segue_model::node::{Behaviour, HeadendMode, Memory, NodeState, Port, PortRole, Sid};
 use zerocopy::FromZeros;
 
 use super::allocate::Rows;
@@ -21,8 +21,11 @@ pub(super) fn compile(
     sids: &[CompiledSid],
 ) -> Result<Vec<CompiledPort>, CompileError> {
     let input = compiler.input;
-    compiler.check_room(Table::Ports, input.state.ports.len(), input.capacity.ports, "ports")?;
+    let all = compiler.ports.clone();
+    compiler.check_room(Table::Ports, all.len(), input.capacity.ports, "ports")?;
     let returns = returns(input.state, sids)?;
+    let remembered = input.state.sids.iter().filter(|sid| sid.memory() == Some(Memory::Packet));
+    let of_packets: BTreeSet<String> = remembered.filter_map(Sid::function_ports).map(|(_, from)| from).collect();
     let previous = input.previous.map(|previous| {
         previous.ports.iter().map(|port| (port.name.clone(), u32::from(port.entry.index))).collect::<BTreeMap<_, _>>()
     });
@@ -30,7 +33,7 @@ pub(super) fn compile(
         Rows::new(previous.unwrap_or_default(), 1 + 2 * input.capacity.ports, Table::Ports, input.capacity.ports);
     let mut ports: Vec<CompiledPort> = Vec::new();
     let mut slots: BTreeMap<u32, &str> = BTreeMap::new();
-    for port in &input.state.ports {
+    for port in &all {
         let place = format!("port {}", port.name);
         if ports.iter().any(|other| other.name == port.name) {
             return Err(CompileError::Duplicate { place });
@@ -53,32 +56,36 @@ pub(super) fn compile(
         entry.index = u16::try_from(row).map_err(|_| {
             CompileError::invalid(place, "the table of ports must not exceed 32,767; use a smaller capacity")
         })?;
-        ports.push(CompiledPort { name: port.name.clone(), entry });
+        let returned = of_packets.contains(&port.name);
+        ports.push(CompiledPort { name: port.name.clone(), xdp: !returned, tc: input.state.needs_loop(), entry });
     }
     Ok(ports)
 }
 
-/// For each IFACE-IN the index of the proxy SID that packets from it go back to.
-fn returns<'a>(state: &'a NodeState, sids: &[CompiledSid]) -> Result<BTreeMap<&'a str, u32>, CompileError> {
-    let mut returns = BTreeMap::new();
-    let mut owners: BTreeMap<&str, &Ipv6Net> = BTreeMap::new();
+/// For each IFACE-IN the index of the proxy SID that packets from it go back to, the first of several that share what is
+/// remembered.
+fn returns(state: &NodeState, sids: &[CompiledSid]) -> Result<BTreeMap<String, u32>, CompileError> {
+    let mut returns: BTreeMap<String, &CompiledSid> = BTreeMap::new();
     for sid in &state.sids {
-        let Some(Proxy { from_function, .. }) = &sid.proxy else { continue };
-        if let Some(other) = owners.insert(from_function, &sid.sid) {
+        let Some((_, from)) = sid.function_ports() else { continue };
+        // A proxy that was left out for a missing port returns nowhere.
+        let Some(compiled) = sids.iter().find(|compiled| compiled.prefix == sid.sid.trunc()) else { continue };
+        let Some(first) = returns.get(&from) else {
+            returns.insert(from, compiled);
+            continue;
+        };
+        // Scopes are those of an interface and a kind; End.AS has none, and one interface memory belongs to one SID.
+        let alone = compiled.entry.scope == 0 || u32::from(compiled.entry.memory) == abi::SEGUE_MEMORY_INTERFACE;
+        if (alone && sid.behaviour != Behaviour::EndAm) || compiled.entry.scope != first.entry.scope {
             let problem = format!(
-                "{} returns by port {from_function} too; a port serves one proxy SID, because packets that come back do not \
-                 tell them apart",
-                sid_place(other)
+                "{} returns by port {from} too; a port serves one proxy SID, because packets that come back do not tell them \
+                 apart, unless both remember flows or packets in the same way",
+                sid_place(&first.prefix)
             );
             return Err(CompileError::invalid(sid_place(&sid.sid), problem));
         }
-        // A proxy that was left out for a missing port returns nowhere.
-        let compiled = sids.iter().find(|compiled| compiled.prefix == sid.sid.trunc());
-        if let Some(compiled) = compiled {
-            returns.insert(from_function.as_str(), compiled.index);
-        }
     }
-    Ok(returns)
+    Ok(returns.into_iter().map(|(from, sid)| (from, sid.index)).collect())
 }
 
 fn entry(

@@ -5,13 +5,13 @@ use std::net::IpAddr;
 
 use ipnet::Ipv6Net;
 use segue_abi as abi;
-use segue_model::node::{Behaviour, Flavour, HeadendMode, InnerType, OtherTypes, Policy, Proxy, Sid};
+use segue_model::node::{Behaviour, Flavour, HeadendMode, InnerType, OtherTypes, Policy, Sid, Wiring};
 use zerocopy::FromZeros;
 
 use super::allocate::Indices;
 use super::error::{host, sid_place};
 use super::policy::{Policies, endpoint_policy, proxy_policy};
-use super::{CompileError, Compiler, counter_name};
+use super::{CompileError, Compiler, counter_name, memory};
 use crate::compiled::CompiledSid;
 use crate::facts::Table;
 
@@ -98,13 +98,12 @@ fn local(compiler: &mut Compiler<'_>, policies: &Policies, sid: &Sid) -> Result<
         entry.oif = interface.ifindex;
     }
     match sid.behaviour {
-        Behaviour::EndAs => {
-            let Some(proxy) = &sid.proxy else {
-                return Err(CompileError::invalid(place, "End.AS needs `proxy`"));
-            };
-            let Some(with) = proxy_part(compiler, proxy, &place, &mut entry)? else { return Ok(None) };
+        Behaviour::EndAs | Behaviour::EndAd | Behaviour::EndAm | Behaviour::EndAn | Behaviour::EndAnNf => {
+            let Some(with) = function(compiler, sid, &place, &mut entry)? else { return Ok(None) };
             flags |= with;
-            entry.policy = policies.index(&proxy_policy(sid), &place)?;
+            if sid.behaviour == Behaviour::EndAs {
+                entry.policy = policies.index(&proxy_policy(sid), &place)?;
+            }
             entry.counter_return = compiler.counters.take(counter_name::returned(&sid.sid.trunc()), &place)?;
         }
         Behaviour::EndB6Encaps | Behaviour::EndB6EncapsRed => {
@@ -117,23 +116,43 @@ fn local(compiler: &mut Compiler<'_>, policies: &Policies, sid: &Sid) -> Result<
     Ok(Some(entry))
 }
 
-/// Fills what is behind a proxy, and returns its flags. `None` if one of its ports is left out.
-fn proxy_part(
+/// Fills what is behind a proxy, an SR-aware function or netfilter, and returns its flags. `None` if one of its ports is left
+/// out.
+fn function(
     compiler: &mut Compiler<'_>,
-    proxy: &Proxy,
+    sid: &Sid,
     place: &str,
     entry: &mut abi::Sid,
 ) -> Result<Option<abi::SidFlags>, CompileError> {
-    let Some(to) = compiler.interface(place, &proxy.to_function)? else { return Ok(None) };
-    if compiler.interface(place, &proxy.from_function)?.is_none() {
+    let Some((to, from)) = sid.function_ports() else {
+        let needed = if sid.behaviour == Behaviour::EndAnNf { "netfilter" } else { "proxy" };
+        return Err(CompileError::invalid(place, format!("{} needs `{needed}`", sid.behaviour.name())));
+    };
+    let Some(to) = compiler.interface(place, &to)? else { return Ok(None) };
+    if compiler.interface(place, &from)?.is_none() {
         return Ok(None);
     }
     entry.oif = to.ifindex;
-    entry.inner = proxy.inner.iter().fold(0, |inner, kind| inner | inner_bit(*kind)) as u8;
-    Ok(Some(match proxy.other_types {
-        OtherTypes::Drop => 0,
-        OtherTypes::Bypass => abi::SEGUE_SID_BYPASS_OTHER_TYPE,
-    }))
+    let mut flags = 0;
+    match &sid.netfilter {
+        Some(netfilter) => {
+            entry.inner = (abi::SEGUE_INNER_IPV4 | abi::SEGUE_INNER_IPV6) as u8;
+            entry.mac = Wiring::of(&netfilter.namespace).west_mac.octets();
+            flags |= abi::SEGUE_SID_NEXT_HOP_MAC;
+        }
+        None => {
+            let inner = sid.proxy.iter().flat_map(|proxy| &proxy.inner);
+            entry.inner = inner.fold(0, |inner, kind| inner | inner_bit(*kind)) as u8;
+        }
+    }
+    if sid.behaviour == Behaviour::EndAm || sid.behaviour == Behaviour::EndAn {
+        entry.inner = abi::SEGUE_INNER_IPV6 as u8;
+    }
+    if sid.proxy.as_ref().is_some_and(|proxy| proxy.other_types == OtherTypes::Bypass) {
+        flags |= abi::SEGUE_SID_BYPASS_OTHER_TYPE;
+    }
+    memory::fill(compiler, sid, to.peer_elsewhere, entry)?;
+    Ok(Some(flags))
 }
 
 fn binding(
@@ -174,6 +193,10 @@ fn behaviour_number(behaviour: Behaviour) -> abi::Behaviour {
         Behaviour::EndB6Encaps => abi::SEGUE_END_B6_ENCAPS,
         Behaviour::EndB6EncapsRed => abi::SEGUE_END_B6_ENCAPS_RED,
         Behaviour::EndAs => abi::SEGUE_END_AS,
+        Behaviour::EndAd => abi::SEGUE_END_AD,
+        Behaviour::EndAm => abi::SEGUE_END_AM,
+        Behaviour::EndAn => abi::SEGUE_END_AN,
+        Behaviour::EndAnNf => abi::SEGUE_END_AN_NF,
     }
 }
 
@@ -182,6 +205,8 @@ fn flavour_bit(flavour: Flavour) -> abi::Flavour {
         Flavour::Psp => abi::SEGUE_PSP,
         Flavour::Usp => abi::SEGUE_USP,
         Flavour::Usd => abi::SEGUE_USD,
+        Flavour::Nat => abi::SEGUE_NAT,
+        Flavour::Caching => abi::SEGUE_CACHING,
     }
 }
 

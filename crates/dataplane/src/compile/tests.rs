@@ -16,6 +16,7 @@ fn interfaces() -> Interfaces {
         mac: [2, 0, 0, 0, 0, ifindex as u8],
         addresses: addresses.iter().map(|address| address.parse().expect("an address")).collect(),
         up: ifindex != 5,
+        peer_elsewhere: ifindex == 4,
     };
     Interfaces(BTreeMap::from([
         ("core0".to_owned(), interface(2, &["fe80::2/64", "fd00:2::1/64", "10.0.2.1/24", "10.0.2.2/24"])),
@@ -52,8 +53,15 @@ struct Case {
 
 impl Case {
     fn new(state: Value) -> Self {
-        let capacity =
-            Capacity { sids: 8, policies: 8, segment_lists: 8, steering_rules: 40, steering_prefixes: 8, ports: 4 };
+        let capacity = Capacity {
+            sids: 8,
+            policies: 8,
+            segment_lists: 8,
+            steering_rules: 40,
+            steering_prefixes: 8,
+            ports: 4,
+            ..Capacity::default()
+        };
         let capabilities = Capabilities { fib_table: true, redirect_multi_buffer: false, hz: 250 };
         Self { state, interfaces: interfaces(), missing: MissingInterface::Refuse, capabilities, capacity }
     }

@@ -1,5 +1,6 @@
 //! From one generation to the next, all or nothing.
 
+use libbpf_rs::MapCore;
 use segue_abi as abi;
 use segue_model::node::NodeState;
 use serde::Serialize;
@@ -13,6 +14,7 @@ use crate::Error;
 use crate::compile::{self, CompileError, Input};
 use crate::compiled::Compiled;
 use crate::facts::{Capacity, Interfaces, MissingInterface};
+use crate::maps::map_error;
 use crate::object;
 use crate::store::Record;
 
@@ -86,7 +88,7 @@ impl Dataplane {
         interfaces: &Interfaces,
         missing: MissingInterface,
     ) -> Result<(Compiled, Capacity), CompileError> {
-        let mut capacity = self.options.capacity;
+        let mut capacity = self.options.capacity.for_memories_of(state);
         loop {
             let previous = self.applied().filter(|_| capacity == self.options.capacity);
             let compiled = compile::compile(&Input {
@@ -151,9 +153,10 @@ impl Dataplane {
         Ok(Applied { generation: self.generation(), changed: replacing || !missing.is_empty(), warnings })
     }
 
+    /// Where the XDP program belongs.
     fn port_numbers(&self, compiled: Option<&Compiled>) -> Vec<(String, u32)> {
         let ports = compiled.map(|compiled| compiled.ports.as_slice()).unwrap_or_default();
-        ports.iter().map(|port| (port.name.clone(), port.entry.ifindex)).collect()
+        ports.iter().filter(|port| port.xdp).map(|port| (port.name.clone(), port.entry.ifindex)).collect()
     }
 
     /// Everything of a generation, where no packet looks yet.
@@ -204,7 +207,8 @@ impl Dataplane {
         let generation = record.compiled.generation;
         let before = self.control()?;
         let linked = self.linked();
-        self.write_control(generation, captures(&record.compiled))?;
+        let loop_ifindex = record.compiled.loop_ifindex;
+        self.write_control(generation, captures(&record.compiled), loop_ifindex)?;
         let old = self.active.replace(record);
         let result = self.attach_ports(&linked, &mut warnings);
         if let Err(error) = result {
@@ -212,7 +216,7 @@ impl Dataplane {
                 // Links that have the new programs already can not be given the old ones back.
                 return Err(error);
             }
-            self.write_control(before.generation, before.captures)?;
+            self.write_control(before.generation, before.captures, before.loop_)?;
             let new = std::mem::replace(&mut self.active, old);
             for ifindex in self.linked().into_iter().filter(|ifindex| !linked.contains(ifindex)) {
                 self.detach(ifindex)?;
@@ -282,10 +286,18 @@ impl Dataplane {
         self.store.keep_only(self.generation())
     }
 
-    fn write_control(&self, generation: u32, captures: u32) -> Result<(), Error> {
-        let control = abi::Control { generation, captures, ..self.control()? };
+    fn write_control(&self, generation: u32, captures: u32, loop_ifindex: u32) -> Result<(), Error> {
+        let stash_bits = stash_bits(self.maps.get("stash")?.max_entries())?;
+        let control = abi::Control { generation, captures, stash_bits, loop_: loop_ifindex, ..self.control()? };
         self.maps.write("control", &0_u32, &control)
     }
+}
+
+/// Slots of each CPU, as a power of two, rounded down.
+fn stash_bits(slots: u32) -> Result<u32, Error> {
+    let cpus = libbpf_rs::num_possible_cpus().map_err(map_error("stash", "count the CPUs that write it"))?;
+    let each = u32::try_from(cpus).ok().and_then(|cpus| slots.checked_div(cpus)).unwrap_or(0);
+    Ok(each.checked_ilog2().unwrap_or(0))
 }
 
 fn captures(compiled: &Compiled) -> u32 {

@@ -51,8 +51,15 @@ pub fn ip(arguments: &str) {
 }
 
 pub fn options() -> Options {
-    let capacity =
-        Capacity { sids: 64, policies: 64, segment_lists: 64, steering_rules: 256, steering_prefixes: 64, ports: 16 };
+    let capacity = Capacity {
+        sids: 64,
+        policies: 64,
+        segment_lists: 64,
+        steering_rules: 256,
+        steering_prefixes: 64,
+        ports: 16,
+        ..Capacity::default()
+    };
     Options { capacity, capabilities: Capabilities::detect(), grace: Duration::from_millis(1) }
 }
 

@@ -5,8 +5,7 @@ use std::net::IpAddr;
 
 use crate::check;
 use crate::error::KeyPath;
-use crate::limits::SEGMENTS_MAX;
-use crate::node::{Behaviour, Flavour, HeadendMode, InnerType, PortRole, Proxy, Sid};
+use crate::node::{Behaviour, Flavour, HeadendMode, Sid};
 
 use super::{Check, family};
 
@@ -28,7 +27,10 @@ struct Needs {
     table: Need,
     policy: Need,
     proxy: Need,
-    flavours: Need,
+    netfilter: Need,
+    argument_length: Need,
+    /// Those that it may have.
+    flavours: &'static [Flavour],
 }
 
 const NOTHING: Needs = Needs {
@@ -39,28 +41,42 @@ const NOTHING: Needs = Needs {
     table: Need::Not,
     policy: Need::Not,
     proxy: Need::Not,
-    flavours: Need::Not,
+    netfilter: Need::Not,
+    argument_length: Need::Not,
+    flavours: &[],
 };
+
+/// RFC 8986 section 4.16.
+const END_FLAVOURS: &[Flavour] = &[Flavour::Psp, Flavour::Usp, Flavour::Usd];
+/// draft-ietf-spring-sr-service-programming sections 6.4.2 and 6.4.3.
+const MASQUERADING_FLAVOURS: &[Flavour] = &[Flavour::Nat, Flavour::Caching];
 
 fn needs(behaviour: Behaviour) -> Needs {
     use Need::{May, Must};
     match behaviour {
-        Behaviour::End => Needs { flavours: May, ..NOTHING },
-        Behaviour::EndX => Needs { next_hop: Must, next_hop_is_ipv4: Some(false), port: May, flavours: May, ..NOTHING },
-        Behaviour::EndT => Needs { table: May, flavours: May, ..NOTHING },
+        Behaviour::End => Needs { flavours: END_FLAVOURS, ..NOTHING },
+        Behaviour::EndX => {
+            Needs { next_hop: Must, next_hop_is_ipv4: Some(false), port: May, flavours: END_FLAVOURS, ..NOTHING }
+        }
+        Behaviour::EndT => Needs { table: May, flavours: END_FLAVOURS, ..NOTHING },
         Behaviour::EndDx2 => Needs { port: Must, ..NOTHING },
         Behaviour::EndDx4 => Needs { next_hop: May, next_hop_is_ipv4: Some(true), ..NOTHING },
         Behaviour::EndDx6 => Needs { next_hop: May, next_hop_is_ipv4: Some(false), ..NOTHING },
         Behaviour::EndDt4 | Behaviour::EndDt6 | Behaviour::EndDt46 => Needs { table: May, ..NOTHING },
         Behaviour::EndB6Encaps | Behaviour::EndB6EncapsRed => Needs { policy: Must, ..NOTHING },
-        Behaviour::EndAs => Needs { next_hop: May, next_hop_mac: May, proxy: Must, ..NOTHING },
+        Behaviour::EndAs | Behaviour::EndAd => Needs { next_hop: May, next_hop_mac: May, proxy: Must, ..NOTHING },
+        Behaviour::EndAm => Needs { flavours: MASQUERADING_FLAVOURS, ..needs(Behaviour::EndAn) },
+        Behaviour::EndAn => {
+            Needs { next_hop: May, next_hop_is_ipv4: Some(false), next_hop_mac: May, proxy: Must, ..NOTHING }
+        }
+        Behaviour::EndAnNf => Needs { netfilter: Must, argument_length: May, ..NOTHING },
     }
 }
 
 impl Check<'_> {
     pub(super) fn sids(&mut self) {
         let sids = KeyPath::root().at("sids");
-        let (mut seen, mut returns) = (HashMap::new(), HashMap::new());
+        let mut seen = HashMap::new();
         for (position, sid) in self.state.sids.iter().enumerate() {
             let key = sids.at(position);
             self.sid_address(sid, &key);
@@ -72,16 +88,13 @@ impl Check<'_> {
             self.sid_flavours(sid, &key);
             if let Some(proxy) = &sid.proxy {
                 self.proxy(sid, proxy, &key.at("proxy"));
-                if let Some(other) = returns.insert(proxy.from_function.as_str(), position) {
-                    let message = format!(
-                        "packets that return on {:?} belong to sids[{other}] already: one interface serves one proxy SID",
-                        proxy.from_function
-                    );
-                    let remedy = "give each direction and each chain an interface of its own";
-                    self.error(&key.at("proxy").at("from_function"), message, remedy);
-                }
+            }
+            if let Some(netfilter) = &sid.netfilter {
+                self.netfilter(sid, netfilter, &key.at("netfilter"));
             }
         }
+        self.returns(&sids);
+        self.wirings(&sids);
     }
 
     fn sid_address(&mut self, sid: &Sid, key: &KeyPath) {
@@ -116,6 +129,8 @@ impl Check<'_> {
             ("table", needs.table, sid.table.is_some()),
             ("policy", needs.policy, sid.policy.is_some()),
             ("proxy", needs.proxy, sid.proxy.is_some()),
+            ("netfilter", needs.netfilter, sid.netfilter.is_some()),
+            ("argument_length", needs.argument_length, sid.argument_length != 0),
         ];
         for (parameter, need, is_given) in given {
             match (need, is_given) {
@@ -130,6 +145,7 @@ impl Check<'_> {
             }
         }
         self.sid_next_hop(sid, &needs, key);
+        self.argument(sid, key);
         if let Some(port) = &sid.port
             && needs.port != Need::Not
         {
@@ -155,20 +171,7 @@ impl Check<'_> {
     }
 
     fn sid_next_hop(&mut self, sid: &Sid, needs: &Needs, key: &KeyPath) {
-        if sid.behaviour == Behaviour::EndAs {
-            match (sid.next_hop, sid.next_hop_mac) {
-                (None, None) => {
-                    let remedy =
-                        "add `next_hop_mac:` with the function's link-layer address, or `next_hop:` with its address";
-                    self.error(key, "End.AS needs to know its function's address", remedy);
-                }
-                (Some(_), Some(_)) => {
-                    let message = "both a next hop and its link-layer address are given";
-                    self.error(&key.at("next_hop"), message, "keep one of `next_hop` and `next_hop_mac`");
-                }
-                _ => {}
-            }
-        }
+        self.function_address(sid, key);
         if let Some(mac) = sid.next_hop_mac
             && needs.next_hop_mac != Need::Not
             && mac.octets() == [0; 6]
@@ -196,7 +199,7 @@ impl Check<'_> {
         let link_local = matches!(next_hop, IpAddr::V6(address) if address.is_unicast_link_local());
         match (link_local, sid.behaviour) {
             // The interface is known from IFACE-OUT.
-            (true, Behaviour::EndAs) => {}
+            (true, Behaviour::EndAs | Behaviour::EndAd | Behaviour::EndAm | Behaviour::EndAn) => {}
             (true, Behaviour::EndX) if sid.port.is_some() => {}
             (true, Behaviour::EndX) => {
                 self.error(&key, format!("{next_hop} is link-local, so the link must be known"), "add `port:`");
@@ -221,13 +224,20 @@ impl Check<'_> {
 
     fn sid_flavours(&mut self, sid: &Sid, key: &KeyPath) {
         let key = key.at("flavours");
-        if !sid.flavours.is_empty() && needs(sid.behaviour).flavours == Need::Not {
+        let allowed = needs(sid.behaviour).flavours;
+        if !sid.flavours.is_empty() && allowed.is_empty() {
             let message = format!("{} has no flavours", sid.behaviour.name());
-            self.error(&key, message, "remove the key: only End, End.X and End.T have them (RFC 8986 section 4.16)");
+            let remedy = "remove the key: only End, End.X, End.T (RFC 8986 section 4.16) and End.AM have them";
+            self.error(&key, message, remedy);
         }
         for (position, flavour) in sid.flavours.iter().enumerate() {
             if sid.flavours[..position].contains(flavour) {
                 self.error(&key.at(position), "this flavour is there twice", "remove one");
+            }
+            if !allowed.is_empty() && !allowed.contains(flavour) {
+                let message = format!("{} has no flavour {}", sid.behaviour.name(), flavour.name());
+                let names: Vec<&str> = allowed.iter().map(|flavour| flavour.name()).collect();
+                self.error(&key.at(position), message, format!("choose among {}, or remove it", names.join(", ")));
             }
         }
     }
@@ -252,51 +262,6 @@ impl Check<'_> {
             let message =
                 format!("the policy {name:?} leads back to this SID: packets would be encapsulated again and again");
             self.error(key, message, "let its segment lists begin with another SID");
-        }
-    }
-
-    fn proxy(&mut self, sid: &Sid, proxy: &Proxy, key: &KeyPath) {
-        if proxy.inner.is_empty() {
-            self.error(&key.at("inner"), "the function takes nothing", "write [IPv4, IPv6], or one of the two");
-        }
-        for (position, inner) in proxy.inner.iter().enumerate() {
-            let key = key.at("inner").at(position);
-            if proxy.inner[..position].contains(inner) {
-                self.error(&key, format!("{inner:?} is there twice"), "remove one");
-            }
-            if *inner == InnerType::Ethernet {
-                self.error(&key, "End.AS takes IP packets only so far", "write IPv4, IPv6 or both");
-            }
-        }
-        for (name, port) in [("to_function", &proxy.to_function), ("from_function", &proxy.from_function)] {
-            let key = key.at(name);
-            if let Some(port) = self.port(port, &key)
-                && port.role != PortRole::Service
-            {
-                let message = format!("the port {:?} does not lead to a function", port.name);
-                self.error(&key, message, "give the port `role: service`, or name another");
-            }
-        }
-        if let Some(address) = proxy.source_address {
-            self.ipv6_address(address, &key.at("source_address"));
-        }
-        self.proxy_segments(sid, proxy, &key.at("segments"));
-    }
-
-    fn proxy_segments(&mut self, sid: &Sid, proxy: &Proxy, key: &KeyPath) {
-        if proxy.segments.is_empty() {
-            let remedy = "write the segments that are still to visit, the egress last";
-            self.error(key, "what comes back from the function has nowhere to go", remedy);
-        }
-        if proxy.segments.len() > SEGMENTS_MAX {
-            self.too_many_segments(proxy.segments.len(), SEGMENTS_MAX, key);
-        }
-        for (position, segment) in proxy.segments.iter().enumerate() {
-            self.ipv6_address(*segment, &key.at(position));
-        }
-        if proxy.segments.first().is_some_and(|first| sid.sid.contains(first)) {
-            let message = "the first segment is this SID: packets would visit the function again and again";
-            self.error(&key.at(0), message, "begin with the segment that follows this one");
         }
     }
 }

@@ -11,9 +11,7 @@ use super::chain::{Family, Lane, Stop};
 use super::service::{Passage, Services};
 use super::{Direction, Encap, Explanation, NextHop, Route, Seg6LocalAction, StepAction};
 use crate::limits::{HEADROOM_MAX, RULES_PER_PREFIX_MAX, SEGMENTS_MAX};
-use crate::node::{
-    Behaviour, HeadendMode, InnerType, OtherTypes, Policy, Proxy, SegmentList, Sid, SteeringRule, TrafficClass,
-};
+use crate::node::{Behaviour, HeadendMode, InnerType, Policy, Proxy, SegmentList, Sid, SteeringRule, TrafficClass};
 use crate::topology::Dataplane;
 
 /// Function numbers of SIDs; decimal digits read as written.
@@ -438,6 +436,8 @@ fn local_sid(sid: Ipv6Addr, behaviour: Behaviour, comment: String) -> Sid {
         table: None,
         policy: None,
         proxy: None,
+        netfilter: None,
+        argument_length: 0,
         answer_echo: true,
         allow_inner_sid: false,
         outside_locator: false,
@@ -459,12 +459,9 @@ fn proxy_sid(
         next_hop_mac: Some(passage.mac),
         proxy: Some(Proxy {
             inner,
-            to_function: passage.out.clone(),
-            from_function: passage.back.clone(),
             segments: remaining,
-            source_address: None,
             reduced: lane.definition.mode == HeadendMode::HEncapsRed,
-            other_types: OtherTypes::Drop,
+            ..Proxy::new(&passage.out, &passage.back)
         }),
         ..local_sid(segment.sid, Behaviour::EndAs, format!("chain {} {direction}, function {function}", lane.chain))
     }

@@ -1,0 +1,137 @@
+//! What proxies remember: rows of `memories`, and the settings of each SID that has one.
+
+use std::collections::BTreeMap;
+
+use segue_abi as abi;
+use segue_model::node::{Behaviour, MayChange, Memory, OnFailure, OwnTraffic, Sid, UnknownFlow};
+
+use super::allocate::Rows;
+use super::error::sid_place;
+use super::{CompileError, Compiler, Input};
+use crate::facts::{Capacity, Table};
+
+/// Rows of `memories`, by what shares them. A row goes with its return interface and its kind, so that what is remembered
+/// stays when the SIDs change.
+#[derive(Debug)]
+pub(super) struct Scopes {
+    rows: Rows<String>,
+    names: BTreeMap<String, u32>,
+}
+
+impl Capacity {
+    /// Rows of `memories` and `memory_counters`: row 0 is never used, and there are two generations.
+    pub(crate) fn memories(&self) -> u32 {
+        1 + 2 * self.sids
+    }
+}
+
+impl Scopes {
+    pub fn new(input: &Input<'_>) -> Self {
+        let previous = input.previous.map(|previous| previous.scopes.clone()).unwrap_or_default();
+        let rows = Rows::new(previous, input.capacity.memories(), Table::Sids, input.capacity.sids);
+        Self { rows, names: BTreeMap::new() }
+    }
+
+    fn row(&mut self, name: String, place: &str) -> Result<u32, CompileError> {
+        if let Some(row) = self.names.get(&name) {
+            return Ok(*row);
+        }
+        let row = self.rows.take(name.clone(), place)?;
+        self.names.insert(name, row);
+        Ok(row)
+    }
+
+    pub fn into_names(self) -> BTreeMap<String, u32> {
+        self.names
+    }
+}
+
+/// How a kind of memory is named beside its return interface. None: nothing is remembered.
+fn kind(sid: &Sid) -> Option<&'static str> {
+    match (sid.behaviour, sid.memory()) {
+        (Behaviour::EndAm, _) => Some("masquerading"),
+        (Behaviour::EndAn, _) => Some("aware"),
+        (_, Some(Memory::Interface)) => Some("interface"),
+        (_, Some(Memory::Flow)) => Some("flow"),
+        (_, Some(Memory::Packet)) => Some("packet"),
+        (_, None) => None,
+    }
+}
+
+/// Fills what a SID remembers, by what, and what it does while its function is dead. `entry.oif` is known.
+pub(super) fn fill(
+    compiler: &mut Compiler<'_>,
+    sid: &Sid,
+    peer_elsewhere: bool,
+    entry: &mut abi::Sid,
+) -> Result<(), CompileError> {
+    let place = sid_place(&sid.sid);
+    entry.prefix_length = sid.sid.prefix_len();
+    entry.memory = match sid.memory() {
+        None => abi::SEGUE_MEMORY_NONE,
+        Some(Memory::Interface) => abi::SEGUE_MEMORY_INTERFACE,
+        Some(Memory::Flow) => abi::SEGUE_MEMORY_FLOW,
+        Some(Memory::Packet) => abi::SEGUE_MEMORY_PACKET,
+    } as u8;
+    entry.failure = match sid.on_failure() {
+        OnFailure::Drop | OnFailure::Withdraw => abi::SEGUE_FAILURE_DROP,
+        OnFailure::Bypass => abi::SEGUE_FAILURE_BYPASS,
+        OnFailure::Reroute => abi::SEGUE_FAILURE_REROUTE,
+    } as u8;
+    if sid.on_failure() == OnFailure::Reroute {
+        let backup = sid.backup();
+        let missing = || CompileError::invalid(&place, "`on_failure: reroute` needs `backup`");
+        entry.backup = backup.ok_or_else(missing)?.octets();
+    }
+    let Some((_, from)) = sid.function_ports() else { return Ok(()) };
+    if let Some(kind) = kind(sid) {
+        entry.scope = compiler.scopes.row(format!("{from} {kind}"), &place)?;
+    }
+    entry.hop_limit_margin = sid.hop_limit_margin();
+    if sid.memory() == Some(Memory::Flow) {
+        let jiffies = u64::from(sid.flow_timeout()) * u64::from(compiler.input.capabilities.hz);
+        entry.flow_timeout = u32::try_from(jiffies).unwrap_or(u32::MAX).max(1);
+    }
+    if sid.behaviour == Behaviour::EndAnNf {
+        let room = 128_u8.saturating_sub(sid.sid.prefix_len());
+        if sid.argument_length > room.min(32) {
+            let problem = format!("an argument of {} bits; at most {} fit", sid.argument_length, room.min(32));
+            return Err(CompileError::invalid(place, problem));
+        }
+        entry.argument_length = sid.argument_length;
+    }
+    entry.permission = permission(sid) as u8;
+    entry.proxy_flags = flags(sid, peer_elsewhere) as u8;
+    Ok(())
+}
+
+fn permission(sid: &Sid) -> abi::Permission {
+    match sid.proxy.as_ref().and_then(|proxy| proxy.may_change).unwrap_or_default() {
+        MayChange::Nothing => abi::SEGUE_MAY_ADVANCE,
+        MayChange::InsertNext => abi::SEGUE_MAY_INSERT_NEXT,
+        MayChange::Insert => abi::SEGUE_MAY_INSERT,
+        MayChange::Replace => abi::SEGUE_MAY_REPLACE,
+        MayChange::ReplaceAll => abi::SEGUE_MAY_REPLACE_LAST,
+    }
+}
+
+fn flags(sid: &Sid, peer_elsewhere: bool) -> abi::ProxyFlags {
+    let mut flags = 0;
+    if sid.proxy.as_ref().and_then(|proxy| proxy.unknown_flow) == Some(UnknownFlow::Interface) {
+        flags |= abi::SEGUE_PROXY_UNKNOWN_TO_INTERFACE;
+    }
+    if sid.memory() == Some(Memory::Packet) {
+        if peer_elsewhere {
+            flags |= abi::SEGUE_PROXY_PEER;
+        }
+        flags |= match sid.own_traffic() {
+            OwnTraffic::Route => 0,
+            OwnTraffic::Steer => abi::SEGUE_PROXY_OWN_STEER,
+            OwnTraffic::Drop => abi::SEGUE_PROXY_OWN_DROP,
+        };
+    }
+    if sid.behaviour == Behaviour::EndAnNf {
+        flags |= abi::SEGUE_PROXY_KEEP_HOP_LIMIT;
+    }
+    flags
+}
