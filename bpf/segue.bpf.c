@@ -13,7 +13,13 @@
 #include "lib/decapsulation.h"
 #include "lib/flow.h"
 #include "lib/steering.h"
+#include "lib/advance.h"
+#include "lib/stash.h"
+#include "lib/memory.h"
+#include "lib/function.h"
 #include "lib/proxy.h"
+#include "lib/masquerade.h"
+#include "lib/aware.h"
 #include "lib/endpoint.h"
 #include "lib/icmp.h"
 #include "lib/relay.h"
@@ -24,6 +30,7 @@ INLINE int packet_begin(struct xdp_md *ctx, struct packet *packet)
 {
 	u32 ifindex = ctx->ingress_ifindex, slot;
 
+	packet->in_proxy = 0;
 	packet->ctx = ctx;
 	packet->epoch = epoch_now();
 	packet->generation = packet->epoch;
@@ -58,6 +65,9 @@ INLINE int core_ipv6(struct packet *packet, void *data, void *end, int again)
 	}
 	destination = address_load(&ip->daddr);
 	sid = sid_find(packet->generation, destination);
+	if (packet->in_proxy)
+		return sid ? endpoint(packet, sid, data, end, ip, limit, frame)
+			   : drop(packet, SEGUE_OUTCOME_drop_recirculation);
 	if (unlikely(!sid)) {
 		if (relay_wanted(packet, ip, end))
 			bpf_tail_call(packet->ctx, &stages, SEGUE_STAGE_RELAY);
@@ -89,6 +99,24 @@ INLINE int core_port(struct packet *packet, int again)
 	return core_ipv6(packet, data, end, again);
 }
 
+/* Back from a function. */
+INLINE int service_port(struct packet *packet)
+{
+	u32 index = packet->port->proxy;
+	const struct segue_sid *sid = index == SEGUE_NONE ? NULL : bpf_map_lookup_elem(&sid_entries, &index);
+
+	if (sid && sid->memory == SEGUE_MEMORY_PACKET) {
+		/* The packet's reference is in its skb: segue_function_out takes it. */
+		packet->length = frame_length(packet->ctx) - ETHERNET_LENGTH;
+		return XDP_PASS;
+	}
+	if (sid && sid->behaviour == SEGUE_END_AM)
+		return masquerade_from_function(packet, sid);
+	if (sid && sid->behaviour == SEGUE_END_AN)
+		return aware_from_function(packet, sid);
+	return proxy_from_function(packet, sid);
+}
+
 SEC("xdp.frags")
 int segue_port(struct xdp_md *ctx)
 {
@@ -117,6 +145,18 @@ int segue_again(struct xdp_md *ctx)
 	return core_port(&packet, 1);
 }
 
+/* A packet to a function by a proxy that does more than the simplest do; nothing of it has been changed. */
+SEC("xdp.frags")
+int segue_proxy(struct xdp_md *ctx)
+{
+	struct packet packet;
+
+	if (unlikely(packet_begin(ctx, &packet)))
+		return drop_unknown_port(ctx);
+	packet.in_proxy = 1;
+	return core_port(&packet, 1);
+}
+
 /* A packet from outside, once its priority tag is off. */
 SEC("xdp.frags")
 int segue_access(struct xdp_md *ctx)
@@ -135,7 +175,7 @@ int segue_service(struct xdp_md *ctx)
 
 	if (unlikely(packet_begin(ctx, &packet)))
 		return drop_unknown_port(ctx);
-	return proxy_from_function(&packet);
+	return service_port(&packet);
 }
 
 SEC("xdp.frags")

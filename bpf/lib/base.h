@@ -81,7 +81,8 @@ struct packet {
 	u64 epoch; /* generation and cache generation, read once: what is cached belongs to the generation that it came
 		      from */
 	u32 generation;
-	u32 length; /* layer 3 octets as received, for byte counters */
+	u32 length;   /* layer 3 octets as received, for byte counters */
+	u32 in_proxy; /* 1: in segue_proxy. A constant in each program, so that it leaves out what the other does */
 };
 
 #define ARRAY(name_, value_, entries_)                                                                                 \
@@ -124,6 +125,25 @@ PERCPU(counters, struct segue_counter, 16384);
 PERCPU(outcomes, struct segue_outcomes, 256);
 PERCPU(icmp_sent, u64, SEGUE_ICMP_MAX);
 
+/* What proxies remember: lib/stash.h, lib/memory.h. */
+ARRAY(stash, struct segue_stash, 64);
+ARRAY(memories, struct segue_memory, 8192);
+PERCPU(memory_counters, struct segue_memory_counters, 8192);
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 64);
+	__type(key, u64); /* hash of a header's content and scope */
+	__type(value, u32);
+} stash_index SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 1);
+	__type(key, struct segue_proxy_flow_key);
+	__type(value, struct segue_proxy_flow);
+} proxy_flows SEC(".maps");
+
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 1024);
@@ -144,6 +164,29 @@ struct {
 	__uint(value_size, sizeof(u32));
 } stages SEC(".maps");
 
+/* The outer packet, once its headers have been walked. */
+struct outer {
+	u32 offset;  /* of what follows its headers: the inner packet */
+	u32 limit;   /* end of the outer payload, by the outer Payload Length */
+	u32 frame;   /* octets in the frame, all buffers */
+	u16 srh;     /* of an SRH with segments left, or 0 */
+	u16 naming;  /* of the Next Header octet that names `protocol` */
+	u8 protocol; /* of the inner packet */
+	u8 ecn;
+	u8 fragment;
+	u8 dscp; /* of the outer header */
+};
+
+/* What is to be remembered for a flow: lib/memory.h. */
+struct memory_order {
+	struct outer outer;
+	u64 shape;
+	u32 scope;
+	u32 margin;
+	u32 outcome; /* why it can not be remembered */
+	u32 reserved;
+};
+
 /* What one stage tells the next across a tail call. Each stage writes all that the next one reads. */
 struct scratch {
 	u8 icmp_kind; /* enum segue_icmp, the row to count */
@@ -156,6 +199,10 @@ struct scratch {
 	u32 length;  /* echo and relay: layer 3 octets, for the outcome that the ICMP stage counts */
 	u32 counter; /* echo: row of the SID */
 	u32 reserved;
+	struct memory_order order;
+	struct segue_stash stash; /* a header that is about to be remembered */
+	u32 stash_next;		  /* slots of this CPU that have been written so far */
+	u32 reserved1;
 	struct segue_last_drop drop;
 	u64 drop_time[SEGUE_OUTCOMES_MAX];
 	u64 icmp_time;	 /* token bucket: when it was last filled */

@@ -9,17 +9,6 @@
 #include "leave.h"
 #include "outcome.h"
 
-/* The outer packet, once its headers have been walked. */
-struct outer {
-	u32 offset;  /* of what follows its headers: the inner packet */
-	u32 limit;   /* end of the outer payload, by the outer Payload Length */
-	u32 frame;   /* octets in the frame, all buffers */
-	u8 protocol; /* of the inner packet */
-	u8 ecn;
-	u8 fragment;
-	u8 reserved;
-};
-
 /* Where the inner packet goes. */
 struct exit {
 	struct address next_hop; /* 0: by route on the inner destination. IPv4 in the low word */
@@ -35,30 +24,44 @@ INLINE int expose(struct xdp_md *ctx, u32 offset, u32 inner_end, u32 frame)
 	return bpf_xdp_adjust_head(ctx, (int)offset - ETHERNET_LENGTH);
 }
 
-INLINE int decapsulate_ip(const struct packet *packet, const struct segue_sid *sid, const struct outer *outer,
-			  const struct exit *exit)
+/*
+ * Reads the inner packet, and checks all that must hold before it is let out of its steering header. `ecn` is what its
+ * ECN field must become (RFC 6040). The outcome of a refusal, or 0.
+ */
+INLINE u32 inner_admit(const struct packet *packet, const struct segue_sid *sid, const struct outer *outer,
+		       struct inner *inner, u32 *ecn)
 {
 	void *data = (void *)(long)packet->ctx->data;
 	void *end = (void *)(long)packet->ctx->data_end;
+	u32 offset = outer->offset & OFFSET_MASK;
+
+	if (outer->protocol == PROTOCOL_IPV4)
+		inner_ipv4(data, end, offset, outer->limit, inner);
+	else
+		inner_ipv6(data, end, offset, outer->limit, inner);
+	if (unlikely(inner->outcome))
+		return inner->outcome;
+	if (outer->protocol != PROTOCOL_IPV4 && unlikely(in_sid_block(packet->generation, inner->destination)) &&
+	    !(sid->flags & SEGUE_SID_ALLOW_INNER_SID))
+		return SEGUE_OUTCOME_drop_inner_to_sid;
+	*ecn = ecn_after_tunnel(inner->ecn, outer->ecn);
+	return unlikely(*ecn > 3) ? SEGUE_OUTCOME_drop_ecn_not_capable : 0;
+}
+
+INLINE int decapsulate_ip(const struct packet *packet, const struct segue_sid *sid, const struct outer *outer,
+			  const struct exit *exit)
+{
+	void *data, *end;
 	u32 family = outer->protocol == PROTOCOL_IPV4 ? 4 : 6;
 	u32 offset = outer->offset & OFFSET_MASK;
 	const struct adjacency *adjacency;
 	struct inner inner = {};
 	struct address towards;
-	u32 refusal, ecn, tag;
+	u32 refusal, ecn = 0, tag, refused;
 
-	if (family == 6)
-		inner_ipv6(data, end, offset, outer->limit, &inner);
-	else
-		inner_ipv4(data, end, offset, outer->limit, &inner);
-	if (unlikely(inner.outcome))
-		return drop(packet, inner.outcome);
-	if (family == 6 && unlikely(in_sid_block(packet->generation, inner.destination)) &&
-	    !(sid->flags & SEGUE_SID_ALLOW_INNER_SID))
-		return drop(packet, SEGUE_OUTCOME_drop_inner_to_sid);
-	ecn = ecn_after_tunnel(inner.ecn, outer->ecn);
-	if (unlikely(ecn > 3))
-		return drop(packet, SEGUE_OUTCOME_drop_ecn_not_capable);
+	refused = inner_admit(packet, sid, outer, &inner, &ecn);
+	if (unlikely(refused))
+		return drop(packet, refused);
 	towards = exit->next_hop;
 	tag = family == 4 ? ADJACENCY_IPV4 : 0;
 	if (!(towards.high | towards.low))

@@ -5,120 +5,19 @@
 
 #include "base.h"
 #include "adjacency.h"
+#include "advance.h"
+#include "aware.h"
 #include "decapsulation.h"
 #include "encapsulation.h"
 #include "headers.h"
 #include "leave.h"
+#include "masquerade.h"
 #include "outcome.h"
 #include "proxy.h"
 
 INLINE int is_decapsulating(u32 behaviour)
 {
 	return behaviour >= SEGUE_END_DX2 && behaviour <= SEGUE_END_DT46;
-}
-
-INLINE u32 outer_flow(const struct ipv6hdr *ip)
-{
-	const u64 *words = (const void *)ip;
-	u64 mixed = (words[0] & 0xffff0f00) ^ words[1] ^ words[2];
-
-	/* Traffic class and Payload Length are no part of a flow (RFC 8986 section 7). */
-	return (mixed * 0x9e3779b97f4a7c15ULL) >> 40;
-}
-
-/*
- * Removes the SRH at `offset`: what lies in front of it moves up (RFC 8986 section 4.16.1). `previous` is the offset of
- * the Next Header octet that names the SRH.
- */
-RARE int srh_remove(struct xdp_md *ctx, u32 offset, u32 previous)
-{
-	void *data = (void *)(long)ctx->data;
-	void *end = (void *)(long)ctx->data_end;
-	struct ipv6hdr *ip = data + ETHERNET_LENGTH;
-	const struct srh *srh;
-	u8 *next_header;
-	u32 length, at;
-
-	offset &= OFFSET_MASK;
-	previous &= OFFSET_MASK;
-	srh = data + offset;
-	next_header = data + previous;
-	if ((void *)(ip + 1) > end || (void *)(srh + 1) > end || (void *)(next_header + 1) > end)
-		return -1;
-	length = (srh->length + 1) * 8;
-	*next_header = srh->next_header;
-	ip->payload_len = bpf_htons(bpf_ntohs(ip->payload_len) - length);
-	/* From the top down, so that nothing is overwritten before it has moved. Headers are multiples of 4 octets. */
-	at = offset;
-	for (int i = 0; i < 256; i++) {
-		if (at < ETHERNET_LENGTH + 4)
-			break;
-		at -= 4;
-		u32 from = at & OFFSET_MASK, to = (at + length) & OFFSET_MASK;
-
-		if (data + from + 4 > end || data + to + 4 > end)
-			return -1;
-		*(u32 *)(data + to) = *(u32 *)(data + from);
-	}
-	if (at >= ETHERNET_LENGTH + 4)
-		return -1;
-	return bpf_xdp_adjust_head(ctx, length);
-}
-
-/* A packet through End, End.X or End.T that no link takes as it is: refused, too big, or for the kernel. 0: go on. */
-INLINE int end_obstacle(const struct packet *packet, const struct segue_sid *sid, const struct adjacency *adjacency,
-			int *action)
-{
-	u32 refusal;
-
-	if (adjacency->kind == ADJACENCY_LINK) {
-		*action = too_big(packet, 6, ETHERNET_LENGTH, adjacency->fits);
-		return 1;
-	}
-	if (sid->behaviour == SEGUE_END_X) {
-		*action = refuse_next_hop(packet, adjacency);
-		return 1;
-	}
-	refusal = adjacency_refusal(adjacency);
-	if (refusal) {
-		*action = refuse(packet, refusal, 6, ETHERNET_LENGTH);
-		return 1;
-	}
-	if (sid->table && adjacency->kind != ADJACENCY_SID) { /* the kernel would ask another table */
-		*action = refuse_table(packet, adjacency, 6, ETHERNET_LENGTH);
-		return 1;
-	}
-	return 0;
-}
-
-/*
- * What End, End.X and End.T do with the advanced packet. `ip` and `srh` lie within the frame; `sl` is Segments Left
- * after the decrement.
- */
-INLINE int end_forward(const struct packet *packet, const struct segue_sid *sid, struct ipv6hdr *ip, struct srh *srh,
-		       u32 offset, u32 previous, u32 limit, u32 sl, struct address next)
-{
-	u32 length = limit - ETHERNET_LENGTH, remove = sl == 0 && sid->flavours & SEGUE_PSP;
-	const struct adjacency *adjacency;
-	struct address towards = next;
-	int action;
-
-	if (unlikely(sid->behaviour == SEGUE_END_X))
-		towards = address_load(sid->next_hop);
-	adjacency = adjacency_find(packet, towards, sid->table, sid->oif, outer_flow(ip));
-	if (unlikely(!adjacency))
-		return drop(packet, SEGUE_OUTCOME_drop_no_route);
-	if (remove)
-		length -= (srh->length + 1) * 8;
-	if (unlikely(!adjacency_fits(adjacency, length)) && end_obstacle(packet, sid, adjacency, &action))
-		return action;
-	srh->segments_left = sl;
-	ip->hop_limit -= hops_used(adjacency);
-	address_store(&ip->daddr, next);
-	if (remove && srh_remove(packet->ctx, offset, previous))
-		return drop(packet, SEGUE_OUTCOME_drop_adjust);
-	count(sid->counter, packet->length);
-	return leave(packet, adjacency, bpf_htons(ETH_P_IPV6));
 }
 
 /* End.B6.Encaps, End.B6.Encaps.Red (RFC 8986 sections 4.13, 4.14): advanced first, then the policy's header in front.
@@ -189,9 +88,31 @@ INLINE int takes_inner(const struct segue_sid *sid, u32 protocol)
 		/* Its adjacency is an IPv6 next hop: inner IPv4 has no next hop there. */
 		return sid->flavours & SEGUE_USD && protocol == PROTOCOL_IPV6;
 	case SEGUE_END_AS:
+	case SEGUE_END_AD:
+	case SEGUE_END_AN_NF:
 		return !!(sid->inner & inner_type_of(protocol));
 	}
 	return 0;
+}
+
+/* A proxy that needs segments left: without them there is nothing to go back to (draft section 6.2). */
+INLINE int remembers(const struct segue_sid *sid)
+{
+	return sid->behaviour >= SEGUE_END_AD;
+}
+
+/* The function of a static proxy is dead, and the SID is the last segment: there is none to go on to. */
+INLINE int function_dead_last(const struct packet *packet, const struct segue_sid *sid, const struct outer *outer)
+{
+	void *data = (void *)(long)packet->ctx->data;
+	void *end = (void *)(long)packet->ctx->data_end;
+	struct ipv6hdr *ip = data + ETHERNET_LENGTH;
+
+	if ((void *)(ip + 1) > end)
+		return drop(packet, SEGUE_OUTCOME_drop_truncated);
+	if (sid->failure == SEGUE_FAILURE_REROUTE)
+		return function_reroute(packet, sid, ip, outer->limit - ETHERNET_LENGTH);
+	return drop(packet, SEGUE_OUTCOME_drop_function_dead);
 }
 
 /* Segments Left is 0 or there is no SRH: RFC 8986 section 4.1.1 and the decapsulating behaviours. */
@@ -199,9 +120,11 @@ INLINE int upper_layer(const struct packet *packet, const struct segue_sid *sid,
 {
 	struct scratch *scratch;
 
-	if (likely(takes_inner(sid, outer->protocol))) {
+	if (likely(takes_inner(sid, outer->protocol) && !remembers(sid))) {
+		if (unlikely(sid->flags & SEGUE_SID_DEAD))
+			return function_dead_last(packet, sid, outer);
 		if (sid->behaviour == SEGUE_END_AS)
-			return proxy_to_function(packet, sid, outer);
+			return proxy_to_function(packet, sid, outer, (struct address){});
 		return end_decapsulate(packet, sid, outer);
 	}
 	if (outer->protocol == PROTOCOL_ICMPV6 && sid->flags & SEGUE_SID_ALLOW_ICMPV6 && !outer->fragment) {
@@ -231,21 +154,42 @@ INLINE int upper_layer(const struct packet *packet, const struct segue_sid *sid,
 				 ICMPV6_SR_UPPER_LAYER_HEADER_ERROR, outer->offset);
 }
 
-/* End.AS with segments left: the SRH is advanced in thought only, since it goes. */
-INLINE int end_as(const struct packet *packet, const struct segue_sid *sid, struct ipv6hdr *ip, struct srh *srh,
-		  u32 offset, u32 previous, struct outer *outer, u32 sl, struct address next)
+/* What only segue_proxy does: flows and packets as memory, SR-aware functions. */
+INLINE int proxy_elsewhere(const struct segue_sid *sid)
+{
+	return sid->memory >= SEGUE_MEMORY_FLOW || sid->behaviour == SEGUE_END_AN;
+}
+
+/* A proxy with segments left. `ip` and `srh` lie within the frame; `sl` is Segments Left after the decrement. */
+INLINE int end_proxy(const struct packet *packet, const struct segue_sid *sid, struct ipv6hdr *ip, struct srh *srh,
+		     u32 offset, u32 previous, struct outer *outer, u32 sl, struct address next)
 {
 	struct headers headers = {};
 
+	if (unlikely(sid->flags & SEGUE_SID_DEAD)) {
+		if (sid->failure == SEGUE_FAILURE_BYPASS)
+			return end_forward(packet, sid, ip, srh, offset, previous, outer->limit, sl, next);
+		if (sid->failure == SEGUE_FAILURE_REROUTE)
+			return function_reroute(packet, sid, ip, outer->limit - ETHERNET_LENGTH);
+		return drop(packet, SEGUE_OUTCOME_drop_function_dead);
+	}
+	outer->srh = offset;
+	outer->naming = offset;
 	outer->protocol = srh->next_header;
 	outer->offset = offset + (srh->length + 1) * 8;
 	outer->fragment = 0;
+	outer->dscp = (*(const u8 *)ip & 15) << 2 | ((const u8 *)ip)[1] >> 6;
+	if (sid->behaviour == SEGUE_END_AM)
+		return masquerade(packet, sid, ip, srh, outer, sl);
+	if (packet->in_proxy && sid->behaviour == SEGUE_END_AN)
+		return aware_to_function(packet, sid, ip, outer);
 	if (unlikely(!takes_inner(sid, outer->protocol))) {
 		headers_walk(packet->ctx, offset, outer->offset, outer->limit, &headers);
 		if (headers.error && headers.error != SEGUE_OUTCOME_drop_routing_type)
 			return drop(packet, headers.error);
 		outer->protocol = headers.protocol;
 		outer->offset = headers.upper;
+		outer->naming = headers.previous;
 		outer->fragment = headers.fragment;
 		if (outer->fragment) /* its inner packet is not known: it must not slip past the function */
 			return drop(packet, SEGUE_OUTCOME_drop_fragment_at_decapsulation);
@@ -255,7 +199,7 @@ INLINE int end_as(const struct packet *packet, const struct segue_sid *sid, stru
 			return drop(packet, SEGUE_OUTCOME_drop_inner_type);
 		}
 	}
-	return proxy_to_function(packet, sid, outer);
+	return proxy_to_function(packet, sid, outer, next);
 }
 
 /* An SRH with Segments Left not 0 at `offset`: RFC 8986 section 4.1, S05 to S14, in its order. */
@@ -285,13 +229,23 @@ INLINE int segment_advance(const struct packet *packet, const struct segue_sid *
 	next = address_load(segment);
 	if (unlikely(!address_forwardable(next)))
 		return drop(packet, SEGUE_OUTCOME_drop_bad_next_segment);
+	if (packet->in_proxy)
+		return end_proxy(packet, sid, ip, srh, offset, previous, outer, sl, next);
 	switch (sid->behaviour) {
 	case SEGUE_END:
 	case SEGUE_END_X:
 	case SEGUE_END_T:
 		return end_forward(packet, sid, ip, srh, offset, previous, outer->limit, sl, next);
 	case SEGUE_END_AS:
-		return end_as(packet, sid, ip, srh, offset, previous, outer, sl, next);
+	case SEGUE_END_AD:
+	case SEGUE_END_AM:
+	case SEGUE_END_AN:
+	case SEGUE_END_AN_NF:
+		if (unlikely(proxy_elsewhere(sid))) {
+			bpf_tail_call(packet->ctx, &stages, SEGUE_STAGE_PROXY);
+			return drop(packet, SEGUE_OUTCOME_drop_recirculation);
+		}
+		return end_proxy(packet, sid, ip, srh, offset, previous, outer, sl, next);
 	case SEGUE_END_B6_ENCAPS:
 	case SEGUE_END_B6_ENCAPS_RED:
 		return end_b6(packet, sid, ip, offset, outer->limit, sl, next);
@@ -316,13 +270,15 @@ INLINE int endpoint(const struct packet *packet, const struct segue_sid *sid, vo
 	if (likely(ip->nexthdr == PROTOCOL_ROUTING && (void *)(srh + 1) <= end && offset + 8 <= limit &&
 		   srh->type == ROUTING_TYPE_SRH && srh->segments_left))
 		return segment_advance(packet, sid, data, end, ip, offset, previous, &outer);
-	if (ip->nexthdr == PROTOCOL_IPV4 || ip->nexthdr == PROTOCOL_IPV6 || ip->nexthdr == PROTOCOL_ETHERNET) {
+	if (!packet->in_proxy &&
+	    (ip->nexthdr == PROTOCOL_IPV4 || ip->nexthdr == PROTOCOL_IPV6 || ip->nexthdr == PROTOCOL_ETHERNET)) {
 		outer.offset = offset;
 		outer.protocol = ip->nexthdr;
 		return upper_layer(packet, sid, &outer);
 	}
-	if (ip->nexthdr == PROTOCOL_ROUTING && (void *)(srh + 1) <= end && srh->type == ROUTING_TYPE_SRH &&
-	    offset + (srh->length + 1) * 8 <= limit && takes_inner(sid, srh->next_header)) {
+	if (!packet->in_proxy && ip->nexthdr == PROTOCOL_ROUTING && (void *)(srh + 1) <= end &&
+	    srh->type == ROUTING_TYPE_SRH && offset + (srh->length + 1) * 8 <= limit &&
+	    takes_inner(sid, srh->next_header)) {
 		outer.offset = offset + (srh->length + 1) * 8;
 		outer.protocol = srh->next_header;
 		return upper_layer(packet, sid, &outer);
@@ -332,7 +288,9 @@ INLINE int endpoint(const struct packet *packet, const struct segue_sid *sid, vo
 		return parameter_problem(packet, headers.error, ETHERNET_LENGTH, 0, headers.error_at);
 	if (headers.error)
 		return drop(packet, headers.error);
-	if (!headers.srh) {
+	if (packet->in_proxy && !headers.srh)
+		return drop(packet, SEGUE_OUTCOME_drop_upper_layer);
+	if (!packet->in_proxy && !headers.srh) {
 		outer.offset = headers.upper;
 		outer.protocol = headers.protocol;
 		outer.fragment = headers.fragment;

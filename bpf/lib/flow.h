@@ -16,9 +16,10 @@ struct flow {
 	u32 length; /* layer 3 octets, by the packet's own header */
 	u32 frame;  /* octets of the frame, all buffers */
 	u32 flow_label;
-	u32 outcome; /* not 0: malformed, dropped for this reason */
-	u16 srh;     /* offset of an SRH with Segments Left not 0, or 0 */
-	u8 family;   /* 4, 6, or 0: no IP */
+	u32 outcome;	 /* not 0: malformed, dropped for this reason */
+	u32 fragment_id; /* identification of a fragment; else 0 */
+	u16 srh;	 /* offset of an SRH with Segments Left not 0, or 0 */
+	u8 family;	 /* 4, 6, or 0: no IP */
 	u8 hop_limit;
 	u8 traffic_class;
 	u8 multi_buffer;
@@ -74,18 +75,13 @@ INLINE u32 flow_addresses(const struct segue_port *port, const struct flow *flow
 	return 0;
 }
 
-/* What follows the extension headers of an IPv6 packet that has some. */
-INLINE int flow_walk(struct xdp_md *ctx, u32 limit, struct headers *headers)
+/* Reads the IPv6 packet at `l3`. */
+INLINE void flow_read_ipv6(struct xdp_md *ctx, u32 l3, struct flow *flow)
 {
-	return headers_walk(ctx, ETHERNET_LENGTH + 6, ETHERNET_LENGTH + IPV6_LENGTH, limit, headers);
-}
-
-INLINE void flow_read_ipv6(const struct packet *packet, struct flow *flow)
-{
-	void *data = (void *)(long)packet->ctx->data;
-	void *end = (void *)(long)packet->ctx->data_end;
-	struct ipv6hdr *ip = data + ETHERNET_LENGTH;
-	u32 limit, offset = ETHERNET_LENGTH + IPV6_LENGTH, protocol, fragment = 0;
+	void *data = (void *)(long)ctx->data;
+	void *end = (void *)(long)ctx->data_end;
+	struct ipv6hdr *ip = data + l3;
+	u32 limit, offset = l3 + IPV6_LENGTH, protocol, fragment = 0;
 	struct address source, destination;
 	u32 word;
 
@@ -99,11 +95,11 @@ INLINE void flow_read_ipv6(const struct packet *packet, struct flow *flow)
 		return;
 	}
 	flow->length = IPV6_LENGTH + bpf_ntohs(ip->payload_len);
-	limit = ETHERNET_LENGTH + flow->length;
+	limit = l3 + flow->length;
 	flow->frame = end - data;
 	if (limit > flow->frame) {
 		flow->multi_buffer = 1;
-		flow->frame = frame_length(packet->ctx);
+		flow->frame = frame_length(ctx);
 		if (limit > flow->frame) {
 			flow->outcome = SEGUE_OUTCOME_drop_bad_length;
 			return;
@@ -120,7 +116,7 @@ INLINE void flow_read_ipv6(const struct packet *packet, struct flow *flow)
 		     protocol == PROTOCOL_DESTINATION_OPTIONS || protocol == PROTOCOL_AUTHENTICATION)) {
 		struct headers headers = {};
 
-		flow_walk(packet->ctx, limit, &headers);
+		headers_walk(ctx, l3 + 6, offset, limit, &headers);
 		if (headers.error && headers.error != SEGUE_OUTCOME_drop_routing_type) {
 			flow->outcome = headers.error;
 			return;
@@ -130,8 +126,8 @@ INLINE void flow_read_ipv6(const struct packet *packet, struct flow *flow)
 		fragment = headers.fragment;
 		protocol = headers.protocol;
 		offset = headers.upper & OFFSET_MASK;
-		data = (void *)(long)packet->ctx->data;
-		end = (void *)(long)packet->ctx->data_end;
+		data = (void *)(long)ctx->data;
+		end = (void *)(long)ctx->data_end;
 	}
 	flow->key[0] = source.high;
 	flow->key[1] = source.low;
@@ -140,6 +136,12 @@ INLINE void flow_read_ipv6(const struct packet *packet, struct flow *flow)
 	flow->key[4] = (u64)protocol << 32 | 6ULL << 40;
 	if (fragment) {
 		flow->key[4] |= (u64)FLOW_FRAGMENT << 48;
+		/* The walk stopped behind the Fragment header, whose last four octets are the identification. */
+		offset -= 4;
+		opaque(offset);
+		offset &= OFFSET_MASK;
+		if (data + offset + 4 <= end)
+			flow->fragment_id = *(u32 *)(data + offset);
 	} else if (protocol_has_ports(protocol)) {
 		if (data + offset + 4 > end || offset + 4 > limit) {
 			flow->outcome = SEGUE_OUTCOME_drop_truncated;
@@ -150,11 +152,12 @@ INLINE void flow_read_ipv6(const struct packet *packet, struct flow *flow)
 	flow->hash = flow_hash(flow->key);
 }
 
-INLINE void flow_read_ipv4(const struct packet *packet, struct flow *flow)
+/* Reads the IPv4 packet at `l3`. */
+INLINE void flow_read_ipv4(struct xdp_md *ctx, u32 l3, struct flow *flow)
 {
-	void *data = (void *)(long)packet->ctx->data;
-	void *end = (void *)(long)packet->ctx->data_end;
-	struct iphdr *ip = data + ETHERNET_LENGTH;
+	void *data = (void *)(long)ctx->data;
+	void *end = (void *)(long)ctx->data_end;
+	struct iphdr *ip = data + l3;
 	const u8 *octet = (const void *)ip;
 	u32 words, limit, offset, protocol;
 
@@ -168,11 +171,11 @@ INLINE void flow_read_ipv4(const struct packet *packet, struct flow *flow)
 		return;
 	}
 	flow->length = bpf_ntohs(ip->tot_len);
-	limit = ETHERNET_LENGTH + flow->length;
+	limit = l3 + flow->length;
 	flow->frame = end - data;
 	if (limit > flow->frame) {
 		flow->multi_buffer = 1;
-		flow->frame = frame_length(packet->ctx);
+		flow->frame = frame_length(ctx);
 	}
 	if (words < 5 || flow->length < words * 4 || limit > flow->frame) {
 		flow->outcome = SEGUE_OUTCOME_drop_bad_length;
@@ -197,8 +200,9 @@ INLINE void flow_read_ipv4(const struct packet *packet, struct flow *flow)
 	flow->key[4] = (u64)protocol << 32 | 4ULL << 40;
 	if (ip->frag_off & bpf_htons(0x3fff)) {
 		flow->key[4] |= (u64)FLOW_FRAGMENT << 48;
+		flow->fragment_id = ip->id;
 	} else if (protocol_has_ports(protocol)) {
-		offset = ETHERNET_LENGTH + words * 4;
+		offset = l3 + words * 4;
 		if (data + offset + 4 > end || offset + 4 > limit) {
 			flow->outcome = SEGUE_OUTCOME_drop_truncated;
 			return;
@@ -246,9 +250,9 @@ INLINE void flow_read(const struct packet *packet, struct flow *flow)
 	flow->group = *(const u8 *)data & 1;
 	ethertype = *(const u16 *)(data + 12);
 	if (ethertype == bpf_htons(ETH_P_IPV6)) {
-		flow_read_ipv6(packet, flow);
+		flow_read_ipv6(packet->ctx, ETHERNET_LENGTH, flow);
 	} else if (ethertype == bpf_htons(ETH_P_IP)) {
-		flow_read_ipv4(packet, flow);
+		flow_read_ipv4(packet->ctx, ETHERNET_LENGTH, flow);
 	} else {
 		flow->frame = frame_length(packet->ctx);
 		flow->length = flow->frame - ETHERNET_LENGTH;

@@ -14,7 +14,7 @@ struct inner {
 	u8 hop_limit;
 	u8 ecn;
 	u8 fragment_allowed; /* IPv4 without DF: its sender does not look for the path MTU */
-	u8 reserved;
+	u8 dscp;
 };
 
 /* Sum of the IPv4 header's words at `ip`, `words` 32-bit words; 0xffff when the checksum is right. */
@@ -57,6 +57,7 @@ INLINE void inner_ipv6(void *data, void *end, u32 offset, u32 limit, struct inne
 	inner->destination = address_load(&ip->daddr);
 	inner->hop_limit = ip->hop_limit;
 	inner->ecn = (octet[1] >> 4) & 3;
+	inner->dscp = (octet[0] & 15) << 2 | octet[1] >> 6;
 	inner->fragment_allowed = 0;
 	if (octet[0] >> 4 != 6)
 		inner->outcome = SEGUE_OUTCOME_drop_bad_version;
@@ -88,6 +89,7 @@ INLINE void inner_ipv4(void *data, void *end, u32 offset, u32 limit, struct inne
 	inner->destination.low = ip->daddr;
 	inner->hop_limit = ip->ttl;
 	inner->ecn = octet[1] & 3;
+	inner->dscp = octet[1] >> 2;
 	inner->fragment_allowed = !(ip->frag_off & bpf_htons(0x4000));
 	if (octet[0] >> 4 != 4)
 		inner->outcome = SEGUE_OUTCOME_drop_bad_version;
@@ -145,6 +147,17 @@ INLINE void ipv4_decrement(void *ip)
 	u16 before = *word;
 
 	header->ttl--;
+	header->check = checksum_update(header->check, before, *word);
+}
+
+/* TTL + 1, below 255. */
+INLINE void ipv4_increment(void *ip)
+{
+	struct iphdr *header = ip;
+	u16 *word = (u16 *)&header->ttl;
+	u16 before = *word;
+
+	header->ttl++;
 	header->check = checksum_update(header->check, before, *word);
 }
 

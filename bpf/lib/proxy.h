@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* The static proxy, End.AS (draft-ietf-spring-sr-service-programming section 6.1). */
+/*
+ * Proxies that take the steering header off and put it back: End.AS, End.AD (draft-ietf-spring-sr-service-programming
+ * sections 6.1 and 6.2), the way into a function through the kernel (End.AD with a memory by packet, End.AN.NF; the way
+ * out of it is in lib/skb.h). They differ in what the header is remembered by: lib/memory.h.
+ */
 #ifndef SEGUE_PROXY_H
 #define SEGUE_PROXY_H
 
@@ -7,90 +11,116 @@
 #include "decapsulation.h"
 #include "encapsulation.h"
 #include "flow.h"
+#include "function.h"
+#include "memory.h"
 
-INLINE u32 inner_type_of(u32 protocol)
+/* The bits of the destination behind LOC:FUNCT (RFC 8986 section 3.1), at most 32. */
+INLINE u32 sid_argument(const struct segue_sid *sid, struct address destination)
 {
-	switch (protocol) {
-	case PROTOCOL_IPV4:
-		return SEGUE_INNER_IPV4;
-	case PROTOCOL_IPV6:
-		return SEGUE_INNER_IPV6;
-	case PROTOCOL_ETHERNET:
-		return SEGUE_INNER_ETHERNET;
-	}
-	return 0;
-}
+	u32 end = sid->prefix_length + sid->argument_length, shift;
+	u64 high = bpf_be64_to_cpu(destination.high), low = bpf_be64_to_cpu(destination.low), bits;
 
-/* The link towards the function. */
-struct function_link {
-	const u8 *destination_mac;
-	const u8 *source_mac;
-	u32 mtu;
-	u32 outcome; /* 0, or why there is none */
-};
-
-INLINE void function_link_find(const struct packet *packet, const struct segue_sid *sid, u32 family,
-			       struct function_link *link)
-{
-	const struct segue_port *egress = port_by_ifindex(packet, sid->oif);
-	const struct adjacency *adjacency;
-	struct address next_hop;
-
-	link->outcome = SEGUE_OUTCOME_drop_link_down;
-	if (!egress || !(egress->flags & SEGUE_PORT_UP))
-		return;
-	link->mtu = egress->mtu;
-	link->source_mac = egress->mac;
-	link->destination_mac = sid->mac;
-	link->outcome = 0;
-	if (sid->flags & SEGUE_SID_NEXT_HOP_MAC)
-		return;
-	if (sid->next_hop_ipv4) {
-		next_hop.high = 0;
-		next_hop.low = sid->next_hop_ipv4;
-		adjacency = adjacency_find(packet, next_hop, ADJACENCY_IPV4, sid->oif, 0);
-	} else {
-		adjacency = adjacency_find(packet, address_load(sid->next_hop), 0, sid->oif, 0);
-	}
-	if (!adjacency || adjacency->kind != ADJACENCY_LINK)
-		link->outcome = SEGUE_OUTCOME_drop_no_neighbour;
+	if (!sid->argument_length || sid->argument_length > 32 || end > 128)
+		return 0;
+	shift = 128 - end;
+	if (shift >= 64)
+		bits = high >> ((shift - 64) & 63);
 	else
-		link->destination_mac = adjacency->ethernet;
+		bits = low >> shift | (shift ? high << ((64 - shift) & 63) : 0);
+	return bits & (0xffffffffU >> (32 - sid->argument_length));
 }
 
-/* SR to function: the inner packet leaves by IFACE-OUT, its hop limit untouched. */
-INLINE int proxy_to_function(const struct packet *packet, const struct segue_sid *sid, const struct outer *outer)
+/* The inner packet goes to the function through the kernel; its header's reference goes with it. */
+INLINE int proxy_through_kernel(const struct packet *packet, const struct segue_sid *sid, const struct outer *outer,
+				const struct inner *inner, const struct function_link *link, u32 id, u32 ecn, u32 mark)
 {
+	u32 offset = outer->offset & OFFSET_MASK, ipv4 = outer->protocol == PROTOCOL_IPV4, flags = 0;
+	struct segue_function_metadata *metadata;
+	void *data, *end;
+
+	if (sid->proxy_flags & SEGUE_PROXY_PEER)
+		flags |= SEGUE_METADATA_PEER;
+	if (sid->proxy_flags & SEGUE_PROXY_KEEP_HOP_LIMIT)
+		flags |= inner->hop_limit == 255 ? SEGUE_METADATA_KEEP_HOP_LIMIT | SEGUE_METADATA_HOP_LIMIT_255
+						 : SEGUE_METADATA_KEEP_HOP_LIMIT;
+	if (expose(packet->ctx, offset, offset + inner->length, outer->frame) ||
+	    bpf_xdp_adjust_meta(packet->ctx, -(int)sizeof(*metadata)))
+		return drop(packet, SEGUE_OUTCOME_drop_adjust);
+	data = (void *)(long)packet->ctx->data;
+	end = (void *)(long)packet->ctx->data_end;
+	metadata = (void *)(long)packet->ctx->data_meta;
+	if ((void *)(metadata + 1) > data || data + ETHERNET_LENGTH + sizeof(struct iphdr) > end)
+		return drop(packet, SEGUE_OUTCOME_drop_adjust);
+	metadata->magic = SEGUE_METADATA_MAGIC;
+	metadata->stash = id;
+	metadata->mark = mark;
+	metadata->oif = sid->oif;
+	metadata->flags = flags;
+	if (unlikely(ecn != inner->ecn)) {
+		if (ipv4)
+			ipv4_set_ecn(data + ETHERNET_LENGTH, ecn);
+		else
+			ipv6_set_ecn(data + ETHERNET_LENGTH, ecn);
+	}
+	/* The function's kernel is one hop for the inner packet, which it must not be. */
+	if (flags & SEGUE_METADATA_KEEP_HOP_LIMIT && inner->hop_limit != 255) {
+		if (ipv4)
+			ipv4_increment(data + ETHERNET_LENGTH);
+		else
+			((struct ipv6hdr *)(data + ETHERNET_LENGTH))->hop_limit++;
+	}
+	function_ethernet(data, link, ipv4 ? bpf_htons(ETH_P_IP) : bpf_htons(ETH_P_IPV6));
+	count(sid->counter, packet->length);
+	return pass(packet, SEGUE_OUTCOME_to_function);
+}
+
+/*
+ * SR to function: the inner packet leaves by IFACE-OUT, its hop limit untouched. With a memory, `outer->srh` is set and
+ * the next segment is `next`.
+ */
+INLINE int proxy_to_function(const struct packet *packet, const struct segue_sid *sid, const struct outer *outer,
+			     struct address next)
+{
+	u32 offset = outer->offset & OFFSET_MASK, ipv4 = outer->protocol == PROTOCOL_IPV4, id = 0, ecn = 0, outcome;
 	void *data = (void *)(long)packet->ctx->data;
 	void *end = (void *)(long)packet->ctx->data_end;
-	u32 family = outer->protocol == PROTOCOL_IPV4 ? 4 : 6;
-	u32 offset = outer->offset & OFFSET_MASK;
+	const struct adjacency *adjacency;
 	struct function_link link = {};
 	struct inner inner = {};
-	u32 ecn, *word;
-	u16 *half;
+	struct address destination;
 
-	if (outer->fragment)
+	if (unlikely(outer->fragment))
 		return drop(packet, SEGUE_OUTCOME_drop_fragment_at_decapsulation);
-	if (outer->protocol == PROTOCOL_ETHERNET)
+	if (unlikely(outer->protocol == PROTOCOL_ETHERNET)) {
+		if (sid->memory && !remember(packet, sid, outer, 0, &outcome))
+			return drop(packet, outcome);
 		return decapsulate_ethernet(packet, sid, outer, SEGUE_OUTCOME_to_function);
-	if (family == 6)
-		inner_ipv6(data, end, offset, outer->limit, &inner);
-	else
-		inner_ipv4(data, end, offset, outer->limit, &inner);
-	if (unlikely(inner.outcome))
-		return drop(packet, inner.outcome);
-	if (family == 6 && unlikely(in_sid_block(packet->generation, inner.destination)) &&
-	    !(sid->flags & SEGUE_SID_ALLOW_INNER_SID))
-		return drop(packet, SEGUE_OUTCOME_drop_inner_to_sid);
-	ecn = ecn_after_tunnel(inner.ecn, outer->ecn);
-	if (unlikely(ecn > 3))
-		return drop(packet, SEGUE_OUTCOME_drop_ecn_not_capable);
-	function_link_find(packet, sid, family, &link);
+	}
+	outcome = inner_admit(packet, sid, outer, &inner, &ecn);
+	if (unlikely(outcome))
+		return drop(packet, outcome);
+	function_link_find(packet, sid, &link);
 	if (unlikely(link.outcome))
 		return drop(packet, link.outcome);
 	if (unlikely(inner.length > link.mtu))
-		return too_big(packet, family, offset, link.mtu);
+		return too_big(packet, ipv4 ? 4 : 6, offset, link.mtu);
+	if (sid->memory) {
+		id = remember(packet, sid, outer, outer->dscp == inner.dscp, &outcome);
+		if (unlikely(!id))
+			return drop(packet, outcome);
+	}
+	if (packet->in_proxy && sid->memory == SEGUE_MEMORY_PACKET) {
+		if (data + ETHERNET_LENGTH + IPV6_LENGTH > end)
+			return drop(packet, SEGUE_OUTCOME_drop_truncated);
+		destination = address_load(data + ETHERNET_LENGTH + 24);
+		/* Where it goes afterwards is known: what would not fit there is refused while its sender can be told.
+		 */
+		adjacency = adjacency_find(packet, next, 0, 0, 0);
+		if (adjacency && adjacency->kind == ADJACENCY_LINK &&
+		    unlikely(outer->limit - ETHERNET_LENGTH > adjacency->fits))
+			return too_big(packet, 6, ETHERNET_LENGTH, adjacency->fits);
+		return proxy_through_kernel(packet, sid, outer, &inner, &link, id, ecn, sid_argument(sid, destination));
+	}
 	if (expose(packet->ctx, offset, offset + inner.length, outer->frame))
 		return drop(packet, SEGUE_OUTCOME_drop_adjust);
 	data = (void *)(long)packet->ctx->data;
@@ -98,16 +128,12 @@ INLINE int proxy_to_function(const struct packet *packet, const struct segue_sid
 	if (data + ETHERNET_LENGTH + sizeof(struct iphdr) > end)
 		return drop(packet, SEGUE_OUTCOME_drop_adjust);
 	if (unlikely(ecn != inner.ecn)) {
-		if (family == 6)
-			ipv6_set_ecn(data + ETHERNET_LENGTH, ecn);
-		else
+		if (ipv4)
 			ipv4_set_ecn(data + ETHERNET_LENGTH, ecn);
+		else
+			ipv6_set_ecn(data + ETHERNET_LENGTH, ecn);
 	}
-	word = data;
-	half = data;
-	__builtin_memcpy(word, link.destination_mac, 6);
-	__builtin_memcpy(half + 3, link.source_mac, 6);
-	half[6] = family == 6 ? bpf_htons(ETH_P_IPV6) : bpf_htons(ETH_P_IP);
+	function_ethernet(data, &link, ipv4 ? bpf_htons(ETH_P_IP) : bpf_htons(ETH_P_IPV6));
 	count(sid->counter, packet->length);
 	return transmit(packet, sid->oif, SEGUE_OUTCOME_to_function);
 }
@@ -123,75 +149,202 @@ INLINE int to_port(const struct packet *packet)
 					*(const u16 *)(mac + 1) == *(const u16 *)(packet->port->mac + 4));
 }
 
-/*
- * Function to SR: whatever comes in by IFACE-IN and is not for the node itself gets the configured steering header,
- * packets that the function made included. Packets addressed to a SID are wrapped too: a function can not choose its
- * path.
- */
-INLINE int proxy_from_function(struct packet *packet)
+/* Copies a remembered header in front. 0: done. */
+INLINE int stash_copy(void *to, void *end, const struct segue_stash *entry)
 {
-	u32 index = packet->port->proxy;
+	const u64 *from = (const u64 *)entry->header;
+	u64 *word = to;
+
+	if (likely(entry->length == IPV6_LENGTH + SRH_FIXED_LENGTH + 32)) {
+		if (to + IPV6_LENGTH + SRH_FIXED_LENGTH + 32 > end)
+			return -1;
+#pragma unroll
+		for (int i = 0; i < 10; i++)
+			word[i] = from[i];
+		return 0;
+	}
+	for (int i = 0; i < STASH_WORDS; i++) {
+		if (8 * i >= entry->length)
+			break;
+		u64 *at = word + i;
+
+		opaque(at);
+		if ((void *)(at + 1) > end)
+			return -1;
+		*at = from[i];
+	}
+	return 0;
+}
+
+/* Puts a remembered header back on. The packet is unchanged so far. Ends it. */
+INLINE int restore(const struct packet *packet, const struct segue_stash *entry, u32 id, const struct payload *payload,
+		   u32 scope)
+{
+	u32 family = payload->protocol == PROTOCOL_IPV4 ? 4 : 6, push = entry->length, traffic_class, label;
+	const struct adjacency *adjacency =
+		adjacency_find(packet, address_load(&entry->header[24]), 0, 0, payload->flow);
+	u32 naming = entry->next_header;
+	int by_link, action;
+	void *data, *end;
+	u8 *octet;
+
+	if (unlikely(!adjacency))
+		return drop(packet, SEGUE_OUTCOME_drop_no_route);
+	by_link = adjacency_fits(adjacency, payload->length + push);
+	if (unlikely(!by_link) && encapsulation_obstacle(packet, payload, adjacency, family, push, &action))
+		return action;
+	data = (void *)(long)packet->ctx->data;
+	end = (void *)(long)packet->ctx->data_end;
+	if (payload->decrement) {
+		if (data + ETHERNET_LENGTH + IPV6_LENGTH <= end && family == 6)
+			((struct ipv6hdr *)(data + ETHERNET_LENGTH))->hop_limit--;
+		else if (data + ETHERNET_LENGTH + sizeof(struct iphdr) <= end && family == 4)
+			ipv4_decrement(data + ETHERNET_LENGTH);
+	}
+	if (payload->protocol == PROTOCOL_ETHERNET)
+		push += ETHERNET_LENGTH;
+	if (bpf_xdp_adjust_head(packet->ctx, -(int)push))
+		return drop(packet, SEGUE_OUTCOME_drop_no_headroom);
+	data = (void *)(long)packet->ctx->data;
+	end = (void *)(long)packet->ctx->data_end;
+	octet = data + ETHERNET_LENGTH;
+	if (stash_copy(octet, end, entry) || (void *)octet + IPV6_LENGTH + SRH_FIXED_LENGTH > end)
+		return drop(packet, SEGUE_OUTCOME_drop_adjust);
+	label = payload->flow & 0xfffff ?: 1;
+	traffic_class = (octet[0] & 15) << 4 | octet[1] >> 4;
+	if (entry->flags & SEGUE_STASH_TRAFFIC_CLASS_COPY)
+		traffic_class = payload->traffic_class;
+	else
+		traffic_class |= payload->traffic_class & 3;
+	*(u16 *)(octet + 4) = bpf_htons(entry->length - IPV6_LENGTH + payload->length);
+	if (unlikely(!stash_still(entry, id))) {
+		memory_count(scope, MEMORY_OVERWRITTEN);
+		return drop(packet, SEGUE_OUTCOME_drop_header_forgotten);
+	}
+	*(u32 *)octet = bpf_htonl(6U << 28 | traffic_class << 20 | label);
+	if (likely(naming == IPV6_LENGTH)) {
+		octet[IPV6_LENGTH] = payload->protocol;
+	} else {
+		u8 *next_header = octet + (naming & 0xff);
+
+		if ((void *)(next_header + 1) > end)
+			return drop(packet, SEGUE_OUTCOME_drop_adjust);
+		*next_header = payload->protocol;
+	}
+	count(payload->counter, packet->length);
+	if (likely(by_link))
+		return leave_by_link(packet, adjacency);
+	/* The kernel will lower the outer hop limit when it forwards. */
+	if (!hops_used(adjacency) && octet[7] != 255)
+		octet[7]++;
+	return leave(packet, adjacency, bpf_htons(ETH_P_IPV6));
+}
+
+/* The header that a packet back from the function gets, or NULL and the outcome. */
+INLINE const struct segue_stash *recall(const struct segue_sid *sid, const struct flow *flow, u32 *id, u32 *outcome)
+{
+	const struct segue_stash *entry;
+
+	*outcome = SEGUE_OUTCOME_drop_proxy_empty;
+	if (sid->memory == SEGUE_MEMORY_FLOW) {
+		*id = recall_flow(flow, sid->scope, sid->flow_timeout);
+		if (*id) {
+			entry = stash_get(*id);
+			if (entry && entry->scope == sid->scope)
+				return entry;
+			memory_count(sid->scope, MEMORY_OVERWRITTEN);
+			*outcome = SEGUE_OUTCOME_drop_header_forgotten;
+			return NULL;
+		}
+		memory_count(sid->scope, MEMORY_UNKNOWN);
+		*outcome = SEGUE_OUTCOME_drop_unknown_flow;
+		if (!(sid->proxy_flags & SEGUE_PROXY_UNKNOWN_TO_INTERFACE))
+			return NULL;
+		*outcome = SEGUE_OUTCOME_drop_proxy_empty;
+	}
+	return memory_current(sid->scope, id);
+}
+
+/* Back from the function, read and admitted: the steering header goes on. */
+INLINE int proxy_wrap(struct packet *packet, const struct segue_sid *sid, const struct flow *flow,
+		      struct payload *payload)
+{
 	const struct segue_segment_list *list;
+	const struct segue_stash *entry;
+	u32 id = 0, outcome;
+
+	payload->flow = flow->hash;
+	payload->counter = sid->counter_return;
+	if (sid->behaviour == SEGUE_END_AS) {
+		list = policy_list(sid->policy, flow->hash);
+		if (!list)
+			return drop(packet, SEGUE_OUTCOME_drop_proxy_empty);
+		return encapsulate(packet, list, payload, list_adjacency(packet, list, payload->flow));
+	}
+	entry = recall(sid, flow, &id, &outcome);
+	if (!entry)
+		return drop(packet, outcome);
+	return restore(packet, entry, id, payload, sid->scope);
+}
+
+/*
+ * Function to SR: whatever comes in by IFACE-IN and is not for the node itself gets a steering header, packets that the
+ * function made included. Packets addressed to a SID are wrapped too: a function can not choose its path.
+ */
+INLINE int proxy_from_function(struct packet *packet, const struct segue_sid *sid)
+{
 	struct payload payload = {};
-	const struct segue_sid *sid;
 	struct flow flow = {};
 	u32 type, outcome;
 
 	flow_read(packet, &flow);
 	packet->length = flow.length;
-	sid = index == SEGUE_NONE ? NULL : bpf_map_lookup_elem(&sid_entries, &index);
 	if (sid && sid->inner & SEGUE_INNER_ETHERNET) {
 		if (to_port(packet))
 			return pass(packet, SEGUE_OUTCOME_passed_not_for_segue);
 		payload.protocol = PROTOCOL_ETHERNET;
 		payload.length = frame_length(packet->ctx);
-	} else {
-		if (flow.outcome)
-			return drop(packet, flow.outcome);
-		if (unlikely(flow_unredirectable(packet, &flow)))
-			return drop(packet, SEGUE_OUTCOME_drop_multi_buffer);
-		if (!flow.family && priority_tag_remove(packet->ctx)) {
-			bpf_tail_call(packet->ctx, &stages, SEGUE_STAGE_SERVICE);
-			return drop(packet, SEGUE_OUTCOME_drop_recirculation);
-		}
-		if (!flow.family)
-			return pass(packet, SEGUE_OUTCOME_passed_not_for_segue);
-		/* What goes to the kernel must be nothing that it would process as a segment. */
-		if (unlikely(flow.group)) {
-			if (flow.sr_seen ||
-			    (flow.family == 6 &&
-			     in_sid_block(packet->generation, (struct address){flow.key[2], flow.key[3]})))
-				return drop(packet, SEGUE_OUTCOME_drop_from_function);
-			return pass(packet, SEGUE_OUTCOME_passed_not_for_segue);
-		}
-		outcome = flow_addresses(packet->port, &flow);
-		if (outcome == SEGUE_OUTCOME_passed_not_for_segue) {
-			if (unlikely(flow.sr_seen))
-				return drop(packet, SEGUE_OUTCOME_drop_from_function);
-			return pass(packet, outcome);
-		}
-		if (outcome)
-			return drop(packet, outcome);
-		if (!sid)
-			return drop(packet, SEGUE_OUTCOME_drop_proxy_empty);
-		type = flow.family == 4 ? SEGUE_INNER_IPV4 : SEGUE_INNER_IPV6;
-		if (!(sid->inner & type))
-			return drop(packet, SEGUE_OUTCOME_drop_inner_type);
-		if (flow.hop_limit <= 1)
-			return time_exceeded(packet, flow.family, ETHERNET_LENGTH);
-		payload.protocol = flow.family == 4 ? PROTOCOL_IPV4 : PROTOCOL_IPV6;
-		payload.offset = ETHERNET_LENGTH;
-		payload.length = flow.length;
-		payload.traffic_class = flow.traffic_class;
-		payload.flow_label = flow.flow_label;
-		payload.decrement = 1;
+		return proxy_wrap(packet, sid, &flow, &payload);
 	}
-	payload.flow = flow.hash;
-	list = policy_list(sid->policy, flow.hash);
-	if (!list)
+	if (flow.outcome)
+		return drop(packet, flow.outcome);
+	if (unlikely(flow_unredirectable(packet, &flow)))
+		return drop(packet, SEGUE_OUTCOME_drop_multi_buffer);
+	if (!flow.family && priority_tag_remove(packet->ctx)) {
+		bpf_tail_call(packet->ctx, &stages, SEGUE_STAGE_SERVICE);
+		return drop(packet, SEGUE_OUTCOME_drop_recirculation);
+	}
+	if (!flow.family)
+		return pass(packet, SEGUE_OUTCOME_passed_not_for_segue);
+	/* What goes to the kernel must be nothing that it would process as a segment. */
+	if (unlikely(flow.group)) {
+		if (flow.sr_seen ||
+		    (flow.family == 6 && in_sid_block(packet->generation, (struct address){flow.key[2], flow.key[3]})))
+			return drop(packet, SEGUE_OUTCOME_drop_from_function);
+		return pass(packet, SEGUE_OUTCOME_passed_not_for_segue);
+	}
+	outcome = flow_addresses(packet->port, &flow);
+	if (outcome == SEGUE_OUTCOME_passed_not_for_segue) {
+		if (unlikely(flow.sr_seen))
+			return drop(packet, SEGUE_OUTCOME_drop_from_function);
+		return pass(packet, outcome);
+	}
+	if (outcome)
+		return drop(packet, outcome);
+	if (!sid)
 		return drop(packet, SEGUE_OUTCOME_drop_proxy_empty);
-	payload.counter = sid->counter_return;
-	return encapsulate(packet, list, &payload, list_adjacency(packet, list, payload.flow));
+	type = flow.family == 4 ? SEGUE_INNER_IPV4 : SEGUE_INNER_IPV6;
+	if (!(sid->inner & type))
+		return drop(packet, SEGUE_OUTCOME_drop_inner_type);
+	if (flow.hop_limit <= 1)
+		return time_exceeded(packet, flow.family, ETHERNET_LENGTH);
+	payload.protocol = flow.family == 4 ? PROTOCOL_IPV4 : PROTOCOL_IPV6;
+	payload.offset = ETHERNET_LENGTH;
+	payload.length = flow.length;
+	payload.traffic_class = flow.traffic_class;
+	payload.flow_label = flow.flow_label;
+	payload.decrement = 1;
+	return proxy_wrap(packet, sid, &flow, &payload);
 }
 
 #endif

@@ -291,6 +291,9 @@ struct segue_stash {
 
 enum segue_stash_flags {
 	SEGUE_STASH_TRAFFIC_CLASS_COPY = 1 << 0, /* outer and inner DSCP were equal: stays so */
+	SEGUE_STASH_SRH = 1 << 2,		 /* End.AM: only the SRH, without Segment List[0] */
+	SEGUE_STASH_EXACT =
+		1 << 1, /* MEMORY_PACKET: traffic class and flow label are those of the packet; else made anew */
 };
 
 /* What proxies of one scope remember last. Map `memories`. 64 octets, so that two scopes share no cache line. */
@@ -432,6 +435,7 @@ enum segue_stage {
 	SEGUE_STAGE_SERVICE = 2, /* segue_service: back from a function */
 	SEGUE_STAGE_RELAY = 3,	 /* segue_relay: an ICMP error from inside the domain for an inner source */
 	SEGUE_STAGE_ACCESS = 4,	 /* segue_access: from outside, once its priority tag is off */
+	SEGUE_STAGE_PROXY = 5,	 /* segue_proxy: to a function by a proxy that does more than the simplest do */
 	SEGUE_STAGE_MAX = 8,
 };
 

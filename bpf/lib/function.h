@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* The function behind a proxy: the link to it, and what its SID does while it is dead. */
+#ifndef SEGUE_FUNCTION_H
+#define SEGUE_FUNCTION_H
+
+#include "base.h"
+#include "adjacency.h"
+#include "advance.h"
+#include "decapsulation.h"
+
+INLINE u32 inner_type_of(u32 protocol)
+{
+	switch (protocol) {
+	case PROTOCOL_IPV4:
+		return SEGUE_INNER_IPV4;
+	case PROTOCOL_IPV6:
+		return SEGUE_INNER_IPV6;
+	case PROTOCOL_ETHERNET:
+		return SEGUE_INNER_ETHERNET;
+	}
+	return 0;
+}
+
+/* The link towards the function. */
+struct function_link {
+	const u8 *destination_mac;
+	const u8 *source_mac;
+	u32 mtu;
+	u32 outcome; /* 0, or why there is none */
+};
+
+INLINE void function_link_find(const struct packet *packet, const struct segue_sid *sid, struct function_link *link)
+{
+	const struct segue_port *egress = port_by_ifindex(packet, sid->oif);
+	const struct adjacency *adjacency;
+	struct address next_hop;
+
+	link->outcome = SEGUE_OUTCOME_drop_link_down;
+	if (!egress || !(egress->flags & SEGUE_PORT_UP))
+		return;
+	link->mtu = egress->mtu;
+	link->source_mac = egress->mac;
+	link->destination_mac = sid->mac;
+	link->outcome = 0;
+	if (sid->flags & SEGUE_SID_NEXT_HOP_MAC)
+		return;
+	if (sid->next_hop_ipv4) {
+		next_hop.high = 0;
+		next_hop.low = sid->next_hop_ipv4;
+		adjacency = adjacency_find(packet, next_hop, ADJACENCY_IPV4, sid->oif, 0);
+	} else {
+		adjacency = adjacency_find(packet, address_load(sid->next_hop), 0, sid->oif, 0);
+	}
+	if (!adjacency || adjacency->kind != ADJACENCY_LINK)
+		link->outcome = SEGUE_OUTCOME_drop_no_neighbour;
+	else
+		link->destination_mac = adjacency->ethernet;
+}
+
+/* Writes the Ethernet header of a frame to the function. The caller has checked that it lies in the frame. */
+INLINE void function_ethernet(void *frame, const struct function_link *link, u16 ethertype)
+{
+	u32 *word = frame;
+	u16 *half = frame;
+
+	/* In words: a copy of octets would be one of single octets. */
+	word[0] = *(const u32 *)link->destination_mac;
+	half[2] = *(const u16 *)(link->destination_mac + 4);
+	half[3] = *(const u16 *)link->source_mac;
+	word[2] = *(const u32 *)(link->source_mac + 2);
+	half[6] = ethertype;
+}
+
+/* To the backup SID, as a segment in place of this one: the SRH stays as it is. */
+INLINE int function_reroute(const struct packet *packet, const struct segue_sid *sid, struct ipv6hdr *ip, u32 length)
+{
+	struct address backup = address_load(sid->backup);
+	const struct adjacency *adjacency = adjacency_find(packet, backup, 0, 0, outer_flow(ip));
+	u32 refusal;
+
+	if (!adjacency)
+		return drop(packet, SEGUE_OUTCOME_drop_no_route);
+	if (ip->hop_limit <= 1)
+		return time_exceeded(packet, 6, ETHERNET_LENGTH);
+	if (!adjacency_fits(adjacency, length)) {
+		if (adjacency->kind == ADJACENCY_LINK)
+			return too_big(packet, 6, ETHERNET_LENGTH, adjacency->fits);
+		refusal = adjacency_refusal(adjacency);
+		if (refusal)
+			return refuse(packet, refusal, 6, ETHERNET_LENGTH);
+	}
+	ip->hop_limit -= hops_used(adjacency);
+	address_store(&ip->daddr, backup);
+	count(sid->counter, packet->length);
+	return leave(packet, adjacency, bpf_htons(ETH_P_IPV6));
+}
+
+#endif

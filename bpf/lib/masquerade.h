@@ -1,0 +1,304 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * The masquerading proxy, End.AM (draft-ietf-spring-sr-service-programming section 6.4): the function sees the packet
+ * with its SRH, addressed to its last segment. What leads on, the SRH, comes back from the function; so it is compared
+ * with those that were sent to it. Segment List[0] is not: it is the packet's own destination.
+ */
+#ifndef SEGUE_MASQUERADE_H
+#define SEGUE_MASQUERADE_H
+
+#include "base.h"
+#include "advance.h"
+#include "function.h"
+#include "memory.h"
+
+#define SRH_SEGMENTS_LEFT_ONE (1ULL << 24) /* Segments Left as part of the SRH's first word */
+
+/* Is the SRH at SIMPLE_SRH, Segments Left lowered by `step`, the one remembered? */
+INLINE int srh_same(const struct segue_stash *entry, void *data, void *end, u32 length, u64 step)
+{
+	const u64 *word = data + ETHERNET_LENGTH, *known = (const u64 *)entry->header;
+	u64 difference;
+
+	if ((void *)(word + 8) > end || entry->length != IPV6_LENGTH + length)
+		return 0;
+	difference = (word[5] - step) ^ known[5];
+	if (likely(length == SRH_FIXED_LENGTH + 32)) {
+		if ((void *)(word + 10) > end)
+			return 0;
+		return !(difference | (word[8] ^ known[8]) | (word[9] ^ known[9]));
+	}
+	for (int i = 8; i < STASH_WORDS; i++) {
+		if (8 * i >= IPV6_LENGTH + length)
+			break;
+		const u64 *at = word + i;
+
+		opaque(at);
+		if ((void *)(at + 1) > end)
+			return 0;
+		difference |= *at ^ known[i];
+	}
+	return !difference;
+}
+
+/* SR to function: S12 to S15. Nothing of the packet has been changed; `sl` is Segments Left after the decrement. */
+INLINE int masquerade(const struct packet *packet, const struct segue_sid *sid, struct ipv6hdr *ip, struct srh *srh,
+		      const struct outer *outer, u32 sl)
+{
+	void *data = (void *)(long)packet->ctx->data;
+	void *end = (void *)(long)packet->ctx->data_end;
+	const struct segue_stash *entry;
+	struct function_link link = {};
+	struct address last;
+	u32 length, id = 0;
+
+	if (outer->srh != SIMPLE_SRH || (void *)(srh + 1) + 16 > end)
+		return drop(packet, SEGUE_OUTCOME_drop_header_unfit);
+	length = (srh->length + 1) * 8;
+	last = address_load(srh + 1);
+	if (unlikely(!address_forwardable(last)))
+		return drop(packet, SEGUE_OUTCOME_drop_bad_next_segment);
+	function_link_find(packet, sid, &link);
+	if (unlikely(link.outcome))
+		return drop(packet, link.outcome);
+	if (unlikely(outer->limit - ETHERNET_LENGTH > link.mtu))
+		return too_big(packet, 6, ETHERNET_LENGTH, link.mtu);
+	entry = memory_current(sid->scope, &id);
+	if (unlikely(!entry || !srh_same(entry, data, end, length, SRH_SEGMENTS_LEFT_ONE)) &&
+	    !memory_renew(packet->ctx, sid->scope, STASH_SHAPE(IPV6_LENGTH + length, 0, IPV6_LENGTH, SEGUE_STASH_SRH)))
+		return drop(packet, SEGUE_OUTCOME_drop_header_unfit);
+	ip->hop_limit--;
+	srh->segments_left = sl;
+	address_store(&ip->daddr, last);
+	data = (void *)(long)packet->ctx->data;
+	if (data + ETHERNET_LENGTH > (void *)(long)packet->ctx->data_end)
+		return drop(packet, SEGUE_OUTCOME_drop_truncated);
+	function_ethernet(data, &link, bpf_htons(ETH_P_IPV6));
+	count(sid->counter, packet->length);
+	return transmit(packet, sid->oif, SEGUE_OUTCOME_to_function);
+}
+
+/* Was an SRH like this one sent to the function, though it is not the last one? */
+RARE int srh_known(struct xdp_md *ctx, u32 scope, u32 length)
+{
+	struct scratch *scratch = scratch_get();
+	const struct segue_stash *entry;
+	u32 *known;
+	u64 hash;
+
+	if (!scratch)
+		return 0;
+	/* As it came: nothing is advanced. */
+	hash = stash_prepare(ctx, &scratch->stash, STASH_SHAPE(IPV6_LENGTH + length, 0, 0, SEGUE_STASH_SRH), scope);
+	known = bpf_map_lookup_elem(&stash_index, &hash);
+	if (!hash || !known)
+		return 0;
+	entry = stash_get(*known);
+	return entry && stash_equal(entry, &scratch->stash) && stash_still(entry, *known);
+}
+
+/* Caching flavour: a packet that came back without SRH gets the last one, its own destination in Segment List[0]. */
+INLINE int masquerade_insert(const struct packet *packet, const struct segue_sid *sid)
+{
+	const struct adjacency *adjacency;
+	const struct segue_stash *entry;
+	struct address destination;
+	u32 id = 0, push, sl, at;
+	void *data, *end;
+	u64 moved[5], *word;
+	const u64 *from;
+	u8 *octet;
+
+	entry = memory_current(sid->scope, &id);
+	if (!entry || entry->length <= IPV6_LENGTH)
+		return drop(packet, SEGUE_OUTCOME_drop_proxy_empty);
+	push = entry->length - IPV6_LENGTH;
+	from = (const u64 *)entry->header;
+	sl = entry->header[IPV6_LENGTH + 3] & 15;
+	at = IPV6_LENGTH + SRH_FIXED_LENGTH + 16 * sl;
+	opaque(at);
+	if (at > SEGUE_HEADROOM_MAX - 16)
+		return drop(packet, SEGUE_OUTCOME_drop_header_unfit);
+	data = (void *)(long)packet->ctx->data;
+	end = (void *)(long)packet->ctx->data_end;
+	if (data + ETHERNET_LENGTH + IPV6_LENGTH > end)
+		return drop(packet, SEGUE_OUTCOME_drop_truncated);
+	word = data + ETHERNET_LENGTH;
+	octet = (u8 *)word;
+	if (octet[6] == PROTOCOL_HOP_BY_HOP) /* must stay first (RFC 8200 section 4.3) */
+		return drop(packet, SEGUE_OUTCOME_drop_header_unfit);
+	destination = sl ? address_load(&entry->header[at]) : address_load(octet + 24);
+	adjacency = adjacency_find(packet, destination, 0, 0, outer_flow((void *)octet));
+	if (!adjacency || adjacency_refusal(adjacency))
+		return drop(packet, SEGUE_OUTCOME_drop_no_route);
+	if (adjacency->kind == ADJACENCY_LINK && packet->length + push > adjacency->fits)
+		return too_big(packet, 6, ETHERNET_LENGTH, adjacency->fits - push);
+#pragma unroll
+	for (int i = 0; i < 5; i++)
+		moved[i] = word[i];
+	if (bpf_xdp_adjust_head(packet->ctx, -(int)push))
+		return drop(packet, SEGUE_OUTCOME_drop_no_headroom);
+	data = (void *)(long)packet->ctx->data;
+	end = (void *)(long)packet->ctx->data_end;
+	word = data + ETHERNET_LENGTH;
+	octet = (u8 *)word;
+	if ((void *)(word + 8) > end)
+		return drop(packet, SEGUE_OUTCOME_drop_adjust);
+#pragma unroll
+	for (int i = 0; i < 5; i++)
+		word[i] = moved[i];
+	word[5] = from[5];
+	for (int i = 8; i < STASH_WORDS; i++) {
+		if (8 * i >= IPV6_LENGTH + push)
+			break;
+		u64 *to = word + i;
+
+		opaque(to);
+		if ((void *)(to + 1) > end)
+			return drop(packet, SEGUE_OUTCOME_drop_adjust);
+		*to = from[i];
+	}
+	if (!stash_still(entry, id))
+		return drop(packet, SEGUE_OUTCOME_drop_header_forgotten);
+	address_store(word + 6, address_load(octet + 24));
+	octet[IPV6_LENGTH] = octet[6];
+	octet[6] = PROTOCOL_ROUTING;
+	*(u16 *)(octet + 4) = bpf_htons(packet->length - IPV6_LENGTH + push);
+	octet[7] -= hops_used(adjacency);
+	address_store(octet + 24, destination);
+	count(sid->counter_return, packet->length);
+	return leave(packet, adjacency, bpf_htons(ETH_P_IPV6));
+}
+
+/* The SRH is at SIMPLE_SRH, and lies in the frame up to its first segment; `limit` is the packet's end. */
+INLINE int masquerade_end(const struct packet *packet, const struct segue_sid *sid, struct ipv6hdr *ip, struct srh *srh,
+			  u32 limit)
+{
+	void *data = (void *)(long)packet->ctx->data;
+	void *end = (void *)(long)packet->ctx->data_end;
+	u32 length = (srh->length + 1) * 8, id = 0, sl = srh->segments_left;
+	struct address destination = address_load(&ip->daddr), next;
+	const struct adjacency *adjacency;
+	const struct segue_stash *entry;
+	const void *segment;
+	u32 refusal;
+
+	if (unlikely((s32)srh->last_entry > (s32)(srh->length / 2) - 1 || sl > srh->last_entry))
+		return parameter_problem(packet, SEGUE_OUTCOME_drop_segments_left, ETHERNET_LENGTH, 0, SIMPLE_SRH + 3);
+	entry = memory_current(sid->scope, &id);
+	if (unlikely(!entry || !srh_same(entry, data, end, length, 0) || !stash_still(entry, id)) &&
+	    !srh_known(packet->ctx, sid->scope, length))
+		return drop(packet, SEGUE_OUTCOME_drop_header_changed);
+	if (!(sid->flavours & SEGUE_NAT) && unlikely(!address_equal(destination, address_load(srh + 1))))
+		return drop(packet, SEGUE_OUTCOME_drop_header_changed);
+	segment = data + SIMPLE_SRH + SRH_FIXED_LENGTH + (sl & 0xff) * 16;
+	if (segment + 16 > end)
+		return drop(packet, SEGUE_OUTCOME_drop_multi_buffer_header);
+	next = sl ? address_load(segment) : destination;
+	if (unlikely(!address_forwardable(next)))
+		return drop(packet, SEGUE_OUTCOME_drop_bad_next_segment);
+	adjacency = adjacency_find(packet, next, 0, 0, outer_flow(ip));
+	if (unlikely(!adjacency))
+		return drop(packet, SEGUE_OUTCOME_drop_no_route);
+	if (unlikely(!adjacency_fits(adjacency, limit - ETHERNET_LENGTH))) {
+		if (adjacency->kind == ADJACENCY_LINK)
+			return too_big(packet, 6, ETHERNET_LENGTH, adjacency->fits);
+		refusal = adjacency_refusal(adjacency);
+		if (refusal)
+			return refuse(packet, refusal, 6, ETHERNET_LENGTH);
+	}
+	if (sl && sid->flavours & SEGUE_NAT)
+		address_store(srh + 1, destination);
+	address_store(&ip->daddr, next);
+	ip->hop_limit -= hops_used(adjacency);
+	count(sid->counter_return, packet->length);
+	return leave(packet, adjacency, bpf_htons(ETH_P_IPV6));
+}
+
+/*
+ * A packet from a function that keeps its IPv6 header (End.AM, End.AN): what may not or need not be looked at further.
+ * -1: go on; the IPv6 header lies in the frame, and `packet->length` is set.
+ */
+INLINE int function_ipv6(struct packet *packet, u32 *sr_seen)
+{
+	struct flow flow = {};
+	u32 outcome;
+
+	flow_read(packet, &flow);
+	packet->length = flow.length;
+	*sr_seen = flow.sr_seen;
+	/* The SRH's own limits are checked by those who process it. */
+	if (unlikely(flow.outcome))
+		return drop(packet, flow.outcome);
+	if (unlikely(flow_unredirectable(packet, &flow)))
+		return drop(packet, SEGUE_OUTCOME_drop_multi_buffer);
+	if (!flow.family && priority_tag_remove(packet->ctx)) {
+		bpf_tail_call(packet->ctx, &stages, SEGUE_STAGE_SERVICE);
+		return drop(packet, SEGUE_OUTCOME_drop_recirculation);
+	}
+	if (!flow.family)
+		return pass(packet, SEGUE_OUTCOME_passed_not_for_segue);
+	if (unlikely(flow.group)) {
+		if (flow.sr_seen ||
+		    (flow.family == 6 && in_sid_block(packet->generation, (struct address){flow.key[2], flow.key[3]})))
+			return drop(packet, SEGUE_OUTCOME_drop_from_function);
+		return pass(packet, SEGUE_OUTCOME_passed_not_for_segue);
+	}
+	outcome = flow_addresses(packet->port, &flow);
+	if (outcome == SEGUE_OUTCOME_passed_not_for_segue)
+		return unlikely(flow.sr_seen) ? drop(packet, SEGUE_OUTCOME_drop_from_function) : pass(packet, outcome);
+	if (outcome)
+		return drop(packet, outcome);
+	if (flow.family != 6)
+		return drop(packet, SEGUE_OUTCOME_drop_inner_type);
+	if (flow.hop_limit <= 1)
+		return time_exceeded(packet, 6, ETHERNET_LENGTH);
+	return -1;
+}
+
+/* What a function that keeps the SRH made itself, without one: to the kernel, or dropped. */
+INLINE int function_own(const struct packet *packet, const struct segue_sid *sid)
+{
+	void *data = (void *)(long)packet->ctx->data;
+	void *end = (void *)(long)packet->ctx->data_end;
+
+	if (data + ETHERNET_LENGTH + IPV6_LENGTH > end)
+		return drop(packet, SEGUE_OUTCOME_drop_truncated);
+	if (in_sid_block(packet->generation, address_load(data + ETHERNET_LENGTH + 24)))
+		return drop(packet, SEGUE_OUTCOME_drop_from_function);
+	if (sid->proxy_flags & SEGUE_PROXY_OWN_DROP)
+		return drop(packet, SEGUE_OUTCOME_drop_proxy_empty);
+	return pass(packet, SEGUE_OUTCOME_passed_not_for_segue);
+}
+
+/* Function to SR. */
+INLINE int masquerade_from_function(struct packet *packet, const struct segue_sid *sid)
+{
+	void *data, *end;
+	u32 sr_seen = 0, limit;
+	struct ipv6hdr *ip;
+	struct srh *srh;
+	int action;
+
+	action = function_ipv6(packet, &sr_seen);
+	if (action >= 0)
+		return action;
+	data = (void *)(long)packet->ctx->data;
+	end = (void *)(long)packet->ctx->data_end;
+	ip = data + ETHERNET_LENGTH;
+	srh = data + SIMPLE_SRH;
+	if ((void *)(ip + 1) > end)
+		return drop(packet, SEGUE_OUTCOME_drop_truncated);
+	if (!sr_seen && ip->nexthdr != PROTOCOL_ROUTING) {
+		if (sid->flavours & SEGUE_CACHING)
+			return masquerade_insert(packet, sid);
+		return function_own(packet, sid);
+	}
+	limit = ETHERNET_LENGTH + packet->length;
+	if (ip->nexthdr != PROTOCOL_ROUTING || (void *)(srh + 1) + 16 > end || srh->type != ROUTING_TYPE_SRH ||
+	    SIMPLE_SRH + (srh->length + 1) * 8 > limit)
+		return drop(packet, SEGUE_OUTCOME_drop_header_changed);
+	return masquerade_end(packet, sid, ip, srh, limit);
+}
+
+#endif

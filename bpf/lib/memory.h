@@ -1,0 +1,278 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * What a proxy remembers the steering header by: its return interface, the inner flow, or the packet itself. All three
+ * hold a reference into the stash.
+ */
+#ifndef SEGUE_MEMORY_H
+#define SEGUE_MEMORY_H
+
+#include "base.h"
+#include "decapsulation.h"
+#include "flow.h"
+#include "stash.h"
+
+#define SIMPLE_SRH (ETHERNET_LENGTH + IPV6_LENGTH) /* where the SRH is when it follows the IPv6 header */
+
+enum memory_counter {
+	MEMORY_RENEWED,
+	MEMORY_CREATED,
+	MEMORY_REMOVED,
+	MEMORY_UNKNOWN,
+	MEMORY_CONFLICT,
+	MEMORY_OVERWRITTEN,
+};
+
+RARE int memory_count(u32 scope, u32 what)
+{
+	struct segue_memory_counters *counters = bpf_map_lookup_elem(&memory_counters, &scope);
+
+	if (!counters)
+		return 0;
+	switch (what) {
+	case MEMORY_RENEWED:
+		counters->renewed++;
+		break;
+	case MEMORY_CREATED:
+		counters->created++;
+		break;
+	case MEMORY_REMOVED:
+		counters->removed++;
+		break;
+	case MEMORY_UNKNOWN:
+		counters->unknown++;
+		break;
+	case MEMORY_CONFLICT:
+		counters->conflicts++;
+		break;
+	case MEMORY_OVERWRITTEN:
+		counters->overwritten++;
+		break;
+	}
+	return 0;
+}
+
+/*
+ * Would the frame's steering header, once advanced, go back on as this one does? Payload Length, ECN, DSCP and flow
+ * label make no difference, unless the memory is exact; hop limits that differ by less than the margin do not either.
+ * The active segment follows from Segments Left and the list.
+ */
+INLINE int header_same(const struct segue_stash *entry, void *data, void *end, const struct outer *outer, u32 margin)
+{
+	const u64 *word = data + ETHERNET_LENGTH, *known = (const u64 *)entry->header;
+	u32 length = outer->offset - ETHERNET_LENGTH, hop_limit;
+	u64 difference;
+
+	if ((void *)(word + 6) > end || entry->length != length || outer->srh != SIMPLE_SRH ||
+	    entry->next_header != IPV6_LENGTH)
+		return 0;
+	difference = (word[1] ^ known[1]) | (word[2] ^ known[2]);
+	/* The SRH's first word: Segments Left is its octet 3; octet 0 names the inner packet. */
+	difference |= ((word[5] - (1ULL << 24)) ^ known[5]) & ~0xffULL;
+	hop_limit = (u32)(word[0] >> 56) - 1 - (u32)(known[0] >> 56);
+	if (entry->flags & SEGUE_STASH_EXACT) {
+		difference |= (u32)word[0] ^ (u32)known[0];
+		margin = 1;
+	}
+	if (difference || hop_limit + margin - 1 > 2 * (margin - 1))
+		return 0;
+	/* Two segments: the commonest, and without a loop. */
+	if (likely(length == IPV6_LENGTH + SRH_FIXED_LENGTH + 32)) {
+		if ((void *)(word + 10) > end)
+			return 0;
+		return !((word[6] ^ known[6]) | (word[7] ^ known[7]) | (word[8] ^ known[8]) | (word[9] ^ known[9]));
+	}
+	for (int i = 6; i < STASH_WORDS; i++) {
+		if (8 * i >= length)
+			break;
+		const u64 *at = word + i;
+
+		opaque(at);
+		if ((void *)(at + 1) > end)
+			return 0;
+		difference |= *at ^ known[i];
+	}
+	return !difference;
+}
+
+INLINE u64 header_shape(const struct outer *outer, u32 flags)
+{
+	return STASH_SHAPE(outer->offset - ETHERNET_LENGTH, outer->naming - ETHERNET_LENGTH,
+			   outer->srh - ETHERNET_LENGTH, flags);
+}
+
+/* Puts the header into the stash and makes it the scope's current one. The reference, or 0. */
+INLINE u32 memory_renew(struct xdp_md *ctx, u32 scope, u64 shape)
+{
+	struct segue_memory *memory = bpf_map_lookup_elem(&memories, &scope);
+	u32 id = stash_put(ctx, shape, scope);
+
+	if (!memory || !id)
+		return 0;
+	if (memory->current != id) {
+		*(volatile u32 *)&memory->current = id;
+		memory_count(scope, MEMORY_RENEWED);
+	}
+	return id;
+}
+
+/* The scope's current header, or NULL. */
+INLINE const struct segue_stash *memory_current(u32 scope, u32 *id)
+{
+	const struct segue_memory *memory = bpf_map_lookup_elem(&memories, &scope);
+
+	if (!memory)
+		return NULL;
+	*id = *(const volatile u32 *)&memory->current;
+	return stash_get(*id);
+}
+
+/* The flow in hand: here, because stack is short. */
+struct flow_scratch {
+	struct flow flow;
+	struct segue_proxy_flow_key key;
+};
+
+PERCPU(flow_scratches, struct flow_scratch, 1);
+
+INLINE struct flow_scratch *flow_scratch_get(void)
+{
+	u32 zero = 0;
+	struct flow_scratch *scratch = bpf_map_lookup_elem(&flow_scratches, &zero);
+
+	if (scratch)
+		__builtin_memset(&scratch->flow, 0, sizeof(scratch->flow));
+	return scratch;
+}
+
+/* A flow's key in the memory of a scope. Fragments have no ports: each fragmented packet is a flow of its own. */
+INLINE void memory_flow_key(const struct flow *flow, u32 scope, struct segue_proxy_flow_key *key)
+{
+	for (int i = 0; i < 5; i++)
+		key->key[i] = flow->key[i];
+	key->key[4] |= flow->fragment_id;
+	key->scope = scope;
+	key->reserved = 0;
+}
+
+/* Tells remember_flow() or aware_remember() what to do. In the scratch memory, because stack is short. */
+INLINE struct scratch *memory_order(const struct segue_sid *sid, const struct outer *outer, u32 flags)
+{
+	struct scratch *scratch = scratch_get();
+
+	if (!scratch)
+		return NULL;
+	scratch->order.outer = *outer;
+	scratch->order.shape = header_shape(outer, flags);
+	scratch->order.scope = sid->scope;
+	scratch->order.margin = sid->hop_limit_margin ?: 1;
+	return scratch;
+}
+
+/* Remembers the frame's steering header for its inner flow. The reference, or 0 and the outcome in the order. */
+RARE int remember_flow(struct xdp_md *ctx)
+{
+	struct scratch *scratch = scratch_get();
+	struct memory_order *order;
+	struct flow_scratch *of = flow_scratch_get();
+	struct segue_proxy_flow *known, value = {};
+	const struct segue_stash *entry;
+	u32 now = bpf_jiffies64(), l3, id;
+
+	if (!scratch || !of)
+		return 0;
+	order = &scratch->order;
+	l3 = order->outer.offset & OFFSET_MASK;
+	if (order->outer.protocol == PROTOCOL_IPV4)
+		flow_read_ipv4(ctx, l3, &of->flow);
+	else
+		flow_read_ipv6(ctx, l3, &of->flow);
+	order->outcome = of->flow.outcome;
+	if (of->flow.outcome)
+		return 0;
+	order->outcome = SEGUE_OUTCOME_drop_header_unfit;
+	memory_flow_key(&of->flow, order->scope, &of->key);
+	known = bpf_map_lookup_elem(&proxy_flows, &of->key);
+	if (known) {
+		id = *(volatile u32 *)&known->stash;
+		entry = stash_get(id);
+		if (known->used != now)
+			known->used = now;
+		if (entry && entry->scope == order->scope &&
+		    header_same(entry, (void *)(long)ctx->data, (void *)(long)ctx->data_end, &order->outer,
+				order->margin) &&
+		    stash_still(entry, id))
+			return id;
+	}
+	id = memory_renew(ctx, order->scope, order->shape);
+	if (!id)
+		return 0;
+	if (known) {
+		if (known->stash != id) {
+			memory_count(order->scope, MEMORY_CONFLICT);
+			*(volatile u32 *)&known->stash = id;
+		}
+		return id;
+	}
+	value.stash = id;
+	value.used = now;
+	if (!bpf_map_update_elem(&proxy_flows, &of->key, &value, BPF_ANY))
+		memory_count(order->scope, MEMORY_CREATED);
+	return id;
+}
+
+/* The reference for a flow that comes back, or 0. */
+RARE int recall_flow(const struct flow *flow, u32 scope, u32 timeout)
+{
+	struct segue_proxy_flow_key key;
+	struct segue_proxy_flow *known;
+	u32 now = bpf_jiffies64();
+
+	if (!flow)
+		return 0;
+	memory_flow_key(flow, scope, &key);
+	known = bpf_map_lookup_elem(&proxy_flows, &key);
+	if (!known)
+		return 0;
+	if (now - known->used > timeout) {
+		if (!bpf_map_delete_elem(&proxy_flows, &key))
+			memory_count(scope, MEMORY_REMOVED);
+		return 0;
+	}
+	if (known->used != now)
+		known->used = now;
+	return *(volatile u32 *)&known->stash;
+}
+
+/*
+ * Remembers the steering header of a packet on its way to a function. The reference, or 0 and the outcome. `same_dscp`:
+ * outer and inner DSCP are equal. The frame is not changed.
+ */
+INLINE u32 remember(const struct packet *packet, const struct segue_sid *sid, const struct outer *outer, u32 same_dscp,
+		    u32 *outcome)
+{
+	void *data = (void *)(long)packet->ctx->data;
+	void *end = (void *)(long)packet->ctx->data_end;
+	u32 flags = same_dscp ? SEGUE_STASH_TRAFFIC_CLASS_COPY : 0, margin = sid->hop_limit_margin ?: 1, id = 0;
+	const struct segue_stash *entry;
+
+	*outcome = SEGUE_OUTCOME_drop_header_unfit;
+	if (unlikely(!outer->srh)) /* without segments left there is nothing to go back to */
+		return 0;
+	if (packet->in_proxy && sid->memory == SEGUE_MEMORY_FLOW) {
+		struct scratch *scratch = memory_order(sid, outer, flags);
+
+		if (!scratch)
+			return 0;
+		id = remember_flow(packet->ctx);
+		*outcome = scratch->order.outcome;
+		return id;
+	}
+	if (packet->in_proxy && sid->memory == SEGUE_MEMORY_PACKET)
+		flags = SEGUE_STASH_EXACT;
+	entry = memory_current(sid->scope, &id);
+	if (likely(entry && header_same(entry, data, end, outer, margin) && stash_still(entry, id)))
+		return id;
+	return memory_renew(packet->ctx, sid->scope, header_shape(outer, flags));
+}
+
+#endif

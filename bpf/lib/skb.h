@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * The data plane's library for programs of the TC hook: the same code, whose packets are socket buffers. To be included
+ * before anything else of lib/.
+ *
+ * What the library asks of its context is the same for both kinds of program: `data`, `data_end` and the interface. The
+ * names that differ are given here, so that lib/ needs no second form. Two differences matter:
+ *  - `data_end` ends the linear part; skb->len counts the whole packet, as bpf_xdp_get_buff_len() does for frames.
+ *  - The interface is skb->ifindex, in whose namespace the program runs. skb->ingress_ifindex may be one of another
+ *    namespace, which the packet came through before.
+ */
+#ifndef SEGUE_SKB_H
+#define SEGUE_SKB_H
+
+#include <linux/bpf.h>
+#include <linux/pkt_cls.h>
+#include <bpf/bpf_helpers.h>
+
+#define xdp_md __sk_buff
+#define ingress_ifindex ifindex
+#define bpf_xdp_get_buff_len(skb) ((skb)->len)
+#define bpf_xdp_load_bytes bpf_skb_load_bytes
+/* Only frames are moved this way: functions that do it are not called here. */
+static __always_inline int skb_has_no_frame(int delta)
+{
+	return delta ? -1 : -2;
+}
+#define bpf_xdp_adjust_head(skb, delta) skb_has_no_frame(delta)
+#define bpf_xdp_adjust_tail(skb, delta) skb_has_no_frame(delta)
+#define XDP_PASS TC_ACT_OK
+#define XDP_DROP TC_ACT_SHOT
+/*
+ * For a socket buffer bpf_fib_lookup() compares the device's MTU with the buffer's length, unless it is told a length:
+ * then it answers with the route's MTU, as it does for frames.
+ */
+#define FIB_LENGTH 1
+
+#include "base.h"
+#include "adjacency.h"
+#include "advance.h"
+#include "encapsulation.h"
+#include "flow.h"
+#include "inner.h"
+#include "leave.h"
+#include "outcome.h"
+#include "stash.h"
+#include "steering.h"
+
+/* Link-layer address of the far end of the link by which packets come to this node's own segments again. */
+#define LOOP_MAC_HIGH 0x67655e02 /* 02:5e:65:67:00:01, in packet order */
+#define LOOP_MAC_LOW 0x0100
+
+/* Finds the port. 0: go on; 1: not in this generation. */
+INLINE int skb_begin(struct __sk_buff *skb, struct packet *packet)
+{
+	u32 ifindex = skb->ifindex, slot;
+
+	packet->ctx = skb;
+	packet->epoch = epoch_now();
+	packet->generation = packet->epoch;
+	packet->length = 0;
+	slot = (ifindex & (SEGUE_PORT_SLOTS - 1)) + (packet->generation & 1) * SEGUE_PORT_SLOTS;
+	packet->port = bpf_map_lookup_elem(&ports, &slot);
+	return !packet->port || packet->port->ifindex != ifindex;
+}
+
+/*
+ * Puts `length` octets, which the caller fills, between the Ethernet header and the IP packet. Segments of a GSO packet
+ * keep their size: each becomes the packet that it was before it was merged. 0: done.
+ */
+INLINE int skb_push(struct __sk_buff *skb, u32 length)
+{
+	u64 flags = BPF_F_ADJ_ROOM_FIXED_GSO | BPF_F_ADJ_ROOM_ENCAP_L3_IPV6;
+	long result = bpf_skb_adjust_room(skb, length, BPF_ADJ_ROOM_MAC, flags);
+
+	/* The buffer is a tunnel's already: only GSO would need the kernel to know of a second one. */
+	if (unlikely(result) && !skb->gso_size)
+		result = bpf_skb_adjust_room(skb, length, BPF_ADJ_ROOM_MAC, 0);
+	return result;
+}
+
+/* Copies a steering header of `length` octets, a multiple of 8 and at least an IPv6 header. 0: done. */
+INLINE int skb_copy_header(void *to, void *end, const void *from, u32 length)
+{
+	const u64 *word = from;
+	u64 *out = to;
+
+	if (to + IPV6_LENGTH > end)
+		return -1;
+	out[0] = word[0];
+	out[1] = word[1];
+	out[2] = word[2];
+	out[3] = word[3];
+	out[4] = word[4];
+	/* An SRH with two segments: the commonest, and without a loop. */
+	if (likely(length == IPV6_LENGTH + SRH_FIXED_LENGTH + 32)) {
+		if (to + IPV6_LENGTH + SRH_FIXED_LENGTH + 32 > end)
+			return -1;
+		out[5] = word[5];
+		out[6] = word[6];
+		out[7] = word[7];
+		out[8] = word[8];
+		out[9] = word[9];
+		return 0;
+	}
+	for (int i = IPV6_LENGTH / 8; i < SEGUE_TEMPLATE_MAX / 8 + 1; i++) {
+		if (8 * i >= length)
+			break;
+		if ((void *)(out + i + 1) > end)
+			return -1;
+		out[i] = word[i];
+	}
+	return 0;
+}
+
+/* Does each segment of a GSO packet fit the link with the header in front of it? The packet is unchanged. */
+RARE int skb_segments_fit(struct __sk_buff *skb, u32 ifindex, u32 push, u32 mtu)
+{
+	/* Of a GSO packet bpf_check_mtu() compares each segment, with the link's MTU; a route may say less. */
+	u32 link = 0;
+
+	if (!skb->gso_size)
+		return 0;
+	if (bpf_check_mtu(skb, ifindex, &link, push, BPF_MTU_CHK_SEGS))
+		return 0;
+	/* TCP over IPv6 with all its options: no header of a segment is longer. */
+	return link <= mtu || skb->gso_size + IPV6_LENGTH + 60 + push <= mtu;
+}
+
+/* Gives a complete packet to the data plane again, by the link that leads back to this node. */
+INLINE int skb_again(const struct packet *packet, void *data)
+{
+	u32 loop = control.loop;
+	u32 *word = data;
+
+	if (!loop)
+		return drop(packet, SEGUE_OUTCOME_drop_recirculation);
+	word[0] = LOOP_MAC_HIGH;
+	word[1] = LOOP_MAC_LOW;
+	word[2] = 0;
+	((u16 *)data)[6] = bpf_htons(ETH_P_IPV6);
+	count_outcome(packet, SEGUE_OUTCOME_forwarded);
+	return bpf_redirect(loop, 0);
+}
+
+/*
+ * Sends on a complete packet whose Ethernet header is yet to come. What stays on the buffer means nothing to its next
+ * receiver, which may be another node of Segue on this machine.
+ */
+INLINE int skb_leave(const struct packet *packet, const struct adjacency *adjacency)
+{
+	struct __sk_buff *skb = packet->ctx;
+	void *data = (void *)(long)skb->data;
+	void *end = (void *)(long)skb->data_end;
+	u32 *word = data;
+	u16 *half = data;
+	u8 *hop_limit;
+
+	skb->tc_index = 0;
+	if (data + ETHERNET_LENGTH + IPV6_LENGTH > end)
+		return drop(packet, SEGUE_OUTCOME_drop_adjust);
+	if (likely(adjacency->kind == ADJACENCY_LINK)) {
+		ethernet_write(data, adjacency);
+		return transmit(packet, adjacency->ifindex, SEGUE_OUTCOME_forwarded);
+	}
+	if (adjacency->kind == ADJACENCY_SID)
+		return skb_again(packet, data);
+	/* The kernel lowers the hop limit itself. */
+	hop_limit = data + ETHERNET_LENGTH + 7;
+	if (*hop_limit != 255)
+		++*hop_limit;
+	word[0] = *(const u32 *)&packet->port->mac[0];
+	half[2] = *(const u16 *)&packet->port->mac[4];
+	half[3] = 0;
+	word[2] = 0;
+	half[6] = bpf_htons(ETH_P_IPV6);
+	return pass(packet, adjacency->kind == ADJACENCY_NO_NEIGHBOUR ? SEGUE_OUTCOME_passed_no_neighbour
+								      : SEGUE_OUTCOME_passed_route);
+}
+
+/* An adjacency that a packet with `push` octets in front does not fit, or that is no link: refused, or 0 to go on. */
+INLINE u32 skb_obstacle(const struct packet *packet, const struct adjacency *adjacency, u32 push)
+{
+	if (adjacency->kind != ADJACENCY_LINK)
+		return adjacency_refusal(adjacency);
+	return skb_segments_fit(packet->ctx, adjacency->ifindex, push, adjacency->fits) ? 0
+											: SEGUE_OUTCOME_drop_too_big;
+}
+
+#endif

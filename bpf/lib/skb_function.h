@@ -1,0 +1,293 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * A function on the kernel's path, with the steering header remembered for each packet (SEGUE_MEMORY_PACKET): into the
+ * function, back from it, and what it sends of its own.
+ *
+ * The reference to the header travels in skb->hash, and skb->tc_index says that it is one. Both survive routing,
+ * netfilter with all its rewriting, fragmentation, reassembly, and links into other namespaces; GRO merges only packets
+ * of equal hash. A function that has CAP_BPF can forge them: it gets no header but those of its own scope.
+ */
+#ifndef SEGUE_SKB_FUNCTION_H
+#define SEGUE_SKB_FUNCTION_H
+
+#include "skb.h"
+#include "memory.h"
+
+#define TC_INDEX_MASK 0xff00
+
+/* A packet that XDP has taken the steering header off, on its way to the function. */
+INLINE int function_in(struct __sk_buff *skb, struct segue_function_metadata *metadata)
+{
+	u32 oif = metadata->oif, flags = metadata->flags;
+
+	skb->mark = metadata->mark;
+	skb->tc_index = SEGUE_TC_INDEX | (flags & 0xff);
+	bpf_set_hash(skb, metadata->stash);
+	/* It stays on the buffer: nobody shall read it or take it for his own. */
+	metadata->magic = 0;
+	metadata->stash = 0;
+	if (!(flags & SEGUE_METADATA_PEER))
+		return bpf_redirect(oif, 0);
+	/* The frame was not for the port's own address, so that it goes nowhere if this program is not there. */
+	bpf_skb_change_type(skb, 0 /* PACKET_HOST */);
+	return bpf_redirect_peer(oif, 0);
+}
+
+/* Back from the function without its header. */
+RARE int function_forgotten(struct __sk_buff *skb, u32 port_index, u32 scope)
+{
+	if (scope != SEGUE_NONE)
+		memory_count(scope, MEMORY_OVERWRITTEN);
+	return drop_counted(skb, port_index, 0, SEGUE_OUTCOME_drop_header_forgotten);
+}
+
+/* Reads the packet anew: nothing that a function returns is believed. */
+INLINE void function_read(struct __sk_buff *skb, struct inner *inner)
+{
+	void *data = (void *)(long)skb->data;
+	void *end = (void *)(long)skb->data_end;
+	u16 ethertype;
+
+	inner->outcome = SEGUE_OUTCOME_drop_truncated;
+	if (unlikely(data + ETHERNET_LENGTH + IPV6_LENGTH > end)) {
+		/* As much as there is: an IPv4 packet may be shorter. */
+		u32 wanted = ETHERNET_LENGTH + 60;
+
+		if (wanted > skb->len)
+			wanted = skb->len;
+		if (bpf_skb_pull_data(skb, wanted))
+			return;
+		data = (void *)(long)skb->data;
+		end = (void *)(long)skb->data_end;
+		if (data + ETHERNET_LENGTH + sizeof(struct iphdr) > end)
+			return;
+	}
+	ethertype = *(const u16 *)(data + 12);
+	if (ethertype == bpf_htons(ETH_P_IPV6))
+		inner_ipv6(data, end, ETHERNET_LENGTH, skb->len, inner);
+	else if (ethertype == bpf_htons(ETH_P_IP))
+		inner_ipv4(data, end, ETHERNET_LENGTH, skb->len, inner);
+	else
+		inner->outcome = SEGUE_OUTCOME_drop_inner_type;
+	if (unlikely(skb->vlan_present))
+		inner->outcome = SEGUE_OUTCOME_drop_inner_type;
+	/* Options of an IPv4 header that lie beyond the linear part: as good as never. */
+}
+
+/* One hop more or less on an inner packet that is known to be whole. */
+INLINE int function_hop(struct __sk_buff *skb, int up)
+{
+	void *data = (void *)(long)skb->data;
+	void *end = (void *)(long)skb->data_end;
+	struct iphdr *ip = data + ETHERNET_LENGTH;
+	u8 *hop_limit = data + ETHERNET_LENGTH + 7;
+	u16 before, *word;
+
+	if ((void *)(ip + 1) > end)
+		return -1;
+	if (*(const u16 *)(data + 12) == bpf_htons(ETH_P_IPV6)) {
+		if (up)
+			*hop_limit += *hop_limit != 255;
+		else
+			*hop_limit -= 1;
+		return 0;
+	}
+	if (!up) {
+		ipv4_decrement(ip);
+		return 0;
+	}
+	word = (u16 *)&ip->ttl;
+	before = *word;
+	ip->ttl += ip->ttl != 255;
+	ip->check = checksum_update(ip->check, before, *word);
+	return 0;
+}
+
+/* The header that a reference names, in front of the packet. 0: done. */
+INLINE int function_wrap(struct __sk_buff *skb, const struct segue_stash *entry, u32 id, u32 push,
+			 const struct inner *inner, u32 protocol)
+{
+	u32 length = push - IPV6_LENGTH + inner->length, naming = entry->next_header;
+	void *data, *end;
+	u8 *octet;
+
+	if (skb_push(skb, push))
+		return -1;
+	data = (void *)(long)skb->data;
+	end = (void *)(long)skb->data_end;
+	if (skb_copy_header(data + ETHERNET_LENGTH, end, entry->header, push))
+		return -1;
+	if (!stash_still(entry, id))
+		return -1;
+	octet = data + ETHERNET_LENGTH;
+	if ((void *)octet + IPV6_LENGTH > end)
+		return -1;
+	ipv6_set_ecn(octet, inner->ecn); /* RFC 6040 section 4.1 */
+	/* Each segment of a larger GSO packet gets its own. */
+	*(u16 *)(octet + 4) = bpf_htons(length > 0xffff ? 0xffff : length);
+	opaque(naming);
+	octet += naming & 0xff;
+	if ((void *)(octet + 1) > end)
+		return -1;
+	*octet = protocol;
+	return 0;
+}
+
+/* Back from the function: the steering header that it came with goes on again. */
+INLINE int function_out(struct packet *packet)
+{
+	struct __sk_buff *skb = packet->ctx;
+	u32 index = packet->port->proxy, id = skb->hash, flags = skb->tc_index, push, refusal, protocol;
+	const struct adjacency *adjacency;
+	const struct segue_stash *entry;
+	const struct segue_sid *sid;
+	struct inner inner = {};
+	int hop = 0, up = 0;
+
+	sid = bpf_map_lookup_elem(&sid_entries, &index);
+	if (unlikely(!sid))
+		return drop(packet, SEGUE_OUTCOME_drop_proxy_empty);
+	entry = stash_get(id);
+	if (unlikely(!entry || entry->scope != sid->scope))
+		return function_forgotten(skb, packet->port->index, sid->scope);
+	function_read(skb, &inner);
+	if (unlikely(inner.outcome))
+		return drop(packet, inner.outcome);
+	packet->length = inner.length;
+	if (!(sid->proxy_flags & SEGUE_PROXY_KEEP_HOP_LIMIT)) {
+		if (unlikely(inner.hop_limit <= 1))
+			return drop(packet, SEGUE_OUTCOME_drop_hop_limit_exceeded);
+		hop = 1;
+	} else if (unlikely(flags & SEGUE_METADATA_HOP_LIMIT_255)) {
+		hop = 1;
+		up = 1;
+	}
+	push = entry->length;
+	adjacency = adjacency_find(packet, address_load(&entry->header[24]), 0, 0,
+				   outer_flow((const struct ipv6hdr *)entry->header));
+	if (unlikely(!adjacency))
+		return drop(packet, SEGUE_OUTCOME_drop_no_route);
+	if (unlikely(!adjacency_fits(adjacency, inner.length + push))) {
+		refusal = skb_obstacle(packet, adjacency, push);
+		if (refusal)
+			return drop(packet, refusal);
+	}
+	if (unlikely(skb->len > ETHERNET_LENGTH + inner.length)) {
+		if (skb->gso_size)
+			return drop(packet, SEGUE_OUTCOME_drop_bad_length);
+		if (bpf_skb_change_tail(skb, ETHERNET_LENGTH + inner.length, 0))
+			return drop(packet, SEGUE_OUTCOME_drop_adjust);
+	}
+	if (hop && function_hop(skb, up))
+		return drop(packet, SEGUE_OUTCOME_drop_adjust);
+	protocol = inner.source.high | inner.destination.high ? PROTOCOL_IPV6 : PROTOCOL_IPV4;
+	if (function_wrap(skb, entry, id, push, &inner, protocol)) {
+		if (!stash_still(entry, id))
+			return function_forgotten(skb, packet->port->index, sid->scope);
+		return drop(packet, SEGUE_OUTCOME_drop_adjust);
+	}
+	count(sid->counter_return, packet->length);
+	return skb_leave(packet, adjacency);
+}
+
+/* What the function sends of its own, steered like a packet from outside. */
+INLINE int own_steered(struct packet *packet, const struct flow *flow)
+{
+	struct __sk_buff *skb = packet->ctx;
+	const struct segue_segment_list *list;
+	const struct flow_verdict *verdict;
+	struct payload payload = {};
+	u32 index, push, refusal;
+	void *data, *end;
+	u8 *octet;
+
+	verdict = steering_find(packet, flow);
+	if (!verdict)
+		return drop(packet, SEGUE_OUTCOME_drop_policy_invalid);
+	if (verdict->outcome) {
+		if (verdict->counter != SEGUE_NONE)
+			count(verdict->counter, packet->length);
+		if (verdict->outcome < SEGUE_OUTCOME_DROPPED)
+			return pass(packet, verdict->outcome);
+		return drop(packet, verdict->outcome);
+	}
+	index = verdict->list;
+	list = bpf_map_lookup_elem(&segment_lists, &index);
+	if (!list)
+		return drop(packet, SEGUE_OUTCOME_drop_policy_invalid);
+	if (list->mode != SEGUE_H_ENCAPS && list->mode != SEGUE_H_ENCAPS_RED)
+		return drop(packet, SEGUE_OUTCOME_drop_inner_type);
+	if (flow->hop_limit <= 1)
+		return drop(packet, SEGUE_OUTCOME_drop_hop_limit_exceeded);
+	push = list->header_length;
+	if (!adjacency_fits(&verdict->adjacency, flow->length + push)) {
+		refusal = skb_obstacle(packet, &verdict->adjacency, push);
+		if (refusal)
+			return drop(packet, refusal);
+	}
+	if (skb->len > ETHERNET_LENGTH + flow->length &&
+	    (skb->gso_size || bpf_skb_change_tail(skb, ETHERNET_LENGTH + flow->length, 0)))
+		return drop(packet, SEGUE_OUTCOME_drop_bad_length);
+	if (function_hop(skb, 0) || skb_push(skb, push))
+		return drop(packet, SEGUE_OUTCOME_drop_adjust);
+	payload.flow = flow->hash;
+	payload.protocol = flow->family == 4 ? PROTOCOL_IPV4 : PROTOCOL_IPV6;
+	payload.traffic_class = flow->traffic_class;
+	payload.flow_label = flow->flow_label;
+	data = (void *)(long)skb->data;
+	end = (void *)(long)skb->data_end;
+	octet = data + ETHERNET_LENGTH;
+	if (skb_copy_header(octet, end, list->header, push))
+		return drop(packet, SEGUE_OUTCOME_drop_adjust);
+	if ((void *)octet + IPV6_LENGTH + 1 > end)
+		return drop(packet, SEGUE_OUTCOME_drop_adjust);
+	*(u32 *)octet = outer_word(list, &payload);
+	*(u16 *)(octet + 4) = bpf_htons(push - IPV6_LENGTH + flow->length);
+	if (list->flags & SEGUE_LIST_HAS_SRH)
+		octet[IPV6_LENGTH] = payload.protocol;
+	else
+		octet[6] = payload.protocol;
+	count(verdict->counter, packet->length);
+	count(list->counter, packet->length);
+	return skb_leave(packet, &verdict->adjacency);
+}
+
+/* No reference on it: the function's own, made by its kernel or a program. It may not choose a path by segments. */
+INLINE int function_own(struct packet *packet)
+{
+	struct __sk_buff *skb = packet->ctx;
+	u32 index = packet->port->proxy, outcome, wanted = ETHERNET_LENGTH + 128;
+	const struct segue_sid *sid;
+	struct flow flow = {};
+
+	if (wanted > skb->len)
+		wanted = skb->len;
+	if ((void *)(long)skb->data + ETHERNET_LENGTH + 128 > (void *)(long)skb->data_end)
+		bpf_skb_pull_data(skb, wanted); /* what is missing still is found to be truncated */
+	flow_read(packet, &flow);
+	packet->length = flow.length;
+	if (flow.outcome)
+		return drop(packet, flow.outcome);
+	if (!flow.family)
+		return pass(packet, SEGUE_OUTCOME_passed_not_for_segue);
+	if (flow.sr_seen ||
+	    (flow.family == 6 && in_sid_block(packet->generation, (struct address){flow.key[2], flow.key[3]})))
+		return drop(packet, SEGUE_OUTCOME_drop_from_function);
+	if (flow.group)
+		return pass(packet, SEGUE_OUTCOME_passed_not_for_segue);
+	outcome = flow_addresses(packet->port, &flow);
+	if (outcome == SEGUE_OUTCOME_passed_not_for_segue)
+		return pass(packet, outcome);
+	if (outcome)
+		return drop(packet, outcome);
+	sid = bpf_map_lookup_elem(&sid_entries, &index);
+	if (!sid)
+		return drop(packet, SEGUE_OUTCOME_drop_proxy_empty);
+	if (sid->proxy_flags & SEGUE_PROXY_OWN_DROP)
+		return drop(packet, SEGUE_OUTCOME_drop_from_function);
+	if (sid->proxy_flags & SEGUE_PROXY_OWN_STEER)
+		return own_steered(packet, &flow);
+	return pass(packet, SEGUE_OUTCOME_passed_not_for_segue);
+}
+
+#endif

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+/*
+ * Segue's data plane where packets are socket buffers: programs for the TC hook, by which functions on the kernel's
+ * path are reached. Wiring only: what happens to a packet is in lib/.
+ */
+#include "lib/skb.h"
+#include "lib/skb_function.h"
+
+#define SEGUE_SKB_STAGE_OWN 0
+
+int segue_own(struct __sk_buff *skb);
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
+	__uint(max_entries, 1);
+	__uint(key_size, sizeof(u32));
+	__uint(value_size, sizeof(u32));
+	__array(values, int(void *));
+} skb_stages SEC(".maps") = {.values = {[SEGUE_SKB_STAGE_OWN] = (void *)&segue_own}};
+
+/* Ingress of all ports that have the XDP program: what it hands to functions goes into their namespaces. */
+SEC("tc")
+int segue_function_in(struct __sk_buff *skb)
+{
+	struct segue_function_metadata *metadata = (void *)(long)skb->data_meta;
+
+	if (likely((void *)(metadata + 1) > (void *)(long)skb->data || metadata->magic != SEGUE_METADATA_MAGIC)) {
+		/* Another node's, when it came by a link of this machine. */
+		if (unlikely(skb->tc_index))
+			skb->tc_index = 0;
+		return TC_ACT_UNSPEC;
+	}
+	return function_in(skb, metadata);
+}
+
+/* What a function sends of its own: a stage behind a tail call, since it is long and rare. */
+SEC("tc")
+int segue_own(struct __sk_buff *skb)
+{
+	struct packet packet;
+
+	if (skb_begin(skb, &packet))
+		return drop_counted(skb, 0, 0, SEGUE_OUTCOME_drop_port_unknown);
+	return function_own(&packet);
+}
+
+/* Ingress of the ports to and from functions: what comes out of them. */
+SEC("tc")
+int segue_function_out(struct __sk_buff *skb)
+{
+	struct packet packet;
+
+	if (unlikely(skb_begin(skb, &packet)))
+		return drop_counted(skb, 0, 0, SEGUE_OUTCOME_drop_port_unknown);
+	if (unlikely(packet.port->flags & SEGUE_PORT_CAPTURE))
+		capture(skb, skb->ifindex, 0, 0);
+	if (unlikely((skb->tc_index & TC_INDEX_MASK) != SEGUE_TC_INDEX))
+		goto own;
+	return function_out(&packet);
+own:
+	bpf_tail_call(skb, &skb_stages, SEGUE_SKB_STAGE_OWN);
+	return drop(&packet, SEGUE_OUTCOME_drop_recirculation);
+}
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
