@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * The classifier's lookup structure and the key that it is asked with: shared by bpf/lib/classifier.h, which walks it, and
- * crates/classifier, which writes it (src/key.rs and src/image.rs; crates/testkit/tests/classifier.rs compares the two
- * walks). docs/classifier.md says why it is built like this.
+ * The classifier's lookup structure and the key that it is asked with: shared by bpf/lib/classifier.h, which walks it,
+ * and crates/classifier, which writes it (src/key.rs and src/image.rs; crates/testkit/tests/classifier.rs compares the
+ * two walks). docs/classifier.md says why it is built like this.
  */
 #ifndef SEGUE_ABI_CLASSIFIER_H
 #define SEGUE_ABI_CLASSIFIER_H
@@ -32,14 +32,15 @@ enum segue_classifier_fragment {
 };
 
 /*
- * What is known of one packet: the inner one of an encapsulated packet, else the packet itself. 256 octets, aligned to 8.
+ * What is known of one packet: the inner one of an encapsulated packet, else the packet itself. 256 octets, aligned
+ * to 8.
  *
  * All numbers are in host byte order. An IPv6 address is two words: the first eight octets as a number (octet 0 is the
- * most significant), then the last eight; so `bpf_be64_to_cpu` of each half as it lies in the packet. An IPv4 address is
- * a number in the first word (bpf_ntohl), the second word is 0.
- * "else ABSENT": SEGUE_CLASSIFIER_ABSENT where the packet has no such field; no rule on that field matches then,
- * negated or not. A later fragment has no layer-4 fields. Addresses that are not there are 0 (their flag says so).
- * An image says which words its rules look at (`words` of its header): others need not be filled.
+ * most significant), then the last eight; so `bpf_be64_to_cpu` of each half as it lies in the packet. An IPv4 address
+ * is a number in the first word (bpf_ntohl), the second word is 0. "else ABSENT": SEGUE_CLASSIFIER_ABSENT where the
+ * packet has no such field; no rule on that field matches then, negated or not. A later fragment has no layer-4 fields.
+ * Addresses that are not there are 0 (their flag says so). An image says which words its rules look at (`words` of its
+ * header): others need not be filled.
  */
 struct segue_classifier_key {
 	__u64 source[2];
@@ -49,7 +50,8 @@ struct segue_classifier_key {
 	__u32 protocol;		/* the first Next Header that is no extension header; of a later fragment what its
 				   Fragment header names; else ABSENT */
 	__u32 family;		/* 4, 6; 0: no IP */
-	__u32 connection_state; /* exactly one of 1 INVALID, 2 ESTABLISHED, 4 RELATED, 8 NEW, 64 UNTRACKED; else ABSENT */
+	__u32 connection_state; /* exactly one of 1 INVALID, 2 ESTABLISHED, 4 RELATED, 8 NEW, 64 UNTRACKED; else ABSENT
+				 */
 	__u32 ingress;		/* ifindex, 0: none */
 	__u32 tcp_flags;	/* octet 13 of the TCP header; else ABSENT */
 	__u32 icmp;		/* type << 8 | code of ICMP or ICMPv6; else ABSENT */
@@ -63,10 +65,10 @@ struct segue_classifier_key {
 				  ABSENT */
 	__u32 fragment_flags;  /* enum segue_classifier_fragment; 0 where the offset is ABSENT */
 	__u32 fragment_identification;
-	__u32 present;	    /* enum segue_classifier_present */
-	__u64 source_mac;   /* 48 bits, the first octet is the most significant; all ones if the packet came in no
-			       Ethernet frame */
-	__u64 tcp_options;  /* bit k: an option of kind k, 0 to 63, is there. 0 where tcp_flags is ABSENT */
+	__u32 present;	       /* enum segue_classifier_present */
+	__u64 source_mac;      /* 48 bits, the first octet is the most significant; all ones if the packet came in no
+				  Ethernet frame */
+	__u64 tcp_options;     /* bit k: an option of kind k, 0 to 63, is there. 0 where tcp_flags is ABSENT */
 	__u32 srh_next_header; /* this and the next four: ABSENT without SRH */
 	__u32 srh_length;      /* Hdr Ext Len */
 	__u32 srh_segments_left;
@@ -83,12 +85,12 @@ struct segue_classifier_key {
 };
 
 /*
- * The structure is one array of 64-octet lines. Lines and slots (8 octets, 8 to a line) are named by their number in the
- * whole array, so several images lie beside each other. 0 names nothing.
+ * The structure is one array of 64-octet lines. Lines and slots (8 octets, 8 to a line) are named by their number in
+ * the whole array, so several images lie beside each other. 0 names nothing.
  */
 #define SEGUE_CLASSIFIER_LINE 64
 #define SEGUE_CLASSIFIER_TREES 6
-#define SEGUE_CLASSIFIER_LEAF_MAX 16 /* rules in a leaf that is walked in place */
+#define SEGUE_CLASSIFIER_LEAF_MAX 16  /* rules in a leaf that is walked in place */
 #define SEGUE_CLASSIFIER_DEPTH_MAX 16 /* inner nodes on a way from a root to a leaf */
 #define SEGUE_CLASSIFIER_THRESHOLDS 15
 #define SEGUE_CLASSIFIER_STEPS_MAX 256 /* rules that one packet may hit */
@@ -101,9 +103,9 @@ struct segue_classifier_header {
 	__u32 rules;   /* line of the first rule. All rules of all chains follow in order: `line - rules` is the rule's
 			  number, its row in tables beside the image (counters) */
 	__u32 rule_count;
-	__u32 chains;  /* line of the first chain: its roots. Each chain has three lines */
+	__u32 chains; /* line of the first chain: its roots. Each chain has three lines */
 	__u32 chain_count;
-	__u64 words;   /* bit w: some rule looks at 32-bit word w of the key */
+	__u64 words; /* bit w: some rule looks at 32-bit word w of the key */
 	__u8 reserved[32];
 };
 
@@ -123,11 +125,11 @@ struct segue_classifier_root {
 
 /*
  * A slot: target in bits 0 to 31, kind in bits 32 to 39, then three octets a, b, c.
- * LEAF: `a` rules in order, whose lines are the 32-bit words from slot `target` on (a is 1: `target` is the rule's line).
- * LONG: the first word there is their number, which `a` can not hold.
- * CUT: word `a` of the key, shifted right by `b`, and `c`: number of the slot from `target` on.
- * SPLIT: at slot `target` is a line of SEGUE_CLASSIFIER_THRESHOLDS ordered words and an unused one; the next slot is as
- *   many slots behind that line as there are thresholds less than word `a` of the key.
+ * LEAF: `a` rules in order, whose lines are the 32-bit words from slot `target` on (a is 1: `target` is the rule's
+ * line). LONG: the first word there is their number, which `a` can not hold. CUT: word `a` of the key, shifted right by
+ * `b`, and `c`: number of the slot from `target` on. SPLIT: at slot `target` is a line of SEGUE_CLASSIFIER_THRESHOLDS
+ * ordered words and an unused one; the next slot is as many slots behind that line as there are thresholds less than
+ * word `a` of the key.
  */
 enum segue_classifier_slot {
 	SEGUE_SLOT_LEAF = 0,
@@ -148,15 +150,15 @@ enum segue_classifier_action {
 	SEGUE_ACTION_NONE = 0,
 	SEGUE_ACTION_ACCEPT = 1,
 	SEGUE_ACTION_DROP = 2,
-	SEGUE_ACTION_REJECT = 3,   /* detail: enum segue_classifier_reject */
-	SEGUE_ACTION_LOG = 4,	   /* what to write: by the rule's number */
+	SEGUE_ACTION_REJECT = 3, /* detail: enum segue_classifier_reject */
+	SEGUE_ACTION_LOG = 4,	 /* what to write: by the rule's number */
 	SEGUE_ACTION_NFLOG = 5,
-	SEGUE_ACTION_MARK = 6,	   /* argument: line with struct segue_classifier_mark */
-	SEGUE_ACTION_JUMP = 7,	   /* argument: the chain */
-	SEGUE_ACTION_GOTO = 8,	   /* argument: the chain */
+	SEGUE_ACTION_MARK = 6, /* argument: line with struct segue_classifier_mark */
+	SEGUE_ACTION_JUMP = 7, /* argument: the chain */
+	SEGUE_ACTION_GOTO = 8, /* argument: the chain */
 	SEGUE_ACTION_RETURN = 9,
-	SEGUE_ACTION_SEG6 = 10,	   /* detail: enum segue_classifier_seg6 */
-	SEGUE_ACTION_POLICY = 11,  /* argument: index of the SR policy */
+	SEGUE_ACTION_SEG6 = 10,	    /* detail: enum segue_classifier_seg6 */
+	SEGUE_ACTION_POLICY = 11,   /* argument: index of the SR policy */
 	SEGUE_ACTION_CONTINUE = 12, /* only counted */
 };
 
@@ -175,8 +177,8 @@ enum segue_classifier_seg6 {
 };
 
 /*
- * A rule. It matches if every half of an address, xored with `half` and shifted right by `shift` and by `shift_more`, is
- * 0 (64 is more than a machine shifts at once), the ports and so on that `flags` name fit, and so do the checks.
+ * A rule. It matches if every half of an address, xored with `half` and shifted right by `shift` and by `shift_more`,
+ * is 0 (64 is more than a machine shifts at once), the ports and so on that `flags` name fit, and so do the checks.
  */
 struct segue_classifier_rule {
 	__u64 half[4]; /* source, destination */
@@ -186,8 +188,8 @@ struct segue_classifier_rule {
 	__u16 destination_port_first, destination_port_last;
 	__u8 protocol;
 	__u8 family;
-	__u8 flags;  /* enum segue_classifier_flags */
-	__u8 action; /* enum segue_classifier_action */
+	__u8 flags;   /* enum segue_classifier_flags */
+	__u8 action;  /* enum segue_classifier_action */
 	__u32 checks; /* line of the first check, 0: none */
 	__u32 argument;
 	__u8 detail;

@@ -3,10 +3,16 @@
 //! No kernel, no unsafe code: all of it builds and is tested without root.
 #![forbid(unsafe_code)]
 
+pub mod classbench;
+pub mod compile;
+pub mod execute;
 pub mod field;
+pub mod image;
 pub mod interpreter;
 pub mod key;
+mod normal;
 pub mod program;
+pub mod random;
 
 pub use field::Field;
 pub use key::Key;

@@ -1,0 +1,147 @@
+//! Rules divided among a few trees, so that those which leave a word open are not copied into every child of those which do not.
+
+use super::items::Items;
+use super::tree::{Builder, Thrift, Tree};
+use crate::key::word;
+use crate::normal::Normal;
+use crate::random::Random;
+
+/// Trees of a chain and family; `SEGUE_CLASSIFIER_TREES`.
+pub(crate) const TREES_MAX: usize = 6;
+/// Rules by which divisions into trees are compared.
+const SAMPLE: usize = 2048;
+/// Walks by which they are compared.
+const WALKS: usize = 512;
+/// Entries and children for each rule, above which a tree is built again with fewer copies.
+const COPIES: usize = 24;
+/// What a step, the begin of a tree and a rule that is compared cost, in clocks.
+const STEP: f32 = 14.0;
+const BEGIN: f32 = 12.0;
+const COMPARE: f32 = 10.0;
+
+/// The trees of one chain and family, over positions in its list of rules.
+pub(crate) fn grow(rules: &[&Normal]) -> Vec<Tree> {
+    if rules.is_empty() {
+        return Vec::new();
+    }
+    let items = Items::new(rules);
+    let kinds = rules.iter().map(|rule| kind(rule)).collect::<Vec<_>>();
+    let mut divisions = divisions(&kinds);
+    if divisions.len() > 1 && rules.len() > SAMPLE {
+        // Compared by a part of the rules, then built once.
+        let stride = rules.len().div_ceil(SAMPLE);
+        let part = rules.iter().copied().step_by(stride).collect::<Vec<_>>();
+        let part_kinds = kinds.iter().copied().step_by(stride).collect::<Vec<_>>();
+        let best = best(&Items::new(&part), &part_kinds, &divisions).0;
+        divisions = vec![divisions.swap_remove(best)];
+    }
+    best(&items, &kinds, &divisions).1
+}
+
+/// Bit 0: the rule narrows the source, bit 1: the destination.
+fn kind(rule: &Normal) -> u8 {
+    let narrow = |first: usize| {
+        (first..first + 4).any(|word| {
+            let ranges = rule.projection.get(&word);
+            ranges.is_some_and(|ranges| {
+                ranges.iter().map(|(first, last)| u64::from(last - first) + 1).sum::<u64>() <= 1 << 20
+            })
+        })
+    };
+    u8::from(narrow(word::SOURCE)) | u8::from(narrow(word::DESTINATION)) << 1
+}
+
+/// Ways to divide the kinds that occur: each a list of trees, each tree a set of kinds (bit k: kind k).
+fn divisions(kinds: &[u8]) -> Vec<Vec<u8>> {
+    let there = kinds.iter().fold(0_u8, |there, kind| there | 1 << kind);
+    // Kinds: 0 neither, 1 source, 2 destination, 3 both.
+    let all: [&[u8]; 8] = [
+        &[0b1111],
+        &[0b1010, 0b0101],
+        &[0b1100, 0b0011],
+        &[0b1000, 0b0111],
+        &[0b1110, 0b0001],
+        &[0b1000, 0b0010, 0b0101],
+        &[0b1010, 0b0100, 0b0001],
+        &[0b1000, 0b0010, 0b0100, 0b0001],
+    ];
+    let mut found: Vec<Vec<u8>> = Vec::new();
+    for division in all {
+        let division = division.iter().map(|tree| tree & there).filter(|tree| *tree != 0).collect::<Vec<_>>();
+        if !found.contains(&division) {
+            found.push(division);
+        }
+    }
+    found
+}
+
+/// The division with the least cost, and its trees.
+fn best(items: &Items, kinds: &[u8], divisions: &[Vec<u8>]) -> (usize, Vec<Tree>) {
+    let mut best: Option<(f32, usize, Vec<Tree>)> = None;
+    for (index, division) in divisions.iter().enumerate() {
+        let trees = division
+            .iter()
+            .map(|set| {
+                let members =
+                    (0..items.count as u32).filter(|item| set >> kinds[*item as usize] & 1 != 0).collect::<Vec<_>>();
+                plant(items, members)
+            })
+            .collect::<Vec<_>>();
+        if divisions.len() == 1 {
+            return (index, trees);
+        }
+        let cost = cost(items, &trees);
+        if best.as_ref().is_none_or(|(least, ..)| cost < *least) {
+            best = Some((cost, index, trees));
+        }
+    }
+    best.map(|(_, index, trees)| (index, trees)).unwrap_or_default()
+}
+
+/// One tree, within bounds.
+fn plant(items: &Items, members: Vec<u32>) -> Tree {
+    let budget = COPIES * members.len() + 4096;
+    for thrift in [0.25, 0.5, 1.0, 2.0, 4.0] {
+        if let Some((tree, _)) = Builder::new(items, Thrift(thrift), budget).build(members.clone()) {
+            return tree;
+        }
+    }
+    Tree::Leaf(members)
+}
+
+/// Mean cost of finding a packet that matches some rule, in clocks. Only differences between trees of the same items matter.
+fn cost(items: &Items, trees: &[Tree]) -> f32 {
+    let mut random = Random::new(0x5e90_e5e9);
+    let mut total = 0.0;
+    for walk in 0..WALKS {
+        let target = (walk * items.count / WALKS) as u32;
+        let values = items.dimensions.iter().map(|dimension| {
+            let (first, last) = *random.pick(dimension.of(target));
+            random.between(first.into(), last.into()) as u32
+        });
+        let values = values.collect::<Vec<_>>();
+        let value = |word: usize| {
+            items.dimensions.iter().position(|dimension| dimension.word == word).map_or(0, |at| values[at])
+        };
+        for tree in trees {
+            let (mut at, mut clocks) = (tree, BEGIN);
+            let leaf = loop {
+                match at {
+                    Tree::Leaf(leaf) => break leaf,
+                    Tree::Cut { word, shift, children } => {
+                        at = &children[(value(*word) >> shift) as usize & (children.len() - 1)];
+                    }
+                    Tree::Split { word, thresholds, children } => {
+                        let value = value(*word);
+                        at = &children[thresholds.partition_point(|threshold| *threshold < value)];
+                        clocks += STEP * 0.4;
+                    }
+                }
+                clocks += STEP;
+            };
+            let tried = leaf.iter().filter(|item| **item <= target).count();
+            total += clocks + COMPARE * tried as f32;
+        }
+    }
+    total / WALKS as f32
+}

@@ -1,0 +1,65 @@
+//! From a program to its image: rules become intervals, chains become trees.
+
+mod forest;
+mod items;
+pub(crate) mod tree;
+
+use thiserror::Error;
+
+use crate::image::{Image, Layout};
+use crate::normal::normalise;
+use crate::program::{Program, ProgramError};
+
+/// Why a program has no image.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum CompileError {
+    /// It is not valid.
+    #[error(transparent)]
+    Program(#[from] ProgramError),
+    /// Tests of one rule that are too many ranges in all.
+    #[error("{}chain {chain}: the rule's tests are more than {max} comparisons; divide it into several rules", line.map(|line| format!("line {line}: ")).unwrap_or_default())]
+    Checks {
+        /// The chain.
+        chain: String,
+        /// The rule's line.
+        line: Option<u32>,
+        /// The most there may be.
+        max: usize,
+    },
+    /// The image would be larger than line numbers reach.
+    #[error(
+        "the rules need {lines} lines of 64 octets; at most {max} can be addressed: use fewer or less overlapping rules"
+    )]
+    Size {
+        /// Lines.
+        lines: usize,
+        /// The most there may be.
+        max: usize,
+    },
+}
+
+/// Compiles a program.
+///
+/// # Errors
+///
+/// When the program is not valid, or too large.
+pub fn compile(program: &Program) -> Result<Image, CompileError> {
+    program.check()?;
+    let mut layout = Layout::new(program);
+    for (index, chain) in program.chains.iter().enumerate() {
+        let normal = chain.rules.iter().map(normalise).collect::<Vec<_>>();
+        for (number, (rule, form)) in chain.rules.iter().zip(&normal).enumerate() {
+            layout.rule(index, number, rule, form.as_ref())?;
+        }
+        for family in 0..3 {
+            // Rules that match packets of this family, by their number in the chain.
+            let members = normal.iter().enumerate().filter_map(|(number, form)| {
+                form.as_ref().filter(|form| form.families >> family & 1 != 0).map(|form| (number as u32, form))
+            });
+            let (numbers, forms): (Vec<_>, Vec<_>) = members.unzip();
+            let forest = forest::grow(&forms);
+            layout.forest(index, family, &numbers, &forest);
+        }
+    }
+    layout.finish()
+}

@@ -1,0 +1,296 @@
+//! Decision trees: at each node the cut or split of one word that leaves the fewest rules to a packet.
+
+use super::items::{FULL, Items};
+
+/// Rules with which a node is no longer divided.
+const LEAF: usize = 3;
+/// Items looked at to choose a division.
+const SAMPLE: usize = 1024;
+/// Ways from a root to a leaf; `SEGUE_CLASSIFIER_DEPTH_MAX`.
+pub(crate) const DEPTH_MAX: usize = 16;
+/// Thresholds of a split; `SEGUE_CLASSIFIER_THRESHOLDS`.
+pub(crate) const THRESHOLDS: usize = 15;
+/// What a cut and a split cost, relative to each other.
+const CUT_COST: f32 = 1.0;
+const SPLIT_COST: f32 = 1.4;
+
+#[derive(Debug)]
+pub(crate) enum Tree {
+    /// Items in order.
+    Leaf(Vec<u32>),
+    /// Child `word >> shift & children - 1`.
+    Cut { word: usize, shift: u32, children: Vec<Tree> },
+    /// Child: how many thresholds are less than the word. One child more than thresholds.
+    Split { word: usize, thresholds: Vec<u32>, children: Vec<Tree> },
+}
+
+/// How dear copies of rules are: the higher, the smaller the tree.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Thrift(pub f32);
+
+pub(super) struct Builder<'a> {
+    items: &'a Items,
+    thrift: Thrift,
+    /// Entries in leaves and children that may still be made.
+    budget: usize,
+}
+
+/// A division of one dimension.
+#[derive(Debug, Clone)]
+enum Division {
+    Cut { shift: u32, bits: u32 },
+    Split(Vec<u32>),
+}
+
+impl Division {
+    fn children(&self) -> usize {
+        match self {
+            Self::Cut { bits, .. } => 1 << bits,
+            Self::Split(thresholds) => thresholds.len() + 1,
+        }
+    }
+
+    fn cost(&self) -> f32 {
+        match self {
+            Self::Cut { .. } => CUT_COST,
+            Self::Split(_) => SPLIT_COST,
+        }
+    }
+
+    /// Children that a range reaches: first and last; the last may be beyond the number of children, then it goes round.
+    fn reach(&self, (first, last): (u32, u32)) -> (usize, usize) {
+        match self {
+            Self::Cut { shift, bits } => {
+                let (from, to) = (first >> shift, last >> shift);
+                let mask = (1_u32 << bits) - 1;
+                if to - from >= mask {
+                    (0, mask as usize)
+                } else {
+                    ((from & mask) as usize, (from & mask) as usize + (to - from) as usize)
+                }
+            }
+            Self::Split(thresholds) => {
+                let child = |value: u32| thresholds.partition_point(|threshold| *threshold < value);
+                (child(first), child(last))
+            }
+        }
+    }
+}
+
+impl<'a> Builder<'a> {
+    pub fn new(items: &'a Items, thrift: Thrift, budget: usize) -> Self {
+        Self { items, thrift, budget }
+    }
+
+    /// The tree of these items; None: it would be larger than the budget.
+    pub fn build(mut self, members: Vec<u32>) -> Option<(Tree, usize)> {
+        let mut region = vec![FULL; self.items.dimensions.len()];
+        let before = self.budget;
+        let tree = self.node(members, &mut region, 0)?;
+        Some((tree, before - self.budget))
+    }
+
+    fn spend(&mut self, entries: usize) -> Option<()> {
+        self.budget = self.budget.checked_sub(entries)?;
+        Some(())
+    }
+
+    fn node(&mut self, members: Vec<u32>, region: &mut [(u32, u32)], depth: usize) -> Option<Tree> {
+        let best = if members.len() > LEAF && depth < DEPTH_MAX { self.choose(&members, region) } else { None };
+        let Some((at, division)) = best else {
+            self.spend(members.len())?;
+            return Some(Tree::Leaf(members));
+        };
+        let children = self.distribute(&members, region, at, &division);
+        self.spend(children.len())?;
+        drop(members);
+        let word = self.items.dimensions[at].word;
+        let whole = region[at];
+        let mut trees = Vec::with_capacity(children.len());
+        for (index, child) in children.into_iter().enumerate() {
+            region[at] = part(whole, &division, index);
+            trees.push(self.node(child, region, depth + 1)?);
+        }
+        region[at] = whole;
+        Some(match division {
+            Division::Cut { shift, .. } => Tree::Cut { word, shift, children: trees },
+            Division::Split(thresholds) => Tree::Split { word, thresholds, children: trees },
+        })
+    }
+
+    /// Each child's members, in order.
+    fn distribute(&self, members: &[u32], region: &[(u32, u32)], at: usize, division: &Division) -> Vec<Vec<u32>> {
+        let mut children = vec![Vec::new(); division.children()];
+        for item in members {
+            for range in self.clipped(at, *item, region[at]) {
+                let (first, last) = division.reach(range);
+                for child in first..=last {
+                    let child = &mut children[child % division.children()];
+                    if child.last() != Some(item) {
+                        child.push(*item);
+                    }
+                }
+            }
+        }
+        children
+    }
+
+    /// An item's ranges within a region.
+    fn clipped(&self, at: usize, item: u32, region: (u32, u32)) -> impl Iterator<Item = (u32, u32)> {
+        let ranges = self.items.dimensions[at].of(item).iter();
+        ranges
+            .map(move |(first, last)| (*first.max(&region.0), *last.min(&region.1)))
+            .filter(|(first, last)| first <= last)
+    }
+
+    /// The best division of the best dimension, if any is worth its step.
+    fn choose(&self, members: &[u32], region: &[(u32, u32)]) -> Option<(usize, Division)> {
+        let stride = members.len().div_ceil(SAMPLE);
+        let sample = members.iter().copied().step_by(stride).collect::<Vec<_>>();
+        let scale = members.len() as f32 / sample.len() as f32;
+        let mut best: Option<(f32, usize, Division)> = None;
+        for (at, region) in region.iter().copied().enumerate() {
+            if sample.iter().all(|item| self.clipped(at, *item, region).next() == Some(region)) {
+                continue;
+            }
+            for division in self.divisions(at, &sample, region, members.len()) {
+                let score = self.score(at, &sample, region, &division, scale);
+                if score > best.as_ref().map_or(0.0, |(score, ..)| *score) {
+                    best = Some((score, at, division));
+                }
+            }
+        }
+        best.map(|(_, at, division)| (at, division))
+    }
+
+    fn divisions(&self, at: usize, sample: &[u32], region: (u32, u32), count: usize) -> Vec<Division> {
+        let mut found = Vec::new();
+        // Ends of ranges, and what lies just before their beginnings: where a split makes a difference.
+        let mut ends = Vec::with_capacity(2 * sample.len());
+        for item in sample {
+            for (first, last) in self.clipped(at, *item, region) {
+                ends.extend((first > region.0).then(|| first - 1));
+                ends.extend((last < region.1).then_some(last));
+            }
+        }
+        ends.sort_unstable();
+        if ends.is_empty() {
+            return found;
+        }
+        let mut values = ends.clone();
+        values.dedup();
+        let pick = |from: &[u32], parts: usize| {
+            let mut thresholds =
+                (1..=parts).map(|part| from[(from.len() * part / (parts + 1)).min(from.len() - 1)]).collect::<Vec<_>>();
+            thresholds.dedup();
+            Division::Split(thresholds)
+        };
+        if values.len() <= THRESHOLDS {
+            found.push(Division::Split(values));
+        } else {
+            found.push(pick(&ends, THRESHOLDS));
+            found.push(pick(&values, THRESHOLDS));
+        }
+        // Cuts: as many children as there are items, or fewer, at every place in the word that differs between items.
+        let (least, most) = (ends[0], ends[ends.len() - 1].max(ends[0]));
+        let top = 32 - (least ^ most).leading_zeros().min(31);
+        let fitting = (count as f32).log2().ceil() as u32;
+        for bits in [2, 4, 6, 8].into_iter().filter(|bits| *bits <= fitting.max(2)) {
+            let mut shift = 0;
+            while shift + bits <= 32 && shift <= top {
+                found.push(Division::Cut { shift, bits });
+                shift += if bits == 2 { 4 } else { 2 };
+            }
+            if top >= bits && (top - bits) % 2 != 0 {
+                found.push(Division::Cut { shift: top - bits, bits });
+            }
+        }
+        found
+    }
+
+    /// How much a division narrows what a packet has left, for its cost and copies. Not above 0: not worth it.
+    fn score(&self, at: usize, sample: &[u32], region: (u32, u32), division: &Division, scale: f32) -> f32 {
+        let children = division.children();
+        // Differences from one child to the next: how many items, and which share of the packets.
+        let mut sizes = vec![0_i32; children + 1];
+        let mut shares = vec![0_f32; children + 1];
+        for item in sample {
+            let mut reached = 0;
+            let mut before = None;
+            for range in self.clipped(at, *item, region) {
+                let (mut first, last) = division.reach(range);
+                // Two ranges of one item in one child are one entry.
+                if before == Some(first) {
+                    first += 1;
+                }
+                before = Some(last);
+                reached += (last + 1).saturating_sub(first);
+                add(&mut sizes, children, first, last, 1);
+            }
+            let share = 1.0 / reached.max(1) as f32;
+            for range in self.clipped(at, *item, region) {
+                let (first, last) = division.reach(range);
+                add(&mut shares, children, first, last, share);
+            }
+        }
+        let (mut size, mut share, mut left, mut copies) = (0, 0.0, 0.0, 0.0);
+        for child in 0..children {
+            size += sizes[child];
+            share += shares[child];
+            left += size as f32 * share;
+            copies += size as f32;
+        }
+        let count = sample.len() as f32;
+        left /= count;
+        copies = (copies / count).max(1.0);
+        if left > 0.95 * count {
+            return 0.0;
+        }
+        let empty_children = (children as f32 / (count * scale * 4.0)).max(1.0).ln();
+        (((count / left).ln() - self.thrift.0 * (copies.ln() + empty_children)) / division.cost()).max(0.0)
+    }
+}
+
+/// Adds to the differences of children `first..=last`, which may go round.
+fn add<T: std::ops::AddAssign + std::ops::Neg<Output = T> + Copy>(
+    differences: &mut [T],
+    children: usize,
+    first: usize,
+    last: usize,
+    value: T,
+) {
+    if first > last {
+        return;
+    }
+    differences[first % children] += value;
+    if last < children {
+        differences[last + 1] += -value;
+    } else {
+        if first < children {
+            differences[children] += -value;
+            differences[0] += value;
+        }
+        differences[last - children + 1] += -value;
+    }
+}
+
+/// The part of a region that a child is for.
+fn part(region: (u32, u32), division: &Division, child: usize) -> (u32, u32) {
+    match division {
+        Division::Split(thresholds) => {
+            let first = if child == 0 { region.0 } else { region.0.max(thresholds[child - 1] + 1) };
+            let last = thresholds.get(child).map_or(region.1, |threshold| region.1.min(*threshold));
+            (first, last)
+        }
+        Division::Cut { shift, bits } => {
+            let above = shift + bits;
+            let block = |value: u32| if above == 32 { 0 } else { value >> above << above };
+            if block(region.0) != block(region.1) {
+                return region; // bits below others that still differ
+            }
+            let first = block(region.0) | (child as u32) << shift;
+            let last = first | ((1 << shift) - 1);
+            (first.max(region.0), last.min(region.1))
+        }
+    }
+}

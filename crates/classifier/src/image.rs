@@ -1,0 +1,454 @@
+//! The lookup structure as lines of 64 octets: what `bpf/include/abi/classifier.h` describes, written here and nowhere else.
+
+use std::collections::HashMap;
+
+use crate::compile::CompileError;
+use crate::compile::tree::{THRESHOLDS, Tree};
+use crate::key::Presence;
+use crate::normal::{Check, Normal};
+use crate::program::{Action, Condition, Program, Reject, Rule, Seg6, Verdict};
+
+/// Octets of a line.
+pub const LINE: usize = 64;
+/// 32-bit words of a line.
+const LINE_WORDS: usize = LINE / 4;
+/// Lines of a chain: one for each family.
+const CHAIN_LINES: usize = 3;
+/// `SEGUE_CLASSIFIER_VERSION`.
+const VERSION: u32 = 1;
+/// `SEGUE_CLASSIFIER_LEAF_MAX`.
+pub(crate) const LEAF_MAX: usize = 16;
+/// `SEGUE_CLASSIFIER_CHECKS_MAX`.
+const CHECKS_MAX: usize = 65_000;
+/// Lines that slot numbers of 32 bits reach, with room for a second image.
+const LINES_MAX: usize = 1 << 27;
+
+pub(crate) const CHECK_MATCH: u16 = 0xffff;
+pub(crate) const CHECK_FAIL: u16 = 0xfffe;
+pub(crate) const CHECK_WORDS: usize = 8;
+
+pub(crate) mod kind {
+    pub const LEAF: u32 = 0;
+    pub const LONG: u32 = 1;
+    pub const CUT: u32 = 2;
+    pub const SPLIT: u32 = 3;
+}
+
+pub(crate) mod flag {
+    pub const SOURCE_PORT: u8 = 1;
+    pub const DESTINATION_PORT: u8 = 2;
+    pub const PROTOCOL: u8 = 4;
+    pub const FAMILY: u8 = 8;
+    pub const EXTENSIONS: u8 = 16;
+}
+
+/// `enum segue_classifier_action`, of what fits no other enumeration.
+mod action {
+    pub const NONE: u8 = 0;
+    pub const ACCEPT: u8 = 1;
+    pub const DROP: u8 = 2;
+    pub const REJECT: u8 = 3;
+    pub const LOG: u8 = 4;
+    pub const NFLOG: u8 = 5;
+    pub const MARK: u8 = 6;
+    pub const JUMP: u8 = 7;
+    pub const GOTO: u8 = 8;
+    pub const RETURN: u8 = 9;
+    pub const SEG6: u8 = 10;
+    pub const POLICY: u8 = 11;
+    pub const CONTINUE: u8 = 12;
+}
+
+/// What a word of the image names, relative to the image's first line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Unit {
+    Line,
+    Slot,
+}
+
+/// A compiled program. Positions in it are relative until [`Image::emit`].
+#[derive(Debug, Clone)]
+pub struct Image {
+    words: Vec<u32>,
+    relocations: Vec<(u32, Unit)>,
+    rules: usize,
+    chain_rules: Vec<usize>,
+}
+
+impl Image {
+    /// Lines that it takes.
+    pub fn lines(&self) -> usize {
+        self.words.len() / LINE_WORDS
+    }
+
+    /// Octets that it takes.
+    pub fn octets(&self) -> usize {
+        self.words.len() * 4
+    }
+
+    /// Rules of all chains.
+    pub fn rules(&self) -> usize {
+        self.rules
+    }
+
+    /// Line that names a chain (`segue_classifier_root`), for an image at `base`.
+    pub fn chain_line(&self, chain: usize, base: u32) -> u32 {
+        base + (1 + CHAIN_LINES * chain) as u32
+    }
+
+    /// Line of a rule, for an image at `base`.
+    pub fn rule_line(&self, chain: usize, rule: usize, base: u32) -> u32 {
+        base + (self.first_rule() + self.rule_number(chain, rule)) as u32
+    }
+
+    /// Number of a rule among those of all chains: its row in counters.
+    pub fn rule_number(&self, chain: usize, rule: usize) -> usize {
+        self.chain_rules[chain] + rule
+    }
+
+    fn first_rule(&self) -> usize {
+        1 + CHAIN_LINES * (self.chain_rules.len() - 1)
+    }
+
+    /// The lines, as they are to lie from line `base` on of the whole array.
+    pub fn emit(&self, base: u32) -> Vec<[u8; LINE]> {
+        let mut words = self.words.clone();
+        for (position, unit) in &self.relocations {
+            let word = &mut words[*position as usize];
+            *word = word.wrapping_add(match unit {
+                Unit::Line => base,
+                Unit::Slot => base.wrapping_mul(8),
+            });
+        }
+        let line = |words: &[u32]| {
+            let mut line = [0; LINE];
+            for (octets, word) in line.chunks_exact_mut(4).zip(words) {
+                octets.copy_from_slice(&word.to_le_bytes());
+            }
+            line
+        };
+        words.chunks_exact(LINE_WORDS).map(line).collect()
+    }
+}
+
+/// Puts an image together.
+pub(crate) struct Layout<'a> {
+    program: &'a Program,
+    image: Image,
+    /// Where lists of rules lie already, by the list.
+    leaves: HashMap<Vec<u32>, (u32, Option<Unit>, u32)>,
+    key_words: u64,
+}
+
+impl<'a> Layout<'a> {
+    pub fn new(program: &'a Program) -> Self {
+        let mut chain_rules = vec![0];
+        for chain in &program.chains {
+            chain_rules.push(chain_rules[chain_rules.len() - 1] + chain.rules.len());
+        }
+        let rules = chain_rules[program.chains.len()];
+        let lines = 1 + CHAIN_LINES * program.chains.len() + rules;
+        let image = Image { words: vec![0; lines * LINE_WORDS], relocations: Vec::new(), rules, chain_rules };
+        let mut layout = Self { program, image, leaves: HashMap::new(), key_words: 0 };
+        layout.chains();
+        layout
+    }
+
+    fn put(&mut self, at: usize, words: &[u32]) {
+        self.image.words[at..at + words.len()].copy_from_slice(words);
+    }
+
+    fn relocate(&mut self, at: usize, unit: Unit) {
+        self.image.relocations.push((at as u32, unit));
+    }
+
+    /// The next free word, at a multiple of `words`.
+    fn align(&mut self, words: usize) -> usize {
+        let at = self.image.words.len().next_multiple_of(words);
+        self.image.words.resize(at, 0);
+        at
+    }
+
+    fn root(chain: usize, family: usize) -> usize {
+        (1 + CHAIN_LINES * chain + family) * LINE_WORDS
+    }
+
+    /// Everything of the roots but the trees.
+    fn chains(&mut self) {
+        for (index, chain) in self.program.chains.iter().enumerate() {
+            let policy = match chain.policy {
+                None => action::NONE,
+                Some(Verdict::Accept) => action::ACCEPT,
+                Some(Verdict::Drop) => action::DROP,
+            };
+            let first = self.image.rule_line(index, 0, 0);
+            for family in 0..CHAIN_LINES {
+                let at = Self::root(index, family);
+                self.put(at + 12, &[0, first, chain.rules.len() as u32, policy.into()]);
+                self.relocate(at + 13, Unit::Line);
+            }
+        }
+    }
+
+    /// A rule's line; without form it matches nothing and is in no tree.
+    pub fn rule(
+        &mut self,
+        chain: usize,
+        number: usize,
+        rule: &Rule,
+        form: Option<&Normal>,
+    ) -> Result<(), CompileError> {
+        let at = self.image.rule_line(chain, number, 0) as usize * LINE_WORDS;
+        self.key_words |= rule.conditions.iter().map(words_of).fold(0, |all, words| all | words);
+        let fast = form.map(|form| form.fast).unwrap_or_default();
+        for (half, (value, length)) in fast.halves.iter().enumerate() {
+            let ignored = 64 - length;
+            self.put(at + 2 * half, &[*value as u32, (value >> 32) as u32]);
+            self.put_octet(at + 8, half, ignored / 2);
+            self.put_octet(at + 9, half, ignored - ignored / 2);
+        }
+        let ports =
+            |range: Option<(u16, u16)>| range.map_or(0, |(first, last)| u32::from(first) | u32::from(last) << 16);
+        let flags = [
+            (fast.source_ports.is_some(), flag::SOURCE_PORT),
+            (fast.destination_ports.is_some(), flag::DESTINATION_PORT),
+            (fast.protocol.is_some(), flag::PROTOCOL),
+            (fast.family.is_some(), flag::FAMILY),
+            (!rule.extensions.is_empty(), flag::EXTENSIONS),
+        ];
+        let flags = flags.iter().filter(|(set, _)| *set).fold(0, |all, (_, flag)| all | flag);
+        let (action, detail, argument) = self.action(at, &rule.action);
+        let octets = [fast.protocol.unwrap_or(0), fast.family.unwrap_or(0), flags, action];
+        let checks = match form {
+            Some(form) if !form.clauses.is_empty() => self.checks(form).ok_or_else(|| CompileError::Checks {
+                chain: self.program.chains[chain].name.clone(),
+                line: rule.line,
+                max: CHECKS_MAX,
+            })?,
+            _ => 0,
+        };
+        if checks != 0 {
+            self.relocate(at + 13, Unit::Line);
+        }
+        let rest =
+            [ports(fast.source_ports), ports(fast.destination_ports), u32::from_le_bytes(octets), checks, argument];
+        self.put(at + 10, &rest);
+        self.put_octet(at + 15, 0, detail);
+        Ok(())
+    }
+
+    fn put_octet(&mut self, at: usize, octet: usize, value: u8) {
+        let shift = 8 * octet;
+        self.image.words[at] = self.image.words[at] & !(0xff << shift) | u32::from(value) << shift;
+    }
+
+    /// Kind, detail and argument.
+    fn action(&mut self, rule: usize, action: &Action) -> (u8, u8, u32) {
+        match action {
+            Action::Accept => (action::ACCEPT, 0, 0),
+            Action::Drop => (action::DROP, 0, 0),
+            Action::Reject(reject) => {
+                let (detail, code) = reject_code(*reject);
+                (action::REJECT, detail, code)
+            }
+            Action::Log(_) => (action::LOG, 0, 0),
+            Action::Nflog(_) => (action::NFLOG, 0, 0),
+            Action::Mark { value, mask } => {
+                let at = self.align(LINE_WORDS);
+                self.image.words.resize(at + LINE_WORDS, 0);
+                self.put(at, &[*value, *mask]);
+                self.relocate(rule + 14, Unit::Line);
+                (action::MARK, 0, (at / LINE_WORDS) as u32)
+            }
+            Action::Jump(chain) | Action::Goto(chain) => {
+                self.relocate(rule + 14, Unit::Line);
+                let kind = if matches!(action, Action::Jump(_)) { action::JUMP } else { action::GOTO };
+                (kind, 0, self.image.chain_line(*chain, 0))
+            }
+            Action::Return => (action::RETURN, 0, 0),
+            Action::Seg6(operation) => {
+                let detail = match operation {
+                    Seg6::GoNext => 0,
+                    Seg6::SkipNext => 1,
+                    Seg6::GoLast => 2,
+                    Seg6::EvalArgs => 3,
+                };
+                (action::SEG6, detail, 0)
+            }
+            Action::Policy(policy) => (action::POLICY, 0, *policy),
+            Action::Continue => (action::CONTINUE, 0, 0),
+        }
+    }
+
+    /// Writes a rule's checks and returns their line; None: too many.
+    fn checks(&mut self, form: &Normal) -> Option<u32> {
+        let lengths = form.clauses.iter().map(|clause| clause.iter().map(Vec::len).sum::<usize>()).collect::<Vec<_>>();
+        if lengths.iter().sum::<usize>() > CHECKS_MAX {
+            return None;
+        }
+        let at = self.align(LINE_WORDS);
+        let mut number = 0;
+        for (index, clause) in form.clauses.iter().enumerate() {
+            let next_clause = number + lengths[index];
+            let success = if index + 1 == form.clauses.len() { CHECK_MATCH } else { next_clause as u16 };
+            for (position, alternative) in clause.iter().enumerate() {
+                let next = number + alternative.len();
+                let failure = if position + 1 == clause.len() { CHECK_FAIL } else { next as u16 };
+                for (place, check) in alternative.iter().enumerate() {
+                    let last = place + 1 == alternative.len();
+                    self.check(check, if last { success } else { (number + 1) as u16 }, failure);
+                    number += 1;
+                }
+            }
+            // A clause without alternatives can not come from a rule that some packet matches.
+            debug_assert_eq!(number, next_clause);
+        }
+        self.align(LINE_WORDS);
+        Some((at / LINE_WORDS) as u32)
+    }
+
+    fn check(&mut self, check: &Check, on_true: u16, on_false: u16) {
+        let wide = |value: u64| [value as u32, (value >> 32) as u32];
+        let first = check.word as u32 | u32::from(check.negated) << 8 | u32::from(on_true) << 16;
+        let [mask, low, span] = [wide(check.mask), wide(check.low), wide(check.span)];
+        self.image.words.extend([first, on_false.into()].into_iter().chain(mask).chain(low).chain(span));
+    }
+
+    /// A chain's trees for one family. `numbers`: the rules that the trees' items stand for.
+    pub fn forest(&mut self, chain: usize, family: usize, numbers: &[u32], trees: &[Tree]) {
+        let root = Self::root(chain, family);
+        self.put(root + 12, &[trees.len() as u32]);
+        let first_line = self.image.rule_line(chain, 0, 0);
+        for (index, tree) in trees.iter().enumerate() {
+            self.tree(root + 2 * index, tree, &|item| first_line + numbers[item as usize]);
+        }
+    }
+
+    /// Writes a tree, and the slot that names it.
+    fn tree(&mut self, slot: usize, tree: &Tree, line: &impl Fn(u32) -> u32) {
+        match tree {
+            Tree::Leaf(items) => self.leaf(slot, items.iter().map(|item| line(*item)).collect()),
+            Tree::Cut { word, shift, children } => {
+                self.key_words |= 1 << word;
+                // Children that fill lines begin one.
+                let at = self.align(if children.len() >= 8 { LINE_WORDS } else { 2 });
+                self.image.words.resize(at + 2 * children.len(), 0);
+                self.slot(
+                    slot,
+                    at / 2,
+                    kind::CUT | (*word as u32) << 8 | shift << 16 | (children.len() as u32 - 1) << 24,
+                );
+                for (index, child) in children.iter().enumerate() {
+                    self.tree(at + 2 * index, child, line);
+                }
+            }
+            Tree::Split { word, thresholds, children } => {
+                self.key_words |= 1 << word;
+                let at = self.align(LINE_WORDS);
+                self.image.words.resize(at + LINE_WORDS + 2 * children.len(), 0);
+                let mut filled = [u32::MAX; THRESHOLDS + 1];
+                filled[..thresholds.len()].copy_from_slice(thresholds);
+                self.put(at, &filled);
+                self.slot(slot, at / 2, kind::SPLIT | (*word as u32) << 8);
+                for (index, child) in children.iter().enumerate() {
+                    self.tree(at + LINE_WORDS + 2 * index, child, line);
+                }
+            }
+        }
+    }
+
+    fn slot(&mut self, slot: usize, target: usize, rest: u32) {
+        self.put(slot, &[target as u32, rest]);
+        self.relocate(slot, Unit::Slot);
+    }
+
+    fn leaf(&mut self, slot: usize, lines: Vec<u32>) {
+        let (target, unit, rest) = match self.leaves.get(&lines) {
+            Some(known) => *known,
+            None => {
+                let new = self.new_leaf(&lines);
+                self.leaves.insert(lines, new);
+                new
+            }
+        };
+        self.put(slot, &[target, rest]);
+        if let Some(unit) = unit {
+            self.relocate(slot, unit);
+        }
+    }
+
+    fn new_leaf(&mut self, lines: &[u32]) -> (u32, Option<Unit>, u32) {
+        match lines {
+            [] => (0, None, kind::LEAF),
+            [line] => (*line, Some(Unit::Line), kind::LEAF | 1 << 8),
+            _ if lines.len() <= LEAF_MAX => {
+                let mut at = self.align(2);
+                if at / LINE_WORDS != (at + lines.len() - 1) / LINE_WORDS {
+                    at = self.align(LINE_WORDS);
+                }
+                self.list(lines);
+                ((at / 2) as u32, Some(Unit::Slot), kind::LEAF | (lines.len() as u32) << 8)
+            }
+            _ => {
+                let at = self.align(2);
+                self.image.words.push(lines.len() as u32);
+                self.list(lines);
+                ((at / 2) as u32, Some(Unit::Slot), kind::LONG)
+            }
+        }
+    }
+
+    fn list(&mut self, lines: &[u32]) {
+        for line in lines {
+            self.relocate(self.image.words.len(), Unit::Line);
+            self.image.words.push(*line);
+        }
+    }
+
+    /// Writes the header.
+    pub fn finish(mut self) -> Result<Image, CompileError> {
+        self.align(LINE_WORDS);
+        let lines = self.image.lines();
+        if lines > LINES_MAX {
+            return Err(CompileError::Size { lines, max: LINES_MAX });
+        }
+        let (rules, chains) = (self.image.first_rule() as u32, self.program.chains.len() as u32);
+        let (low, high) = (self.key_words as u32, (self.key_words >> 32) as u32);
+        self.put(0, &[VERSION, lines as u32, rules, self.image.rules as u32, 1, chains, low, high]);
+        self.relocate(2, Unit::Line);
+        self.relocate(4, Unit::Line);
+        Ok(self.image)
+    }
+}
+
+/// Words of the key that a condition looks at.
+fn words_of(condition: &Condition) -> u64 {
+    let layout = condition.field.layout();
+    let own = (0..condition.field.width().div_ceil(32)).fold(0, |words, word| words | 1 << (layout.word as u32 + word));
+    own | match layout.presence {
+        Presence::Where { word, .. } | Presence::WhereUpTo { word, .. } => 1 << word,
+        _ => 0,
+    }
+}
+
+/// `enum segue_classifier_reject` and the ICMP code.
+fn reject_code(reject: Reject) -> (u8, u32) {
+    const ICMP: u8 = 1;
+    const ICMP6: u8 = 2;
+    match reject {
+        Reject::TcpReset => (0, 0),
+        Reject::IcmpNetUnreachable => (ICMP, 0),
+        Reject::IcmpHostUnreachable => (ICMP, 1),
+        Reject::IcmpProtoUnreachable => (ICMP, 2),
+        Reject::IcmpPortUnreachable => (ICMP, 3),
+        Reject::IcmpNetProhibited => (ICMP, 9),
+        Reject::IcmpHostProhibited => (ICMP, 10),
+        Reject::IcmpAdminProhibited => (ICMP, 13),
+        Reject::Icmp6NoRoute => (ICMP6, 0),
+        Reject::Icmp6AdmProhibited => (ICMP6, 1),
+        Reject::Icmp6AddrUnreachable => (ICMP6, 3),
+        Reject::Icmp6PortUnreachable => (ICMP6, 4),
+        Reject::Icmp6PolicyFail => (ICMP6, 5),
+        Reject::Icmp6RejectRoute => (ICMP6, 6),
+    }
+}
