@@ -1,0 +1,163 @@
+//! `state`, `conntrack` and `mark`.
+
+use std::fmt::Write;
+
+use super::{Complaint, Extension, Given, Spec, missing, negatable, plain, save_not};
+use crate::iptables::error::{ErrorKind, RuleError};
+use crate::iptables::lexer::Word;
+use crate::iptables::names::STATES;
+use crate::iptables::syntax::{Head, Not};
+use crate::iptables::values;
+
+fn states(word: &Word<'_>) -> Result<u8, RuleError> {
+    let mut states = 0;
+    for name in word.text.split(',') {
+        let upper = name.to_ascii_uppercase();
+        let part = word.part(name);
+        states |= match STATES.iter().find(|(known, _)| *known == upper) {
+            Some((_, bit)) => *bit,
+            None if upper == "SNAT" || upper == "DNAT" => {
+                let reason = "there is no address translation here, so no connection has this state";
+                return Err(RuleError::at(&part, ErrorKind::NotHonoured, reason, "leave it out"));
+            }
+            None => {
+                let remedy = "write a list of INVALID, NEW, RELATED, ESTABLISHED and UNTRACKED";
+                return Err(RuleError::value(&part, "no state of a connection", remedy));
+            }
+        };
+    }
+    Ok(states)
+}
+
+fn states_text(states: &u8) -> String {
+    let set = STATES.iter().filter(|(_, bit)| states & bit != 0).map(|(name, _)| *name);
+    set.collect::<Vec<_>>().join(",")
+}
+
+fn list_states(out: &mut String, name: &str, states: &Option<Not<u8>>) {
+    if let Some(states) = states {
+        let _ = write!(out, " {}{name} {}", if states.negated { "! " } else { "" }, states_text(&states.value));
+    }
+}
+
+/// `-m state`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct State {
+    /// Bits of [`crate::field::state`].
+    pub states: Option<Not<u8>>,
+}
+
+impl Extension for State {
+    fn options(&self) -> &'static [Spec] {
+        const { &[negatable(&["--state"])] }
+    }
+
+    fn take(&mut self, given: &Given<'_, '_>) -> Result<(), RuleError> {
+        given.put(&mut self.states, states(given.value())?)
+    }
+
+    fn finish(&self, _: &Head) -> Result<(), Complaint> {
+        self.states.map(|_| ()).ok_or_else(|| missing("state without a state", "add --state STATE,..."))
+    }
+
+    fn save(&self, out: &mut String) {
+        save_not(out, "--state", &self.states, states_text);
+    }
+
+    fn list(&self, out: &mut String) {
+        list_states(out, "state", &self.states);
+    }
+}
+
+/// `-m conntrack`: `--ctstate` alone.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Conntrack {
+    /// Bits of [`crate::field::state`].
+    pub states: Option<Not<u8>>,
+}
+
+impl Extension for Conntrack {
+    fn options(&self) -> &'static [Spec] {
+        const {
+            &[
+                negatable(&["--ctstate"]),
+                negatable(&["--ctproto"]),
+                negatable(&["--ctorigsrc"]),
+                negatable(&["--ctorigdst"]),
+                negatable(&["--ctreplsrc"]),
+                negatable(&["--ctrepldst"]),
+                negatable(&["--ctorigsrcport"]),
+                negatable(&["--ctorigdstport"]),
+                negatable(&["--ctreplsrcport"]),
+                negatable(&["--ctrepldstport"]),
+                negatable(&["--ctstatus"]),
+                negatable(&["--ctexpire"]),
+                plain(&["--ctdir"]),
+            ]
+        }
+    }
+
+    fn take(&mut self, given: &Given<'_, '_>) -> Result<(), RuleError> {
+        let (reason, remedy) = match given.name {
+            "--ctstate" => return given.put(&mut self.states, states(given.value())?),
+            "--ctproto" => ("a rule tests the packet, not the connection's tuple", "write -p PROTOCOL"),
+            "--ctstatus" => ("rules do not see a connection's status bits", "match on --ctstate"),
+            "--ctexpire" => ("rules do not see how long a connection lives yet", "leave the rule out"),
+            "--ctdir" => {
+                ("rules do not see a packet's direction in its connection", "match on -s, -d or the interface")
+            }
+            _ => ("a rule tests the packet, not the connection's tuple", "write -s, -d, --sport or --dport"),
+        };
+        Err(RuleError::at(given.word, ErrorKind::NotHonoured, reason, remedy))
+    }
+
+    fn finish(&self, _: &Head) -> Result<(), Complaint> {
+        self.states.map(|_| ()).ok_or_else(|| missing("conntrack without a state", "add --ctstate STATE,..."))
+    }
+
+    fn save(&self, out: &mut String) {
+        save_not(out, "--ctstate", &self.states, states_text);
+    }
+
+    fn list(&self, out: &mut String) {
+        list_states(out, "ctstate", &self.states);
+    }
+}
+
+/// `-m mark`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Mark {
+    /// Value and mask. A value with bits outside the mask matches nothing.
+    pub value: Option<Not<(u32, u32)>>,
+}
+
+impl Mark {
+    fn text((value, mask): &(u32, u32)) -> String {
+        if *mask == u32::MAX { format!("{value:#x}") } else { format!("{value:#x}/{mask:#x}") }
+    }
+}
+
+impl Extension for Mark {
+    fn options(&self) -> &'static [Spec] {
+        const { &[negatable(&["--mark"])] }
+    }
+
+    fn take(&mut self, given: &Given<'_, '_>) -> Result<(), RuleError> {
+        let (value, mask) = values::value_and_mask(given.value())?;
+        given.put(&mut self.value, (value, mask.unwrap_or(u32::MAX)))
+    }
+
+    fn finish(&self, _: &Head) -> Result<(), Complaint> {
+        self.value.map(|_| ()).ok_or_else(|| missing("mark without a value", "add --mark VALUE[/MASK]"))
+    }
+
+    fn save(&self, out: &mut String) {
+        save_not(out, "--mark", &self.value, Self::text);
+    }
+
+    fn list(&self, out: &mut String) {
+        if let Some(value) = &self.value {
+            let _ = write!(out, " mark match {}{}", if value.negated { "! " } else { "" }, Self::text(&value.value));
+        }
+    }
+}

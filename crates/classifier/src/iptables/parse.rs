@@ -1,0 +1,388 @@
+//! Whole files: tables, chains and rules, line by line.
+
+use std::collections::HashMap;
+
+use super::check;
+use super::error::{ErrorKind, Origin, RuleError, RuleErrors};
+use super::lexer::{self, Word};
+use super::refused;
+use super::rule;
+use super::syntax::{Chain, Counters, Family, Policy, RuleSet, Table};
+use super::values;
+
+/// Longest name of a chain, as in iptables.
+pub(super) const CHAIN_NAME_MAX: usize = 28;
+
+/// Reads a file as `iptables-save` (or `ip6tables-save`) writes it, with or without `-c`; or what `iptables -S` prints. `file` is
+/// only for the errors.
+///
+/// # Errors
+///
+/// All that is wrong, and all that can not be honoured, in the order of lines.
+pub fn parse_rules(source: &str, file: &str, family: Family) -> Result<RuleSet, RuleErrors> {
+    let mut parser = Parser { family, tables: Vec::new(), open: None, errors: Vec::new(), line: 0 };
+    for (index, line) in source.lines().enumerate() {
+        parser.line = u32::try_from(index + 1).unwrap_or(u32::MAX);
+        parser.read_line(line);
+    }
+    parser.end();
+    RuleErrors::check(file, parser.errors)?;
+    Ok(RuleSet { family, tables: parser.tables })
+}
+
+/// A table that is being read.
+struct Open {
+    table: Table,
+    /// Index of each chain by name.
+    chains: HashMap<String, usize>,
+    /// Begun by `*NAME`, so it ends with COMMIT.
+    named: Option<RuleError>,
+    /// Not honoured: rules are only counted.
+    foreign: Option<Foreign>,
+}
+
+/// A table other than `filter`.
+#[derive(Default)]
+struct Foreign {
+    rules: usize,
+    first: Option<super::error::Position>,
+}
+
+struct Parser {
+    family: Family,
+    tables: Vec<Table>,
+    open: Option<Open>,
+    errors: Vec<RuleError>,
+    line: u32,
+}
+
+/// Built-in chains of a table. None: no such table.
+fn built_in(table: &str) -> Option<&'static [&'static str]> {
+    Some(match table {
+        "filter" | "security" => &["INPUT", "FORWARD", "OUTPUT"],
+        "mangle" => &["PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"],
+        "nat" => &["PREROUTING", "INPUT", "OUTPUT", "POSTROUTING"],
+        "raw" => &["PREROUTING", "OUTPUT"],
+        _ => return None,
+    })
+}
+
+/// Why rules of a table are refused.
+fn foreign_reason(table: &str) -> (&'static str, &'static str) {
+    match table {
+        "nat" => {
+            ("there is no address translation in this data plane", "remove them, or use a NAT function in the chain")
+        }
+        "raw" => {
+            ("connections are tracked by configuration, not by rules", "remove them; filter rules belong into *filter")
+        }
+        "security" => ("there are no security contexts here", "remove them; filter rules belong into *filter"),
+        _ => ("packets are not rewritten, and only one table is run", "move rules that filter or MARK into *filter"),
+    }
+}
+
+impl Parser {
+    fn read_line(&mut self, line: &str) {
+        let words = match lexer::words(line, self.line) {
+            Ok(words) => words,
+            Err(error) => return self.errors.push(error),
+        };
+        let [first, rest @ ..] = &words[..] else { return };
+        let result = match first.text.chars().next() {
+            Some('#') if !first.quoted => Ok(()),
+            Some('*') if !first.quoted => self.begin(first, rest),
+            Some(':') if !first.quoted => self.declare(first, rest),
+            _ if first.is("COMMIT") => self.commit(first, rest),
+            _ => self.command(&words),
+        };
+        if let Err(error) = result {
+            self.errors.push(error);
+        }
+    }
+
+    /// `*TABLE`.
+    fn begin(&mut self, word: &Word<'_>, rest: &[Word<'_>]) -> Result<(), RuleError> {
+        self.close_unfinished();
+        let name = word.text[1..].to_owned();
+        let known = built_in(&name).is_some();
+        let twice = self.tables.iter().any(|table| table.name == name);
+        let remedy = "put it at the end of the table";
+        let unfinished = RuleError::at(word, ErrorKind::Syntax, "this table has no COMMIT", remedy);
+        self.start(&name, Some(unfinished));
+        no_more(rest)?;
+        if !known {
+            let remedy = "write *filter; others are mangle, nat, raw and security";
+            return Err(RuleError::at(word, ErrorKind::Table, "no table of this name", remedy));
+        }
+        if twice {
+            return Err(RuleError::at(word, ErrorKind::Table, "this table was there before", "make one of the two"));
+        }
+        Ok(())
+    }
+
+    fn start(&mut self, name: &str, named: Option<RuleError>) -> &mut Open {
+        let mut open = Open {
+            table: Table { name: name.to_owned(), chains: Vec::new() },
+            chains: HashMap::new(),
+            named,
+            foreign: (name != "filter").then(Foreign::default),
+        };
+        for chain in built_in(name).unwrap_or_default() {
+            open.add(Chain { name: (*chain).to_owned(), policy: Some(Policy::Accept), ..Chain::default() });
+        }
+        self.open.insert(open)
+    }
+
+    /// The open table; of the form of `iptables -S`, which names none, `filter`.
+    fn table(&mut self, word: &Word<'_>) -> Result<&mut Open, RuleError> {
+        if self.open.is_none() {
+            if !self.tables.is_empty() {
+                let remedy = "put it between *TABLE and COMMIT";
+                return Err(RuleError::at(word, ErrorKind::Syntax, "this line is in no table", remedy));
+            }
+            self.start("filter", None);
+        }
+        self.open.as_mut().ok_or_else(|| RuleError::at(word, ErrorKind::Syntax, "no table", "begin with *filter"))
+    }
+
+    /// `:CHAIN POLICY [packets:octets]`.
+    fn declare(&mut self, word: &Word<'_>, rest: &[Word<'_>]) -> Result<(), RuleError> {
+        let family = self.family;
+        let name = word.part(&word.text[1..]);
+        let (policy, rest) = match rest {
+            [policy, rest @ ..] => (policy, rest),
+            [] => {
+                let remedy = "write :CHAIN ACCEPT, :CHAIN DROP, or :CHAIN - for a user chain";
+                return Err(RuleError::at(word, ErrorKind::Missing, "the policy is missing", remedy));
+            }
+        };
+        let counters = match rest {
+            [counters, rest @ ..] => {
+                no_more(rest)?;
+                counters_of(counters)?
+            }
+            [] => Counters::default(),
+        };
+        let open = self.table(word)?;
+        if policy.is("-") {
+            return open.create(&name, family);
+        }
+        open.set_policy(&name, policy, counters)
+    }
+
+    fn commit(&mut self, word: &Word<'_>, rest: &[Word<'_>]) -> Result<(), RuleError> {
+        no_more(rest)?;
+        if self.open.as_ref().is_none_or(|open| open.named.is_none()) {
+            let reason = "a COMMIT without a table";
+            return Err(RuleError::at(word, ErrorKind::Syntax, reason, "remove it, or put *filter at the beginning"));
+        }
+        self.close();
+        Ok(())
+    }
+
+    /// `[packets:octets] -A CHAIN ...` and the other commands.
+    fn command(&mut self, words: &[Word<'_>]) -> Result<(), RuleError> {
+        let [first, rest @ ..] = words else { return Ok(()) };
+        if !first.quoted && first.text.starts_with('[') {
+            let counters = counters_of(first)?;
+            let Some((command, rest)) = rest.split_first() else {
+                let remedy = "put the rule behind them";
+                return Err(RuleError::at(first, ErrorKind::Syntax, "counters without a rule", remedy));
+            };
+            return self.run(command, rest, counters);
+        }
+        self.run(first, rest, Counters::default())
+    }
+
+    fn run(&mut self, command: &Word<'_>, rest: &[Word<'_>], counters: Counters) -> Result<(), RuleError> {
+        let family = self.family;
+        match (command.text.as_ref(), rest) {
+            ("-A" | "--append" | "-I" | "--insert" | "-N" | "--new-chain" | "-P" | "--policy", []) => {
+                let remedy = "put the name of a chain behind it";
+                Err(RuleError::at(command, ErrorKind::Missing, "the chain is missing", remedy))
+            }
+            ("-A" | "--append", [chain, rest @ ..]) => self.rule(chain, rest, None, counters),
+            ("-I" | "--insert", [chain, number, rest @ ..]) if values::number(&number.text).is_some() => {
+                let place = values::number_in(number, 1, u64::from(u32::MAX))? as usize;
+                self.rule(chain, rest, Some((number, place)), counters)
+            }
+            ("-I" | "--insert", [chain, rest @ ..]) => self.rule(chain, rest, Some((command, 1)), counters),
+            ("-N" | "--new-chain", [chain, rest @ ..]) => {
+                no_more(rest)?;
+                self.table(command)?.create(chain, family)
+            }
+            ("-P" | "--policy", [chain, policy, rest @ ..]) => {
+                // `iptables -v -S` puts the counters behind -c.
+                let counters = match rest {
+                    [option, packets, octets] if option.is("-c") => Counters {
+                        packets: values::number_in(packets, 0, u64::MAX)?,
+                        octets: values::number_in(octets, 0, u64::MAX)?,
+                    },
+                    rest => {
+                        no_more(rest)?;
+                        Counters::default()
+                    }
+                };
+                self.table(command)?.set_policy(chain, policy, counters)
+            }
+            ("-P" | "--policy", _) => {
+                Err(RuleError::at(command, ErrorKind::Missing, "the policy is missing", "put ACCEPT or DROP behind it"))
+            }
+            (name, _) if name.starts_with('-') => {
+                let reason = "a file says what the rules are, not how to change them";
+                let remedy = "load it with iptables-restore once, and take what iptables-save prints";
+                Err(RuleError::at(command, ErrorKind::Syntax, reason, remedy))
+            }
+            _ => {
+                let remedy = "lines are *TABLE, :CHAIN POLICY, -A CHAIN RULE, COMMIT and comments behind #";
+                Err(RuleError::at(command, ErrorKind::Syntax, "this is no line of a rule file", remedy))
+            }
+        }
+    }
+
+    /// A rule for a chain, at the end or in front of the rule with that number.
+    fn rule(
+        &mut self,
+        chain: &Word<'_>,
+        rest: &[Word<'_>],
+        place: Option<(&Word<'_>, usize)>,
+        counters: Counters,
+    ) -> Result<(), RuleError> {
+        let family = self.family;
+        let open = self.table(chain)?;
+        if let Some(foreign) = &mut open.foreign {
+            foreign.rules += 1;
+            foreign.first.get_or_insert(chain.position);
+            return Ok(());
+        }
+        let found = open.chains.get(chain.text.as_ref()).copied();
+        let mut rules = rule::rules(family, &chain.text, chain, rest, counters, &mut self.errors);
+        let Some(index) = found else {
+            let reason = "there is no such chain";
+            let remedy = format!("declare it in front of its first rule: :{} - [0:0]", chain.text);
+            return Err(RuleError::at(chain, ErrorKind::Chain, reason, remedy));
+        };
+        let Some(open) = &mut self.open else { return Ok(()) };
+        let there = &mut open.table.chains[index].rules;
+        match place {
+            None => there.append(&mut rules),
+            Some((_, number)) if number <= there.len() + 1 => {
+                there.splice(number - 1..number - 1, rules);
+            }
+            Some((word, _)) => {
+                let reason = format!("{} has only {} rules yet", chain.text, there.len());
+                return Err(RuleError::value(word, reason, format!("give at most {}", there.len() + 1)));
+            }
+        }
+        Ok(())
+    }
+
+    fn close_unfinished(&mut self) {
+        if let Some(error) = self.open.as_mut().and_then(|open| open.named.take()) {
+            self.errors.push(error);
+        }
+        self.close();
+    }
+
+    fn close(&mut self) {
+        let Some(open) = self.open.take() else { return };
+        if let Some(error) = open.refuse() {
+            self.errors.push(error);
+        }
+        check::chains(&open.table, &open.chains, &mut self.errors);
+        self.tables.push(open.table);
+    }
+
+    fn end(&mut self) {
+        self.close_unfinished();
+        if self.tables.is_empty() && self.errors.is_empty() {
+            let place = super::error::Position { line: 1, column: 1 };
+            let remedy = "write a table from *filter to COMMIT, as iptables-save does";
+            self.errors.push(RuleError::about(place, "", ErrorKind::Syntax, "there are no rules in this file", remedy));
+        }
+    }
+}
+
+impl Open {
+    fn add(&mut self, chain: Chain) {
+        self.chains.insert(chain.name.clone(), self.table.chains.len());
+        self.table.chains.push(chain);
+    }
+
+    /// A new user chain.
+    fn create(&mut self, name: &Word<'_>, family: Family) -> Result<(), RuleError> {
+        let bad = |reason: String, remedy: &str| Err(RuleError::at(name, ErrorKind::Chain, reason, remedy));
+        let text = name.text.as_ref();
+        if let Some(known) = self.chains.get(text) {
+            return match self.table.chains[*known].policy {
+                Some(_) => bad("a built-in chain needs a policy".to_owned(), "write ACCEPT or DROP instead of -"),
+                None => bad("there is a chain of this name already".to_owned(), "remove one of the declarations"),
+            };
+        }
+        if text.is_empty() || text.len() > CHAIN_NAME_MAX {
+            let reason = format!("the name of a chain has {} octets", text.len());
+            return bad(reason, &format!("{} takes 1 to {CHAIN_NAME_MAX}", family.program()));
+        }
+        if text.starts_with(['-', '!']) || text.contains(char::is_whitespace) {
+            return bad("the name of a chain begins with - or !, or has a blank".to_owned(), "take another name");
+        }
+        if refused::is_target(text) {
+            return bad("a chain with the name of a target could not be jumped to".to_owned(), "take another name");
+        }
+        self.add(Chain { name: text.to_owned(), origin: Origin(name.position), ..Chain::default() });
+        Ok(())
+    }
+
+    fn set_policy(&mut self, name: &Word<'_>, policy: &Word<'_>, counters: Counters) -> Result<(), RuleError> {
+        let policy_value = match policy.text.as_ref() {
+            "ACCEPT" => Policy::Accept,
+            "DROP" => Policy::Drop,
+            _ => {
+                return Err(RuleError::at(policy, ErrorKind::Value, "no policy", "write ACCEPT or DROP"));
+            }
+        };
+        let chain = self.chains.get(name.text.as_ref()).map(|index| &mut self.table.chains[*index]);
+        let Some(chain) = chain.filter(|chain| chain.policy.is_some()) else {
+            let reason = format!("not a built-in chain of {}, so it can have no policy", self.table.name);
+            let remedy = "write - instead, and a rule without match at the end of the chain";
+            return Err(RuleError::at(name, ErrorKind::Chain, reason, remedy));
+        };
+        chain.policy = Some(policy_value);
+        chain.counters = counters;
+        chain.origin = Origin(name.position);
+        Ok(())
+    }
+
+    /// What is wrong with a table other than `filter`.
+    fn refuse(&self) -> Option<RuleError> {
+        let foreign = self.foreign.as_ref()?;
+        let name = &self.table.name;
+        let (reason, remedy) = foreign_reason(name);
+        if let Some(place) = foreign.first {
+            let rules = if foreign.rules == 1 { "a rule" } else { "rules" };
+            let reason = format!("the table {name} has {rules} ({}) that can not be honoured: {reason}", foreign.rules);
+            return Some(RuleError::about(place, name, ErrorKind::Table, reason, remedy));
+        }
+        let dropping = self.table.chains.iter().find(|chain| chain.policy == Some(Policy::Drop))?;
+        let reason = format!("the table {name} is not run, so its policy can not be honoured");
+        let remedy = "write :CHAIN ACCEPT here, and the policy into *filter";
+        Some(RuleError::about(dropping.origin.0, &dropping.name, ErrorKind::Table, reason, remedy))
+    }
+}
+
+fn no_more(rest: &[Word<'_>]) -> Result<(), RuleError> {
+    match rest {
+        [] => Ok(()),
+        [word, ..] => Err(RuleError::at(word, ErrorKind::Syntax, "a word too many on this line", "remove it")),
+    }
+}
+
+/// `[packets:octets]`.
+fn counters_of(word: &Word<'_>) -> Result<Counters, RuleError> {
+    let numbers = word.text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+    let numbers = numbers.and_then(|numbers| numbers.split_once(':'));
+    let decimal = |text: &str| text.bytes().all(|c| c.is_ascii_digit()).then(|| text.parse().ok()).flatten();
+    numbers
+        .and_then(|(packets, octets)| Some(Counters { packets: decimal(packets)?, octets: decimal(octets)? }))
+        .ok_or_else(|| RuleError::at(word, ErrorKind::Syntax, "no counters", "write [packets:octets]"))
+}
