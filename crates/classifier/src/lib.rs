@@ -9,6 +9,7 @@ pub mod execute;
 pub mod field;
 pub mod image;
 pub mod interpreter;
+pub mod iptables;
 pub mod key;
 mod normal;
 pub mod program;
