@@ -21,8 +21,8 @@ pub use compile::{CompileError, compile};
 pub use compiled::{Compiled, CompiledList, CompiledPolicy, CompiledPort, CompiledSid, CompiledSteering, port_slot};
 pub use dataplane::{
     Applied, AttachMode, CaptureReader, CaptureSource, CapturedPacket, Counter, Counters, Dataplane, Direction,
-    IcmpSent, LastDrop, ListCounters, Options, Origin, PolicyCounters, PortCounters, SidCounters, SteeringCounters,
-    TestOutput, TestRun,
+    IcmpSent, LastDrop, Life, ListCounters, Options, Origin, PolicyCounters, PortCounters, SidCounters,
+    SteeringCounters, TestOutput, TestRun,
 };
 pub use error::Error;
 pub use facts::{Capabilities, Capacity, Interface, Interfaces, MissingInterface, Table};

@@ -20,7 +20,7 @@ use libbpf_rs::{MapCore, Object, OpenObject};
 use segue_abi as abi;
 use zerocopy::FromZeros;
 
-use super::{Dataplane, Options, Origin, remove_tree};
+use super::{Dataplane, Life, Options, Origin, remove_tree};
 use crate::Error;
 use crate::bpffs::is_bpffs;
 use crate::maps::MapSet;
@@ -116,8 +116,10 @@ fn adopt(open: &mut OpenObject, pin_dir: &Path, set: &Path, options: Options) ->
         active,
         captured: BTreeSet::new(),
         unclean: true,
+        life: Life::default(),
     };
     dataplane.clean()?;
+    dataplane.life.adopt(&dataplane.set, &dataplane.maps, dataplane.applied())?;
     dataplane.captured = dataplane.read_captured()?;
     Ok(Some(dataplane))
 }
@@ -169,6 +171,7 @@ impl Dataplane {
 
     /// After the first apply to a new map set: the older ones have no traffic any more.
     pub(super) fn remove_other_sets(&self) -> Result<(), Error> {
+        self.life.keep_sets(|set| *set == self.set);
         let others = numbered(&self.pin_dir)?.into_iter().filter(|(_, set)| *set != self.set);
         others.into_iter().try_for_each(|(_, set)| remove_tree(&set))
     }
@@ -201,6 +204,7 @@ fn load_new(
         active: None,
         captured: BTreeSet::new(),
         unclean: false,
+        life: Life::default(),
     })
 }
 

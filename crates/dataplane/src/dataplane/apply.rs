@@ -115,7 +115,9 @@ impl Dataplane {
         missing: MissingInterface,
     ) -> Result<Applied, Error> {
         let options = Options { capacity, ..self.options };
-        let larger = load_beside(object::open(&capacity)?, &self.pin_dir, options)?;
+        let mut larger = load_beside(object::open(&capacity)?, &self.pin_dir, options)?;
+        larger.life = self.life.clone();
+        larger.life.adopt(&larger.set, &larger.maps, larger.applied())?;
         let old = std::mem::replace(self, larger);
         self.captured.clone_from(&old.captured);
         match self.apply(state, interfaces, missing) {
@@ -127,6 +129,7 @@ impl Dataplane {
             Err(error @ Error::Link { .. }) => Err(error),
             Err(error) => {
                 let set = std::mem::replace(self, old).set;
+                self.life.keep_sets(|other| *other != set);
                 if let Err(error) = remove_tree(&set) {
                     tracing::warn!("tables that were not needed stay behind: {error}");
                 }
@@ -170,7 +173,7 @@ impl Dataplane {
             self.maps.write("policies", &policy.index, &policy.entry)?;
         }
         for sid in &compiled.sids {
-            self.maps.write("sid_entries", &sid.index, &sid.entry)?;
+            self.life.write(&self.set, &self.maps, sid)?;
             self.maps.write("sids", &sid_key(&sid.prefix, compiled.generation), &sid.index)?;
         }
         for run in &compiled.steering {
@@ -259,6 +262,7 @@ impl Dataplane {
         }
         std::thread::sleep(self.options.grace);
         self.remove_other_sets()?;
+        self.life.keep(&self.set, self.applied(), self.applied_state());
         match old {
             Some(old) => self.remove_generation(&old),
             None => Ok(()),
@@ -267,6 +271,7 @@ impl Dataplane {
 
     /// Takes back what [`Dataplane::write_generation`] wrote. If even that fails, the next apply does it.
     fn give_up(&mut self, compiled: &Compiled) {
+        self.life.keep(&self.set, self.applied(), self.applied_state());
         if let Err(error) = self.remove_generation(compiled) {
             tracing::warn!("leftovers of a configuration that was not applied will be removed later: {error}");
             self.unclean = true;
@@ -288,8 +293,12 @@ impl Dataplane {
 
     fn write_control(&self, generation: u32, captures: u32, loop_ifindex: u32) -> Result<(), Error> {
         let stash_bits = stash_bits(self.maps.get("stash")?.max_entries())?;
-        let control = abi::Control { generation, captures, stash_bits, loop_: loop_ifindex, ..self.control()? };
-        self.maps.write("control", &0_u32, &control)
+        self.life.control(&self.maps, |control| {
+            control.generation = generation;
+            control.captures = captures;
+            control.stash_bits = stash_bits;
+            control.loop_ = loop_ifindex;
+        })
     }
 }
 

@@ -138,10 +138,9 @@ impl Dataplane {
             return Ok(());
         }
         self.maps.write("ports", &slot, &entry)?;
-        let mut control = self.control()?;
         let ports = self.applied().map(|active| active.ports.as_slice()).unwrap_or_default();
-        control.captures = ports.iter().filter(|port| self.captured.contains(&port.name)).count() as u32;
-        self.maps.write("control", &0_u32, &control)
+        let captures = ports.iter().filter(|port| self.captured.contains(&port.name)).count() as u32;
+        self.life.control(&self.maps, |control| control.captures = captures)
     }
 
     /// Where the copies come from.

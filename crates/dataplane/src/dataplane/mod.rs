@@ -4,6 +4,7 @@ mod adopt;
 mod apply;
 mod capture;
 mod counters;
+mod life;
 mod links;
 mod test_run;
 
@@ -22,6 +23,7 @@ pub use self::capture::{CaptureReader, CaptureSource, CapturedPacket, Direction}
 pub use self::counters::{
     Counter, Counters, IcmpSent, LastDrop, ListCounters, PolicyCounters, PortCounters, SidCounters, SteeringCounters,
 };
+pub use self::life::Life;
 pub use self::links::AttachMode;
 pub use self::test_run::{TestOutput, TestRun};
 use crate::Error;
@@ -82,6 +84,8 @@ pub struct Dataplane {
     captured: BTreeSet<String>,
     /// Something of another generation may have been left in the maps.
     unclean: bool,
+    /// Which functions are dead; watched by others while this applies.
+    life: Life,
 }
 
 impl Dataplane {
@@ -120,9 +124,18 @@ impl Dataplane {
     /// # Errors
     /// [`Error::Map`].
     pub fn bump_caches(&mut self) -> Result<(), Error> {
-        let mut control = self.control()?;
-        control.cache_generation = control.cache_generation.wrapping_add(1);
-        self.maps.write("control", &0_u32, &control)
+        self.life.control(&self.maps, |control| control.cache_generation = control.cache_generation.wrapping_add(1))
+    }
+
+    /// Which functions are dead, for those who watch them.
+    pub fn life(&self) -> &Life {
+        &self.life
+    }
+
+    /// Goes on with a [`Life`] that outlives this data plane. What this one knows is added to it.
+    pub fn share_life(&mut self, life: &Life) {
+        self.life.move_to(life);
+        self.life = life.clone();
     }
 
     /// A map of the data plane by its name in `bpf/lib/base.h`: one of those that the ABI covers.

@@ -1,0 +1,183 @@
+//! Which functions are dead: a flag in the entries of their SIDs, set and cleared in place.
+//!
+//! Whoever watches functions must not wait until an apply is done, and an apply must not lose what was found meanwhile. So
+//! both work on this, under a lock that is held for single writes only: an apply writes each SID through [`Life::write`],
+//! which knows the dead ones, and from then on [`Life::set`] reaches that entry too, whether its generation is active yet
+//! or not. The word that all this shares with everything else, `control`, is written under the same lock.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use ipnet::Ipv6Net;
+use libbpf_rs::{MapCore, MapFlags, MapHandle};
+use segue_abi as abi;
+use segue_model::node::NodeState;
+use zerocopy::{FromBytes, IntoBytes};
+
+use crate::Error;
+use crate::compiled::{Compiled, CompiledSid};
+use crate::maps::{MapSet, map_error};
+
+const ENTRIES: &str = "sid_entries";
+const CONTROL: &str = "control";
+const DEAD: u8 = abi::SEGUE_SID_DEAD as u8;
+
+/// The dead functions of one data plane, by the SIDs in front of them. Clones are the same.
+#[derive(Debug, Clone, Default)]
+pub struct Life(Arc<Mutex<Inner>>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    dead: BTreeSet<Ipv6Net>,
+    /// Two while larger tables take over.
+    targets: Vec<Target>,
+}
+
+/// One set of maps.
+#[derive(Debug)]
+struct Target {
+    set: PathBuf,
+    entries: MapHandle,
+    control: MapHandle,
+    /// Where each SID stands, without the flag: in the active generation and in the one that is being written.
+    sids: BTreeMap<Ipv6Net, BTreeMap<u32, abi::Sid>>,
+}
+
+impl Life {
+    /// SIDs whose functions are dead.
+    pub fn dead(&self) -> BTreeSet<Ipv6Net> {
+        self.lock().dead.clone()
+    }
+
+    /// Declares the functions behind these SIDs dead or alive; packets are treated so when it returns. A SID that the data
+    /// plane does not have is remembered until an apply of a configuration without it. Returns how many were not so already.
+    ///
+    /// # Errors
+    /// [`Error::Map`]: the rest was done nevertheless, and what is remembered holds for the next apply.
+    pub fn set(&self, sids: impl IntoIterator<Item = Ipv6Net>, dead: bool) -> Result<usize, Error> {
+        let mut inner = self.lock();
+        let Inner { dead: all, targets } = &mut *inner;
+        let changed: Vec<Ipv6Net> =
+            sids.into_iter().filter(|sid| if dead { all.insert(*sid) } else { all.remove(sid) }).collect();
+        let mut result = Ok(changed.len());
+        for target in targets {
+            let mut written = false;
+            let places = changed.iter().filter_map(|sid| target.sids.get(sid)).flatten();
+            for (index, entry) in places {
+                written = true;
+                if let Err(error) = write_entry(&target.entries, *index, *entry, dead) {
+                    result = Err(error);
+                }
+            }
+            if written
+                && let Err(error) = change_control(&target.control, |control| {
+                    control.cache_generation = control.cache_generation.wrapping_add(1)
+                })
+            {
+                result = Err(error);
+            }
+        }
+        result
+    }
+
+    /// Changes `control` in these maps. All writes of it go through here, because it is one map entry for several owners.
+    pub(crate) fn control(&self, maps: &MapSet, change: impl FnOnce(&mut abi::Control)) -> Result<(), Error> {
+        let _guard = self.lock();
+        change_control(maps.get(CONTROL)?, change)
+    }
+
+    /// Writes the entry of a SID, which packets may use already or not, with the flag as it should be.
+    pub(crate) fn write(&self, set: &Path, maps: &MapSet, sid: &CompiledSid) -> Result<(), Error> {
+        let mut inner = self.lock();
+        let dead = inner.dead.contains(&sid.prefix);
+        let target = inner.target(set, maps)?;
+        write_entry(&target.entries, sid.index, sid.entry, dead)?;
+        target.sids.entry(sid.prefix).or_default().insert(sid.index, sid.entry);
+        Ok(())
+    }
+
+    /// Takes up the maps of an agent that has ended: what is dead in them is dead.
+    pub(crate) fn adopt(&self, set: &Path, maps: &MapSet, active: Option<&Compiled>) -> Result<(), Error> {
+        let mut inner = self.lock();
+        let mut dead = Vec::new();
+        let target = inner.target(set, maps)?;
+        for sid in active.map(|active| active.sids.as_slice()).unwrap_or_default() {
+            target.sids.entry(sid.prefix).or_default().insert(sid.index, sid.entry);
+            let entry: abi::Sid = maps.read_array(ENTRIES, sid.index)?;
+            dead.extend((entry.flags & DEAD != 0).then_some(sid.prefix));
+        }
+        inner.dead.extend(dead);
+        Ok(())
+    }
+
+    /// From now on only this generation counts, in these maps.
+    pub(crate) fn keep(&self, set: &Path, compiled: Option<&Compiled>, state: Option<&NodeState>) {
+        let mut inner = self.lock();
+        if let Some(state) = state {
+            // By the desired state: a SID may be left out of what is compiled while its port is missing.
+            let known: BTreeSet<Ipv6Net> = state.sids.iter().map(|sid| sid.sid.trunc()).collect();
+            inner.dead.retain(|sid| known.contains(sid));
+        }
+        if let Some(target) = inner.targets.iter_mut().find(|target| target.set == set) {
+            target.sids.clear();
+            for sid in compiled.map(|compiled| compiled.sids.as_slice()).unwrap_or_default() {
+                target.sids.entry(sid.prefix).or_default().insert(sid.index, sid.entry);
+            }
+        }
+    }
+
+    /// The maps that are not wanted have gone or will go.
+    pub(crate) fn keep_sets(&self, wanted: impl Fn(&Path) -> bool) {
+        self.lock().targets.retain(|target| wanted(&target.set));
+    }
+
+    /// Gives all that it knows to `other`, which takes its place.
+    pub(crate) fn move_to(&self, other: &Self) {
+        if Arc::ptr_eq(&self.0, &other.0) {
+            return;
+        }
+        let mine = std::mem::take(&mut *self.lock());
+        let mut inner = other.lock();
+        inner.dead.extend(mine.dead);
+        inner.targets = mine.targets;
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        // What it guards is put right entry by entry: a panic elsewhere leaves nothing half done.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inner {
+    fn target(&mut self, set: &Path, maps: &MapSet) -> Result<&mut Target, Error> {
+        if let Some(position) = self.targets.iter().position(|target| target.set == set) {
+            return Ok(&mut self.targets[position]);
+        }
+        let handle = |name| MapHandle::try_from(maps.get(name)?).map_err(map_error(name, "take another handle of it"));
+        self.targets.push(Target {
+            set: set.to_owned(),
+            entries: handle(ENTRIES)?,
+            control: handle(CONTROL)?,
+            sids: BTreeMap::new(),
+        });
+        let last = self.targets.len() - 1;
+        Ok(&mut self.targets[last])
+    }
+}
+
+fn write_entry(map: &MapHandle, index: u32, mut entry: abi::Sid, dead: bool) -> Result<(), Error> {
+    if dead {
+        entry.flags |= DEAD;
+    }
+    map.update(&index.to_ne_bytes(), entry.as_bytes(), MapFlags::ANY).map_err(map_error(ENTRIES, "write an entry"))
+}
+
+fn change_control(map: &MapHandle, change: impl FnOnce(&mut abi::Control)) -> Result<(), Error> {
+    let key = 0_u32.to_ne_bytes();
+    let lost = || Error::MapEntry { map: CONTROL.to_owned() };
+    let bytes = map.lookup(&key, MapFlags::ANY).map_err(map_error(CONTROL, "read an entry"))?.ok_or_else(lost)?;
+    let mut control = abi::Control::read_from_bytes(&bytes).map_err(|_| lost())?;
+    change(&mut control);
+    map.update(&key, control.as_bytes(), MapFlags::ANY).map_err(map_error(CONTROL, "write an entry"))
+}
