@@ -96,6 +96,11 @@ impl Capacity {
     /// Steering headers as soon as one does: as many as references can tell apart.
     pub const STASH: u32 = segue_abi::SEGUE_STASH_SLOTS;
 
+    /// Whether only what proxies remember has other sizes.
+    pub(crate) fn same_but_memories(self, other: Self) -> bool {
+        Self { proxy_flows: other.proxy_flows, stash: other.stash, ..self } == other
+    }
+
     /// Large enough for what the SIDs of `state` remember.
     pub(crate) fn for_memories_of(self, state: &NodeState) -> Self {
         let remembers = |sid: &Sid| {

@@ -92,6 +92,17 @@ impl MapSet {
         }
     }
 
+    /// All entries of a hash map, read in batches: an entry that comes or goes meanwhile may be missed or be there twice.
+    pub fn entries<K: FromBytes, V: FromBytes>(&self, map: &str) -> Result<Vec<(K, V)>, Error> {
+        /// A bucket must fit; the kernel's have few entries.
+        const BATCH: u32 = 4096;
+        let handle = self.get(map)?;
+        let batch = BATCH.min(handle.max_entries()).max(64);
+        let entries =
+            handle.lookup_batch(batch, MapFlags::ANY, MapFlags::ANY).map_err(map_error(map, "read all entries"))?;
+        entries.map(|(key, of_key)| Ok((value(map, &key)?, value(map, &of_key)?))).collect()
+    }
+
     /// All keys of a map.
     pub fn keys<K: FromBytes>(&self, map: &str) -> Result<Vec<K>, Error> {
         self.get(map)?.keys().map(|bytes| value(map, &bytes)).collect()

@@ -58,6 +58,12 @@ impl Store {
         Ok(Self(map))
     }
 
+    /// Pins the same map once more.
+    pub fn pin(&self, path: &Path) -> Result<(), Error> {
+        let mut again = MapHandle::try_from(&self.0).map_err(map_error(STATE, "take another handle of it"))?;
+        again.pin(path).map_err(|source| Error::BpfPin { path: path.to_owned(), action: "pin the map", source })
+    }
+
     pub fn open(path: &Path) -> Option<Self> {
         let map = MapHandle::from_pinned_path(path).ok()?;
         let fits = map.key_size() as usize == size_of::<Key>() && map.value_size() as usize == CHUNK;

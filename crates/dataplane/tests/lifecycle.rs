@@ -442,3 +442,109 @@ fn captured_port_shows_its_packets_across_applies() {
         assert_eq!(control(&dataplane).captures, 0);
     });
 }
+
+fn with_flows(flows: u32) -> serde_json::Value {
+    let mut with = state();
+    with["ports"] = json!([{ "name": "p1", "role": "core" }, { "name": "p2", "role": "service" }]);
+    let proxy = json!({ "inner": ["IPv4"], "memory": "flow", "to_function": "p2", "from_function": "p2" });
+    let sids = with["sids"].as_array_mut().expect("a list");
+    sids.push(
+        json!({ "sid": "fc00:1:a::", "behaviour": "End.AD", "next_hop_mac": "02:00:00:00:00:07", "proxy": proxy }),
+    );
+    with["settings"] = json!({ "proxy_flows": flows });
+    with
+}
+
+#[test]
+fn memories_grow_and_nothing_else_is_lost() {
+    isolated(|pins| {
+        let size = |dataplane: &Dataplane, map: &str| dataplane.map(map).expect("a map").max_entries();
+        let mut dataplane = open(pins);
+        apply(&mut dataplane, &state());
+        assert_eq!(send(&mut dataplane), XDP_REDIRECT);
+        assert_eq!((size(&dataplane, "stash"), size(&dataplane, "proxy_flows")), (64, 1));
+        let before = control(&dataplane);
+
+        let applied = apply(&mut dataplane, &with_flows(300));
+        assert_eq!((applied.generation, applied.warnings), (2, vec![]), "no counter starts anew");
+        assert_eq!((size(&dataplane, "stash"), size(&dataplane, "stash_index")), (65_536, 65_536));
+        assert_eq!(size(&dataplane, "proxy_flows"), 300);
+        let after = control(&dataplane);
+        let cpus = libbpf_rs::num_possible_cpus().expect("CPUs") as u32;
+        assert!(before.stash_bits < after.stash_bits && cpus << after.stash_bits <= 65_536);
+        assert!(cpus << (after.stash_bits + 1) > 65_536, "nearly all slots are used");
+        assert_eq!(sid_packets(&dataplane), 1);
+        assert_ne!(program_of(&dataplane, ifindex("p1")), 0);
+        assert_eq!(send(&mut dataplane), XDP_REDIRECT);
+        assert_eq!(sid_packets(&dataplane), 2, "the program that is attached counts in the same row");
+        assert_eq!(
+            fs::read_dir(pins)
+                .expect("pins")
+                .filter(|entry| {
+                    entry.as_ref().expect("an entry").file_name().to_string_lossy().starts_with("maps-")
+                })
+                .count(),
+            1,
+            "the old set has gone"
+        );
+        drop(dataplane);
+
+        let mut dataplane = open(pins);
+        assert_eq!(dataplane.origin(), Origin::Adopted);
+        assert!(!apply(&mut dataplane, &with_flows(300)).changed);
+        assert!(apply(&mut dataplane, &with_flows(200)).changed, "fewer fit as well");
+        assert_eq!(size(&dataplane, "proxy_flows"), 300);
+        assert!(apply(&mut dataplane, &with_flows(301)).changed);
+        assert_eq!(size(&dataplane, "proxy_flows"), 301);
+        assert_eq!(sid_packets(&dataplane), 2);
+    });
+}
+
+/// Puts a flow and a counter into the memory of the proxy.
+fn remember(dataplane: &Dataplane, scope: u32) {
+    use segue_abi::zerocopy::{FromZeros, IntoBytes};
+    let key = abi::ProxyFlowKey { key: [1; 5], scope, ..abi::ProxyFlowKey::new_zeroed() };
+    let flows = dataplane.map("proxy_flows").expect("flows");
+    flows.update(key.as_bytes(), abi::ProxyFlow { stash: 1, used: 1 }.as_bytes(), MapFlags::ANY).expect("room");
+    let memory = abi::Memory { current: 5, ..abi::Memory::new_zeroed() };
+    let memories = dataplane.map("memories").expect("memories");
+    memories.update(&scope.to_ne_bytes(), memory.as_bytes(), MapFlags::ANY).expect("room");
+    let counters = abi::MemoryCounters { created: 3, removed: 1, ..abi::MemoryCounters::new_zeroed() };
+    let cpus = libbpf_rs::num_possible_cpus().expect("CPUs");
+    let values = vec![counters.as_bytes().to_vec(); cpus];
+    let map = dataplane.map("memory_counters").expect("counters");
+    map.update_percpu(&scope.to_ne_bytes(), &values, MapFlags::ANY).expect("room");
+}
+
+#[test]
+fn memories_are_counted_and_never_inherited() {
+    isolated(|pins| {
+        let mut dataplane = open(pins);
+        apply(&mut dataplane, &with_flows(300));
+        let scope = dataplane.applied().expect("applied").scopes["p2 flow"];
+        remember(&dataplane, scope);
+        let counted = |dataplane: &Dataplane| {
+            let sids = dataplane.counters().expect("counters").sids;
+            sids.into_iter().find_map(|sid| sid.memory).expect("a proxy that remembers")
+        };
+        let cpus = libbpf_rs::num_possible_cpus().expect("CPUs") as u64;
+        let memory = counted(&dataplane);
+        assert_eq!((memory.shared.as_str(), memory.created, memory.removed), ("p2 flow", 3 * cpus, cpus));
+        assert_eq!((memory.present, memory.evicted), (1, 2 * cpus - 1));
+
+        let mut renamed = with_flows(300);
+        renamed["sids"][1]["sid"] = json!("fc00:1:b::");
+        apply(&mut dataplane, &renamed);
+        assert_eq!(counted(&dataplane), memory, "another SID, the same function");
+
+        apply(&mut dataplane, &state());
+        remember(&dataplane, scope);
+        apply(&mut dataplane, &with_flows(300));
+        assert_eq!(dataplane.applied().expect("applied").scopes["p2 flow"], scope, "the lowest free row");
+        let fresh = counted(&dataplane);
+        assert_eq!((fresh.created, fresh.present, fresh.evicted), (0, 0, 0));
+        let bytes = dataplane.map("memories").expect("memories").lookup(&scope.to_ne_bytes(), MapFlags::ANY);
+        let current = abi::Memory::read_from_bytes(&bytes.expect("a read").expect("an entry")).expect("a memory");
+        assert_eq!(current.current, 0);
+    });
+}

@@ -1,6 +1,7 @@
 //! Whole node states: what goes where, and what is refused.
 
 mod generations;
+mod memory;
 mod steering;
 
 use serde_json::{Value, json};

@@ -7,7 +7,7 @@ use ipnet::Ipv6Net;
 use segue_abi::{self as abi, Outcome};
 use serde::Serialize;
 
-use super::Dataplane;
+use super::{Dataplane, MemoryCounters};
 use crate::Error;
 
 /// Packets, and their layer 3 octets as received.
@@ -71,6 +71,9 @@ pub struct SidCounters {
     /// Proxies: packets that came back from the function.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub returned: Option<Counter>,
+    /// Proxies that remember: what became of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory: Option<MemoryCounters>,
 }
 
 /// Packets steered into a policy.
@@ -157,13 +160,20 @@ impl Dataplane {
             let outcomes = self.outcomes(u32::from(port.entry.index))?;
             counters.ports.push(PortCounters { port: port.name.clone(), ifindex: port.entry.ifindex, outcomes });
         }
+        let memories = self.memories()?;
         for sid in &active.sids {
             let returned = match sid.entry.counter_return {
                 0 => None,
                 row => Some(self.counter(row)?),
             };
             let counter = self.counter(sid.entry.counter)?;
-            counters.sids.push(SidCounters { sid: sid.prefix, binding_of: sid.binding_of.clone(), counter, returned });
+            counters.sids.push(SidCounters {
+                sid: sid.prefix,
+                binding_of: sid.binding_of.clone(),
+                counter,
+                returned,
+                memory: memories.get(&sid.entry.scope).cloned(),
+            });
         }
         for policy in &active.policies {
             let mut lists = Vec::new();

@@ -1,0 +1,67 @@
+//! What proxies remember, in numbers.
+
+use std::collections::BTreeMap;
+
+use segue_abi as abi;
+use serde::Serialize;
+
+use super::Dataplane;
+use crate::Error;
+
+/// What the SIDs that share a return interface remember, and what became of it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct MemoryCounters {
+    /// The return interface and the kind: `fw-e flow`. SIDs with the same name share these numbers.
+    pub shared: String,
+    /// Headers that were written, because they differed from the last one in what matters.
+    pub renewed: u64,
+    /// `memory: flow`: flows that were new.
+    pub created: u64,
+    /// `memory: flow`: flows that were forgotten after their timeout.
+    pub removed: u64,
+    /// `memory: flow`: flows that are remembered now.
+    pub present: u64,
+    /// `memory: flow`: flows that gave way to new ones.
+    pub evicted: u64,
+    /// Packets that came back and belong to no flow that is known.
+    pub unknown: u64,
+    /// Flows whose header became that of another path within their life.
+    pub conflicts: u64,
+    /// Packets that came back after their header had been overwritten.
+    pub overwritten: u64,
+}
+
+impl Dataplane {
+    /// By scope.
+    pub(super) fn memories(&self) -> Result<BTreeMap<u32, MemoryCounters>, Error> {
+        let Some(active) = self.applied().filter(|active| !active.scopes.is_empty()) else {
+            return Ok(BTreeMap::new());
+        };
+        let mut present: BTreeMap<u32, u64> = BTreeMap::new();
+        for (flow, _) in self.flows()? {
+            *present.entry(flow.scope).or_default() += 1;
+        }
+        let mut memories = BTreeMap::new();
+        for (name, row) in &active.scopes {
+            let mut sum = MemoryCounters { shared: name.clone(), ..MemoryCounters::default() };
+            for counters in self.maps.read_percpu::<abi::MemoryCounters>("memory_counters", *row)? {
+                sum.renewed += counters.renewed;
+                sum.created += counters.created;
+                sum.removed += counters.removed;
+                sum.unknown += counters.unknown;
+                sum.conflicts += counters.conflicts;
+                sum.overwritten += counters.overwritten;
+            }
+            sum.present = present.get(row).copied().unwrap_or_default();
+            // Not read at one instant: a flow may be among the present ones and not among the created ones yet.
+            sum.evicted = sum.created.saturating_sub(sum.removed).saturating_sub(sum.present);
+            memories.insert(*row, sum);
+        }
+        Ok(memories)
+    }
+
+    /// The flows that proxies remember.
+    pub(super) fn flows(&self) -> Result<Vec<(abi::ProxyFlowKey, abi::ProxyFlow)>, Error> {
+        self.maps.entries("proxy_flows")
+    }
+}
