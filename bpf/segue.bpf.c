@@ -64,7 +64,7 @@ INLINE int core_ipv6(struct packet *packet, void *data, void *end, int again)
 			return pass(packet, SEGUE_OUTCOME_passed_multi_buffer);
 	}
 	destination = address_load(&ip->daddr);
-	sid = sid_find(packet->generation, destination);
+	sid = sid_find(packet->epoch, destination);
 	if (packet->in_proxy)
 		return sid ? endpoint(packet, sid, data, end, ip, limit, frame)
 			   : drop(packet, SEGUE_OUTCOME_drop_recirculation);

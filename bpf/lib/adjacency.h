@@ -87,7 +87,7 @@ RARE int adjacency_resolve(struct xdp_md *ctx, const struct adjacency_question *
 	entry->epoch = question->epoch;
 	entry->expires = question->now + config_->cache_lifetime;
 	if (!ipv4) {
-		if (sid_find(question->generation, question->address)) {
+		if (sid_find(question->epoch, question->address)) {
 			entry->kind = ADJACENCY_SID;
 			return 0;
 		}

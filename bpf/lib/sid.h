@@ -8,23 +8,22 @@
 
 struct sid_cached {
 	struct address address;
-	u32 generation;
-	u32 reserved;
+	u64 epoch; /* generation and cache generation: a function's life may change within a generation */
 	struct segue_sid sid; /* a copy; behaviour 0: no SID, which is remembered too */
 };
 
 PERCPU(sids_cached, struct sid_cached, 1 << SEGUE_SID_CACHE_BITS);
 
-RARE int sid_resolve(u32 generation, const struct address *address, struct sid_cached *entry)
+RARE int sid_resolve(u64 epoch, const struct address *address, struct sid_cached *entry)
 {
-	struct segue_sid_key key = {.prefixlen = 32 + 128, .generation = generation};
+	struct segue_sid_key key = {.prefixlen = 32 + 128, .generation = epoch};
 	const struct segue_sid *sid;
 	u32 *index;
 
 	if (!address || !entry)
 		return 0;
 	entry->address = *address;
-	entry->generation = generation;
+	entry->epoch = epoch;
 	entry->sid.behaviour = 0;
 	__builtin_memcpy(key.address, address, sizeof(key.address));
 	index = bpf_map_lookup_elem(&sids, &key);
@@ -37,7 +36,7 @@ RARE int sid_resolve(u32 generation, const struct address *address, struct sid_c
 }
 
 /* The SID, or NULL. */
-INLINE const struct segue_sid *sid_find(u32 generation, struct address address)
+INLINE const struct segue_sid *sid_find(u64 epoch, struct address address)
 {
 	u64 mixed = (address.high ^ (address.low << 21 | address.low >> 43)) * 0x9e3779b97f4a7c15ULL;
 	u32 index = mixed >> (64 - SEGUE_SID_CACHE_BITS);
@@ -45,8 +44,8 @@ INLINE const struct segue_sid *sid_find(u32 generation, struct address address)
 
 	if (unlikely(!entry))
 		return NULL;
-	if (unlikely(!address_equal(address_load(&entry->address), address) || entry->generation != generation))
-		sid_resolve(generation, &address, entry);
+	if (unlikely(!address_equal(address_load(&entry->address), address) || entry->epoch != epoch))
+		sid_resolve(epoch, &address, entry);
 	return likely(entry->sid.behaviour) ? &entry->sid : NULL;
 }
 

@@ -213,7 +213,7 @@ INLINE int access_port(struct packet *packet)
 	if (unlikely(flow.sr_seen)) {
 		/* The kernel verifies it at a SID of its own; to another node's it would forward the packet unseen. */
 		if (packet->port->flags & SEGUE_PORT_HMAC && srh_has_hmac(packet, flow.srh) &&
-		    sid_find(packet->generation, (struct address){flow.key[2], flow.key[3]}))
+		    sid_find(packet->epoch, (struct address){flow.key[2], flow.key[3]}))
 			return pass(packet, SEGUE_OUTCOME_passed_hmac);
 		return drop(packet, SEGUE_OUTCOME_drop_sr_from_outside);
 	}
