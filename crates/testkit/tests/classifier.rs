@@ -1,0 +1,209 @@
+//! The classifier in BPF answers as the interpreter does, and what a lookup costs.
+
+use std::path::Path;
+
+use libbpf_rs::{MapCore, MapFlags, Object, ObjectBuilder, OpenObject, ProgramInput};
+use segue_classifier::classbench::{Family, Version, any_packet, generate, one_shape, packet, port_ranges};
+use segue_classifier::compile::compile;
+use segue_classifier::execute::Memory;
+use segue_classifier::image::Image;
+use segue_classifier::interpreter::classify;
+use segue_classifier::random::Random;
+use segue_classifier::{Key, Program};
+use segue_testkit::object;
+
+/// `QUERIES` of bpf/test/classifier.bpf.c.
+const QUERIES: usize = 4096;
+/// Octets of its `struct query`: key, chain, after, line, reserved.
+const QUERY: usize = 256 + 16;
+/// Lookups of one measured run.
+const ROUNDS: u32 = 1 << 18;
+/// Where the image lies: not at the beginning.
+const BASE: u32 = 3;
+
+struct Question {
+    key: Key,
+    /// Rule of the chain behind which is looked.
+    after: Option<usize>,
+}
+
+struct Classifier {
+    object: Object,
+    image: Image,
+}
+
+impl Classifier {
+    fn load(directory: &str, program: &Program) -> Self {
+        let image = compile(program).expect("a valid program");
+        let lines = image.emit(BASE);
+        let mut octets = vec![0; BASE as usize * 64];
+        octets.extend(lines.into_iter().flatten());
+        octets.resize(octets.len().next_power_of_two().max(4096), 0);
+        let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(directory);
+        std::fs::create_dir_all(&directory).expect("a directory");
+        let file = object::compile(&object::repository().join("bpf/test/classifier.bpf.c"), &directory);
+        let mut open = ObjectBuilder::default().open_file(file).expect("the object");
+        set_size(&mut open, octets.len() as u32);
+        let object = open.load().expect("the classifier loads");
+        update(&object, "classifier", 0, &octets);
+        Self { object, image }
+    }
+
+    fn ask(&self, chain: usize, questions: &[Question]) -> Vec<u32> {
+        for (index, question) in questions.iter().enumerate() {
+            let mut query = Vec::with_capacity(QUERY);
+            query.extend(question.key.words.iter().flat_map(|word| word.to_ne_bytes()));
+            let after = question.after.map_or(0, |after| self.image.rule_line(chain, after, BASE));
+            for word in [self.image.chain_line(chain, BASE), after, u32::MAX, 0] {
+                query.extend(word.to_ne_bytes());
+            }
+            update(&self.object, "queries", index as u32, &query);
+        }
+        self.order(questions.len() as u32, 0);
+        self.run("ask");
+        let map = self.object.maps().find(|map| map.name() == "queries").expect("the map");
+        let answer = |index: u32| {
+            let query = map.lookup(&index.to_ne_bytes(), MapFlags::ANY).expect("a lookup").expect("an entry");
+            u32::from_ne_bytes(query[264..268].try_into().expect("four octets"))
+        };
+        (0..questions.len() as u32).map(answer).collect()
+    }
+
+    fn order(&self, queries: u32, rounds: u32) {
+        let mut order = Vec::new();
+        for word in [queries, rounds, 0, 0, 0, 0] {
+            order.extend(word.to_ne_bytes());
+        }
+        update(&self.object, "orders", 0, &order);
+    }
+
+    fn run(&self, name: &str) {
+        let program = self.object.progs_mut().find(|program| program.name() == name).expect("the program");
+        let frame = [0; 64];
+        let input = ProgramInput { data_in: Some(&frame), ..ProgramInput::default() };
+        assert_eq!(program.test_run(input).expect("a run").return_value, 2, "XDP_PASS");
+    }
+
+    /// Clocks of the time stamp counter for each lookup of the queries that were asked last.
+    fn clocks(&self, queries: u32) -> f64 {
+        let nanoseconds = |name: &str| {
+            self.order(queries, ROUNDS);
+            self.run(name);
+            let map = self.object.maps().find(|map| map.name() == "orders").expect("the map");
+            let order = map.lookup(&0_u32.to_ne_bytes(), MapFlags::ANY).expect("a lookup").expect("its entry");
+            u64::from_ne_bytes(order[16..24].try_into().expect("eight octets")) as f64
+        };
+        // The least of several: the machine does other work.
+        let least = |name: &str| (0..7).map(|_| nanoseconds(name)).fold(f64::INFINITY, f64::min);
+        (least("measure") - least("measure_nothing")) / f64::from(ROUNDS) * clock_rate()
+    }
+}
+
+fn set_size(open: &mut OpenObject, octets: u32) {
+    for mut map in open.maps_mut() {
+        let name = map.name().to_string_lossy().into_owned();
+        if name == "classifier" {
+            map.set_value_size(octets).expect("a size");
+        } else if name.ends_with(".rodata") {
+            // The only constant of the test's object.
+            let constants = map.initial_value_mut().expect("constants");
+            assert_eq!(constants.len(), 4, "bpf/test/classifier.bpf.c has one constant, classifier_size");
+            constants.copy_from_slice(&octets.to_ne_bytes());
+        }
+    }
+}
+
+fn update(object: &Object, name: &str, index: u32, value: &[u8]) {
+    let map = object.maps().find(|map| map.name() == name).expect("the map");
+    map.update(&index.to_ne_bytes(), value, MapFlags::ANY).unwrap_or_else(|error| panic!("map {name}: {error}"));
+}
+
+/// Ticks of the time stamp counter in a nanosecond.
+fn clock_rate() -> f64 {
+    let information = std::fs::read_to_string("/proc/cpuinfo").expect("/proc/cpuinfo");
+    let line = information.lines().find(|line| line.starts_with("bogomips")).expect("bogomips");
+    // Linux sets it to twice the megahertz of the counter.
+    line.rsplit(' ').next().and_then(|value| value.parse::<f64>().ok()).expect("a number") / 2000.0
+}
+
+fn questions(program: &Program, version: Version, random: &mut Random, count: usize) -> Vec<Question> {
+    let rules = &program.chains[0].rules;
+    let question = |number: usize, random: &mut Random| Question {
+        key: if number % 8 == 7 { any_packet(version, random) } else { packet(random.pick(rules), version, random) },
+        after: (number % 5 == 0).then(|| random.below(rules.len())),
+    };
+    (0..count).map(|number| question(number, random)).collect()
+}
+
+#[test]
+#[ignore = "needs root"]
+fn answers_are_the_interpreters() {
+    for (family, version, rules) in [
+        (Family::Acl, Version::V4, 10),
+        (Family::Acl, Version::V6, 3000),
+        (Family::Fw, Version::V4, 3000),
+        (Family::Fw, Version::V6, 1000),
+        (Family::Ipc, Version::V4, 1000),
+        (Family::Ipc, Version::V6, 3000),
+    ] {
+        let program = generate(family, version, rules, 11);
+        let classifier = Classifier::load("classifier-answers", &program);
+        let memory = Memory::new(&classifier.image, BASE);
+        let mut random = Random::new(5);
+        let questions = questions(&program, version, &mut random, QUERIES);
+        let answers = classifier.ask(0, &questions);
+        let mut hits = 0;
+        for (question, answer) in questions.iter().zip(answers) {
+            let line = |rule: Option<usize>| rule.map_or(0, |rule| classifier.image.rule_line(0, rule, BASE));
+            let wanted = classify(&program, 0, &question.key, question.after);
+            let chain = classifier.image.chain_line(0, BASE);
+            assert_eq!(answer, line(wanted), "{family:?} {version:?} {rules}: {:?} {:?}", question.key, question.after);
+            assert_eq!(answer, memory.classify(chain, &question.key, line(question.after)));
+            hits += usize::from(wanted.is_some());
+        }
+        assert!(hits > QUERIES / 2, "{family:?} {version:?} {rules}: only {hits} packets matched a rule");
+    }
+}
+
+#[test]
+#[ignore = "needs root"]
+fn cost() {
+    println!("TSC clocks for each lookup: 4096 packets in turn, 1 packet over and over, and what a walk takes");
+    let measure = |name: &str, program: &Program, version: Version, only_last: bool| {
+        let classifier = Classifier::load("classifier-cost", program);
+        let memory = Memory::new(&classifier.image, BASE);
+        let mut random = Random::new(6);
+        let rules = &program.chains[0].rules;
+        let pick = |random: &mut Random| if only_last { &rules[rules.len() - 1] } else { &rules[random.below(rules.len())] };
+        let questions = (0..QUERIES).map(|_| Question { key: packet(pick(&mut random), version, &mut random), after: None });
+        let questions = questions.collect::<Vec<_>>();
+        classifier.ask(0, &questions);
+        let (varying, same) = (classifier.clocks(QUERIES as u32), classifier.clocks(1));
+        let (mut nodes, mut compared, mut lines) = (0, 0, 0);
+        for question in &questions {
+            let effort = memory.measure(classifier.image.chain_line(0, BASE), &question.key, 0).1;
+            nodes += effort.nodes;
+            compared += effort.rules;
+            lines += effort.lines;
+        }
+        let mean = |sum: usize| sum as f64 / questions.len() as f64;
+        println!(
+            "{name:24} {:6} rules {:7} KiB {varying:6.0} {same:6.0}   {:.2} nodes {:.2} rules {:.2} lines",
+            rules.len(),
+            classifier.image.octets() / 1024,
+            mean(nodes),
+            mean(compared),
+            mean(lines)
+        );
+    };
+    for (version, text) in [(Version::V4, "v4"), (Version::V6, "v6")] {
+        for rules in [1, 512] {
+            measure(&format!("hosts {text}, last matches"), &one_shape(version, rules, 3), version, true);
+        }
+        measure(&format!("hosts {text}, any matches"), &one_shape(version, 512, 3), version, false);
+        measure(&format!("port ranges {text}"), &port_ranges(version, 512, 4), version, false);
+        for (family, name) in [(Family::Acl, "ACL"), (Family::Fw, "FW"), (Family::Ipc, "IPC")] {
+            measure(&format!("{name} {text}"), &generate(family, version, 10_000, 10_001), version, false);
+        }
+    }
+}
