@@ -38,8 +38,13 @@ impl Word<'_> {
     }
 }
 
-/// Splits one line. `number`: of the line, from 1.
+/// Splits one line of a rule file. `number`: of the line, from 1.
 pub(super) fn words(line: &str, number: u32) -> Result<Vec<Word<'_>>, RuleError> {
+    split(line, number, true)
+}
+
+/// Splits a line; `escapes`: a backslash inside quotes is no character of its own. ipset has no such thing.
+pub(super) fn split(line: &str, number: u32, escapes: bool) -> Result<Vec<Word<'_>>, RuleError> {
     let mut words = Vec::with_capacity(16);
     let mut column = 0;
     let mut characters = line.char_indices().peekable();
@@ -67,7 +72,7 @@ pub(super) fn words(line: &str, number: u32) -> Result<Vec<Word<'_>>, RuleError>
                 open = !open;
                 continue;
             }
-            if open && c == '\\' {
+            if escapes && open && c == '\\' {
                 // A backslash at the end of the line is found by the next turn.
                 let Some((_, escaped)) = characters.next() else { continue };
                 column += 1;

@@ -12,13 +12,14 @@ mod srh;
 
 pub use comment::Comment;
 pub use connection::{Conntrack, Mark, State};
-pub use header::{Dscp, Frag, HopLimit, HopLimitTest, IpRange, Length, Tos};
-pub use icmp::Icmp;
+pub use header::{AddressRange, Dscp, Frag, HopLimit, HopLimitTest, IpRange, Length, Tos};
+pub use icmp::{Icmp, IcmpType};
 pub use link::{AddressType, Mac};
-pub use ports::{Multiport, MultiportSide, Ports, Tcp, TcpFlags};
-pub use rate::{HashLimit, Limit};
+pub(super) use link::{mac, mac_text};
+pub use ports::{Multiport, MultiportSide, PortRange, Ports, Tcp, TcpFlags};
+pub use rate::{HashLimit, Limit, Rate};
 pub use set::{SetFlag, SetMatch};
-pub use srh::Srh;
+pub use srh::{Compared, Srh};
 
 use super::error::{ErrorKind, RuleError};
 use super::lexer::Word;

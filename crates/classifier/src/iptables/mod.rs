@@ -2,7 +2,7 @@
 //! and the same rules in YAML.
 //!
 //! [`parse_rules`] reads a file into a [`RuleSet`], which prints again as a file ([`RuleSet::save`]) and as the listing of
-//! `iptables -L` ([`RuleSet::list`]).
+//! `iptables -L` ([`RuleSet::list`]), and becomes a [`crate::Program`] ([`RuleSet::lower`]). [`parse_sets`] reads the sets.
 //!
 //! A rule that can not be honoured is an error with line, column, reason and remedy: never ignored. docs/firewall-rules.md has
 //! every match and target.
@@ -11,19 +11,25 @@ mod check;
 mod error;
 mod lexer;
 mod list;
+mod lower;
 mod matches;
 mod names;
 mod parse;
+mod parse_sets;
 mod print;
 mod refused;
 mod rule;
+mod sets;
 mod syntax;
 mod target;
 mod values;
 
 pub use error::{ErrorKind, Origin, Position, RuleError, RuleErrors};
 pub use list::ListOptions;
+pub use lower::{Lowered, Mode, NodeInterface, Surroundings, Warning};
 pub use matches::*;
 pub use parse::parse_rules;
+pub use parse_sets::parse_sets;
 pub use refused::{refused_matches, refused_targets};
+pub use sets::{Entry, EntryValue, IpSet, Part, SetFile, SetType};
 pub use syntax::*;
