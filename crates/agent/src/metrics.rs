@@ -9,7 +9,7 @@ use prometheus_client::{
     registry::{Registry, Unit},
 };
 
-use crate::report::{Counter, Report};
+use crate::report::{Counter, MemoryReport, Report};
 
 /// Media type of the text.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -97,10 +97,43 @@ impl Collected {
             ["Packets that came back from the function behind a proxy SID", "Their layer 3 octets"],
             &returned,
         );
+        let memories: Vec<_> = self.memories().into_iter().flat_map(events).collect();
+        let memories =
+            self.rows(&memories, |row| vec![("shared", row.0.clone()), ("event", row.1.to_owned())], |row| row.2);
+        families.push((
+            "segue_proxy_memory",
+            "What became of the steering headers that proxies remember",
+            None,
+            memories,
+        ));
         let icmp = self.rows(&report.icmp.rows(), |row| vec![("type", row.0.to_owned())], |row| row.1);
         families.push(("segue_icmp", "ICMP messages that the data plane made or held back", None, icmp));
         families
     }
+}
+
+impl Collected {
+    /// What proxies remember, once for all SIDs that share it.
+    fn memories(&self) -> Vec<&MemoryReport> {
+        let mut memories: Vec<_> = self.0.sids.iter().filter_map(|sid| sid.memory.as_ref()).collect();
+        memories.sort_by(|a, b| a.shared.cmp(&b.shared));
+        memories.dedup_by(|a, b| a.shared == b.shared);
+        memories
+    }
+}
+
+/// What happened to what is remembered: the name that SIDs share, the event, how often.
+fn events(memory: &MemoryReport) -> Vec<(String, &'static str, u64)> {
+    let all = [
+        ("renewed", memory.renewed),
+        ("created", memory.created),
+        ("removed", memory.removed),
+        ("evicted", memory.evicted),
+        ("unknown", memory.unknown),
+        ("conflict", memory.conflicts),
+        ("overwritten", memory.overwritten),
+    ];
+    all.into_iter().map(|(event, count)| (memory.shared.clone(), event, count)).collect()
 }
 
 impl Collector for Collected {
@@ -117,6 +150,14 @@ impl Collector for Collected {
         let mut family = encoder.encode_descriptor("segue_port_up", "Whether a port's interface is up", None, kind)?;
         for (labels, value) in up {
             ConstGauge::new(i64::from(value == 1)).encode(family.encode_family(&Labels(labels))?)?;
+        }
+        let flows =
+            self.rows(&self.memories(), |memory| vec![("shared", memory.shared.clone())], |memory| memory.present);
+        let help = "Flows that proxies remember now";
+        let mut family = encoder.encode_descriptor("segue_proxy_flows", help, None, kind)?;
+        for (labels, value) in flows {
+            let value = i64::try_from(value).unwrap_or(i64::MAX);
+            ConstGauge::new(value).encode(family.encode_family(&Labels(labels))?)?;
         }
         Ok(())
     }
@@ -150,6 +191,7 @@ mod tests {
             kernel_route: "seg6local End".into(),
             counter: Counter { packets: 3, bytes: 300 },
             returned: None,
+            memory: None,
             comment: None,
         };
         let report = Report { node: "a\"b".into(), sids: vec![sid], ..Report::default() };
@@ -159,5 +201,30 @@ mod tests {
         assert!(text.contains(&format!("segue_sid_traffic_bytes_total{labels} 300\n")), "{text}");
         assert!(text.contains("# TYPE segue_sid_packets counter\n"), "{text}");
         assert!(text.ends_with("# EOF\n"), "{text}");
+    }
+
+    #[test]
+    fn what_several_sids_share_is_told_once() {
+        let memory = |shared: &str, present| MemoryReport {
+            shared: shared.into(),
+            present,
+            evicted: 7,
+            ..MemoryReport::default()
+        };
+        let sid = |sid: &str, memory| {
+            serde_json::json!({ "sid": sid, "behaviour": "End.AD", "kernel_route": "blackhole",
+            "counter": {"packets": 0, "bytes": 0}, "memory": memory })
+        };
+        let sids =
+            [sid("a", memory("fw-e flow", 3)), sid("b", memory("nat packet", 0)), sid("c", memory("fw-e flow", 3))];
+        let sids = sids.into_iter().map(|sid| serde_json::from_value(sid).unwrap()).collect();
+        let text = encode(&Report { node: "n".into(), sids, ..Report::default() }).unwrap();
+        assert_eq!(text.matches(r#"segue_proxy_flows{node="n",shared="fw-e flow"} 3"#).count(), 1, "{text}");
+        let evicted = r#"segue_proxy_memory_total{node="n",shared="fw-e flow",event="evicted"} 7"#;
+        assert_eq!(text.matches(evicted).count(), 1, "{text}");
+        assert!(
+            text.contains(r#"segue_proxy_memory_total{node="n",shared="nat packet",event="conflict"} 0"#),
+            "{text}"
+        );
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use ipnet::Ipv6Net;
 use nix::time::{ClockId, clock_gettime};
 use segue_abi::{Outcome, OutcomeKind};
-use segue_dataplane::{Counters, Interfaces, PortCounters};
+use segue_dataplane::{Counters, Interfaces, MemoryCounters, PortCounters};
 use segue_model::node::{NodeState, Policy, Port, Sid, SteeringRule};
 use serde::Serialize;
 
@@ -14,8 +14,8 @@ use crate::{
     node::Node,
     problem::{Failure, Fault},
     report::{
-        ChainPart, ChainReport, Counter, DropReport, IcmpReport, LastDrop, OutcomeReport, PolicyReport, PortReport,
-        Report, SegmentListReport, SidReport, SteeringReport,
+        ChainPart, ChainReport, Counter, DropReport, IcmpReport, LastDrop, MemoryReport, OutcomeReport, PolicyReport,
+        PortReport, Report, SegmentListReport, SidReport, SteeringReport,
     },
     xdp,
 };
@@ -23,6 +23,22 @@ use crate::{
 impl From<segue_dataplane::Counter> for Counter {
     fn from(counter: segue_dataplane::Counter) -> Self {
         Self { packets: counter.packets, bytes: counter.bytes }
+    }
+}
+
+impl From<&MemoryCounters> for MemoryReport {
+    fn from(counters: &MemoryCounters) -> Self {
+        Self {
+            shared: counters.shared.clone(),
+            renewed: counters.renewed,
+            created: counters.created,
+            removed: counters.removed,
+            present: counters.present,
+            evicted: counters.evicted,
+            unknown: counters.unknown,
+            conflicts: counters.conflicts,
+            overwritten: counters.overwritten,
+        }
     }
 }
 
@@ -44,7 +60,8 @@ pub fn report(node: &mut Node) -> Result<Report, Failure> {
         node: state.node.clone(),
         time,
         generation: node.outcome().generation,
-        ports: state.ports.iter().map(|port| port_report(port, &links, &modes, &counters)).collect(),
+        // Those that the agent made, too.
+        ports: state.all_ports().iter().map(|port| port_report(port, &links, &modes, &counters)).collect(),
         sids: sid_reports(&state, &routes, &counters),
         policies: state.policies.iter().map(|policy| policy_report(policy, &counters)).collect(),
         steering: steering_reports(&state.steering, &counters),
@@ -111,6 +128,7 @@ fn sid_reports(state: &NodeState, routes: &[SidRoute], counters: &Counters) -> V
             kernel_route: kernel_route(prefix),
             counter: counter(prefix),
             returned: counted(prefix).and_then(|counted| counted.returned).map(Counter::from),
+            memory: counted(prefix).and_then(|counted| counted.memory.as_ref()).map(MemoryReport::from),
             comment: sid.comment.clone(),
         }
     });
@@ -126,6 +144,7 @@ fn sid_reports(state: &NodeState, routes: &[SidRoute], counters: &Counters) -> V
         kernel_route: kernel_route(prefix),
         counter: counter(prefix),
         returned: None,
+        memory: None,
         comment: Some(format!("binding SID of policy {}", policy.name)),
     });
     sids.chain(binding).collect()
@@ -141,6 +160,9 @@ fn destination(sid: &Sid) -> String {
     let mut parts = Vec::new();
     if let Some(proxy) = &sid.proxy {
         parts.push(format!("function {}/{}", proxy.to_function, proxy.from_function));
+    }
+    if let Some(netfilter) = &sid.netfilter {
+        parts.push(format!("netfilter in {}", netfilter.namespace));
     }
     parts.extend(sid.next_hop.map(|next_hop| next_hop.to_string()));
     if sid.next_hop.is_none() {

@@ -46,9 +46,35 @@ pub struct SidReport {
     /// Proxies: packets that came back from the function.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub returned: Option<Counter>,
+    /// Proxies that remember steering headers: what became of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<MemoryReport>,
     /// The operator's or the planner's comment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub comment: Option<String>,
+}
+
+/// What SIDs that share a return interface remember.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct MemoryReport {
+    /// The return interface and the kind, such as `fw-e flow`: SIDs with the same name share these numbers.
+    pub shared: String,
+    /// Headers that were written, because they differed from the last one in what matters.
+    pub renewed: u64,
+    /// By flow: flows that were new.
+    pub created: u64,
+    /// By flow: flows that were forgotten after their timeout.
+    pub removed: u64,
+    /// By flow: flows that are remembered now.
+    pub present: u64,
+    /// By flow: flows that gave way to new ones.
+    pub evicted: u64,
+    /// Packets that came back and belong to no flow that is known.
+    pub unknown: u64,
+    /// Flows whose header became that of another path within their life.
+    pub conflicts: u64,
+    /// Packets that came back after their header had been overwritten.
+    pub overwritten: u64,
 }
 
 /// A segment list of a policy.

@@ -4,13 +4,13 @@
 //! not know); never where it would do something else with a packet. All others get a blackhole route.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
 };
 
 use ipnet::Ipv6Net;
 use segue_dataplane::Interfaces;
-use segue_model::node::{Behaviour, Flavour, HeadendMode, NodeState, Policy, PortRole, Sid};
+use segue_model::node::{Behaviour, Flavour, HeadendMode, NodeState, OnFailure, Policy, PortRole, Sid};
 
 use super::{LocalAction, RouteTarget, SidRoute};
 
@@ -33,6 +33,18 @@ pub fn routes(state: &NodeState, links: &Interfaces) -> Vec<SidRoute> {
         routes.entry(Ipv6Net::from(sid)).or_insert_with(|| target(binding_action(policy)));
     }
     routes.into_iter().map(|(prefix, target)| SidRoute { prefix, target }).collect()
+}
+
+/// SIDs whose routes are not to be there: their functions are dead, and the operator chose `on_failure: withdraw`.
+pub fn withdrawn(state: &NodeState, dead: &BTreeSet<Ipv6Net>) -> BTreeSet<Ipv6Net> {
+    let withdraws = state.sids.iter().filter(|sid| sid.on_failure() == OnFailure::Withdraw);
+    withdraws.map(|sid| sid.sid.trunc()).filter(|sid| dead.contains(sid)).collect()
+}
+
+/// As [`routes`], without those of dead functions that [`withdrawn`] names. `dead` are the SIDs whose functions are dead.
+pub fn routes_while_dead(state: &NodeState, links: &Interfaces, dead: &BTreeSet<Ipv6Net>) -> Vec<SidRoute> {
+    let gone = withdrawn(state, dead);
+    routes(state, links).into_iter().filter(|route| !gone.contains(&route.prefix)).collect()
 }
 
 /// The device that seg6local routes name: the kernel drops the route with it, so one that is up, towards the domain if
@@ -133,4 +145,29 @@ pub fn next_hops(state: &NodeState) -> Vec<IpAddr> {
     all.sort_unstable();
     all.dedup();
     all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn routes_of_dead_functions_go_where_the_operator_says_so() {
+        let sid = |sid: &str, on_failure: &str| {
+            serde_json::json!({ "sid": sid, "behaviour": "End.AM", "next_hop_mac": "02:00:00:00:00:01", "proxy":
+                { "to_function": "w", "from_function": "e", "on_failure": on_failure, "watch": {} } })
+        };
+        let state: NodeState = serde_json::from_value(serde_json::json!({
+            "node": "n", "source_address": "fc00::1",
+            "sids": [sid("fc00:1:a::", "withdraw"), sid("fc00:1:b::", "drop"), sid("fc00:1:c::/64", "withdraw")],
+        }))
+        .unwrap();
+        let shown = |dead: &[&str]| -> Vec<String> {
+            let dead = dead.iter().map(|sid| sid.parse().unwrap()).collect();
+            let routes = routes_while_dead(&state, &Interfaces::default(), &dead);
+            routes.iter().map(|route| route.prefix.to_string()).collect()
+        };
+        assert_eq!(shown(&[]), ["fc00:1:a::/128", "fc00:1:b::/128", "fc00:1:c::/64"]);
+        assert_eq!(shown(&["fc00:1:b::/128", "fc00:1:c::/64"]), ["fc00:1:a::/128", "fc00:1:b::/128"]);
+    }
 }

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use segue_agent::report::{
-    ChainReport, DropReport, OutcomeReport, PolicyReport, PortReport, SidReport, SteeringReport,
+    ChainReport, DropReport, MemoryReport, OutcomeReport, PolicyReport, PortReport, SidReport, SteeringReport,
 };
 use segue_model::node::NodeState;
 use serde::{Serialize, de::DeserializeOwned};
@@ -105,6 +105,7 @@ impl Listed for SidReport {
         Column::Number("PACKETS"),
         Column::Number("BYTES"),
         Column::Number("RETURNED"),
+        Column::Text("REMEMBERS"),
         Column::Text("KERNEL ROUTE"),
         Column::Text("COMMENT"),
     ];
@@ -120,10 +121,28 @@ impl Listed for SidReport {
             self.counter.packets.to_string(),
             self.counter.bytes.to_string(),
             self.returned.map(|counter| counter.packets.to_string()).unwrap_or_default(),
+            self.memory.as_ref().map(remembers).unwrap_or_default(),
             self.kernel_route.clone(),
             self.comment.clone().unwrap_or_default(),
         ]]
     }
+}
+
+/// What a proxy remembers, in a few words; what is 0 and should be is left out.
+fn remembers(memory: &MemoryReport) -> String {
+    let mut parts = Vec::new();
+    if memory.shared.ends_with(" flow") {
+        parts.push(format!("{} flows", memory.present));
+    }
+    let rare = [
+        ("evicted", memory.evicted),
+        ("unknown", memory.unknown),
+        ("conflicts", memory.conflicts),
+        ("overwritten", memory.overwritten),
+    ];
+    parts.push(format!("{} renewed", memory.renewed));
+    parts.extend(rare.iter().filter(|(_, count)| *count != 0).map(|(what, count)| format!("{count} {what}")));
+    parts.join(", ")
 }
 
 impl Listed for PolicyReport {
