@@ -56,10 +56,31 @@ int segue_function_out(struct __sk_buff *skb)
 		capture(skb, skb->ifindex, 0, 0);
 	if (unlikely((skb->tc_index & TC_INDEX_MASK) != SEGUE_TC_INDEX))
 		goto own;
-	return function_out(&packet);
+	return function_out(&packet, 0);
 own:
 	bpf_tail_call(skb, &skb_stages, SEGUE_SKB_STAGE_OWN);
 	return drop(&packet, SEGUE_OUTCOME_drop_recirculation);
+}
+
+/*
+ * Egress of the lower device of a function's macvlan: what it sends comes by here without another queue. What is not on
+ * its way through the function goes in again by the same device, where segue_function_out meets it.
+ */
+SEC("tc")
+int segue_function_egress(struct __sk_buff *skb)
+{
+	struct packet packet;
+
+	if (unlikely(skb_begin(skb, &packet)))
+		return drop_counted(skb, 0, 0, SEGUE_OUTCOME_drop_port_unknown);
+	if (unlikely((skb->tc_index & TC_INDEX_MASK) != SEGUE_TC_INDEX)) {
+		if (from_port(&packet))
+			return TC_ACT_UNSPEC;
+		return bpf_redirect(skb->ifindex, BPF_F_INGRESS);
+	}
+	if (unlikely(packet.port->flags & SEGUE_PORT_CAPTURE))
+		capture(skb, skb->ifindex, 0, 0);
+	return function_out(&packet, 1);
 }
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

@@ -145,9 +145,10 @@ INLINE int skb_again(const struct packet *packet, void *data)
 
 /*
  * Sends on a complete packet whose Ethernet header is yet to come. What stays on the buffer means nothing to its next
- * receiver, which may be another node of Segue on this machine.
+ * receiver, which may be another node of Segue on this machine. `egress`: the program is on a link's way out, from
+ * where no verdict leads up to the kernel; the loop does.
  */
-INLINE int skb_leave(const struct packet *packet, const struct adjacency *adjacency)
+INLINE int skb_leave(const struct packet *packet, const struct adjacency *adjacency, int egress)
 {
 	struct __sk_buff *skb = packet->ctx;
 	void *data = (void *)(long)skb->data;
@@ -169,6 +170,8 @@ INLINE int skb_leave(const struct packet *packet, const struct adjacency *adjace
 	hop_limit = data + ETHERNET_LENGTH + 7;
 	if (*hop_limit != 255)
 		++*hop_limit;
+	if (egress)
+		return skb_again(packet, data);
 	word[0] = *(const u32 *)&packet->port->mac[0];
 	half[2] = *(const u16 *)&packet->port->mac[4];
 	half[3] = 0;

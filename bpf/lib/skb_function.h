@@ -134,7 +134,7 @@ INLINE int function_wrap(struct __sk_buff *skb, const struct segue_stash *entry,
 }
 
 /* Back from the function: the steering header that it came with goes on again. */
-INLINE int function_out(struct packet *packet)
+INLINE int function_out(struct packet *packet, int egress)
 {
 	struct __sk_buff *skb = packet->ctx;
 	u32 index = packet->port->proxy, id = skb->hash, flags = skb->tc_index, push, refusal, protocol;
@@ -187,7 +187,17 @@ INLINE int function_out(struct packet *packet)
 		return drop(packet, SEGUE_OUTCOME_drop_adjust);
 	}
 	count(sid->counter_return, packet->length);
-	return skb_leave(packet, adjacency);
+	return skb_leave(packet, adjacency, egress);
+}
+
+/* Sent by this node itself? By its link-layer source. */
+INLINE int from_port(const struct packet *packet)
+{
+	const u16 *mac = (void *)(long)packet->ctx->data, *own = (const u16 *)packet->port->mac;
+
+	if ((void *)mac + ETHERNET_LENGTH > (void *)(long)packet->ctx->data_end)
+		return 1;
+	return mac[3] == own[0] && mac[4] == own[1] && mac[5] == own[2];
 }
 
 /* What the function sends of its own, steered like a packet from outside. */
@@ -249,7 +259,7 @@ INLINE int own_steered(struct packet *packet, const struct flow *flow)
 		octet[6] = payload.protocol;
 	count(verdict->counter, packet->length);
 	count(list->counter, packet->length);
-	return skb_leave(packet, &verdict->adjacency);
+	return skb_leave(packet, &verdict->adjacency, 0);
 }
 
 /* No reference on it: the function's own, made by its kernel or a program. It may not choose a path by segments. */

@@ -93,6 +93,19 @@ pub enum Error {
         /// Why.
         source: libbpf_rs::Error,
     },
+    /// A program of the TC hook can not be attached.
+    #[error(
+        "interface {interface}: can not {action} it: {source}; the kernel needs CONFIG_NET_SCH_INGRESS and CONFIG_NET_CLS_BPF, and the \
+         interface a queueing discipline `clsact` or none on its ingress (tc qdisc show dev INTERFACE)"
+    )]
+    Filter {
+        /// Name, or number where no name is known.
+        interface: String,
+        /// The operation.
+        action: &'static str,
+        /// Why.
+        source: libbpf_rs::Error,
+    },
     /// No port of this name is active.
     #[error("there is no port {name} in the active configuration; `segue get ports` lists them")]
     PortUnknown {

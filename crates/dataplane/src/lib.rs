@@ -14,6 +14,7 @@ mod interfaces;
 mod kernel;
 mod maps;
 mod object;
+mod skb;
 mod store;
 
 pub use bpffs::{is_bpffs, mount_bpffs};
@@ -21,7 +22,7 @@ pub use compile::{CompileError, compile};
 pub use compiled::{Compiled, CompiledList, CompiledPolicy, CompiledPort, CompiledSid, CompiledSteering, port_slot};
 pub use dataplane::{
     Applied, AttachMode, CaptureReader, CaptureSource, CapturedPacket, Counter, Counters, Dataplane, Direction,
-    IcmpSent, LastDrop, Life, ListCounters, Options, Origin, PolicyCounters, PortCounters, SidCounters,
+    IcmpSent, LastDrop, Life, ListCounters, MemoryCounters, Options, Origin, PolicyCounters, PortCounters, SidCounters,
     SteeringCounters, TestOutput, TestRun,
 };
 pub use error::Error;

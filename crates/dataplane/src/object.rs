@@ -27,12 +27,13 @@ pub(crate) const PROGRAM: &str = "segue_port";
 
 /// Programs behind tail calls, by their slot in the map `stages`. The object need not have all of them: a stage may be part
 /// of the port's program.
-const STAGES: [(abi::Stage, &str); 5] = [
+const STAGES: [(abi::Stage, &str); 6] = [
     (abi::SEGUE_STAGE_AGAIN, "segue_again"),
     (abi::SEGUE_STAGE_ICMP, "segue_icmp"),
     (abi::SEGUE_STAGE_SERVICE, "segue_service"),
     (abi::SEGUE_STAGE_RELAY, "segue_relay"),
     (abi::SEGUE_STAGE_ACCESS, "segue_access"),
+    (abi::SEGUE_STAGE_PROXY, "segue_proxy"),
 ];
 
 /// The object's name of the map that is pinned and shown as `control`: libbpf makes it from a data section.
@@ -61,6 +62,9 @@ pub(crate) const SHARED: [&str; 19] = [
     "last_drops",
     "captures",
 ];
+
+/// Those of [`SHARED`] whose size goes with what proxies remember. Their content may be lost: packets bring it again.
+pub(crate) const MEMORIES: [&str; 3] = ["stash", "stash_index", "proxy_flows"];
 
 /// Tells builds of the data plane apart: a hash of [`OBJECT`] in hexadecimal.
 pub fn build_id() -> &'static str {

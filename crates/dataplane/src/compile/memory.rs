@@ -124,12 +124,12 @@ fn flags(sid: &Sid, peer_elsewhere: bool) -> abi::ProxyFlags {
         if peer_elsewhere {
             flags |= abi::SEGUE_PROXY_PEER;
         }
-        flags |= match sid.own_traffic() {
-            OwnTraffic::Route => 0,
-            OwnTraffic::Steer => abi::SEGUE_PROXY_OWN_STEER,
-            OwnTraffic::Drop => abi::SEGUE_PROXY_OWN_DROP,
-        };
     }
+    flags |= match sid.own_traffic() {
+        OwnTraffic::Route => 0,
+        OwnTraffic::Steer => abi::SEGUE_PROXY_OWN_STEER,
+        OwnTraffic::Drop => abi::SEGUE_PROXY_OWN_DROP,
+    };
     if sid.behaviour == Behaviour::EndAnNf {
         flags |= abi::SEGUE_PROXY_KEEP_HOP_LIMIT;
     }

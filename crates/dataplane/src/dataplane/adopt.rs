@@ -24,7 +24,7 @@ use super::{Dataplane, Life, Options, Origin, remove_tree};
 use crate::Error;
 use crate::bpffs::is_bpffs;
 use crate::maps::MapSet;
-use crate::object::{self, SHARED, build_id};
+use crate::object::{self, MEMORIES, SHARED, build_id};
 use crate::store::{STATE, Store};
 
 const MAPS: &str = "maps-";
@@ -51,15 +51,21 @@ pub(super) fn open_or_load(pin_dir: &Path, options: Options) -> Result<Dataplane
             return Ok(dataplane);
         }
     }
-    load_beside(open, pin_dir, options)
+    load_beside(open, pin_dir, options, None)
 }
 
-/// Loads new maps and programs. What is there already stays active until the next apply.
-pub(super) fn load_beside(open: OpenObject, pin_dir: &Path, options: Options) -> Result<Dataplane, Error> {
+/// Loads new maps and programs. What is there already stays active until the next apply. With `goes_on` only what proxies
+/// remember is new: all other maps are those of that data plane, with its configuration and its counters.
+pub(super) fn load_beside(
+    open: OpenObject,
+    pin_dir: &Path,
+    options: Options,
+    goes_on: Option<&Dataplane>,
+) -> Result<Dataplane, Error> {
     let sets = numbered(pin_dir)?;
     let number = sets.last().map_or(1, |(number, _)| number + 1);
     let origin = if sets.is_empty() { Origin::Loaded } else { Origin::Replacing };
-    load_new(open, pin_dir, &pin_dir.join(format!("{MAPS}{number}")), options, origin)
+    load_new(open, pin_dir, &pin_dir.join(format!("{MAPS}{number}")), (options, origin), goes_on)
 }
 
 /// The map sets by ascending number.
@@ -143,6 +149,7 @@ impl Dataplane {
         if present.iter().any(|name| *name != own) || !older_sets.is_empty() {
             self.update_links()?;
         }
+        self.attach_filters()?;
         for name in present.iter().filter(|name| **name != own) {
             remove_tree(&self.set.join(name))?;
         }
@@ -181,14 +188,21 @@ fn load_new(
     open: OpenObject,
     pin_dir: &Path,
     set: &Path,
-    options: Options,
-    origin: Origin,
+    (options, origin): (Options, Origin),
+    goes_on: Option<&Dataplane>,
 ) -> Result<Dataplane, Error> {
-    let object = object::load(open, &[], false)?;
+    let reused: Vec<_> = match goes_on {
+        Some(old) => old.maps.iter().filter(|(name, _)| !MEMORIES.contains(&name.as_str())).collect(),
+        None => Vec::new(),
+    };
+    let object = object::load(open, &reused, false)?;
     let loading = pin_dir.join(LOADING);
     fs::create_dir(&loading).map_err(pin_error(&loading, "make the directory"))?;
     pin_maps(&object, &loading, |name| SHARED.contains(&name))?;
-    Store::create(&loading.join(STATE))?;
+    match goes_on {
+        Some(old) => old.store.pin(&loading.join(STATE))?,
+        None => drop(Store::create(&loading.join(STATE))?),
+    }
     pin_programs(&object, &loading)?;
     let maps = MapSet::open(&loading, SHARED).ok_or_else(|| lost(&loading))?;
     fs::rename(&loading, set).map_err(pin_error(set, "rename the directory of new maps to it"))?;
@@ -201,7 +215,7 @@ fn load_new(
         object: Some(object),
         options,
         origin,
-        active: None,
+        active: goes_on.and_then(|old| old.active.clone()),
         captured: BTreeSet::new(),
         unclean: false,
         life: Life::default(),

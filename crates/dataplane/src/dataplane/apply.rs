@@ -41,7 +41,7 @@ impl Dataplane {
     /// Makes `state` the active configuration: compiles it, writes the next generation beside the active one, changes over
     /// with one write, attaches new ports and detaches those that are no longer configured. Idempotent; if nothing
     /// differs, only missing attachments are made good. If a table is too small, larger ones take over, and counters start
-    /// from 0 with a warning.
+    /// from 0 with a warning; those for what proxies remember grow without that.
     ///
     /// # Errors
     /// [`Error::Compile`] before anything is touched. After any other error the old generation is active again, and ports
@@ -90,7 +90,7 @@ impl Dataplane {
     ) -> Result<(Compiled, Capacity), CompileError> {
         let mut capacity = self.options.capacity.for_memories_of(state);
         loop {
-            let previous = self.applied().filter(|_| capacity == self.options.capacity);
+            let previous = self.applied().filter(|_| capacity.same_but_memories(self.options.capacity));
             let compiled = compile::compile(&Input {
                 state,
                 interfaces,
@@ -115,14 +115,18 @@ impl Dataplane {
         missing: MissingInterface,
     ) -> Result<Applied, Error> {
         let options = Options { capacity, ..self.options };
-        let mut larger = load_beside(object::open(&capacity)?, &self.pin_dir, options)?;
+        let goes_on = capacity.same_but_memories(self.options.capacity);
+        let goes_on_with = goes_on.then_some(&*self);
+        let mut larger = load_beside(object::open(&capacity)?, &self.pin_dir, options, goes_on_with)?;
         larger.life = self.life.clone();
         larger.life.adopt(&larger.set, &larger.maps, larger.applied())?;
         let old = std::mem::replace(self, larger);
         self.captured.clone_from(&old.captured);
         match self.apply(state, interfaces, missing) {
             Ok(mut applied) => {
-                applied.warnings.push("larger tables have taken over: all counters start from 0".to_owned());
+                if !goes_on {
+                    applied.warnings.push("larger tables have taken over: all counters start from 0".to_owned());
+                }
                 Ok(applied)
             }
             // Some links have gone over already, so the new tables must stay.
@@ -133,6 +137,7 @@ impl Dataplane {
                 if let Err(error) = remove_tree(&set) {
                     tracing::warn!("tables that were not needed stay behind: {error}");
                 }
+                self.attach_filters()?;
                 Err(error)
             }
         }
@@ -147,6 +152,7 @@ impl Dataplane {
         for (name, ifindex) in &missing {
             warn_generic(name, self.attach(*ifindex)?, &mut warnings);
         }
+        self.attach_filters()?;
         let replacing = self.origin == Origin::Replacing;
         if replacing {
             self.update_links()?;
@@ -203,6 +209,25 @@ impl Dataplane {
                 self.maps.clear_percpu("outcomes", u32::from(port.entry.index))?;
             }
         }
+        self.forget_scopes(compiled)
+    }
+
+    /// A row of `memories` that the active generation does not have may be left of another function: nothing that was
+    /// remembered there may come back.
+    fn forget_scopes(&self, compiled: &Compiled) -> Result<(), Error> {
+        let active = self.applied().map(|active| &active.scopes);
+        let rows =
+            compiled.scopes.iter().filter(|(name, row)| active.and_then(|active| active.get(*name)) != Some(row));
+        let rows: std::collections::BTreeSet<u32> = rows.map(|(_, row)| *row).collect();
+        for row in &rows {
+            self.maps.write("memories", row, &abi::Memory::new_zeroed())?;
+            self.maps.clear_percpu("memory_counters", *row)?;
+        }
+        if !rows.is_empty() {
+            for (flow, _) in self.flows()?.into_iter().filter(|(flow, _)| rows.contains(&flow.scope)) {
+                self.maps.delete("proxy_flows", &flow)?;
+            }
+        }
         Ok(())
     }
 
@@ -223,6 +248,10 @@ impl Dataplane {
             let new = std::mem::replace(&mut self.active, old);
             for ifindex in self.linked().into_iter().filter(|ifindex| !linked.contains(ifindex)) {
                 self.detach(ifindex)?;
+            }
+            if self.active.is_some() {
+                self.attach_filters()?;
+                self.detach_filters()?;
             }
             if let Some(new) = new {
                 self.give_up(&new.compiled);
@@ -251,7 +280,7 @@ impl Dataplane {
         for (name, ifindex) in ports.iter().filter(|(_, ifindex)| linked.contains(ifindex)) {
             warn_generic(name, self.attach(*ifindex)?, warnings);
         }
-        Ok(())
+        self.attach_filters()
     }
 
     /// Removes what only the old generation needs.
@@ -260,6 +289,7 @@ impl Dataplane {
         for ifindex in linked.iter().filter(|ifindex| !ports.iter().any(|(_, number)| number == *ifindex)) {
             self.detach(*ifindex)?;
         }
+        self.detach_filters()?;
         std::thread::sleep(self.options.grace);
         self.remove_other_sets()?;
         self.life.keep(&self.set, self.applied(), self.applied_state());

@@ -4,8 +4,10 @@ mod adopt;
 mod apply;
 mod capture;
 mod counters;
+mod filters;
 mod life;
 mod links;
+mod memories;
 mod test_run;
 
 use std::collections::BTreeSet;
@@ -25,6 +27,7 @@ pub use self::counters::{
 };
 pub use self::life::Life;
 pub use self::links::AttachMode;
+pub use self::memories::MemoryCounters;
 pub use self::test_run::{TestOutput, TestRun};
 use crate::Error;
 use crate::compiled::Compiled;
@@ -164,6 +167,7 @@ impl Dataplane {
         for ifindex in self.attached() {
             self.detach(ifindex)?;
         }
+        self.remove_filters()?;
         remove_tree(&self.pin_dir)
     }
 

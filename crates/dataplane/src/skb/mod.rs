@@ -1,0 +1,39 @@
+//! The data plane where packets are socket buffers: the programs of `bpf/segue_skb.bpf.c` for the TC hook, which lead
+//! packets through functions on the kernel's path.
+//!
+//! Unlike XDP links, filters are not objects that can be pinned: they stay with their interface until they are removed.
+//! What is pinned is enough to find, replace and remove them after a crash:
+//!
+//! ```text
+//! PIN_DIR/
+//!   filter-IFINDEX/        the interface has, or is about to get, one of the programs
+//!     qdisc/               ... and the queueing discipline `clsact` that filters need was made for it
+//!   maps-N/
+//!     functions-BUILD/     the programs, on the maps of this set
+//! ```
+
+mod filter;
+mod programs;
+
+pub(crate) use self::filter::{Side, attach, attached, detach};
+pub(crate) use self::programs::open_or_load;
+
+#[cfg(test)]
+mod tests {
+    use super::programs;
+
+    #[test]
+    fn object_has_its_programs_and_no_map_that_the_xdp_object_lacks() {
+        let object = programs::open().expect("the embedded object opens");
+        for name in [programs::IN, programs::OUT, programs::EGRESS] {
+            assert!(object.progs().any(|program| program.name() == name), "{name}");
+        }
+        let xdp = crate::object::open(&crate::facts::Capacity::default()).expect("the embedded object opens");
+        let own: Vec<_> = object
+            .maps()
+            .filter_map(|map| crate::object::pin_name(map.name()))
+            .filter(|name| !xdp.maps().any(|map| crate::object::pin_name(map.name()).as_deref() == Some(name)))
+            .collect();
+        assert_eq!(own, ["skb_stages"], "maps that would not be shared");
+    }
+}
