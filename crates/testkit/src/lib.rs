@@ -4,7 +4,7 @@
 //! Everything here serves tests, so helpers panic with a full sentence instead of returning errors wherever the only thing
 //! that a test could do is to fail.
 
-#![deny(unsafe_code)] // one module talks to packet sockets and says why
+#![deny(unsafe_code)] // modules that talk to packet sockets and TAP devices say why
 
 pub mod command;
 pub mod fixture;
@@ -17,5 +17,8 @@ pub mod node;
 pub mod object;
 pub mod packet_socket;
 pub mod pcap;
+pub mod site;
+pub mod tap;
 pub mod vm;
+pub mod vnf;
 pub mod wait;
