@@ -23,6 +23,7 @@ mod sets;
 mod syntax;
 mod target;
 mod values;
+mod yaml;
 
 pub use error::{ErrorKind, Origin, Position, RuleError, RuleErrors};
 pub use list::ListOptions;
@@ -33,3 +34,4 @@ pub use parse_sets::parse_sets;
 pub use refused::{refused_matches, refused_targets};
 pub use sets::{Entry, EntryValue, IpSet, Part, SetFile, SetType};
 pub use syntax::*;
+pub use yaml::{parse_yaml, schema};

@@ -26,8 +26,7 @@ pub fn parse_rules(source: &str, file: &str, family: Family) -> Result<RuleSet, 
         parser.read_line(line);
     }
     parser.end();
-    RuleErrors::check(file, parser.errors)?;
-    Ok(RuleSet { family, tables: parser.tables })
+    parser.finish(file)
 }
 
 /// A table that is being read.
@@ -48,7 +47,8 @@ struct Foreign {
     first: Option<super::error::Position>,
 }
 
-struct Parser {
+/// The state behind the lines that were read; the YAML form uses it, too.
+pub(super) struct Parser {
     family: Family,
     tables: Vec<Table>,
     open: Option<Open>,
@@ -82,6 +82,45 @@ fn foreign_reason(table: &str) -> (&'static str, &'static str) {
 }
 
 impl Parser {
+    /// With the table `filter` open and no lines to come.
+    pub(super) fn of_filter(family: Family) -> Self {
+        let mut parser = Self { family, tables: Vec::new(), open: None, errors: Vec::new(), line: 0 };
+        parser.start("filter", None);
+        parser
+    }
+
+    /// A chain with its policy, or a user chain without. The built-in ones are there; they need no policy.
+    pub(super) fn declare_chain(&mut self, name: &Word<'_>, policy: Option<&&'static str>) {
+        let family = self.family;
+        let Some(open) = &mut self.open else { return };
+        let built_in =
+            open.chains.get(name.text.as_ref()).is_some_and(|chain| open.table.chains[*chain].policy.is_some());
+        let result = match policy {
+            Some(policy) => {
+                let word = Word { text: (*policy).into(), position: name.position, quoted: false };
+                open.set_policy(name, &word, Counters::default())
+            }
+            None if built_in => Ok(()),
+            None => open.create(name, family),
+        };
+        self.errors.extend(result.err());
+    }
+
+    /// A rule at the end of a chain that was declared.
+    pub(super) fn add_rule(&mut self, chain: &Word<'_>, words: &[Word<'_>]) {
+        if self.open.as_ref().is_some_and(|open| open.chains.contains_key(chain.text.as_ref())) {
+            let result = self.rule(chain, words, None, Counters::default());
+            self.errors.extend(result.err());
+        }
+    }
+
+    /// Closes the table.
+    pub(super) fn finish(mut self, file: &str) -> Result<RuleSet, RuleErrors> {
+        self.close();
+        RuleErrors::check(file, self.errors)?;
+        Ok(RuleSet { family: self.family, tables: self.tables })
+    }
+
     fn read_line(&mut self, line: &str) {
         let words = match lexer::words(line, self.line) {
             Ok(words) => words,
