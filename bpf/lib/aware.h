@@ -217,6 +217,7 @@ INLINE int aware_from_function(struct packet *packet, const struct segue_sid *si
 	struct aware_inner inner = {};
 	u32 sr_seen = 0, refusal, outcome;
 	struct flow flow = {};
+	const struct segue_sid *again;
 	const u64 *active, *known;
 	struct address next;
 	struct ipv6hdr *ip;
@@ -278,6 +279,9 @@ INLINE int aware_from_function(struct packet *packet, const struct segue_sid *si
 		return drop(packet, SEGUE_OUTCOME_drop_truncated);
 	if (unlikely(!address_forwardable(next)))
 		return drop(packet, SEGUE_OUTCOME_drop_bad_next_segment);
+	again = order.segments_left != entry->header[IPV6_LENGTH + 3] ? sid_find(packet->epoch, next) : NULL;
+	if (unlikely(again && again->behaviour == SEGUE_END_AN && again->scope == sid->scope))
+		return drop(packet, SEGUE_OUTCOME_drop_header_changed); /* it sent the packet to itself */
 	adjacency = adjacency_find(packet, next, 0, 0, outer_flow(ip));
 	if (!adjacency)
 		return drop(packet, SEGUE_OUTCOME_drop_no_route);

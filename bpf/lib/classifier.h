@@ -206,8 +206,11 @@ RARE u32 classifier_find(u32 chain, const struct segue_classifier_key *key, u32 
 		u64 slot, target, value;
 		u32 rest, count, line;
 
-		if (tree >= root->trees)
-			break;
+		if (root->first[tree] >= best) {
+			if (root->first[tree] == CLASSIFIER_NOTHING)
+				break;
+			continue;
+		}
 		slot = root->tree[tree];
 		for (int depth = 0; depth < SEGUE_CLASSIFIER_DEPTH_MAX; depth++) {
 			rest = slot >> 32;
@@ -216,7 +219,7 @@ RARE u32 classifier_find(u32 chain, const struct segue_classifier_key *key, u32 
 				break;
 			value = *(const u32 *)((const u8 *)key + (rest >> 6 & 0xfc));
 			if ((rest & 0xff) == SEGUE_SLOT_CUT)
-				target += value >> (rest >> 16 & 31) & rest >> 24;
+				target += value >> (rest >> 16 & 31) & ((1U << (rest >> 24)) - 1);
 			else
 				target += 8 + classifier_above(classifier_load(image, target * 8, 64), value);
 			slot = *(const u64 *)classifier_load(image, target * 8, 8);

@@ -89,7 +89,7 @@ struct segue_classifier_key {
  * the whole array, so several images lie beside each other. 0 names nothing.
  */
 #define SEGUE_CLASSIFIER_LINE 64
-#define SEGUE_CLASSIFIER_TREES 6
+#define SEGUE_CLASSIFIER_TREES 4
 #define SEGUE_CLASSIFIER_LEAF_MAX 16  /* rules in a leaf that is walked in place */
 #define SEGUE_CLASSIFIER_DEPTH_MAX 16 /* inner nodes on a way from a root to a leaf */
 #define SEGUE_CLASSIFIER_THRESHOLDS 15
@@ -115,9 +115,11 @@ struct segue_classifier_header {
  * A chain: three such lines, for packets of family 4, 6 and any other. The first of them is what a chain is named by.
  */
 struct segue_classifier_root {
-	__u64 tree[SEGUE_CLASSIFIER_TREES]; /* slots; trees that are not there are empty leaves */
-	__u32 trees;			    /* how many there are */
-	__u32 rules;			    /* line of the chain's first rule */
+	__u64 tree[SEGUE_CLASSIFIER_TREES];  /* slots */
+	__u32 first[SEGUE_CLASSIFIER_TREES]; /* line of each tree's first rule: no need to walk it for a rule behind an
+						earlier match. All ones: there is no such tree, nor one behind it */
+	__u32 image_rules;		     /* line of the image's first rule */
+	__u32 rules;			     /* line of the chain's first rule */
 	__u32 rule_count;
 	__u8 policy; /* enum segue_classifier_action: ACCEPT, DROP; NONE: a user chain */
 	__u8 reserved[3];
@@ -125,11 +127,15 @@ struct segue_classifier_root {
 
 /*
  * A slot: target in bits 0 to 31, kind in bits 32 to 39, then three octets a, b, c.
- * LEAF: `a` rules in order, whose lines are the 32-bit words from slot `target` on (a is 1: `target` is the rule's
- * line). LONG: the first word there is their number, which `a` can not hold. CUT: word `a` of the key, shifted right by
- * `b`, and `c`: number of the slot from `target` on. SPLIT: at slot `target` is a line of SEGUE_CLASSIFIER_THRESHOLDS
- * ordered words and an unused one; the next slot is as many slots behind that line as there are thresholds less than
- * word `a` of the key.
+ *
+ * LEAF: `a` rules in order, whose lines are the 32-bit words from slot `target` on; `a` is 1: `target` is the line.
+ *
+ * LONG: the first word there is their number, which `a` can not hold.
+ *
+ * CUT: word `a` of the key, shifted right by `b`, its lowest `c` bits: number of the next slot from `target` on.
+ *
+ * SPLIT: at slot `target` is a line of SEGUE_CLASSIFIER_THRESHOLDS ordered words and an unused one; the next slot is as
+ * many slots behind that line as there are thresholds less than word `a` of the key.
  */
 enum segue_classifier_slot {
 	SEGUE_SLOT_LEAF = 0,

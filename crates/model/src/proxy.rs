@@ -57,7 +57,8 @@ pub struct Proxy {
     /// `memory: flow`: what becomes of packets of flows that never went to the function, or that it rewrote.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unknown_flow: Option<UnknownFlow>,
-    /// `memory: packet`: what becomes of packets that the function makes itself, such as its ICMP errors.
+    /// `memory: packet`: what becomes of packets that the function makes itself, such as its ICMP errors. End.AM, End.AN: what
+    /// becomes of packets without SRH, `route` or `drop` (the default there).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub own_traffic: Option<OwnTraffic>,
     /// End.AN: what the function may do to the segment list. Packets that come back with more changed are dropped.
@@ -348,6 +349,7 @@ impl Sid {
         match self.behaviour {
             Behaviour::EndAd => Some(self.proxy.as_ref().and_then(|proxy| proxy.memory).unwrap_or_default()),
             Behaviour::EndAm if self.flavours.contains(&Flavour::Caching) => Some(Memory::Interface),
+            Behaviour::EndAn => Some(Memory::Flow),
             Behaviour::EndAnNf => Some(Memory::Packet),
             _ => None,
         }
@@ -373,10 +375,16 @@ impl Sid {
         self.proxy.as_ref().and_then(|proxy| proxy.flow_timeout).unwrap_or(FLOW_TIMEOUT)
     }
 
-    /// What becomes of packets that the function made itself. Only where packets are remembered one by one.
+    /// What becomes of packets that the function made itself, where they can be told apart. What comes without SRH from a
+    /// function that gets it with one is dropped, unless the operator says otherwise.
     pub fn own_traffic(&self) -> OwnTraffic {
         let of_proxy = self.proxy.as_ref().and_then(|proxy| proxy.own_traffic);
-        of_proxy.or(self.netfilter.as_ref().and_then(|netfilter| netfilter.own_traffic)).unwrap_or_default()
+        of_proxy.or(self.netfilter.as_ref().and_then(|netfilter| netfilter.own_traffic)).unwrap_or(
+            match self.behaviour {
+                Behaviour::EndAm | Behaviour::EndAn => OwnTraffic::Drop,
+                _ => OwnTraffic::Route,
+            },
+        )
     }
 
     /// What it does while its function is dead.

@@ -25,7 +25,7 @@ pub struct Link {
 }
 
 /// All links. core2 is narrow, so that packets do not fit it; core3 has no resolved neighbour.
-pub const LINKS: [Link; 10] = [
+pub const LINKS: [Link; 17] = [
     Link { name: "core0", role: "core", number: 0x10, mtu: 3000, ipv6: "fd00:0:c0::1/64", ipv4: "" },
     Link { name: "core1", role: "core", number: 0x20, mtu: 3000, ipv6: "fd00:0:c1::1/64", ipv4: "" },
     Link { name: "core2", role: "core", number: 0x30, mtu: 1400, ipv6: "fd00:0:c2::1/64", ipv4: "" },
@@ -36,6 +36,13 @@ pub const LINKS: [Link; 10] = [
     Link { name: "fun1", role: "service", number: 0x80, mtu: 1500, ipv6: "fd00:0:f1::1/64", ipv4: "10.4.0.1/24" },
     Link { name: "fun2", role: "service", number: 0x90, mtu: 1500, ipv6: "", ipv4: "" },
     Link { name: "fun3", role: "service", number: 0xa0, mtu: 1500, ipv6: "", ipv4: "" },
+    Link { name: "dyn0", role: "service", number: 0xa8, mtu: 1500, ipv6: "fd00:0:d0::1/64", ipv4: "" },
+    Link { name: "dyn1", role: "service", number: 0xb0, mtu: 1500, ipv6: "fd00:0:d1::1/64", ipv4: "10.5.0.1/24" },
+    Link { name: "flow0", role: "service", number: 0xb8, mtu: 1500, ipv6: "", ipv4: "" },
+    Link { name: "frames0", role: "service", number: 0xc0, mtu: 1600, ipv6: "", ipv4: "" },
+    Link { name: "mask0", role: "service", number: 0xc8, mtu: 1700, ipv6: "fd00:0:d2::1/64", ipv4: "" },
+    Link { name: "mask1", role: "service", number: 0xd0, mtu: 1700, ipv6: "", ipv4: "" },
+    Link { name: "aware0", role: "service", number: 0xd8, mtu: 1700, ipv6: "fd00:0:d3::1/64", ipv4: "" },
 ];
 
 /// Addresses that tests use again and again.
@@ -123,6 +130,13 @@ pub mod function {
     pub const END_AS: u16 = 0x61;
     pub const END_AS_IPV6: u16 = 0x62;
     pub const END_AS_BYPASS: u16 = 0x63;
+    pub const END_AD: u16 = 0x71;
+    pub const END_AD_FLOW: u16 = 0x72;
+    pub const END_AD_FLOW_OTHER: u16 = 0x73;
+    pub const END_AD_ETHERNET: u16 = 0x74;
+    pub const END_AM: u16 = 0x81;
+    pub const END_AM_NAT: u16 = 0x82;
+    pub const END_AN: u16 = 0x91;
 }
 
 const SIDS: &str = "
@@ -165,6 +179,34 @@ const SIDS: &str = "
     behaviour: End.AS
     next_hop: 10.3.0.2
     proxy: {inner: [IPv4], to_function: fun0, from_function: fun0, segments: ['fc00:0:2:a::'], other_types: bypass}
+  - sid: 'fc00:0:1:71::/64'
+    behaviour: End.AD
+    next_hop_mac: '02:00:00:00:00:a9'
+    proxy: {inner: [IPv4, IPv6], to_function: dyn0, from_function: dyn1}
+  - sid: 'fc00:0:1:72::/64'
+    behaviour: End.AD
+    next_hop_mac: '02:00:00:00:00:b9'
+    proxy: {inner: [IPv4, IPv6], to_function: flow0, from_function: flow0, memory: flow}
+  - sid: 'fc00:0:1:73::/64'
+    behaviour: End.AD
+    next_hop_mac: '02:00:00:00:00:b9'
+    proxy: {inner: [IPv4, IPv6], to_function: flow0, from_function: flow0, memory: flow}
+  - sid: 'fc00:0:1:74::/64'
+    behaviour: End.AD
+    proxy: {inner: [Ethernet], to_function: frames0, from_function: frames0}
+  - sid: 'fc00:0:1:81::/64'
+    behaviour: End.AM
+    next_hop_mac: '02:00:00:00:00:c9'
+    proxy: {to_function: mask0, from_function: mask0}
+  - sid: 'fc00:0:1:82::/64'
+    behaviour: End.AM
+    flavours: [NAT, Caching]
+    next_hop_mac: '02:00:00:00:00:d1'
+    proxy: {to_function: mask1, from_function: mask1}
+  - sid: 'fc00:0:1:91::/64'
+    behaviour: End.AN
+    next_hop_mac: '02:00:00:00:00:d9'
+    proxy: {to_function: aware0, from_function: aware0, may_change: insert_next}
 ";
 
 const POLICIES: &str = "

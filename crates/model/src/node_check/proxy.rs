@@ -9,7 +9,7 @@ use crate::check;
 use crate::error::KeyPath;
 use crate::limits::SEGMENTS_MAX;
 use crate::node::{
-    Behaviour, HeadendMode, InnerType, Memory, Netfilter, OnFailure, OtherTypes, PortRole, Probe, ProbeKind, Proxy,
+    Behaviour, HeadendMode, InnerType, Memory, Netfilter, OnFailure, OtherTypes, OwnTraffic, PortRole, Probe, ProbeKind, Proxy,
     Sid, Watch, Wiring,
 };
 
@@ -88,6 +88,9 @@ impl Check<'_> {
         let dynamic = is(Behaviour::EndAd);
         let remembers = |memory| dynamic && sid.memory() == Some(memory);
         let takes_off = dynamic || is(Behaviour::EndAs);
+        let keeps_srh = is(Behaviour::EndAm) || is(Behaviour::EndAn);
+        let by_flow = remembers(Memory::Flow) || is(Behaviour::EndAn);
+        let tells_own = remembers(Memory::Packet) || keeps_srh;
         let given = [
             ("inner", !proxy.inner.is_empty(), takes_off, "End.AS and End.AD"),
             ("other_types", proxy.other_types != OtherTypes::Drop, takes_off, "End.AS and End.AD"),
@@ -96,9 +99,9 @@ impl Check<'_> {
             ("reduced", !proxy.reduced, is(Behaviour::EndAs), "End.AS"),
             ("memory", proxy.memory.is_some(), dynamic, "End.AD"),
             ("hop_limit_margin", proxy.hop_limit_margin.is_some(), dynamic, "End.AD"),
-            ("flow_timeout", proxy.flow_timeout.is_some(), remembers(Memory::Flow), "End.AD with `memory: flow`"),
+            ("flow_timeout", proxy.flow_timeout.is_some(), by_flow, "End.AN, and End.AD with `memory: flow`"),
             ("unknown_flow", proxy.unknown_flow.is_some(), remembers(Memory::Flow), "End.AD with `memory: flow`"),
-            ("own_traffic", proxy.own_traffic.is_some(), remembers(Memory::Packet), "End.AD with `memory: packet`"),
+            ("own_traffic", proxy.own_traffic.is_some(), tells_own, "End.AM, End.AN, and End.AD with `memory: packet`"),
             ("may_change", proxy.may_change.is_some(), is(Behaviour::EndAn), "End.AN"),
         ];
         for (parameter, is_given, taken, who) in given {
@@ -106,6 +109,10 @@ impl Check<'_> {
                 let message = format!("{name} does not take the key {parameter:?} here");
                 self.error(&key.at(parameter), message, format!("remove it: it is for {who}"));
             }
+        }
+        if keeps_srh && proxy.own_traffic == Some(OwnTraffic::Steer) {
+            let message = format!("{name} does not steer what its function made itself");
+            self.error(&key.at("own_traffic"), message, "write route or drop");
         }
         if takes_off && proxy.inner.is_empty() {
             self.error(
