@@ -9,6 +9,7 @@ pub mod diff;
 pub mod follow;
 pub mod kernel;
 pub mod metrics;
+mod netfilter;
 pub mod netns;
 pub mod node;
 pub mod observe;

@@ -17,6 +17,7 @@ use utoipa::ToSchema;
 use crate::{
     diff::{Change, diff},
     kernel::{Kernel, KernelError, KernelHmacKey, LocalAction, RouteTarget, SidRoute, plan},
+    netfilter,
     plane::{DataPlane, Outcome},
     problem::{Failure, Fault, Problem},
     store::{Applied, Store},
@@ -49,6 +50,8 @@ enum Undo {
     ReplaceRoute(SidRoute),
     DeleteRoute(Ipv6Net),
     DataPlane(Interfaces),
+    /// Remove what was made for functions that the state before does not have.
+    Functions,
 }
 
 /// One node: its data plane, its kernel, and what was applied last.
@@ -99,6 +102,7 @@ impl<P: DataPlane, K: Kernel, S: Store> Agent<P, K, S> {
     /// Checks a state as far as that goes without changing anything.
     pub fn check(&mut self, wanted: &NodeState) -> Result<ApplyReport, Failure> {
         let (links, _) = self.prepare(wanted)?;
+        let links = netfilter::pretend(wanted, &links);
         self.plane.check(wanted, &links).map_err(|problems| refused("data plane", problems))?;
         let changes = self.diff(wanted)?;
         Ok(ApplyReport { dry_run: true, changes, generation: self.outcome.generation, warnings: Vec::new() })
@@ -148,8 +152,17 @@ impl<P: DataPlane, K: Kernel, S: Store> Agent<P, K, S> {
     ) -> Result<(Applied, Outcome, Vec<String>), Failure> {
         let sysctls = self.set_sysctls(wanted, notes).map_err(|error| kernel_failure("sysctls", &error))?;
         let keys = self.set_keys(secrets, notes).map_err(|error| kernel_failure("HMAC keys", &error))?;
+        notes.push(Undo::Functions);
+        let made = self.kernel.make_functions(wanted, links).map_err(|error| kernel_failure("functions", &error))?;
+        let remade;
+        let links = if made {
+            remade = self.kernel.links().map_err(|error| kernel_failure("interfaces", &error))?;
+            &remade
+        } else {
+            links
+        };
         let routes = plan::routes(wanted, links);
-        let (stale, warnings) =
+        let (stale, mut warnings) =
             self.put_routes(&routes, notes).map_err(|error| kernel_failure("kernel routes", &error))?;
         let outcome = self
             .plane
@@ -164,6 +177,9 @@ impl<P: DataPlane, K: Kernel, S: Store> Agent<P, K, S> {
             let remedy = "make room, or give segued another --state-dir; nothing was changed";
             Failure::one(Fault::Agent, Problem::new(self.store.place(), message, remedy))
         })?;
+        if let Err(error) = self.kernel.remove_functions(Some(wanted)) {
+            warnings.push(format!("what functions that are gone needed will be removed later: {error}"));
+        }
         Ok((applied, outcome, warnings))
     }
 
@@ -330,6 +346,10 @@ impl<P: DataPlane, K: Kernel, S: Store> Agent<P, K, S> {
                 Undo::AddRoute(route) => self.kernel.add_route(&route),
                 Undo::ReplaceRoute(route) => self.kernel.replace_route(&route),
                 Undo::DeleteRoute(prefix) => self.kernel.delete_route(prefix),
+                Undo::Functions => {
+                    let state = self.applied.as_ref().map(|applied| &applied.state);
+                    self.kernel.remove_functions(state)
+                }
                 Undo::DataPlane(links) => {
                     let restored = match &self.applied {
                         Some(applied) => self.plane.apply(&applied.state, &links, MissingInterface::LeaveOut).map(drop),
@@ -352,7 +372,11 @@ impl<P: DataPlane, K: Kernel, S: Store> Agent<P, K, S> {
     /// now is tried again at the next change.
     pub fn reconcile(&mut self) -> Result<(), Failure> {
         let Some(applied) = self.applied.clone() else { return Ok(()) };
-        let links = self.kernel.links().map_err(|error| kernel_failure("interfaces", &error))?;
+        let mut links = self.kernel.links().map_err(|error| kernel_failure("interfaces", &error))?;
+        let made = self.kernel.make_functions(&applied.state, &links);
+        if made.map_err(|error| kernel_failure("functions", &error))? {
+            links = self.kernel.links().map_err(|error| kernel_failure("interfaces", &error))?;
+        }
         let outcome = self
             .plane
             .apply(&applied.state, &links, MissingInterface::LeaveOut)
@@ -384,6 +408,7 @@ impl<P: DataPlane, K: Kernel, S: Store> Agent<P, K, S> {
         let mut note = |result: Result<(), KernelError>| {
             problems.extend(result.err().map(|error| kernel_problem("clean", &error)));
         };
+        note(self.kernel.remove_functions(None));
         match self.kernel.own_routes() {
             Ok(routes) => routes.iter().for_each(|route| note(self.kernel.delete_route(route.prefix))),
             Err(error) => note(Err(error)),

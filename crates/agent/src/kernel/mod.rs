@@ -8,8 +8,8 @@ mod hmac;
 mod netlink;
 pub mod plan;
 mod route;
-mod socket;
-mod sysctl;
+pub(crate) mod socket;
+pub(crate) mod sysctl;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -17,6 +17,7 @@ use ipnet::Ipv6Net;
 
 pub use netlink::LinuxKernel;
 use segue_dataplane::Interfaces;
+use segue_model::node::NodeState;
 pub use socket::NetlinkError;
 
 /// The routing protocol number of Segue's routes (`rtm_protocol`), by which the agent knows its own after a restart.
@@ -217,6 +218,14 @@ pub trait Kernel: Send {
     fn put_hmac_key(&mut self, key: &KernelHmacKey) -> Result<(), KernelError>;
     /// Removes an HMAC key; that there is none is no error.
     fn delete_hmac_key(&mut self, id: u32) -> Result<(), KernelError>;
+    /// Makes the namespaces and links that functions of `state` need; true if the node has got other interfaces by that.
+    fn make_functions(&mut self, _state: &NodeState, _links: &Interfaces) -> Result<bool, KernelError> {
+        Ok(false)
+    }
+    /// Removes namespaces and links that were made for functions and that `state` does not need; without it, all.
+    fn remove_functions(&mut self, _state: Option<&NodeState>) -> Result<(), KernelError> {
+        Ok(())
+    }
     /// Asks the kernel to confirm the neighbours behind these addresses and behind all gateways of the main table;
     /// returns how many it asked for.
     fn refresh_neighbours(&mut self, next_hops: &[IpAddr]) -> Result<usize, KernelError>;

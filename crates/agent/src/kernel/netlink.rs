@@ -15,6 +15,7 @@ use netlink_packet_route::{
 use netlink_sys::protocols::NETLINK_ROUTE;
 use nix::libc::{ENOENT, ESRCH};
 use segue_dataplane::Interfaces;
+use segue_model::node::NodeState;
 
 use super::{
     Kernel, KernelError, KernelHmacKey, SidRoute,
@@ -23,6 +24,7 @@ use super::{
     socket::{Netlink, NetlinkError},
     sysctl,
 };
+use crate::netfilter;
 
 /// At most so many neighbours are asked for in one go.
 const NEIGHBOURS_MAX: usize = 8192;
@@ -167,6 +169,14 @@ impl Kernel for LinuxKernel {
             }
             _ => Ok(()),
         }
+    }
+
+    fn make_functions(&mut self, state: &NodeState, links: &Interfaces) -> Result<bool, KernelError> {
+        netfilter::make(state, links)
+    }
+
+    fn remove_functions(&mut self, state: Option<&NodeState>) -> Result<(), KernelError> {
+        netfilter::remove(state).map(drop)
     }
 
     fn refresh_neighbours(&mut self, next_hops: &[IpAddr]) -> Result<usize, KernelError> {

@@ -1,0 +1,245 @@
+//! Links, addresses, neighbours and routes by rtnetlink, in the calling thread's network namespace.
+
+use std::net::IpAddr;
+
+use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE};
+use netlink_packet_route::address::{AddressAttribute, AddressMessage};
+use netlink_packet_route::link::{
+    InfoData, InfoKind, InfoMacVlan, InfoVeth, LinkAttribute, LinkFlags, LinkInfo, LinkMessage, MacVlanMode,
+};
+use netlink_packet_route::neighbour::{NeighbourAddress, NeighbourAttribute, NeighbourMessage, NeighbourState};
+use netlink_packet_route::route::{
+    RouteAddress, RouteAttribute, RouteFlags, RouteHeader, RouteMessage, RouteProtocol, RouteScope, RouteType,
+};
+use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
+use netlink_sys::protocols::NETLINK_ROUTE;
+use nix::libc::{ENODEV, ENOENT};
+use segue_model::value::MacAddress;
+
+use super::namespace::Namespace;
+use crate::kernel::socket::{Netlink, NetlinkError};
+use crate::kernel::{KernelError, ROUTE_PROTOCOL};
+
+/// A link that is there.
+#[derive(Debug, Clone, Default)]
+pub struct Link {
+    /// Its name.
+    pub name: String,
+    /// Its alias, empty if it has none.
+    pub alias: String,
+    index: u32,
+    mtu: u32,
+    up: bool,
+}
+
+/// A link to be.
+#[derive(Debug)]
+pub struct New<'a> {
+    name: &'a str,
+    mac: MacAddress,
+    mtu: u32,
+}
+
+impl<'a> New<'a> {
+    /// With this name, link-layer address and MTU.
+    pub fn new(name: &'a str, mac: MacAddress, mtu: u32) -> Self {
+        Self { name, mac, mtu }
+    }
+
+    fn message(&self) -> LinkMessage {
+        let mut message = LinkMessage::default();
+        message.attributes = vec![
+            LinkAttribute::IfName(self.name.to_owned()),
+            LinkAttribute::Address(self.mac.octets().to_vec()),
+            LinkAttribute::Mtu(self.mtu),
+        ];
+        message
+    }
+}
+
+/// Kinds of links that are made.
+#[derive(Debug)]
+pub enum Kind<'a> {
+    /// One end of a pair; the other in a namespace, or beside it.
+    Veth {
+        /// The other end.
+        peer: &'a New<'a>,
+        /// Where it goes.
+        namespace: Option<&'a Namespace>,
+    },
+    /// On top of a link of this namespace, in another one. It talks to no other one on the same link.
+    MacVlan {
+        /// The link.
+        lower: &'a str,
+        /// Where it goes.
+        namespace: &'a Namespace,
+    },
+}
+
+/// The links of one namespace.
+pub struct Links(Netlink);
+
+impl Links {
+    /// Those of the calling thread's namespace.
+    pub fn open() -> Result<Self, KernelError> {
+        Netlink::open(NETLINK_ROUTE).map(Self).map_err(|error| KernelError::netlink("open rtnetlink", error))
+    }
+
+    /// All of them.
+    pub fn all(&mut self) -> Result<Vec<Link>, KernelError> {
+        let answers = self.0.dump(RouteNetlinkMessage::GetLink(LinkMessage::default()));
+        let answers = answers.map_err(|error| KernelError::netlink("list interfaces", error))?;
+        Ok(answers.iter().filter_map(read).collect())
+    }
+
+    /// The one of this name.
+    pub fn find(&mut self, name: &str) -> Result<Option<Link>, KernelError> {
+        let mut message = LinkMessage::default();
+        message.attributes.push(LinkAttribute::IfName(name.to_owned()));
+        match self.0.request(RouteNetlinkMessage::GetLink(message), 0) {
+            Ok(answers) => Ok(answers.iter().find_map(read)),
+            Err(error) if matches!(error.errno(), Some(ENODEV | ENOENT)) => Ok(None),
+            Err(error) => Err(failed("look for", name, error)),
+        }
+    }
+
+    /// Makes a link, and gives it this alias unless that is empty.
+    pub fn add(&mut self, new: &New<'_>, alias: &str, kind: Kind<'_>) -> Result<(), KernelError> {
+        let mut message = new.message();
+        let info = match kind {
+            Kind::Veth { peer, namespace } => {
+                let mut peer = peer.message();
+                peer.attributes.extend(namespace.map(|namespace| LinkAttribute::NetNsFd(namespace.fd())));
+                [LinkInfo::Kind(InfoKind::Veth), LinkInfo::Data(InfoData::Veth(InfoVeth::Peer(peer)))]
+            }
+            Kind::MacVlan { lower, namespace } => {
+                let lower = self.find(lower)?.unwrap_or_default();
+                message.attributes.push(LinkAttribute::Link(lower.index));
+                message.attributes.push(LinkAttribute::NetNsFd(namespace.fd()));
+                let mode = InfoMacVlan::Mode(MacVlanMode::Private);
+                [LinkInfo::Kind(InfoKind::MacVlan), LinkInfo::Data(InfoData::MacVlan(vec![mode]))]
+            }
+        };
+        message.attributes.push(LinkAttribute::LinkInfo(info.to_vec()));
+        self.change("add", new.name, RouteNetlinkMessage::NewLink(message), NLM_F_CREATE | NLM_F_EXCL)?;
+        if alias.is_empty() { Ok(()) } else { self.alias(new.name, alias) }
+    }
+
+    /// Gives a link an alias.
+    pub fn alias(&mut self, name: &str, alias: &str) -> Result<(), KernelError> {
+        let Some(link) = self.find(name)? else { return Ok(()) };
+        if link.alias == alias {
+            return Ok(());
+        }
+        let mut message = LinkMessage::default();
+        message.header.index = link.index;
+        message.attributes.push(LinkAttribute::IfAlias(alias.to_owned()));
+        self.change("name", name, RouteNetlinkMessage::SetLink(message), 0)
+    }
+
+    /// Brings a link up with this MTU (0: the one it has) and this alias.
+    pub fn settle(&mut self, name: &str, alias: Option<&str>, mtu: u32) -> Result<(), KernelError> {
+        let Some(link) = self.find(name)? else { return Ok(()) };
+        if let Some(alias) = alias {
+            self.alias(name, alias)?;
+        }
+        let other_mtu = mtu != 0 && link.mtu != mtu;
+        if link.up && !other_mtu {
+            return Ok(());
+        }
+        let mut message = LinkMessage::default();
+        message.header.index = link.index;
+        message.header.flags = LinkFlags::Up;
+        message.header.change_mask = LinkFlags::Up;
+        message.attributes.extend(other_mtu.then_some(LinkAttribute::Mtu(mtu)));
+        self.change("bring up", name, RouteNetlinkMessage::SetLink(message), 0)
+    }
+
+    /// Removes a link; nothing happens if there is none.
+    pub fn delete(&mut self, name: &str) -> Result<(), KernelError> {
+        let Some(link) = self.find(name)? else { return Ok(()) };
+        let mut message = LinkMessage::default();
+        message.header.index = link.index;
+        match self.0.request(RouteNetlinkMessage::DelLink(message), 0) {
+            // It went meanwhile: with its other end, or with the link below it.
+            Err(error) if !matches!(error.errno(), Some(ENODEV)) => Err(failed("remove", name, error)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Gives a link an address of its own, without a prefix around it.
+    pub fn address(&mut self, name: &str, address: IpAddr) -> Result<(), KernelError> {
+        let Some(link) = self.find(name)? else { return Ok(()) };
+        let mut message = AddressMessage::default();
+        message.header.family = family(address);
+        message.header.prefix_len = if address.is_ipv4() { 32 } else { 128 };
+        message.header.index = link.index;
+        message.attributes = vec![AddressAttribute::Local(address), AddressAttribute::Address(address)];
+        self.change("add an address to", name, RouteNetlinkMessage::NewAddress(message), NLM_F_CREATE | NLM_F_REPLACE)
+    }
+
+    /// A neighbour that is known for ever.
+    pub fn neighbour(&mut self, name: &str, address: IpAddr, mac: MacAddress) -> Result<(), KernelError> {
+        let Some(link) = self.find(name)? else { return Ok(()) };
+        let mut message = NeighbourMessage::default();
+        message.header.family = family(address);
+        message.header.ifindex = link.index;
+        message.header.state = NeighbourState::Permanent;
+        let destination = match address {
+            IpAddr::V4(address) => NeighbourAddress::Inet(address),
+            IpAddr::V6(address) => NeighbourAddress::Inet6(address),
+        };
+        message.attributes = vec![
+            NeighbourAttribute::Destination(destination),
+            NeighbourAttribute::LinkLayerAddress(mac.octets().to_vec().into()),
+        ];
+        let message = RouteNetlinkMessage::NewNeighbour(message);
+        self.change("add a neighbour to", name, message, NLM_F_CREATE | NLM_F_REPLACE)
+    }
+
+    /// Everything leaves by this link, to a gateway that needs no route to itself.
+    pub fn default_route(&mut self, name: &str, gateway: IpAddr) -> Result<(), KernelError> {
+        let Some(link) = self.find(name)? else { return Ok(()) };
+        let mut message = RouteMessage::default();
+        message.header.address_family = family(gateway);
+        message.header.table = RouteHeader::RT_TABLE_MAIN;
+        message.header.protocol = RouteProtocol::from(ROUTE_PROTOCOL);
+        message.header.scope = RouteScope::Universe;
+        message.header.kind = RouteType::Unicast;
+        message.header.flags = RouteFlags::Onlink;
+        let via = match gateway {
+            IpAddr::V4(address) => RouteAddress::Inet(address),
+            IpAddr::V6(address) => RouteAddress::Inet6(address),
+        };
+        message.attributes = vec![RouteAttribute::Gateway(via), RouteAttribute::Oif(link.index)];
+        let message = RouteNetlinkMessage::NewRoute(message);
+        self.change("add a route by", name, message, NLM_F_CREATE | NLM_F_REPLACE)
+    }
+
+    fn change(&mut self, what: &str, name: &str, message: RouteNetlinkMessage, flags: u16) -> Result<(), KernelError> {
+        self.0.request(message, flags).map(drop).map_err(|error| failed(what, name, error))
+    }
+}
+
+fn read(answer: &RouteNetlinkMessage) -> Option<Link> {
+    let RouteNetlinkMessage::NewLink(message) = answer else { return None };
+    let mut link =
+        Link { index: message.header.index, up: message.header.flags.contains(LinkFlags::Up), ..Link::default() };
+    for attribute in &message.attributes {
+        match attribute {
+            LinkAttribute::IfName(name) => link.name.clone_from(name),
+            LinkAttribute::IfAlias(alias) => link.alias.clone_from(alias),
+            LinkAttribute::Mtu(mtu) => link.mtu = *mtu,
+            _ => {}
+        }
+    }
+    Some(link)
+}
+
+fn family(address: IpAddr) -> AddressFamily {
+    if address.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 }
+}
+
+fn failed(what: &str, name: &str, error: NetlinkError) -> KernelError {
+    KernelError::netlink(format!("{what} interface {name}"), error)
+}
