@@ -1,5 +1,6 @@
 //! Walks an image as `bpf/lib/classifier.h` does, octet for octet: so the structure is tested without a kernel.
 
+use crate::compile::forest::TREES_MAX;
 use crate::image::{CHECK_FAIL, CHECK_MATCH, CHECK_WORDS, Image, LINE, flag, kind};
 use crate::key::{Key, word};
 
@@ -66,14 +67,19 @@ impl Memory {
         let root = (chain as usize + family) * LINE_WORDS;
         touch(root);
         let mut best = u32::MAX;
-        for tree in 0..self.word(root + 12) as usize {
+        for tree in 0..TREES_MAX {
+            match self.word(root + 8 + tree) {
+                u32::MAX => break,
+                first if first >= best => continue,
+                _ => {}
+            }
             let mut slot = self.wide(root + 2 * tree);
             loop {
                 let (target, rest) = (slot as u32 as usize, (slot >> 32) as u32);
                 let value = || key.word((rest >> 8 & 0xff) as usize);
                 slot = match rest & 0xff {
                     kind::CUT => {
-                        let child = value().wrapping_shr(rest >> 16 & 0xff) & rest >> 24;
+                        let child = value().wrapping_shr(rest >> 16 & 0xff) & ((1 << (rest >> 24)) - 1);
                         effort.nodes += 1;
                         touch(2 * (target + child as usize));
                         self.wide(2 * (target + child as usize))

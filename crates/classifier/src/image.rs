@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use crate::compile::CompileError;
+use crate::compile::forest::TREES_MAX;
 use crate::compile::tree::{THRESHOLDS, Tree};
 use crate::key::Presence;
 use crate::normal::{Check, Normal};
@@ -182,9 +183,12 @@ impl<'a> Layout<'a> {
                 Some(Verdict::Drop) => action::DROP,
             };
             let first = self.image.rule_line(index, 0, 0);
+            let image_first = self.image.first_rule() as u32;
             for family in 0..CHAIN_LINES {
                 let at = Self::root(index, family);
-                self.put(at + 12, &[0, first, chain.rules.len() as u32, policy.into()]);
+                self.put(at + 8, &[u32::MAX; TREES_MAX]);
+                self.put(at + 12, &[image_first, first, chain.rules.len() as u32, policy.into()]);
+                self.relocate(at + 12, Unit::Line);
                 self.relocate(at + 13, Unit::Line);
             }
         }
@@ -317,10 +321,13 @@ impl<'a> Layout<'a> {
     /// A chain's trees for one family. `numbers`: the rules that the trees' items stand for.
     pub fn forest(&mut self, chain: usize, family: usize, numbers: &[u32], trees: &[Tree]) {
         let root = Self::root(chain, family);
-        self.put(root + 12, &[trees.len() as u32]);
         let first_line = self.image.rule_line(chain, 0, 0);
         for (index, tree) in trees.iter().enumerate() {
-            self.tree(root + 2 * index, tree, &|item| first_line + numbers[item as usize]);
+            let Some(first) = tree.first() else { continue };
+            let line = |item: u32| first_line + numbers[item as usize];
+            self.put(root + 8 + index, &[line(first)]);
+            self.relocate(root + 8 + index, Unit::Line);
+            self.tree(root + 2 * index, tree, &line);
         }
     }
 
@@ -333,11 +340,7 @@ impl<'a> Layout<'a> {
                 // Children that fill lines begin one.
                 let at = self.align(if children.len() >= 8 { LINE_WORDS } else { 2 });
                 self.image.words.resize(at + 2 * children.len(), 0);
-                self.slot(
-                    slot,
-                    at / 2,
-                    kind::CUT | (*word as u32) << 8 | shift << 16 | (children.len() as u32 - 1) << 24,
-                );
+                self.slot(slot, at / 2, kind::CUT | (*word as u32) << 8 | shift << 16 | children.len().ilog2() << 24);
                 for (index, child) in children.iter().enumerate() {
                     self.tree(at + 2 * index, child, line);
                 }

@@ -133,6 +133,8 @@ pub(crate) struct Normal {
     pub clauses: Vec<Clause>,
     /// For 32-bit words: where the word must lie at least. A superset of what matches.
     pub projection: BTreeMap<usize, Vec<(u32, u32)>>,
+    /// The projection is not a superset, but the packets of the rule's families that match.
+    pub exact: bool,
     /// Bit 0: matches IPv4 packets, bit 1: IPv6, bit 2: others.
     pub families: u8,
     /// Every field that is tested by ranges alone, with exactly the values that pass.
@@ -189,7 +191,8 @@ pub(crate) fn normalise(rule: &Rule) -> Option<Normal> {
     for (field, values) in fields.iter().chain(&approximate) {
         project(*field, values, &mut projection)?;
     }
-    Some(Normal { fast, clauses, projection, families, fields, inexact })
+    let exact = inexact.is_empty() && fields.iter().all(|(field, values)| projected_exactly(*field, values));
+    Some(Normal { fast, clauses, projection, exact, families, fields, inexact })
 }
 
 /// All values that pass a test of a narrow field, by trying them.
@@ -371,6 +374,22 @@ fn bit_clauses(condition: &Condition) -> Vec<Clause> {
     } else {
         vec![checks.into_iter().map(|check| vec![Check { negated: true, ..check }]).collect()]
     }
+}
+
+/// Whether [`project`] loses nothing of a field's test.
+fn projected_exactly(field: Field, values: &Intervals) -> bool {
+    let by_presence = match field.layout().presence {
+        Presence::Where { word, .. } => word == word::FAMILY || word == word::OUTER_FAMILY,
+        _ => true,
+    };
+    let by_values = match field.width() {
+        _ if field == Field::Family => values.0.iter().all(|(first, last)| first == last && [4, 6].contains(first)),
+        128 => matches!(values.0.as_slice(), [range] if prefix(*range, 128).is_some()),
+        33..=64 => false,
+        32 if matches!(field.layout().presence, Presence::UpTo(_)) => false,
+        _ => fills_word(field) && values.0.len() <= PROJECTION_MAX,
+    };
+    by_presence && by_values
 }
 
 /// Narrows the projection by a field; None: nothing is left.

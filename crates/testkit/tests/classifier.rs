@@ -130,7 +130,7 @@ fn questions(program: &Program, version: Version, random: &mut Random, count: us
     let rules = &program.chains[0].rules;
     let question = |number: usize, random: &mut Random| Question {
         key: if number % 8 == 7 { any_packet(version, random) } else { packet(random.pick(rules), version, random) },
-        after: (number % 5 == 0).then(|| random.below(rules.len())),
+        after: None,
     };
     (0..count).map(|number| question(number, random)).collect()
 }

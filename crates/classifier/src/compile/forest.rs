@@ -7,7 +7,7 @@ use crate::normal::Normal;
 use crate::random::Random;
 
 /// Trees of a chain and family; `SEGUE_CLASSIFIER_TREES`.
-pub(crate) const TREES_MAX: usize = 6;
+pub(crate) const TREES_MAX: usize = 4;
 /// Rules by which divisions into trees are compared.
 const SAMPLE: usize = 2048;
 /// Walks by which they are compared.
@@ -20,12 +20,14 @@ const BEGIN: f32 = 12.0;
 const COMPARE: f32 = 10.0;
 
 /// The trees of one chain and family, over positions in its list of rules.
-pub(crate) fn grow(rules: &[&Normal]) -> Vec<Tree> {
+///
+/// `rules`: with each, whether it ends the chain for every packet that matches its conditions.
+pub(crate) fn grow(rules: &[(&Normal, bool)]) -> Vec<Tree> {
     if rules.is_empty() {
         return Vec::new();
     }
     let items = Items::new(rules);
-    let kinds = rules.iter().map(|rule| kind(rule)).collect::<Vec<_>>();
+    let kinds = rules.iter().map(|(rule, _)| kind(rule)).collect::<Vec<_>>();
     let mut divisions = divisions(&kinds);
     if divisions.len() > 1 && rules.len() > SAMPLE {
         // Compared by a part of the rules, then built once.
@@ -79,14 +81,12 @@ fn divisions(kinds: &[u8]) -> Vec<Vec<u8>> {
 fn best(items: &Items, kinds: &[u8], divisions: &[Vec<u8>]) -> (usize, Vec<Tree>) {
     let mut best: Option<(f32, usize, Vec<Tree>)> = None;
     for (index, division) in divisions.iter().enumerate() {
-        let trees = division
-            .iter()
-            .map(|set| {
-                let members =
-                    (0..items.count as u32).filter(|item| set >> kinds[*item as usize] & 1 != 0).collect::<Vec<_>>();
-                plant(items, members)
-            })
-            .collect::<Vec<_>>();
+        let member =
+            |set: &u8| (0..items.count as u32).filter(|item| set >> kinds[*item as usize] & 1 != 0).collect::<Vec<_>>();
+        let mut members = division.iter().map(member).collect::<Vec<_>>();
+        // The tree with the earliest rules first: a match there spares the others.
+        members.sort_by_key(|members| members.get(members.len() / 2).copied());
+        let trees = members.into_iter().map(|members| plant(items, members)).collect::<Vec<_>>();
         if divisions.len() == 1 {
             return (index, trees);
         }
@@ -101,7 +101,7 @@ fn best(items: &Items, kinds: &[u8], divisions: &[Vec<u8>]) -> (usize, Vec<Tree>
 /// One tree, within bounds.
 fn plant(items: &Items, members: Vec<u32>) -> Tree {
     let budget = COPIES * members.len() + 4096;
-    for thrift in [0.25, 0.5, 1.0, 2.0, 4.0] {
+    for thrift in [0.2, 0.3, 0.45, 0.7, 1.0, 1.5, 2.5, 4.0] {
         if let Some((tree, _)) = Builder::new(items, Thrift(thrift), budget).build(members.clone()) {
             return tree;
         }
@@ -113,6 +113,7 @@ fn plant(items: &Items, members: Vec<u32>) -> Tree {
 fn cost(items: &Items, trees: &[Tree]) -> f32 {
     let mut random = Random::new(0x5e90_e5e9);
     let mut total = 0.0;
+    let firsts = trees.iter().map(|tree| tree.first().unwrap_or(u32::MAX)).collect::<Vec<_>>();
     for walk in 0..WALKS {
         let target = (walk * items.count / WALKS) as u32;
         let values = items.dimensions.iter().map(|dimension| {
@@ -123,7 +124,11 @@ fn cost(items: &Items, trees: &[Tree]) -> f32 {
         let value = |word: usize| {
             items.dimensions.iter().position(|dimension| dimension.word == word).map_or(0, |at| values[at])
         };
-        for tree in trees {
+        let mut best = u32::MAX;
+        for (tree, first) in trees.iter().zip(&firsts) {
+            if *first >= best {
+                continue;
+            }
             let (mut at, mut clocks) = (tree, BEGIN);
             let leaf = loop {
                 match at {
@@ -139,7 +144,10 @@ fn cost(items: &Items, trees: &[Tree]) -> f32 {
                 }
                 clocks += STEP;
             };
-            let tried = leaf.iter().filter(|item| **item <= target).count();
+            let tried = leaf.iter().filter(|item| **item <= target && **item < best).count();
+            if leaf.contains(&target) {
+                best = best.min(target);
+            }
             total += clocks + COMPARE * tried as f32;
         }
     }

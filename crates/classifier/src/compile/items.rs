@@ -28,14 +28,17 @@ impl Dimension {
 pub(super) struct Items {
     pub dimensions: Vec<Dimension>,
     pub count: usize,
+    /// Items that match exactly the packets within their ranges, and end the chain for them: nothing behind them is ever asked for.
+    pub decisive: Vec<bool>,
 }
 
 impl Items {
-    pub fn new(rules: &[&Normal]) -> Self {
-        let words: BTreeSet<usize> = rules.iter().flat_map(|rule| rule.projection.keys().copied()).collect();
+    /// `rules`: with each, whether it ends the chain for every packet that matches its conditions.
+    pub fn new(rules: &[(&Normal, bool)]) -> Self {
+        let words: BTreeSet<usize> = rules.iter().flat_map(|(rule, _)| rule.projection.keys().copied()).collect();
         let dimensions = words.into_iter().map(|word| {
             let mut dimension = Dimension { word, place: Vec::with_capacity(rules.len()), ranges: vec![FULL] };
-            for rule in rules {
+            for (rule, _) in rules {
                 let place = match rule.projection.get(&word) {
                     None => (0, 1),
                     Some(own) => {
@@ -48,6 +51,7 @@ impl Items {
             }
             dimension
         });
-        Self { dimensions: dimensions.collect(), count: rules.len() }
+        let decisive = rules.iter().map(|(rule, ends)| *ends && rule.exact).collect();
+        Self { dimensions: dimensions.collect(), count: rules.len(), decisive }
     }
 }

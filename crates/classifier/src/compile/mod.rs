@@ -1,6 +1,6 @@
 //! From a program to its image: rules become intervals, chains become trees.
 
-mod forest;
+pub(crate) mod forest;
 mod items;
 pub(crate) mod tree;
 
@@ -54,7 +54,9 @@ pub fn compile(program: &Program) -> Result<Image, CompileError> {
         for family in 0..3 {
             // Rules that match packets of this family, by their number in the chain.
             let members = normal.iter().enumerate().filter_map(|(number, form)| {
-                form.as_ref().filter(|form| form.families >> family & 1 != 0).map(|form| (number as u32, form))
+                let rule = &chain.rules[number];
+                let ends = rule.action.leaves_chain() && rule.extensions.is_empty();
+                form.as_ref().filter(|form| form.families >> family & 1 != 0).map(|form| (number as u32, (form, ends)))
             });
             let (numbers, forms): (Vec<_>, Vec<_>) = members.unzip();
             let forest = forest::grow(&forms);

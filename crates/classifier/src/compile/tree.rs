@@ -24,6 +24,16 @@ pub(crate) enum Tree {
     Split { word: usize, thresholds: Vec<u32>, children: Vec<Tree> },
 }
 
+impl Tree {
+    /// The least item in it.
+    pub fn first(&self) -> Option<u32> {
+        match self {
+            Self::Leaf(items) => items.first().copied(),
+            Self::Cut { children, .. } | Self::Split { children, .. } => children.iter().filter_map(Self::first).min(),
+        }
+    }
+}
+
 /// How dear copies of rules are: the higher, the smaller the tree.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Thrift(pub f32);
@@ -95,7 +105,22 @@ impl<'a> Builder<'a> {
         Some(())
     }
 
-    fn node(&mut self, members: Vec<u32>, region: &mut [(u32, u32)], depth: usize) -> Option<Tree> {
+    /// Cuts off the members behind one that every packet of the region matches, and that ends the chain.
+    fn truncate(&self, members: &mut Vec<u32>, region: &[(u32, u32)]) {
+        let covers = |item: &u32| {
+            self.items.decisive[*item as usize]
+                && region
+                    .iter()
+                    .enumerate()
+                    .all(|(at, region)| self.clipped(at, *item, *region).next() == Some(*region))
+        };
+        if let Some(last) = members.iter().position(covers) {
+            members.truncate(last + 1);
+        }
+    }
+
+    fn node(&mut self, mut members: Vec<u32>, region: &mut [(u32, u32)], depth: usize) -> Option<Tree> {
+        self.truncate(&mut members, region);
         let best = if members.len() > LEAF && depth < DEPTH_MAX { self.choose(&members, region) } else { None };
         let Some((at, division)) = best else {
             self.spend(members.len())?;
@@ -195,7 +220,7 @@ impl<'a> Builder<'a> {
         let (least, most) = (ends[0], ends[ends.len() - 1].max(ends[0]));
         let top = 32 - (least ^ most).leading_zeros().min(31);
         let fitting = (count as f32).log2().ceil() as u32;
-        for bits in [2, 4, 6, 8].into_iter().filter(|bits| *bits <= fitting.max(2)) {
+        for bits in [2, 4, 6, 8, 10, 12].into_iter().filter(|bits| *bits <= fitting.max(2)) {
             let mut shift = 0;
             while shift + bits <= 32 && shift <= top {
                 found.push(Division::Cut { shift, bits });
