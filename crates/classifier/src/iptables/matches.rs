@@ -125,8 +125,8 @@ pub(super) trait Extension {
     fn options(&self) -> &'static [Spec];
     /// Takes one option. Names are those of [`Extension::options`].
     fn take(&mut self, given: &Given<'_, '_>) -> Result<(), RuleError>;
-    /// What is missing or excludes each other: reason and remedy.
-    fn finish(&self, head: &Head) -> Result<(), Complaint>;
+    /// Fills in defaults; says what is missing or excludes each other.
+    fn finish(&mut self, head: &Head) -> Result<(), Complaint>;
     /// Its options as iptables-save writes them, each with a blank in front.
     fn save(&self, out: &mut String);
     /// As `iptables -L -n` writes it, with a blank in front.

@@ -310,11 +310,11 @@ impl<'w, 'a> Builder<'w, 'a> {
 
     /// Checks what can be seen only at the end.
     fn finish(&mut self, start: &Word<'_>) {
-        for (index, matched) in self.rule.matches.iter().enumerate() {
+        for (index, matched) in self.rule.matches.iter_mut().enumerate() {
             if self.failed.contains(&index) {
                 continue;
             }
-            if let Err((kind, reason, remedy)) = matched.test.extension().finish(&self.rule.head) {
+            if let Err((kind, reason, remedy)) = matched.test.extension_mut().finish(&self.rule.head) {
                 let place = matched.origin.0;
                 self.errors.push(RuleError::about(place, matched.test.name(), kind, reason, remedy));
             }

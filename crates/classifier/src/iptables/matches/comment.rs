@@ -25,7 +25,7 @@ impl Extension for Comment {
         given.once(&mut self.text, text)
     }
 
-    fn finish(&self, _: &Head) -> Result<(), Complaint> {
+    fn finish(&mut self, _: &Head) -> Result<(), Complaint> {
         self.text.as_ref().map(|_| ()).ok_or_else(|| missing("comment without a text", "add --comment TEXT"))
     }
 

@@ -56,7 +56,7 @@ impl Extension for State {
         given.put(&mut self.states, states(given.value())?)
     }
 
-    fn finish(&self, _: &Head) -> Result<(), Complaint> {
+    fn finish(&mut self, _: &Head) -> Result<(), Complaint> {
         self.states.map(|_| ()).ok_or_else(|| missing("state without a state", "add --state STATE,..."))
     }
 
@@ -111,7 +111,7 @@ impl Extension for Conntrack {
         Err(RuleError::at(given.word, ErrorKind::NotHonoured, reason, remedy))
     }
 
-    fn finish(&self, _: &Head) -> Result<(), Complaint> {
+    fn finish(&mut self, _: &Head) -> Result<(), Complaint> {
         self.states.map(|_| ()).ok_or_else(|| missing("conntrack without a state", "add --ctstate STATE,..."))
     }
 
@@ -147,7 +147,7 @@ impl Extension for Mark {
         given.put(&mut self.value, (value, mask.unwrap_or(u32::MAX)))
     }
 
-    fn finish(&self, _: &Head) -> Result<(), Complaint> {
+    fn finish(&mut self, _: &Head) -> Result<(), Complaint> {
         self.value.map(|_| ()).ok_or_else(|| missing("mark without a value", "add --mark VALUE[/MASK]"))
     }
 

@@ -26,7 +26,7 @@ impl Extension for Length {
         given.put(&mut self.range, (first as u16, last as u16))
     }
 
-    fn finish(&self, _: &Head) -> Result<(), Complaint> {
+    fn finish(&mut self, _: &Head) -> Result<(), Complaint> {
         self.range.map(|_| ()).ok_or_else(|| missing("length without a length", "add --length first[:last]"))
     }
 
@@ -64,7 +64,7 @@ impl Extension for Dscp {
         given.put(&mut self.value, value)
     }
 
-    fn finish(&self, _: &Head) -> Result<(), Complaint> {
+    fn finish(&mut self, _: &Head) -> Result<(), Complaint> {
         self.value.map(|_| ()).ok_or_else(|| missing("dscp without a value", "add --dscp VALUE or --dscp-class NAME"))
     }
 
@@ -103,7 +103,7 @@ impl Extension for Tos {
         given.put(&mut self.value, value)
     }
 
-    fn finish(&self, _: &Head) -> Result<(), Complaint> {
+    fn finish(&mut self, _: &Head) -> Result<(), Complaint> {
         self.value.map(|_| ()).ok_or_else(|| missing("tos without a value", "add --tos VALUE[/MASK]"))
     }
 
@@ -169,7 +169,7 @@ impl Extension for HopLimit {
         given.put(&mut self.test, (test, value))
     }
 
-    fn finish(&self, _: &Head) -> Result<(), Complaint> {
+    fn finish(&mut self, _: &Head) -> Result<(), Complaint> {
         let name = self.name();
         self.test
             .map(|_| ())
@@ -247,7 +247,7 @@ impl Extension for Frag {
         Ok(())
     }
 
-    fn finish(&self, _: &Head) -> Result<(), Complaint> {
+    fn finish(&mut self, _: &Head) -> Result<(), Complaint> {
         Ok(())
     }
 
@@ -331,7 +331,7 @@ impl Extension for IpRange {
         given.put(place, range)
     }
 
-    fn finish(&self, _: &Head) -> Result<(), Complaint> {
+    fn finish(&mut self, _: &Head) -> Result<(), Complaint> {
         if self.source.is_none() && self.destination.is_none() {
             return Err(missing("iprange without a range", "add --src-range or --dst-range first-last"));
         }

@@ -91,7 +91,7 @@ impl Extension for Icmp {
         given.put(&mut self.kind, kind)
     }
 
-    fn finish(&self, head: &Head) -> Result<(), Complaint> {
+    fn finish(&mut self, head: &Head) -> Result<(), Complaint> {
         match self.family {
             Family::Ipv4 => needs_protocol(head, 1, "icmp")?,
             Family::Ipv6 => needs_protocol(head, 58, "ipv6-icmp")?,

@@ -39,7 +39,7 @@ impl Extension for Mac {
         given.put(&mut self.source, mac(given.value())?)
     }
 
-    fn finish(&self, _: &Head) -> Result<(), Complaint> {
+    fn finish(&mut self, _: &Head) -> Result<(), Complaint> {
         self.source.map(|_| ()).ok_or_else(|| missing("mac without an address", "add --mac-source ADDRESS"))
     }
 
@@ -136,7 +136,7 @@ impl Extension for AddressType {
         }
     }
 
-    fn finish(&self, _: &Head) -> Result<(), Complaint> {
+    fn finish(&mut self, _: &Head) -> Result<(), Complaint> {
         if self.source.is_none() && self.destination.is_none() {
             return Err(missing("addrtype without a type", "add --src-type or --dst-type"));
         }

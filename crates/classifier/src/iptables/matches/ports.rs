@@ -106,7 +106,7 @@ impl Extension for Tcp {
         }
     }
 
-    fn finish(&self, head: &Head) -> Result<(), Complaint> {
+    fn finish(&mut self, head: &Head) -> Result<(), Complaint> {
         needs_protocol(head, 6, "tcp")
     }
 
@@ -181,7 +181,7 @@ impl Extension for Ports {
         }
     }
 
-    fn finish(&self, head: &Head) -> Result<(), Complaint> {
+    fn finish(&mut self, head: &Head) -> Result<(), Complaint> {
         needs_protocol(head, names::protocol(self.protocol).unwrap_or_default(), self.protocol)
     }
 
@@ -262,7 +262,7 @@ impl Extension for Multiport {
         given.put(&mut self.ports, (side, ports))
     }
 
-    fn finish(&self, head: &Head) -> Result<(), Complaint> {
+    fn finish(&mut self, head: &Head) -> Result<(), Complaint> {
         if self.ports.is_none() {
             return Err(missing("multiport without ports", "add --sports, --dports or --ports"));
         }

@@ -99,7 +99,8 @@ impl Extension for Limit {
         }
     }
 
-    fn finish(&self, _: &Head) -> Result<(), Complaint> {
+    fn finish(&mut self, _: &Head) -> Result<(), Complaint> {
+        (self.rate, self.burst) = (Some(self.rate()), Some(self.burst()));
         Ok(())
     }
 
@@ -123,7 +124,7 @@ pub struct HashLimit {
     pub rate: Option<(bool, Rate)>,
     /// Milliseconds after which an idle bucket is forgotten: `--hashlimit-htable-expire`, else one unit of the rate.
     expire: Option<u32>,
-    /// The unit of the rate, in milliseconds.
+    /// The unit of the rate as it was written, in milliseconds, while the options are read.
     unit: u32,
     burst: Option<u32>,
     mode: Option<Vec<HashLimitKey>>,
@@ -142,6 +143,7 @@ const MODES: [(&str, HashLimitKey); 4] = [
 ];
 
 const TABLE: [&str; 3] = ["htable-size", "htable-max", "htable-gcinterval"];
+const TABLE_DEFAULTS: [u32; 3] = [0, 0, 1_000];
 
 impl HashLimit {
     pub(super) const fn new(family: Family) -> Self {
@@ -200,8 +202,7 @@ impl HashLimit {
     /// What both forms have behind the mode. `prefix` is in front of each name.
     fn rest(&self, out: &mut String, prefix: &str) {
         for (name, value) in TABLE.iter().zip(self.table) {
-            let default = if *name == "htable-gcinterval" { 1_000 } else { 0 };
-            if let Some(value) = value.filter(|value| *value != default) {
+            if let Some(value) = value {
                 let _ = write!(out, " {prefix}{name} {value}");
             }
         }
@@ -294,13 +295,21 @@ impl Extension for HashLimit {
         }
     }
 
-    fn finish(&self, _: &Head) -> Result<(), Complaint> {
+    fn finish(&mut self, _: &Head) -> Result<(), Complaint> {
         if self.rate.is_none() {
             return Err(missing("hashlimit without a rate", "add --hashlimit-upto or --hashlimit-above RATE"));
         }
         if self.name.is_none() {
             return Err(missing("hashlimit without a name", "add --hashlimit-name NAME"));
         }
+        let (source, destination) = self.prefixes();
+        (self.source_prefix, self.destination_prefix) = (Some(source), Some(destination));
+        (self.burst, self.mode, self.expire) = (Some(self.burst()), Some(self.mode()), Some(self.expire()));
+        // iptables does not write these values.
+        for (value, default) in self.table.iter_mut().zip(TABLE_DEFAULTS) {
+            *value = value.filter(|value| *value != default);
+        }
+        self.unit = 0;
         Ok(())
     }
 

@@ -83,7 +83,7 @@ impl Extension for SetMatch {
         Err(RuleError::at(given.word, ErrorKind::NotHonoured, reason, remedy))
     }
 
-    fn finish(&self, _: &Head) -> Result<(), Complaint> {
+    fn finish(&mut self, _: &Head) -> Result<(), Complaint> {
         self.set
             .as_ref()
             .map(|_| ())

@@ -116,7 +116,7 @@ impl Extension for Srh {
         given.put(place, values::network(word, given.family)?)
     }
 
-    fn finish(&self, _: &Head) -> Result<(), Complaint> {
+    fn finish(&mut self, _: &Head) -> Result<(), Complaint> {
         // ip6tables takes these, but keeps one number for all three: all would be compared with the last one.
         for (name, compared) in self.compared() {
             if compared.each().iter().filter(|(_, test)| test.is_some()).count() > 1 {
