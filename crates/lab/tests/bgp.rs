@@ -297,3 +297,116 @@ fn sids_of_end_and_a_proxy_are_learnt_used_and_withdrawn() {
     traffic.reaches(1, 2);
     assert_eq!(tail.outcome("drop_hop_limit_exceeded"), 0);
 }
+
+/// State of a node whose netfilter namespaces serve these SIDs, each with 16 bits of argument behind /64.
+fn netfilter_state(number: u8, sids: &[(&str, &Netns)]) -> String {
+    let sids: String = sids
+        .iter()
+        .map(|(sid, namespace)| {
+            format!(
+                "  - {{sid: '{sid}', behaviour: End.AN.NF, argument_length: 16, outside_locator: true, netfilter: {{namespace: {}}}}}\n",
+                namespace.name()
+            )
+        })
+        .collect();
+    state(number, "", &format!("sids:\n{sids}"))
+}
+
+/// A namespace whose forward hook counts packets with mark 0x1234, and drops those with mark 0x5678.
+fn filter() -> Netns {
+    let namespace = Netns::new();
+    namespace.script(
+        "nft add table inet filter
+         nft add counter inet filter marked
+         nft add chain inet filter forward { type filter hook forward priority 0 ; }
+         nft add rule inet filter forward meta mark 0x1234 counter name marked
+         nft add rule inet filter forward meta mark 0x5678 counter drop",
+    );
+    namespace
+}
+
+/// Packets that the forward hook saw with mark 0x1234.
+fn marked(namespace: &Netns) -> u64 {
+    let text = namespace.sh("nft list counter inet filter marked");
+    let mut words = text.split_whitespace().skip_while(|word| *word != "packets");
+    words.nth(1).and_then(|word| word.parse().ok()).unwrap_or_else(|| panic!("{text}"))
+}
+
+#[test]
+fn an_end_an_nf_sid_with_an_argument_is_learnt_used_and_withdrawn() {
+    const SID: &str = "fc00:0:4:f::/64";
+    let network = Network::new(&[4]);
+    let filter = filter();
+    let daemons = network.start_frr();
+    let lists = ["'fc00:0:4:f:1234::', 'fc00:0:3:46::'", "'fc00:0:4:f:5678::', 'fc00:0:3:46::'"];
+    let _head = Agent::start(network.node(HEAD), &head(&lists));
+    let _tail = Agent::start(network.node(TAIL), &tail());
+    let traffic = Traffic::new(&network);
+    wait_for("the egress SID at the head", CONVERGES_WITHIN, || network.bgp_route(HEAD, "fc00:0:3:46::/64"));
+    assert_eq!(network.bgp_route(HEAD, SID), None);
+    traffic.reaches_no_more(1);
+
+    let nfv = Agent::start(network.node(4), &netfilter_state(4, &[(SID, &filter)]));
+    let routes = network.node(4).sh("ip -6 route show proto 83");
+    assert!(routes.lines().any(|line| line.contains(SID)), "{routes}");
+    // LOC:FUNCT and nothing longer: all arguments are one route.
+    let route = wait_for("the SID at the head", CONVERGES_WITHIN, || network.bgp_route(HEAD, SID));
+    assert!(route.contains("dev core"), "{route}");
+    assert_eq!(frr(&daemons, HEAD).best_path(SID).as_deref(), Some("65002 65004"));
+    let used = network.node(HEAD).sh("ip -6 route get fc00:0:4:f:1234::");
+    assert!(used.contains("dev core") && used.contains("proto bgp"), "{used}");
+
+    // Netfilter saw the inner packet with its argument as the mark, and took no hop of it.
+    traffic.reaches(1, 2);
+    assert!(marked(&filter) > 0);
+    traffic.reaches_no_more(2);
+    let dropped = filter.sh("nft list chain inet filter forward");
+    assert!(!dropped.contains("0x00005678 counter packets 0 "), "netfilter dropped the others: {dropped}");
+    let (to_function, back) = nfv.packets(SID);
+    assert!(to_function > back && back > 0, "{to_function} to the function, {back} back");
+
+    nfv.apply(&netfilter_state(4, &[]));
+    wait_for("the withdrawal", CONVERGES_WITHIN, || network.bgp_route(HEAD, SID).is_none().then_some(()));
+    assert_eq!(frr(&daemons, TRANSIT).best_path(SID), None);
+    traffic.reaches_no_more(1);
+}
+
+#[test]
+fn two_instances_of_one_sid_replace_each_other() {
+    const SID: &str = "fc00:0:a:f::/64";
+    let network = Network::new(&[4, 5]);
+    let filters = [filter(), filter()];
+    let daemons = network.start_frr();
+    let _head = Agent::start(network.node(HEAD), &head(&["'fc00:0:a:f:1234::', 'fc00:0:3:46::'"]));
+    let _tail = Agent::start(network.node(TAIL), &tail());
+    let instances: Vec<Agent<'_>> = [4, 5]
+        .iter()
+        .zip(&filters)
+        .map(|(number, filter)| Agent::start(network.node(*number), &netfilter_state(*number, &[(SID, filter)])))
+        .collect();
+    let traffic = Traffic::new(&network);
+    let path = || frr(&daemons, HEAD).best_path(SID);
+    traffic.reaches(1, 2);
+    // BGP has chosen one; when its route goes, the other takes over, and back.
+    let first = usize::from(path().as_deref() == Some("65002 65005"));
+    for serving in [first, 1 - first, first] {
+        let own = [4, 5][serving];
+        wait_for("the path to the other instance", CONVERGES_WITHIN, || {
+            (path()? == format!("65002 {}", 65_000 + u32::from(own))).then_some(())
+        });
+        let before = [marked(&filters[0]), marked(&filters[1])];
+        traffic.reaches(1, 2);
+        let after = [marked(&filters[0]), marked(&filters[1])];
+        assert!(after[serving] > before[serving], "instance {serving}: {before:?}, then {after:?}");
+        // The other one is there again before this one goes.
+        let other = 1 - serving;
+        instances[other].apply(&netfilter_state([4, 5][other], &[(SID, &filters[other])]));
+        let neighbour = [4, 5][other];
+        wait_for("the other's route at the transit node", CONVERGES_WITHIN, || {
+            let table = frr(&daemons, TRANSIT).json("show bgp ipv6 unicast json");
+            let paths = table["routes"].get(SID)?.as_array()?.clone();
+            paths.iter().any(|path| path["path"] == format!("{}", 65_000 + neighbour)).then_some(())
+        });
+        instances[serving].apply(&netfilter_state(own, &[]));
+    }
+}
