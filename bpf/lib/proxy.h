@@ -176,25 +176,26 @@ INLINE int stash_copy(void *to, void *end, const struct segue_stash *entry)
 	return 0;
 }
 
-/* Puts a remembered header back on. The packet is unchanged so far. Ends it. */
-INLINE int restore(const struct packet *packet, const struct segue_stash *entry, u32 id, const struct payload *payload,
-		   u32 scope)
+/* Traffic class and flow label of a header that goes back on, as the first word of an IPv6 header. */
+INLINE u32 restored_word(const struct segue_stash *entry, const struct payload *payload)
 {
-	u32 family = payload->protocol == PROTOCOL_IPV4 ? 4 : 6, push = entry->length, traffic_class, label;
-	const struct adjacency *adjacency =
-		adjacency_find(packet, address_load(&entry->header[24]), 0, 0, payload->flow);
-	u32 naming = entry->next_header;
-	int by_link, action;
-	void *data, *end;
+	u32 traffic_class = payload->traffic_class, label = payload->flow & 0xfffff ?: 1;
+
+	if (!(entry->flags & SEGUE_STASH_TRAFFIC_CLASS_COPY))
+		traffic_class = (entry->header[0] & 15) << 4 | entry->header[1] >> 4 | (traffic_class & 3);
+	return bpf_htonl(6U << 28 | traffic_class << 20 | label);
+}
+
+/* Puts a remembered header on a packet that fits `adjacency` if `by_link`. Ends it. */
+INLINE int restore_on(const struct packet *packet, const struct segue_stash *entry, u32 id,
+		      const struct payload *payload, u32 scope, const struct adjacency *adjacency, int by_link)
+{
+	u32 family = payload->protocol == PROTOCOL_IPV4 ? 4 : 6, push = entry->length, naming = entry->next_header;
+	u32 word = restored_word(entry, payload);
+	void *data = (void *)(long)packet->ctx->data;
+	void *end = (void *)(long)packet->ctx->data_end;
 	u8 *octet;
 
-	if (unlikely(!adjacency))
-		return drop(packet, SEGUE_OUTCOME_drop_no_route);
-	by_link = adjacency_fits(adjacency, payload->length + push);
-	if (unlikely(!by_link) && encapsulation_obstacle(packet, payload, adjacency, family, push, &action))
-		return action;
-	data = (void *)(long)packet->ctx->data;
-	end = (void *)(long)packet->ctx->data_end;
 	if (payload->decrement) {
 		if (data + ETHERNET_LENGTH + IPV6_LENGTH <= end && family == 6)
 			((struct ipv6hdr *)(data + ETHERNET_LENGTH))->hop_limit--;
@@ -210,18 +211,12 @@ INLINE int restore(const struct packet *packet, const struct segue_stash *entry,
 	octet = data + ETHERNET_LENGTH;
 	if (stash_copy(octet, end, entry) || (void *)octet + IPV6_LENGTH + SRH_FIXED_LENGTH > end)
 		return drop(packet, SEGUE_OUTCOME_drop_adjust);
-	label = payload->flow & 0xfffff ?: 1;
-	traffic_class = (octet[0] & 15) << 4 | octet[1] >> 4;
-	if (entry->flags & SEGUE_STASH_TRAFFIC_CLASS_COPY)
-		traffic_class = payload->traffic_class;
-	else
-		traffic_class |= payload->traffic_class & 3;
 	*(u16 *)(octet + 4) = bpf_htons(entry->length - IPV6_LENGTH + payload->length);
 	if (unlikely(!stash_still(entry, id))) {
 		memory_count(scope, MEMORY_OVERWRITTEN);
 		return drop(packet, SEGUE_OUTCOME_drop_header_forgotten);
 	}
-	*(u32 *)octet = bpf_htonl(6U << 28 | traffic_class << 20 | label);
+	*(u32 *)octet = word;
 	if (likely(naming == IPV6_LENGTH)) {
 		octet[IPV6_LENGTH] = payload->protocol;
 	} else {
@@ -238,6 +233,23 @@ INLINE int restore(const struct packet *packet, const struct segue_stash *entry,
 	if (!hops_used(adjacency) && octet[7] != 255)
 		octet[7]++;
 	return leave(packet, adjacency, bpf_htons(ETH_P_IPV6));
+}
+
+/* Puts a remembered header back on. The packet is unchanged so far. Ends it. */
+INLINE int restore(const struct packet *packet, const struct segue_stash *entry, u32 id, const struct payload *payload,
+		   u32 scope)
+{
+	u32 family = payload->protocol == PROTOCOL_IPV4 ? 4 : 6;
+	const struct adjacency *adjacency =
+		adjacency_find(packet, address_load(&entry->header[24]), 0, 0, payload->flow);
+	int by_link, action;
+
+	if (unlikely(!adjacency))
+		return drop(packet, SEGUE_OUTCOME_drop_no_route);
+	by_link = adjacency_fits(adjacency, payload->length + entry->length);
+	if (unlikely(!by_link) && encapsulation_obstacle(packet, payload, adjacency, family, entry->length, &action))
+		return action;
+	return restore_on(packet, entry, id, payload, scope, adjacency, by_link);
 }
 
 /* The header that a packet back from the function gets, or NULL and the outcome. */
