@@ -44,7 +44,7 @@ struct Open {
 #[derive(Default)]
 struct Foreign {
     rules: usize,
-    first: Option<super::error::Position>,
+    first: Option<(super::error::Position, String)>,
 }
 
 /// The state behind the lines that were read; the YAML form uses it, too.
@@ -291,7 +291,7 @@ impl Parser {
         let open = self.table(chain)?;
         if let Some(foreign) = &mut open.foreign {
             foreign.rules += 1;
-            foreign.first.get_or_insert(chain.position);
+            foreign.first.get_or_insert_with(|| (chain.position, chain.text.to_string()));
             return Ok(());
         }
         let found = open.chains.get(chain.text.as_ref()).copied();
@@ -397,10 +397,10 @@ impl Open {
         let foreign = self.foreign.as_ref()?;
         let name = &self.table.name;
         let (reason, remedy) = foreign_reason(name);
-        if let Some(place) = foreign.first {
+        if let Some((place, chain)) = &foreign.first {
             let rules = if foreign.rules == 1 { "a rule" } else { "rules" };
             let reason = format!("the table {name} has {rules} ({}) that can not be honoured: {reason}", foreign.rules);
-            return Some(RuleError::about(place, name, ErrorKind::Table, reason, remedy));
+            return Some(RuleError::about(*place, chain, ErrorKind::Table, reason, remedy));
         }
         let dropping = self.table.chains.iter().find(|chain| chain.policy == Some(Policy::Drop))?;
         let reason = format!("the table {name} is not run, so its policy can not be honoured");

@@ -123,6 +123,12 @@ impl<'w, 'a> Builder<'w, 'a> {
         }
         if let Some(negation) = negation.filter(|_| !spec.negatable) {
             self.at = (self.at + spec.values).min(self.words.len());
+            // Errors of what depends on it would only repeat this one.
+            match owner {
+                Owner::Match(index) => self.failed.push(index),
+                Owner::Head if spec.names[0] == "-m" => self.skipping = true,
+                _ => {}
+            }
             let reason = format!("{name} can not be negated");
             return Err(RuleError::at(negation, ErrorKind::Conflict, reason, "remove the !"));
         }

@@ -121,11 +121,14 @@ fn bad_address(word: &Word<'_>, family: Family) -> RuleError {
         Family::Ipv6 => word.text.parse::<Ipv4Addr>().is_ok(),
     };
     let (reason, remedy) = if other {
-        let (here, there) = match family {
-            Family::Ipv4 => ("an IPv6 address in IPv4 rules", "ip6tables"),
-            Family::Ipv6 => ("an IPv4 address in IPv6 rules", "iptables"),
+        let (found, program, set) = match family {
+            Family::Ipv4 => (Family::Ipv6, "ip6tables", "inet6"),
+            Family::Ipv6 => (Family::Ipv4, "iptables", "inet"),
         };
-        (here.to_owned(), format!("put the rule into a file for {there}"))
+        (
+            format!("an {found} address where {family} is needed"),
+            format!("rules about it belong into a file for {program}, entries into a set of family {set}"),
+        )
     } else if word.text.chars().any(|c| c.is_ascii_alphabetic()) && !word.text.contains(':') {
         let reason = "a host's name; rules are loaded without asking a resolver, whose answer could change";
         (reason.to_owned(), format!("give its {family} address"))
