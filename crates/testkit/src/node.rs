@@ -7,7 +7,7 @@ use std::sync::Mutex;
 
 use libbpf_rs::{MapCore, MapFlags};
 use segue_abi as abi;
-use segue_dataplane::{Capacity, Compiled, Dataplane, Interfaces, MissingInterface, Options, TestRun};
+use segue_dataplane::{Capacity, Compiled, Dataplane, Interfaces, MemoryCounters, MissingInterface, Options, TestRun};
 use zerocopy::FromBytes;
 
 use crate::command::run;
@@ -146,6 +146,17 @@ impl<'a> Node<'a> {
     /// Directory of the pins.
     pub fn pin_directory(&self) -> std::path::PathBuf {
         self.pins.0.path().join("node")
+    }
+
+    /// What the proxy of a SID remembers, in numbers.
+    ///
+    /// # Panics
+    ///
+    /// When there is no such SID, or when it remembers nothing.
+    pub fn memory(&self, sid: &str) -> MemoryCounters {
+        let counters = self.with(|dataplane| dataplane.counters().unwrap_or_else(|error| panic!("{error}")));
+        let found = counters.sids.into_iter().find(|one| one.sid.to_string() == sid);
+        found.and_then(|one| one.memory).unwrap_or_else(|| panic!("{sid} remembers nothing"))
     }
 
     /// The compiled configuration.
