@@ -225,10 +225,18 @@ impl Key {
     }
 
     /// Sets a field, and what says that it is there: the family for an address, the SRH for a SID in it. Bits beyond the field's width
-    /// are dropped. Fields that share a word (ICMP type and code, DSCP and ECN) appear together, the other one as 0.
+    /// are dropped. A packet that changes its family loses its addresses. Fields that share a word (ICMP type and code, DSCP and ECN) appear together, the other one as 0.
     pub fn set(&mut self, field: Field, value: u128) {
         let value = value & field.max();
         let Layout { word, shift, presence } = field.layout();
+        let family = match presence {
+            Presence::Where { word: word::FAMILY, value, .. } => Some(value),
+            _ if field == Field::Family => Some(value as u32),
+            _ => None,
+        };
+        if family.is_some_and(|family| family != self.word(word::FAMILY)) {
+            self.words[..4].fill(0); // addresses of the other family
+        }
         match presence {
             Presence::Where { word, mask, value } => {
                 let before = self.word(word);

@@ -3,9 +3,12 @@
 //! No kernel, no unsafe code: all of it builds and is tested without root.
 #![forbid(unsafe_code)]
 
+pub mod analysis;
+pub mod arbitrary;
 pub mod classbench;
 pub mod compile;
 pub mod execute;
+pub mod explain;
 pub mod field;
 pub mod image;
 pub mod interpreter;

@@ -1,0 +1,187 @@
+//! What is odd about a program that can be loaded: rules that can never be hit, chains that nothing leads to.
+
+use thiserror::Error;
+
+use crate::interpreter::STEPS_MAX;
+use crate::normal::{Fast, Intervals, Normal, normalise};
+use crate::program::{Action, Chain, Program};
+
+/// Pairs of rules that are compared at most for [`Oddity::Shadowed`]: some hundred milliseconds.
+const PAIRS_MAX: usize = 200_000_000;
+
+/// Something odd.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("{}chain {chain}{}: {oddity}", self.place(), self.number())]
+pub struct Warning {
+    /// Name of the chain.
+    pub chain: String,
+    /// Index of the rule in the chain, if it is about one.
+    pub rule: Option<usize>,
+    /// Line that the rule came from.
+    pub line: Option<u32>,
+    /// What.
+    pub oddity: Oddity,
+}
+
+impl Warning {
+    fn place(&self) -> String {
+        self.line.map(|line| format!("line {line}: ")).unwrap_or_default()
+    }
+
+    fn number(&self) -> String {
+        self.rule.map(|rule| format!(", rule {}", rule + 1)).unwrap_or_default()
+    }
+}
+
+/// What may be odd.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum Oddity {
+    /// Its conditions exclude each other.
+    #[error("no packet matches: its conditions exclude each other")]
+    Unsatisfiable,
+    /// An earlier rule of the chain takes every packet that it matches.
+    #[error("never hit: rule {}{} takes every packet that it matches", rule + 1, line.map(|line| format!(" (line {line})")).unwrap_or_default())]
+    Shadowed {
+        /// Index of the earlier rule.
+        rule: usize,
+        /// Its line.
+        line: Option<u32>,
+    },
+    /// No rule that can be hit leads to a user chain.
+    #[error("never entered: no rule that can be hit leads to it")]
+    Unreachable,
+    /// So many rules that do not end the packet's way that it may be dropped.
+    #[error(
+        "a packet may hit up to {0} rules, but is dropped at {STEPS_MAX}; let fewer rules log, mark, count or jump"
+    )]
+    Steps(usize),
+    /// Too many rules to compare each with each.
+    #[error("rules from {} on were not looked at for earlier rules that shadow them: too many", .0 + 1)]
+    NotCompared(usize),
+}
+
+/// All warnings about a program that passed [`Program::check`], chain by chain.
+pub fn analyse(program: &Program) -> Vec<Warning> {
+    let mut warnings = Vec::new();
+    let mut dead = Vec::with_capacity(program.chains.len());
+    let mut pairs = PAIRS_MAX;
+    for chain in &program.chains {
+        dead.push(chain_oddities(chain, &mut pairs, &mut warnings));
+    }
+    let mut reached = vec![false; program.chains.len()];
+    for (index, chain) in program.chains.iter().enumerate() {
+        if chain.policy.is_some() {
+            reach(program, index, &dead, &mut reached);
+        }
+    }
+    let mut steps = vec![None; program.chains.len()];
+    for (index, chain) in program.chains.iter().enumerate() {
+        let mut warn = |oddity| warnings.push(Warning { chain: chain.name.clone(), rule: None, line: None, oddity });
+        if !reached[index] {
+            warn(Oddity::Unreachable);
+        }
+        let most = most_steps(program, index, &mut steps);
+        if chain.policy.is_some() && most > STEPS_MAX {
+            warn(Oddity::Steps(most));
+        }
+    }
+    warnings
+}
+
+/// Warns of one chain's rules, and returns which of them can never be hit.
+fn chain_oddities(chain: &Chain, pairs: &mut usize, warnings: &mut Vec<Warning>) -> Vec<bool> {
+    let mut dead = vec![false; chain.rules.len()];
+    // Earlier rules behind which no packet goes on in this chain.
+    let mut taking: Vec<(usize, Fast)> = Vec::new();
+    let forms = chain.rules.iter().map(normalise).collect::<Vec<_>>();
+    for (index, (rule, form)) in chain.rules.iter().zip(&forms).enumerate() {
+        let mut warn = |oddity| {
+            warnings.push(Warning { chain: chain.name.clone(), rule: Some(index), line: rule.line, oddity });
+        };
+        let Some(form) = form else {
+            warn(Oddity::Unsatisfiable);
+            dead[index] = true;
+            continue;
+        };
+        match pairs.checked_sub(taking.len()) {
+            Some(left) => *pairs = left,
+            None => {
+                warn(Oddity::NotCompared(index));
+                break;
+            }
+        }
+        let earlier = taking.iter().find(|(earlier, fast)| {
+            // The cheap comparison first: it decides nearly always.
+            (!form.clauses.is_empty() || fast_covers(fast, &form.fast))
+                && forms[*earlier].as_ref().is_some_and(|earlier| covers(earlier, form))
+        });
+        if let Some((earlier, _)) = earlier {
+            warn(Oddity::Shadowed { rule: *earlier, line: chain.rules[*earlier].line });
+            dead[index] = true;
+        } else if rule.action.leaves_chain() && rule.extensions.is_empty() {
+            taking.push((index, form.fast));
+        }
+    }
+    dead
+}
+
+/// Whether every packet that fits `narrow` fits `wide`, as far as this part of a rule goes.
+fn fast_covers(wide: &Fast, narrow: &Fast) -> bool {
+    let half = |((value, length), (other, other_length)): (&(u64, u8), &(u64, u8))| {
+        length <= other_length && (*length == 0 || (value ^ other) >> (64 - length) == 0)
+    };
+    let ports = |wide: Option<(u16, u16)>, narrow: Option<(u16, u16)>| match (wide, narrow) {
+        (None, _) => true,
+        (Some(wide), Some(narrow)) => wide.0 <= narrow.0 && narrow.1 <= wide.1,
+        (Some(_), None) => false,
+    };
+    (wide.protocol.is_none() || wide.protocol == narrow.protocol)
+        && (wide.family.is_none() || wide.family == narrow.family)
+        && wide.halves.iter().zip(&narrow.halves).all(half)
+        && ports(wide.source_ports, narrow.source_ports)
+        && ports(wide.destination_ports, narrow.destination_ports)
+}
+
+/// Whether every packet that matches `narrow` matches `wide`. May say no where it would take more than a look at each field.
+fn covers(wide: &Normal, narrow: &Normal) -> bool {
+    let field_covered = |(field, values): (&crate::Field, &Intervals)| match narrow.fields.get(field) {
+        Some(other) => values.covers(other),
+        // A test of bits says that the field is there.
+        None => {
+            *values == Intervals(vec![(0, (*field).max())])
+                && narrow.inexact.iter().any(|condition| condition.field == *field)
+        }
+    };
+    wide.fields.iter().all(field_covered) && wide.inexact.iter().all(|condition| narrow.inexact.contains(condition))
+}
+
+fn reach(program: &Program, chain: usize, dead: &[Vec<bool>], reached: &mut [bool]) {
+    let mut open = vec![chain];
+    while let Some(chain) = open.pop() {
+        if std::mem::replace(&mut reached[chain], true) {
+            continue;
+        }
+        let rules = program.chains[chain].rules.iter().zip(&dead[chain]).filter(|(_, dead)| !**dead);
+        open.extend(rules.filter_map(|(rule, _)| rule.action.target()).filter(|target| *target < reached.len()));
+    }
+}
+
+/// Rules that a packet may hit from the beginning of a chain on, if it could match all of them.
+fn most_steps(program: &Program, chain: usize, known: &mut [Option<usize>]) -> usize {
+    match known.get(chain) {
+        None => return 0,
+        Some(Some(steps)) => return *steps,
+        Some(None) => known[chain] = Some(0), // a loop, which `check` refuses, ends here
+    }
+    let (mut most, mut so_far) = (0_usize, 0_usize);
+    for rule in &program.chains[chain].rules {
+        let below = rule.action.target().map_or(0, |target| most_steps(program, target, known));
+        most = most.max(so_far.saturating_add(1).saturating_add(below));
+        if !rule.action.leaves_chain() {
+            let returns = if matches!(rule.action, Action::Jump(_)) { below } else { 0 };
+            so_far = so_far.saturating_add(1).saturating_add(returns);
+        }
+    }
+    known[chain] = Some(most);
+    most
+}
