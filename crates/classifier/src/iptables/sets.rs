@@ -199,6 +199,9 @@ impl IpSet {
         for entry in &self.entries {
             let values = entry.values.iter().map(|value| self.value_text(value)).collect::<Vec<_>>();
             let _ = write!(out, "add {} {}", self.name, values.join(","));
+            if self.options.iter().any(|(option, _)| option == "timeout") {
+                out.push_str(" timeout 0");
+            }
             if entry.no_match {
                 out.push_str(" nomatch");
             }
