@@ -128,11 +128,14 @@ fn function(
         let needed = if sid.behaviour == Behaviour::EndAnNf { "netfilter" } else { "proxy" };
         return Err(CompileError::invalid(place, format!("{} needs `{needed}`", sid.behaviour.name())));
     };
-    let Some(to) = compiler.interface(place, &to)? else { return Ok(None) };
-    if compiler.interface(place, &from)?.is_none() {
-        return Ok(None);
+    let (to, from) = (compiler.interface(place, &to)?, compiler.interface(place, &from)?);
+    let peer_elsewhere = to.is_some_and(|to| to.peer_elsewhere);
+    match (to, from) {
+        (Some(to), Some(_)) => entry.oif = to.ifindex,
+        // It leads nowhere now, but it says what becomes of packets while the function is dead.
+        _ if sid.watch().is_some() => {}
+        _ => return Ok(None),
     }
-    entry.oif = to.ifindex;
     let mut flags = 0;
     match &sid.netfilter {
         Some(netfilter) => {
@@ -151,7 +154,7 @@ fn function(
     if sid.proxy.as_ref().is_some_and(|proxy| proxy.other_types == OtherTypes::Bypass) {
         flags |= abi::SEGUE_SID_BYPASS_OTHER_TYPE;
     }
-    memory::fill(compiler, sid, to.peer_elsewhere, entry)?;
+    memory::fill(compiler, sid, peer_elsewhere, entry)?;
     Ok(Some(flags))
 }
 

@@ -307,6 +307,27 @@ fn missing_interface_is_refused_or_left_out() {
     assert_eq!(compiled.warnings.len(), 4 + 2 + 1);
 }
 
+/// What becomes of packets while the function is dead does not depend on its ports.
+#[test]
+fn a_watched_function_without_its_ports_keeps_its_sid() {
+    let mut case = Case::with(json!({
+        "sids": [{ "sid": "fc00:1:f::", "behaviour": "End.AS", "next_hop": "192.0.2.9", "proxy": {
+            "inner": ["IPv4"], "to_function": "to-fw", "from_function": "from-fw", "segments": ["fc00:2::1"],
+            "on_failure": "bypass", "watch": {} } }]
+    }));
+    let whole = case.compiled().sids[0].entry;
+    assert_ne!(whole.oif, 0);
+    case.missing = MissingInterface::LeaveOut;
+    for name in ["to-fw", "from-fw"] {
+        case.interfaces = interfaces();
+        case.interfaces.0.remove(name);
+        let compiled = case.compiled();
+        let entry = compiled.sids[0].entry;
+        assert_eq!((entry.oif, entry.failure), (0, whole.failure), "without {name}");
+        assert!(!compiled.warnings.is_empty());
+    }
+}
+
 #[test]
 fn what_does_not_fit_together_is_refused() {
     let port = |name: &str| json!({ "name": name, "role": "core" });
