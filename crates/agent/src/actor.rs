@@ -70,7 +70,8 @@ impl<T: 'static> Handle<T> {
         result.blocking_recv().unwrap_or_else(|_| Err(gone()))
     }
 
-    fn post(&self, job: impl FnOnce(&mut T) + Send + 'static) {
+    /// Runs a job when its turn comes; nobody waits for it.
+    pub fn post(&self, job: impl FnOnce(&mut T) + Send + 'static) {
         // A failure shows as a result that never comes.
         let _ = self.0.send(Box::new(job));
     }

@@ -16,7 +16,7 @@ use crate::{
     },
     node::Node,
     plane::DataPlane,
-    problem::{Failure, Fault, Problem},
+    problem::{Failure, Fault},
 };
 
 /// Notifications that follow each other closer than this are worked off together.
@@ -71,14 +71,20 @@ fn react(node: &Handle<Node>, changes: Changes) -> Result<(), Failure> {
 
 fn refresh(node: &Handle<Node>) {
     let asked = node.call_blocking(|node| {
-        let Some(state) = node.state() else { return Ok(0) };
-        let next_hops = plan::next_hops(state);
-        node.kernel.refresh_neighbours(&next_hops).map_err(|error| {
-            Failure::one(Fault::Kernel, Problem::new(error.action.clone(), error.cause.clone(), error.remedy.clone()))
-        })
+        confirm_neighbours(node);
+        Ok(())
     });
-    match asked {
+    if let Err(failure) = asked {
+        tracing::warn!("{failure}");
+    }
+}
+
+/// Asks the kernel to confirm the neighbours that the data plane needs. It does not wait for them.
+pub fn confirm_neighbours(node: &mut Node) {
+    let Some(state) = node.state() else { return };
+    let next_hops = plan::next_hops(state);
+    match node.kernel.refresh_neighbours(&next_hops) {
         Ok(count) => tracing::debug!(count, "asked the kernel to confirm neighbours"),
-        Err(failure) => tracing::warn!("{failure}"),
+        Err(error) => tracing::warn!("{error}; {}", error.remedy),
     }
 }

@@ -8,6 +8,7 @@ pub mod apply;
 pub mod diff;
 pub mod follow;
 pub mod kernel;
+pub mod liveness;
 pub mod metrics;
 mod netfilter;
 pub mod netns;

@@ -9,6 +9,7 @@ use prometheus_client::{
     registry::{Registry, Unit},
 };
 
+use crate::liveness::FunctionReport;
 use crate::report::{Counter, MemoryReport, Report};
 
 /// Media type of the text.
@@ -16,15 +17,15 @@ pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; cha
 
 /// A report as a collector: the counters live in the data plane, not here.
 #[derive(Debug)]
-struct Collected(Report);
+struct Collected(Report, Vec<FunctionReport>);
 
 /// One row of a family.
 type Row = (Vec<(&'static str, String)>, u64);
 
 /// The report as OpenMetrics text.
-pub fn encode(report: &Report) -> Result<String, fmt::Error> {
+pub fn encode(report: &Report, functions: &[FunctionReport]) -> Result<String, fmt::Error> {
     let mut registry = Registry::default();
-    registry.register_collector(Box::new(Collected(report.clone())));
+    registry.register_collector(Box::new(Collected(report.clone(), functions.to_vec())));
     let mut text = String::new();
     encode_text(&mut text, &registry)?;
     Ok(text)
@@ -107,6 +108,16 @@ impl Collected {
             memories,
         ));
         let icmp = self.rows(&report.icmp.rows(), |row| vec![("type", row.0.to_owned())], |row| row.1);
+        let sid = |function: &FunctionReport| vec![("sid", function.sid.clone())];
+        let changes = self.rows(&self.1, sid, |function| function.changes);
+        families.push(("segue_function_changes", "Deaths and recoveries of the function behind a SID", None, changes));
+        let probes = self.1.iter().filter_map(|function| Some((function.sid.clone(), function.probe.as_ref()?)));
+        let probes: Vec<_> = probes
+            .flat_map(|(sid, probe)| [(sid.clone(), "answered", probe.answered), (sid, "failed", probe.failed)])
+            .collect();
+        let labels = |row: &(String, &str, u64)| vec![("sid", row.0.clone()), ("result", row.1.to_owned())];
+        let probes = self.rows(&probes, labels, |row| row.2);
+        families.push(("segue_function_probes", "Probes of the function behind a SID", None, probes));
         families.push(("segue_icmp", "ICMP messages that the data plane made or held back", None, icmp));
         families
     }
@@ -149,6 +160,16 @@ impl Collector for Collected {
         let kind = ConstGauge::new(0i64).metric_type();
         let mut family = encoder.encode_descriptor("segue_port_up", "Whether a port's interface is up", None, kind)?;
         for (labels, value) in up {
+            ConstGauge::new(i64::from(value == 1)).encode(family.encode_family(&Labels(labels))?)?;
+        }
+        let alive = self.rows(
+            &self.1,
+            |function| vec![("sid", function.sid.clone()), ("on_failure", function.on_failure.clone())],
+            |function| u64::from(function.state == "alive"),
+        );
+        let help = "Whether the function behind a SID is alive";
+        let mut family = encoder.encode_descriptor("segue_function_alive", help, None, kind)?;
+        for (labels, value) in alive {
             ConstGauge::new(i64::from(value == 1)).encode(family.encode_family(&Labels(labels))?)?;
         }
         let flows =
@@ -195,7 +216,7 @@ mod tests {
             comment: None,
         };
         let report = Report { node: "a\"b".into(), sids: vec![sid], ..Report::default() };
-        let text = encode(&report).unwrap();
+        let text = encode(&report, &[]).unwrap();
         let labels = r#"{node="a\"b",sid="fc00:1::/64",behaviour="End"}"#;
         assert!(text.contains(&format!("segue_sid_packets_total{labels} 3\n")), "{text}");
         assert!(text.contains(&format!("segue_sid_traffic_bytes_total{labels} 300\n")), "{text}");
@@ -218,7 +239,7 @@ mod tests {
         let sids =
             [sid("a", memory("fw-e flow", 3)), sid("b", memory("nat packet", 0)), sid("c", memory("fw-e flow", 3))];
         let sids = sids.into_iter().map(|sid| serde_json::from_value(sid).unwrap()).collect();
-        let text = encode(&Report { node: "n".into(), sids, ..Report::default() }).unwrap();
+        let text = encode(&Report { node: "n".into(), sids, ..Report::default() }, &[]).unwrap();
         assert_eq!(text.matches(r#"segue_proxy_flows{node="n",shared="fw-e flow"} 3"#).count(), 1, "{text}");
         let evicted = r#"segue_proxy_memory_total{node="n",shared="fw-e flow",event="evicted"} 7"#;
         assert_eq!(text.matches(evicted).count(), 1, "{text}");

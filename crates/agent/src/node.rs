@@ -5,10 +5,22 @@ use std::fs;
 use anyhow::{Context, Result};
 use segue_model::load::load_node_state;
 
-use crate::{apply::Agent, kernel::LinuxKernel, options::Options, store::Directory, xdp::Xdp};
+use crate::{
+    apply::Agent,
+    kernel::LinuxKernel,
+    liveness::journal::{Entries, Journal},
+    options::Options,
+    store::Directory,
+    xdp::Xdp,
+};
 
 /// One node as the agent has it.
 pub type Node = Agent<Xdp, LinuxKernel, Directory>;
+
+/// What earlier agents knew about functions.
+pub fn functions(options: &Options) -> Entries {
+    Journal::new(&options.state_dir).load()
+}
 
 /// Opens everything; changes nothing but loads the data plane if it is not there.
 ///
@@ -20,6 +32,9 @@ pub fn open(options: &Options) -> Result<Node> {
         format!("--state-dir {}: give a directory that can be written", options.state_dir.display())
     })?;
     let plane = Xdp::open(&options.pin_dir)?;
+    // The maps know too, unless they are new.
+    let dead = functions(options).into_iter().filter(|(_, entry)| entry.dead);
+    plane.life().set(dead.map(|(sid, _)| sid), true)?;
     let adopted = plane.applied_state();
     let mut node = Agent::new(plane, kernel, store)?;
     if let Some(state) = adopted {

@@ -1,5 +1,8 @@
 //! What the agent asks of the data plane. [`crate::xdp::Xdp`] is the real one; `apply` is tested with a fake.
 
+use std::collections::BTreeSet;
+
+use ipnet::Ipv6Net;
 use segue_dataplane::{Interfaces, MissingInterface};
 use segue_model::node::NodeState;
 
@@ -27,6 +30,8 @@ pub trait DataPlane {
     ) -> Result<Outcome, Vec<Problem>>;
     /// Takes the data plane off all ports and removes what is pinned.
     fn remove(&mut self) -> Result<(), Vec<Problem>>;
+    /// SIDs whose functions are dead.
+    fn dead(&self) -> BTreeSet<Ipv6Net>;
     /// Drops cached adjacencies, because routes, neighbours or links changed.
     fn bump_caches(&mut self) -> Result<(), Vec<Problem>>;
 }

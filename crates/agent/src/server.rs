@@ -3,6 +3,8 @@
 use std::{fs, io, os::unix::fs::PermissionsExt, path::Path, time::Duration};
 
 use anyhow::{Context as _, Result, anyhow, bail};
+use segue_dataplane::Interfaces;
+use segue_model::node::NodeState;
 use tokio::{
     net::{TcpListener, UnixListener},
     signal::unix::{SignalKind, signal},
@@ -12,6 +14,7 @@ use tokio::{
 use crate::{
     actor::Handle,
     api, follow,
+    liveness::{self, journal::Journal, monitor::Notice},
     node::{self, Node},
     options::{Command, Options},
 };
@@ -40,9 +43,10 @@ async fn serve(options: &Options) -> Result<()> {
     // Whoever waits for the socket may ask at once: the node is as the configuration says before it listens.
     let owned = options.clone();
     let node = Handle::spawn(move || node::start(&owned))?;
+    let liveness = watch_functions(&node, options).await?;
     follow::spawn(node.clone()).context("subscribe to the kernel's notifications; it takes CAP_NET_ADMIN")?;
     let (stop, stopped) = watch::channel(false);
-    let context = api::Context { node: node.clone(), stop: stopped.clone() };
+    let context = api::Context { node: node.clone(), liveness, stop: stopped.clone() };
     if let Some(address) = options.metrics_listen {
         let listener = TcpListener::bind(address).await.with_context(|| {
             format!("--metrics-listen {address}: choose an address of this namespace and a free port")
@@ -67,6 +71,34 @@ async fn serve(options: &Options) -> Result<()> {
         tracing::info!("the data plane goes on without the agent");
     }
     Ok(())
+}
+
+/// Starts to watch functions: at once in the data plane; kernel routes and the journal follow when the node has time.
+async fn watch_functions(node: &Handle<Node>, options: &Options) -> Result<liveness::Handle> {
+    let life = node.call(|node| Ok(node.plane.life().clone())).await?;
+    let (worker, journal) = (node.clone(), Journal::new(&options.state_dir));
+    let watching = liveness::spawn(life, node::functions(options), move |notice: Notice| {
+        let journal = journal.clone();
+        worker.post(move |node| {
+            if notice.routes
+                && let Err(failure) = node.follow_life()
+            {
+                tracing::error!("routes of functions that died or came to life: {failure}");
+            }
+            if let Err(error) = journal.save(&notice.entries) {
+                tracing::warn!("what is known about functions can not be saved: {error}");
+            }
+        });
+    });
+    let watching = watching.context("watch functions; it takes CAP_NET_RAW")?;
+    let (told, worker) = (watching.clone(), node.clone());
+    let observer = move |state: &NodeState, links: &Interfaces| {
+        told.configure(state, links);
+        // Packets to next hops that are new must not wait for the next round.
+        worker.post(follow::confirm_neighbours);
+    };
+    node.call(move |node| node.observe(Box::new(observer))).await?;
+    Ok(watching)
 }
 
 async fn until(mut stopped: watch::Receiver<bool>) {

@@ -1,14 +1,16 @@
 //! The real data plane.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fs::File,
     path::{Path, PathBuf},
 };
 
+use ipnet::Ipv6Net;
 use nix::fcntl::{Flock, FlockArg};
 use segue_dataplane::{
-    CaptureSource, Compiled, Counters, Dataplane, Error, Interfaces, LastDrop, MissingInterface, Options, mount_bpffs,
+    CaptureSource, Compiled, Counters, Dataplane, Error, Interfaces, LastDrop, Life, MissingInterface, Options,
+    mount_bpffs,
 };
 use segue_model::node::NodeState;
 
@@ -27,6 +29,8 @@ pub struct Xdp {
     /// None after [`DataPlane::remove`], until the next apply.
     plane: Option<Dataplane>,
     capturing: Vec<String>,
+    /// Outlives what is in `plane`.
+    life: Life,
 }
 
 /// A capture that was started.
@@ -46,7 +50,8 @@ impl Xdp {
     /// What kept the programs from loading; what is pinned stays active.
     pub fn open(pin_dir: &Path) -> Result<Self, Error> {
         let options = Options::default();
-        let mut xdp = Self { pin_dir: pin_dir.to_owned(), options, plane: None, capturing: Vec::new() };
+        let mut xdp =
+            Self { pin_dir: pin_dir.to_owned(), options, plane: None, capturing: Vec::new(), life: Life::default() };
         let plane = xdp.plane()?;
         tracing::info!(origin = ?plane.origin(), pins = %pin_dir.display(), "data plane");
         // A capture that was under way when the agent died has no reader any more.
@@ -62,7 +67,9 @@ impl Xdp {
             Some(plane) => plane,
             None => {
                 mount(&self.pin_dir)?;
-                Dataplane::open_or_load(&self.pin_dir, self.options)?
+                let mut plane = Dataplane::open_or_load(&self.pin_dir, self.options)?;
+                plane.share_life(&self.life);
+                plane
             }
         };
         Ok(self.plane.insert(plane))
@@ -71,6 +78,11 @@ impl Xdp {
     /// The state that the pinned data plane was given last, by whichever agent.
     pub fn applied_state(&self) -> Option<NodeState> {
         self.plane.as_ref().and_then(Dataplane::applied_state).cloned()
+    }
+
+    /// Which functions are dead, for those who watch them.
+    pub fn life(&self) -> &Life {
+        &self.life
     }
 
     /// The active configuration.
@@ -212,6 +224,10 @@ impl DataPlane for Xdp {
     fn remove(&mut self) -> Result<(), Vec<Problem>> {
         self.plane().map_err(problems)?;
         self.plane.take().map_or(Ok(()), Dataplane::remove).map_err(problems)
+    }
+
+    fn dead(&self) -> BTreeSet<Ipv6Net> {
+        self.life.dead()
     }
 
     fn bump_caches(&mut self) -> Result<(), Vec<Problem>> {

@@ -157,6 +157,8 @@ pub enum What {
     Policies,
     /// This node's part in each chain
     Chains,
+    /// Functions that are watched: alive or dead, and why
+    Functions,
     /// Network interfaces that Segue forwards on
     Ports,
     /// Which traffic goes into which policy

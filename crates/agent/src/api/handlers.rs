@@ -15,6 +15,7 @@ use super::Context;
 use crate::{
     apply::ApplyReport,
     diff::Change,
+    liveness::FunctionReport,
     metrics, observe,
     problem::{ErrorBody, Failure, Fault, Problem},
     report::{
@@ -114,6 +115,12 @@ pub async fn chains(State(context): State<Context>) -> Answer<Vec<ChainReport>> 
     Ok(Json(observe::chains(&report)))
 }
 
+/// The life of the functions behind proxy SIDs.
+#[utoipa::path(get, path = "/v1/functions", responses((status = 200, description = "Functions that are watched, by SID", body = Vec<FunctionReport>)))]
+pub async fn functions(State(context): State<Context>) -> Answer<Vec<FunctionReport>> {
+    Ok(Json(context.liveness.report().await))
+}
+
 /// Ports with their totals.
 #[utoipa::path(get, path = "/v1/ports", responses((status = 200, description = "Ports", body = Vec<PortReport>)))]
 pub async fn ports(State(context): State<Context>) -> Answer<Vec<PortReport>> {
@@ -155,7 +162,8 @@ pub async fn version(State(context): State<Context>) -> Answer<Version> {
 #[utoipa::path(get, path = "/metrics", responses((status = 200, description = "OpenMetrics text", body = String, content_type = "application/openmetrics-text")))]
 pub async fn metrics(State(context): State<Context>) -> Result<Response, Failure> {
     let report = context.node.call(observe::report).await?;
-    let text = metrics::encode(&report).map_err(|error| {
+    let functions = context.liveness.report().await;
+    let text = metrics::encode(&report, &functions).map_err(|error| {
         Failure::one(Fault::Agent, Problem::new("metrics", error.to_string(), "report this: it is a fault of Segue"))
     })?;
     Ok(([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response())

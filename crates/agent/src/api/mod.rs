@@ -16,6 +16,7 @@ pub use openapi::document as openapi_document;
 
 use crate::{
     actor::Handle,
+    liveness,
     node::Node,
     problem::{ErrorBody, Failure, Fault, Problem},
 };
@@ -25,6 +26,8 @@ use crate::{
 pub struct Context {
     /// The node.
     pub node: Handle<Node>,
+    /// The life of functions.
+    pub liveness: liveness::Handle,
     /// Ends captures when the agent ends.
     pub stop: tokio::sync::watch::Receiver<bool>,
 }
@@ -38,6 +41,7 @@ pub fn router(context: Context) -> Router {
         .route("/v1/sids", get(handlers::sids))
         .route("/v1/policies", get(handlers::policies))
         .route("/v1/chains", get(handlers::chains))
+        .route("/v1/functions", get(handlers::functions))
         .route("/v1/ports", get(handlers::ports))
         .route("/v1/steering", get(handlers::steering))
         .route("/v1/drops", get(handlers::drops))

@@ -16,6 +16,7 @@ use super::{capture, handlers};
         handlers::sids,
         handlers::policies,
         handlers::chains,
+        handlers::functions,
         handlers::ports,
         handlers::steering,
         handlers::drops,

@@ -1,7 +1,7 @@
 //! A data plane, a kernel and a store in memory, of which any one operation can be made to fail.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     io,
     net::IpAddr,
     sync::{Arc, Mutex, MutexGuard},
@@ -42,6 +42,8 @@ pub struct Inner {
     pub fail_at: Option<usize>,
     pub changes: usize,
     pub bumps: usize,
+    /// SIDs of dead functions.
+    pub dead: BTreeSet<Ipv6Net>,
 }
 
 /// A handle on the world; plays all three parts.
@@ -193,6 +195,10 @@ impl DataPlane for Fake {
     fn remove(&mut self) -> Result<(), Vec<Problem>> {
         self.lock().world.plane = None;
         Ok(())
+    }
+
+    fn dead(&self) -> BTreeSet<Ipv6Net> {
+        self.lock().dead.clone()
     }
 
     fn bump_caches(&mut self) -> Result<(), Vec<Problem>> {

@@ -54,6 +54,9 @@ enum Undo {
     Functions,
 }
 
+/// Is told what is applied, and on which interfaces.
+pub type Observer = Box<dyn FnMut(&NodeState, &Interfaces)>;
+
 /// One node: its data plane, its kernel, and what was applied last.
 pub struct Agent<P, K, S> {
     /// The data plane.
@@ -65,6 +68,7 @@ pub struct Agent<P, K, S> {
     /// seg6local routes that this kernel refused, so that each is tried once only.
     refused: BTreeMap<Ipv6Net, LocalAction>,
     outcome: Outcome,
+    observer: Option<Observer>,
 }
 
 impl<P: DataPlane, K: Kernel, S: Store> Agent<P, K, S> {
@@ -74,12 +78,34 @@ impl<P: DataPlane, K: Kernel, S: Store> Agent<P, K, S> {
             let remedy = "remove the file and apply the configuration again; forwarding goes on meanwhile";
             Failure::one(Fault::Agent, Problem::new(store.place(), error.to_string(), remedy))
         })?;
-        Ok(Self { plane, kernel, store, applied, refused: BTreeMap::new(), outcome: Outcome::default() })
+        Ok(Self {
+            plane,
+            kernel,
+            store,
+            applied,
+            refused: BTreeMap::new(),
+            outcome: Outcome::default(),
+            observer: None,
+        })
     }
 
     /// The state that was applied last.
     pub fn state(&self) -> Option<&NodeState> {
         self.applied.as_ref().map(|applied| &applied.state)
+    }
+
+    /// Has the observer told of what is applied now, and whenever that or its interfaces change.
+    pub fn observe(&mut self, observer: Observer) -> Result<(), Failure> {
+        self.observer = Some(observer);
+        let links = self.kernel.links().map_err(|error| kernel_failure("interfaces", &error))?;
+        self.tell(&links);
+        Ok(())
+    }
+
+    fn tell(&mut self, links: &Interfaces) {
+        if let (Some(observer), Some(applied)) = (&mut self.observer, &self.applied) {
+            observer(&applied.state, links);
+        }
     }
 
     /// Takes over the state that a pinned data plane was found with, unless there is a record.
@@ -118,6 +144,7 @@ impl<P: DataPlane, K: Kernel, S: Store> Agent<P, K, S> {
                 self.applied = Some(applied);
                 warnings.extend(outcome.warnings.iter().cloned());
                 self.outcome = outcome;
+                self.tell(&links);
                 Ok(ApplyReport { dry_run: false, changes, generation: self.outcome.generation, warnings })
             }
             Err(mut failure) => {
@@ -161,7 +188,7 @@ impl<P: DataPlane, K: Kernel, S: Store> Agent<P, K, S> {
         } else {
             links
         };
-        let routes = plan::routes(wanted, links);
+        let routes = plan::routes_while_dead(wanted, links, &self.plane.dead());
         let (stale, mut warnings) =
             self.put_routes(&routes, notes).map_err(|error| kernel_failure("kernel routes", &error))?;
         let outcome = self
@@ -385,13 +412,8 @@ impl<P: DataPlane, K: Kernel, S: Store> Agent<P, K, S> {
             tracing::warn!("{warning}");
         }
         self.outcome = outcome;
-        let wanted = plan::routes(&applied.state, &links);
-        let (stale, warnings) =
-            self.put_routes(&wanted, &mut Vec::new()).map_err(|error| kernel_failure("kernel routes", &error))?;
-        self.delete_routes(stale, &mut Vec::new()).map_err(|error| kernel_failure("kernel routes", &error))?;
-        for warning in warnings {
-            tracing::warn!("{warning}");
-        }
+        self.tell(&links);
+        self.put_right_routes(&applied.state, &links)?;
         // A link that came back has its sysctls at their defaults.
         for (name, value) in plan::sysctls(&applied.state) {
             if self.kernel.sysctl(&name).is_ok_and(|now| now.is_some_and(|now| now != value)) {
@@ -399,6 +421,24 @@ impl<P: DataPlane, K: Kernel, S: Store> Agent<P, K, S> {
             }
         }
         self.plane.bump_caches().map_err(|problems| refused("data plane", problems))
+    }
+
+    /// After the life of functions changed: the kernel routes of dead ones that withdraw go, those of others come back.
+    pub fn follow_life(&mut self) -> Result<(), Failure> {
+        let Some(state) = self.state().cloned() else { return Ok(()) };
+        let links = self.kernel.links().map_err(|error| kernel_failure("interfaces", &error))?;
+        self.put_right_routes(&state, &links)
+    }
+
+    fn put_right_routes(&mut self, state: &NodeState, links: &Interfaces) -> Result<(), Failure> {
+        let wanted = plan::routes_while_dead(state, links, &self.plane.dead());
+        let (stale, warnings) =
+            self.put_routes(&wanted, &mut Vec::new()).map_err(|error| kernel_failure("kernel routes", &error))?;
+        self.delete_routes(stale, &mut Vec::new()).map_err(|error| kernel_failure("kernel routes", &error))?;
+        for warning in warnings {
+            tracing::warn!("{warning}");
+        }
+        Ok(())
     }
 
     /// Removes everything that Segue made on this node: links, pins, routes, keys, the record; sysctls get their old
@@ -487,6 +527,6 @@ fn refused(step: &str, mut problems: Vec<Problem>) -> Failure {
 }
 
 #[cfg(test)]
-mod fake;
+pub(crate) mod fake;
 #[cfg(test)]
 mod tests;

@@ -265,3 +265,56 @@ fn a_restart_takes_over_what_was_applied() {
     restarted.apply(&after).unwrap();
     assert!(!fake.world().routes.contains_key(&"fc00:0:1:3::/128".parse().unwrap()), "the stale route is gone");
 }
+
+/// A function with a SID that withdraws, and one that does not.
+fn functions() -> NodeState {
+    let sid = |sid: &str, on_failure: &str| {
+        json!({"sid": sid, "behaviour": "End.AD", "next_hop": "192.0.2.2", "proxy": {"inner": ["IPv4"], "memory": "flow",
+            "to_function": "b", "from_function": "c", "on_failure": on_failure, "watch": {}}})
+    };
+    state(json!({
+        "node": "n", "source_address": "fc00:0:1::1", "domain": {"sid_blocks": ["fc00::/32"]},
+        "ports": [{"name": "a", "role": "core"}, {"name": "b", "role": "service"}, {"name": "c", "role": "service"}],
+        "sids": [sid("fc00:0:1:1::", "withdraw"), sid("fc00:0:1:2::", "drop")],
+    }))
+}
+
+#[test]
+fn the_route_of_a_dead_function_stays_away_until_it_lives() {
+    let state = functions();
+    let fake = Fake::new(&["a", "b", "c"]);
+    let mut agent = fake.agent();
+    agent.apply(&state).unwrap();
+    let routes = || fake.world().routes.keys().map(ToString::to_string).collect::<Vec<_>>();
+    let (both, one) = (["fc00:0:1:1::/128", "fc00:0:1:2::/128"], ["fc00:0:1:2::/128"]);
+    assert_eq!(routes(), both);
+    fake.lock().dead = ["fc00:0:1:1::/128", "fc00:0:1:2::/128"].map(|sid| sid.parse().unwrap()).into();
+    agent.follow_life().unwrap();
+    assert_eq!(routes(), one);
+    agent.apply(&state).unwrap();
+    assert_eq!(routes(), one, "not by an apply");
+    agent.reconcile().unwrap();
+    assert_eq!(routes(), one, "not by following the kernel");
+    fake.agent().reconcile().unwrap();
+    assert_eq!(routes(), one, "not by the next agent");
+    fake.lock().dead.clear();
+    agent.follow_life().unwrap();
+    assert_eq!(routes(), both);
+}
+
+#[test]
+fn an_observer_hears_of_what_is_applied_and_of_interfaces() {
+    let state = functions();
+    let fake = Fake::new(&["a", "b", "c"]);
+    let mut agent = fake.agent();
+    let heard = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+    let hears = heard.clone();
+    agent.observe(Box::new(move |state, links| hears.lock().unwrap().push((state.sids.len(), links.0.len())))).unwrap();
+    agent.apply(&state).unwrap();
+    fake.lock().links.0.remove("c");
+    agent.reconcile().unwrap();
+    fake.lock().fail_at = Some(0);
+    fake.lock().changes = 0;
+    assert!(agent.apply(&NodeState { sids: Vec::new(), ..state }).is_err());
+    assert_eq!(*heard.lock().unwrap(), [(2, 3), (2, 2)], "nothing of what was refused");
+}

@@ -1,6 +1,7 @@
 //! `get` and `drops`.
 
 use anyhow::Result;
+use segue_agent::liveness::FunctionReport;
 use segue_agent::report::{
     ChainReport, DropReport, MemoryReport, OutcomeReport, PolicyReport, PortReport, SidReport, SteeringReport,
 };
@@ -31,6 +32,7 @@ pub fn get(global: &Global, what: What) -> Result<()> {
         What::Sids => list::<SidReport>(global),
         What::Policies => list::<PolicyReport>(global),
         What::Chains => list::<ChainReport>(global),
+        What::Functions => list::<FunctionReport>(global),
         What::Ports => list::<PortReport>(global),
         What::Steering => list::<SteeringReport>(global),
         What::Drops => list::<DropReport>(global),
@@ -217,6 +219,43 @@ impl Listed for ChainReport {
     }
 }
 
+impl Listed for FunctionReport {
+    const PATH: &'static str = "/v1/functions";
+    const COLUMNS: &'static [Column] = &[
+        Column::Text("SID"),
+        Column::Text("BEHAVIOUR"),
+        Column::Text("FUNCTION"),
+        Column::Text("STATE"),
+        Column::Text("FOR"),
+        Column::Number("CHANGES"),
+        Column::Text("ON FAILURE"),
+        Column::Text("LAST PROBE"),
+        Column::Text("REASON"),
+    ];
+    const NONE: &'static str = "no functions are watched";
+
+    fn rows(&self) -> Vec<Vec<String>> {
+        let link = |link: &segue_agent::liveness::LinkReport| {
+            if link.up { link.name.clone() } else { format!("{} (down)", link.name) }
+        };
+        let last = self.probe.as_ref().map(|probe| match probe.round_trip_us {
+            Some(time) => format!("{} {} in {}.{:03} ms", probe.kind, probe.last, time / 1000, time % 1000),
+            None => format!("{} {}", probe.kind, probe.last),
+        });
+        vec![vec![
+            self.sid.clone(),
+            self.behaviour.clone(),
+            format!("{}/{}", link(&self.to_function), link(&self.from_function)),
+            self.state.clone(),
+            format!("{} s", self.for_ms / 1000),
+            self.changes.to_string(),
+            [Some(self.on_failure.clone()), self.backup.clone()].into_iter().flatten().collect::<Vec<_>>().join(" "),
+            last.unwrap_or_default(),
+            self.reason.clone(),
+        ]]
+    }
+}
+
 impl Listed for PortReport {
     const PATH: &'static str = "/v1/ports";
     const COLUMNS: &'static [Column] = &[
@@ -339,6 +378,10 @@ mod tests {
         );
         check::<ChainReport>(serde_json::json!({"name": "c", "parts":
             [{"what": "policy", "name": "p", "detail": "", "counter": counter}]}));
+        check::<FunctionReport>(serde_json::json!({"sid": "a", "behaviour": "End.AS", "state": "dead", "reason": "r",
+            "to_function": {"name": "t", "up": false}, "from_function": {"name": "f", "up": true}, "since_ms": 1,
+            "for_ms": 2, "changes": 3, "on_failure": "drop", "hold_ms": 1000,
+            "probe": {"kind": "icmp", "last": "answered", "round_trip_us": 1234, "answered": 1, "failed": 0}}));
         check::<PortReport>(serde_json::json!({"name": "p", "role": "core", "ifindex": 1, "up": true, "mtu": 1500,
             "mac": "", "xdp": "native", "forwarded": counter, "passed": counter, "dropped": counter}));
         check::<SteeringReport>(serde_json::json!({"name": "r", "match": "m", "action": "a", "counter": counter}));

@@ -1,0 +1,65 @@
+//! What is known about functions, for operators.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// The life of the function behind a SID.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct FunctionReport {
+    /// LOC:FUNCT of the SID.
+    pub sid: String,
+    /// Endpoint behaviour.
+    pub behaviour: String,
+    /// IFACE-OUT.
+    pub to_function: LinkReport,
+    /// IFACE-IN.
+    pub from_function: LinkReport,
+    /// `alive` or `dead`.
+    pub state: String,
+    /// Why.
+    pub reason: String,
+    /// When it became so: milliseconds since 1970, UTC.
+    pub since_ms: u64,
+    /// How long it has been so, milliseconds.
+    pub for_ms: u64,
+    /// How often it changed, also under agents before this one.
+    pub changes: u64,
+    /// What the SID does while the function is dead: `drop`, `bypass`, `withdraw` or `reroute`.
+    pub on_failure: String,
+    /// The SID that packets go to then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub backup: Option<String>,
+    /// What became of the last probe, if it is probed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub probe: Option<ProbeReport>,
+    /// How long a death lasts at least, as things are, milliseconds: more than configured if it flapped.
+    pub hold_ms: u64,
+    /// The operator's or the planner's comment on the SID.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub comment: Option<String>,
+}
+
+/// A link to a function.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct LinkReport {
+    /// Name of the interface.
+    pub name: String,
+    /// Whether it is there, up, and has a carrier.
+    pub up: bool,
+}
+
+/// Probes of a function.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ProbeReport {
+    /// `neighbour`, `icmp`, `icmp through`, `tcp` or `tcp through`.
+    pub kind: String,
+    /// What the last one came to: `answered`, or why not. Empty before the first.
+    pub last: String,
+    /// How long its answer took, microseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub round_trip_us: Option<u64>,
+    /// Probes that were answered.
+    pub answered: u64,
+    /// Probes that were not.
+    pub failed: u64,
+}
