@@ -139,6 +139,7 @@ fn other_spellings() {
         ("-m mark --mark 010/0xF0", "-m mark --mark 0x8/0xf0"),
         ("-m limit --limit 90/hour --limit-burst 5", "-m limit --limit 90/hour"),
         ("-m limit --limit 1/day", "-m limit --limit 1/day"),
+        ("-m limit --limit 4801/minute", "-m limit --limit 80/sec"),
         ("-m dscp --dscp-class af43", "-m dscp --dscp 0x26"),
         ("-m dscp --dscp-class CS7", "-m dscp --dscp 0x38"),
         ("-m tos --tos maximize-throughput", "-m tos --tos 0x08/0x3f"),

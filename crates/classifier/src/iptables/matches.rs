@@ -49,7 +49,7 @@ pub enum Match {
     Mac(Mac),
     AddressType(AddressType),
     Frag(Frag),
-    Srh(Srh),
+    Srh(Box<Srh>),
 }
 
 /// An option of a match or target.
@@ -168,7 +168,7 @@ impl Match {
             "mac" => Self::Mac(Mac::default()),
             "addrtype" => Self::AddressType(AddressType::default()),
             "frag" if !v4 => Self::Frag(Frag::default()),
-            "srh" if !v4 => Self::Srh(Srh::default()),
+            "srh" if !v4 => Self::Srh(Box::default()),
             _ => return None,
         })
     }
@@ -221,7 +221,7 @@ impl Match {
             Self::Mac(test) => test,
             Self::AddressType(test) => test,
             Self::Frag(test) => test,
-            Self::Srh(test) => test,
+            Self::Srh(test) => test.as_ref(),
         }
     }
 
@@ -246,7 +246,7 @@ impl Match {
             Self::Mac(test) => test,
             Self::AddressType(test) => test,
             Self::Frag(test) => test,
-            Self::Srh(test) => test,
+            Self::Srh(test) => test.as_mut(),
         }
     }
 

@@ -150,7 +150,7 @@ impl Target {
                 let _ = write!(out, " --reject-with {}", names::reject_name(*reject));
             }
             Self::Log(log) => save_log(log, out),
-            Self::Nflog(nflog) => save_nflog(nflog, out, "--", |text, out| lexer::quote(text, out)),
+            Self::Nflog(nflog) => save_nflog(nflog, out, "--"),
             Self::Mark { value, mask } => {
                 let _ = write!(out, " --set-xmark {value:#x}/{mask:#x}");
             }
@@ -175,7 +175,7 @@ impl Target {
                     let _ = write!(out, " prefix \"{}\"", log.prefix);
                 }
             }
-            Self::Nflog(nflog) => save_nflog(nflog, out, "", |text, out| lexer::quote(text, out)),
+            Self::Nflog(nflog) => save_nflog(nflog, out, ""),
             Self::Mark { value, mask } => list_mark(*value, *mask, out),
             Self::Seg6(action) => {
                 let _ = write!(out, " seg6-action {}", seg6_name(*action));
@@ -250,10 +250,10 @@ fn take_nflog(nflog: &mut Nflog, given: &Given<'_, '_>) -> Result<(), RuleError>
     Ok(())
 }
 
-fn save_nflog(nflog: &Nflog, out: &mut String, dashes: &str, quote: impl Fn(&str, &mut String)) {
+fn save_nflog(nflog: &Nflog, out: &mut String, dashes: &str) {
     if !nflog.common.prefix.is_empty() {
         let _ = write!(out, " {dashes}nflog-prefix ");
-        quote(&nflog.common.prefix, out);
+        lexer::quote(&nflog.common.prefix, out);
     }
     if nflog.common.group != 0 {
         let _ = write!(out, " {dashes}nflog-group {}", nflog.common.group);

@@ -45,7 +45,22 @@ impl Rate {
             let remedy = format!("give at most {scale}/second, or leave the limit out");
             return Err(RuleError::value(word, "faster than can be limited", remedy));
         }
-        Ok((Self { period, scale }, seconds))
+        Ok((Self { period, scale }.as_written(), seconds))
+    }
+
+    /// The rate that iptables-restore makes of what iptables-save writes for this one. For odd rates that is another one (of
+    /// `--limit 4801/minute`, it is 80/sec, 0.8 per cent less); a file means the same however often it was saved.
+    fn as_written(self) -> Self {
+        let mut rate = self;
+        // Each turn but the last makes the period longer, so this ends; in practice after one.
+        loop {
+            let (number, seconds) = rate.whole();
+            let again = Self { period: rate.scale * seconds / number, ..rate };
+            if again.period <= rate.period {
+                return again;
+            }
+            rate = again;
+        }
     }
 
     /// Nanoseconds in which one token comes.
@@ -53,8 +68,9 @@ impl Rate {
         self.period * (1_000_000_000 / self.scale)
     }
 
-    /// In the smallest unit in which it is at least one and nearly whole, as iptables does; and the seconds of the unit.
-    fn text(&self) -> (String, u64) {
+    /// Tokens in a unit of time, and the unit in seconds: the smallest in which they are at least one and nearly whole, as
+    /// iptables chooses it.
+    fn whole(&self) -> (u64, u64) {
         let mut best = 0;
         for (index, (_, seconds)) in UNITS.iter().enumerate().skip(1) {
             let unit = self.scale * seconds;
@@ -63,8 +79,16 @@ impl Rate {
             }
             best = index;
         }
-        let (name, seconds) = UNITS[best];
-        (format!("{}/{name}", self.scale * seconds / self.period), seconds)
+        let seconds = UNITS[best].1;
+        // A token of more than a day, which no option makes, would be none in a day.
+        ((self.scale * seconds / self.period).max(1), seconds)
+    }
+
+    /// As iptables writes it, and the seconds of its unit.
+    fn text(&self) -> (String, u64) {
+        let (number, seconds) = self.whole();
+        let name = UNITS.iter().find(|(_, known)| *known == seconds).map_or("sec", |(name, _)| name);
+        (format!("{number}/{name}"), seconds)
     }
 }
 
