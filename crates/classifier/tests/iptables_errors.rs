@@ -153,3 +153,20 @@ fn errors_of_yaml_name_the_line() {
     let places = errors.iter().map(|error| (error.position.line, error.position.column)).collect::<Vec<_>>();
     assert_eq!(places, [(5, 25), (7, 19)], "all of them");
 }
+
+#[test]
+fn the_documentation_has_every_match_and_target_that_is_refused() {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/firewall-rules.md");
+    let text = std::fs::read_to_string(path).expect("docs/firewall-rules.md");
+    let section = |title: &str| {
+        let rest = text.split(title).nth(1).expect("section");
+        rest.split("\n## ").next().expect("section").to_owned()
+    };
+    let (matches, targets) = (section("### Refused matches"), section("### Refused targets"));
+    for name in refused_matches() {
+        assert!(matches.contains(&format!("`{name}`")), "{name}");
+    }
+    for name in refused_targets() {
+        assert!(targets.contains(&format!("`{name}`")), "{name}");
+    }
+}
