@@ -357,7 +357,7 @@ pub struct Settings {
     pub icmp_error_burst: u32,
     /// Milliseconds that a resolved adjacency is believed without asking the kernel's FIB again.
     pub adjacency_lifetime_ms: u32,
-    /// Flows that proxies with `memory: flow` remember, 1 to 10000000. The longest unused one gives way to a new one.
+    /// Flows that proxies with `memory: flow` and End.AN remember, 1 to 10000000. The longest unused one gives way to a new one.
     pub proxy_flows: u32,
 }
 

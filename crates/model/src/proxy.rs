@@ -51,7 +51,7 @@ pub struct Proxy {
     /// `memory: packet` 1: every packet gets its own hop limit back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hop_limit_margin: Option<u8>,
-    /// `memory: flow`: seconds after which an unused flow is forgotten, 1 to 86400; 300 if not given.
+    /// `memory: flow`, and End.AN: seconds after which an unused flow is forgotten, 1 to 86400; 300 if not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub flow_timeout: Option<u32>,
     /// `memory: flow`: what becomes of packets of flows that never went to the function, or that it rewrote.
@@ -344,7 +344,7 @@ impl Netfilter {
 }
 
 impl Sid {
-    /// What it remembers steering headers by. None for End.AS, End.AN, and End.AM without Caching.
+    /// What it remembers steering headers by. None for End.AS, and for End.AM without Caching.
     pub fn memory(&self) -> Option<Memory> {
         match self.behaviour {
             Behaviour::EndAd => Some(self.proxy.as_ref().and_then(|proxy| proxy.memory).unwrap_or_default()),

@@ -10,7 +10,8 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, de};
 
-use crate::node::{Behaviour, HeadendMode, InnerType};
+use crate::node::{HeadendMode, InnerType};
+use crate::proxy::{MayChange, OnFailure, Watch};
 use crate::value::{PortRange, Protocol};
 
 /// A topology: what `segue lab up` builds. Names of nodes, hosts and functions are one name space; each becomes a network
@@ -158,9 +159,22 @@ pub struct Function {
     /// What it runs in.
     #[serde(default)]
     pub kind: FunctionKind,
-    /// Whether it understands Segment Routing itself. Only `false` so far: a proxy stands in for it.
-    #[serde(default)]
+    /// Whether it understands Segment Routing itself: it gets packets as they are (End.AN), and goes on to the next segment by
+    /// itself. In the lab its kernel does that (End), unless `commands` set up something else.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub aware: bool,
+    /// `aware: true`: what it may do to the segment list beside going on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub may_change: Option<MayChange>,
+    /// What stands in for a function that knows nothing of Segment Routing.
+    #[serde(default, skip_serializing_if = "ProxyChoice::is_auto")]
+    pub proxy: ProxyChoice,
+    /// What becomes of packets while it is dead: drop, bypass or withdraw; needs `watch`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub on_failure: Option<OnFailure>,
+    /// How to see that it is dead; not watched if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub watch: Option<Watch>,
     /// What it takes.
     #[serde(default = "ip_both")]
     pub inner: Vec<InnerType>,
@@ -177,9 +191,96 @@ pub struct Function {
     /// Shell commands run in its namespace once all is up.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub commands: Vec<String>,
-    /// Proxy behaviour of the node for it. Only End.AS so far.
-    #[serde(default = "end_as")]
-    pub behaviour: Behaviour,
+}
+
+/// What stands in for a function that knows nothing of Segment Routing. docs/proxies.md says what each can do.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum ProxyChoice {
+    /// `static` for one chain that visits it once, else `exact`.
+    #[default]
+    Auto,
+    /// End.AS: knows the rest of the list by configuration. A pair of interfaces for each chain.
+    Static,
+    /// End.AD: puts back the header last seen. A pair of interfaces for each chain.
+    Dynamic,
+    /// End.AD by flow: one pair of interfaces for all chains.
+    DynamicFlow,
+    /// End.AD by packet: one pair of interfaces for all chains, whatever the function does to packets.
+    Exact,
+    /// End.AM: the function sees the steering header, with the last segment as destination.
+    Masquerading,
+}
+
+impl ProxyChoice {
+    fn is_auto(&self) -> bool {
+        *self == Self::Auto
+    }
+}
+
+/// How a node gives packets to a function and gets them back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Approach {
+    /// End.AS.
+    Static,
+    /// End.AD by interface.
+    Dynamic,
+    /// End.AD by flow.
+    Flow,
+    /// End.AD by packet.
+    Exact,
+    /// End.AM.
+    Masquerading,
+    /// End.AN.
+    Aware,
+    /// End.AN.NF.
+    Netfilter,
+}
+
+impl Approach {
+    /// Whether one instance with one pair of interfaces serves any number of chains.
+    pub fn is_shared(self) -> bool {
+        !matches!(self, Self::Static | Self::Dynamic)
+    }
+
+    /// Whether one chain can visit the function twice: packets of the two visits must tell themselves apart.
+    pub fn allows_two_visits(self) -> bool {
+        self.is_shared() && self != Self::Flow
+    }
+}
+
+impl Topology {
+    /// How packets get to a function and back, and what decided it. None if there is no such function.
+    pub fn approach(&self, name: &str) -> Option<(Approach, String)> {
+        let function = self.functions.get(name)?;
+        if function.kind == FunctionKind::Netfilter {
+            return Some((Approach::Netfilter, "it is of kind netfilter".to_owned()));
+        }
+        if function.aware {
+            return Some((Approach::Aware, "it is `aware: true`".to_owned()));
+        }
+        let chosen = |approach| Some((approach, "the topology says so".to_owned()));
+        match function.proxy {
+            ProxyChoice::Static => return chosen(Approach::Static),
+            ProxyChoice::Dynamic => return chosen(Approach::Dynamic),
+            ProxyChoice::DynamicFlow => return chosen(Approach::Flow),
+            ProxyChoice::Exact => return chosen(Approach::Exact),
+            ProxyChoice::Masquerading => return chosen(Approach::Masquerading),
+            ProxyChoice::Auto => {}
+        }
+        let visits = |chain: &Chain| chain.via.iter().filter(|stop| *stop == name).count();
+        let chains: Vec<(&String, usize)> = self
+            .chains
+            .iter()
+            .map(|(chain, definition)| (chain, visits(definition)))
+            .filter(|(_, count)| *count > 0)
+            .collect();
+        Some(match chains.as_slice() {
+            [_, _, ..] => (Approach::Exact, format!("{} chains visit it", chains.len())),
+            [(chain, 2..)] => (Approach::Exact, format!("the chain {chain} visits it more than once")),
+            _ => (Approach::Static, "one chain visits it, so that the rest of the list is known".to_owned()),
+        })
+    }
 }
 
 impl Function {
@@ -207,6 +308,9 @@ pub enum FunctionKind {
     /// A network namespace whose kernel forwards.
     #[default]
     Namespace,
+    /// netfilter in a namespace, on the inner packet, without leaving the SR path (End.AN.NF). One SID serves all chains;
+    /// each chain has a mark.
+    Netfilter,
 }
 
 /// Interfaces of a function.
@@ -239,6 +343,9 @@ pub struct Chain {
     /// Headend behaviour: H.Encaps or H.Encaps.Red.
     #[serde(default)]
     pub mode: HeadendMode,
+    /// What packets are marked with in functions of kind netfilter (`meta mark`); its position, from 1, if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mark: Option<u16>,
     /// Color of its SR policies (RFC 9256 section 2.1), not 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub color: Option<u32>,
@@ -324,7 +431,4 @@ fn yes() -> bool {
 }
 fn ip_both() -> Vec<InnerType> {
     vec![InnerType::IPv4, InnerType::IPv6]
-}
-fn end_as() -> Behaviour {
-    Behaviour::EndAs
 }

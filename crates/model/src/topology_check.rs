@@ -7,8 +7,11 @@ use ipnet::{IpNet, Ipv6Net};
 
 use crate::check::{self, MTU_MAX, MTU_MIN};
 use crate::error::{Errors, KeyPath, Report};
-use crate::node::{Behaviour, HeadendMode, InnerType};
-use crate::topology::{Chain, Dataplane, Endpoint, Function, Host, LabDomain, Match, Topology};
+use crate::node::{HeadendMode, InnerType};
+use crate::proxy::OnFailure;
+use crate::topology::{
+    Chain, Dataplane, Endpoint, Function, FunctionKind, Host, Interfaces, LabDomain, Match, ProxyChoice, Topology,
+};
 
 /// How `via` names a waypoint.
 pub(crate) const WAYPOINT: &str = "node:";
@@ -302,17 +305,7 @@ impl Check<'_> {
                 format!("the node {:?} cannot host a function: only Segue's data plane has proxies", function.node);
             self.report.error(&key.at("node"), message, "move the function, or set the node's `dataplane: segue`");
         }
-        if function.aware {
-            let message = "functions that understand Segment Routing are not supported yet";
-            self.report.error(&key.at("aware"), message, "remove the key: a proxy stands in for the function");
-        }
-        if function.behaviour != Behaviour::EndAs {
-            self.report.error(
-                &key.at("behaviour"),
-                "this behaviour is not a proxy that Segue has",
-                "write End.AS or remove the key",
-            );
-        }
+        self.function_kind(function, key);
         if function.inner.is_empty() {
             self.report.error(&key.at("inner"), "the function takes nothing", "write [IPv4, IPv6], or one of the two");
         }
@@ -341,6 +334,36 @@ impl Check<'_> {
         }
     }
 
+    /// What stands between a function and Segment Routing, and whether it can be.
+    fn function_kind(&mut self, function: &Function, key: &KeyPath) {
+        let netfilter = function.kind == FunctionKind::Netfilter;
+        if netfilter && function.aware {
+            let message = "netfilter works on the inner packet, and knows nothing of Segment Routing";
+            self.report.error(&key.at("aware"), message, "remove the key, or `kind: netfilter`");
+        }
+        if (netfilter || function.aware) && function.proxy != ProxyChoice::Auto {
+            let message = "no proxy stands in for such a function";
+            let remedy = "remove the key: End.AN.NF serves `kind: netfilter`, End.AN serves `aware: true`";
+            self.report.error(&key.at("proxy"), message, remedy);
+        }
+        if netfilter && function.interfaces == Interfaces::One {
+            let message = "the agent makes the links of netfilter's namespace: always west and east";
+            self.report.error(&key.at("interfaces"), message, "remove the key");
+        }
+        if function.may_change.is_some() && !function.aware {
+            let message = "only a function that understands Segment Routing changes segment lists";
+            self.report.error(&key.at("may_change"), message, "remove the key, or add `aware: true`");
+        }
+        if function.on_failure.is_some_and(|action| action != OnFailure::Drop) && function.watch.is_none() {
+            let message = "nothing tells whether the function is dead";
+            self.report.error(&key.at("on_failure"), message, "add `watch: {}` beside it, or remove the key");
+        }
+        if function.on_failure == Some(OnFailure::Reroute) {
+            let message = "the planner knows no backup of a function";
+            self.report.error(&key.at("on_failure"), message, "write drop, bypass or withdraw");
+        }
+    }
+
     fn chain(&mut self, chain: &Chain, key: &KeyPath) {
         self.endpoint(&chain.from, &key.at("from"));
         self.endpoint(&chain.to, &key.at("to"));
@@ -359,10 +382,20 @@ impl Check<'_> {
                     "add it to `functions`, or correct the name".to_owned()
                 };
                 self.report.error(&key, format!("there is no function {name:?}"), remedy);
-            } else if chain.via[..position].contains(name) {
-                let message = format!("the chain visits {name:?} twice, and could not tell the two visits apart");
-                self.report.error(&key, message, "remove one, or add a second function of the same kind");
+            } else if chain.via[..position].contains(name)
+                && self.topology.approach(name).is_some_and(|(approach, _)| !approach.allows_two_visits())
+            {
+                let message =
+                    format!("the chain visits {name:?} twice, and its proxy could not tell the two visits apart");
+                let remedy = "give the function `proxy: exact` (or none: it is chosen then), or add a second function";
+                self.report.error(&key, message, remedy);
             }
+        }
+        let marks =
+            |name: &String| self.topology.functions.get(name).is_some_and(|f| f.kind == FunctionKind::Netfilter);
+        if chain.mark.is_some() && !chain.via.iter().any(marks) {
+            let message = "no function that the chain visits sees a mark";
+            self.report.error(&key.at("mark"), message, "remove the key, or visit a function of `kind: netfilter`");
         }
         if !matches!(chain.mode, HeadendMode::HEncaps | HeadendMode::HEncapsRed) {
             let message = "this mode does not suit a chain, whose egress takes the outer header off";

@@ -4,7 +4,7 @@ use std::net::Ipv6Addr;
 use std::path::Path;
 
 use segue_model::load::load_plan;
-use segue_model::node::{Behaviour, PortRole, Sid};
+use segue_model::node::{Behaviour, MayChange, Memory, OnFailure, PortRole, Sid};
 use segue_model::plan::{Direction, Plan, StepAction};
 use segue_model::value::Protocol;
 
@@ -187,11 +187,11 @@ fn a_function_with_one_interface_gets_one_for_each_direction() {
 }
 
 #[test]
-fn two_chains_share_a_function_if_their_ends_differ() {
+fn two_chains_share_a_static_proxy_s_function_if_their_ends_differ() {
     let plan = plan(
         "name: x\nnodes: {a: {}, b: {}}\nlinks: [{between: [a, b]}]\n\
-         hosts: {h: {node: a}, i: {node: b}, j: {node: a}, k: {node: b}}\nfunctions: {f: {node: b}}\n\
-         chains:\n  c: {from: h, to: i, via: [f]}\n  d: {from: j, to: k, via: [f]}\n",
+         hosts: {h: {node: a}, i: {node: b}, j: {node: a}, k: {node: b}}\n\
+         functions: {f: {node: b, proxy: static}}\nchains:\n  c: {from: h, to: i, via: [f]}\n  d: {from: j, to: k, via: [f]}\n",
     );
     let names: Vec<_> = plan.functions["f"].interfaces.iter().map(|interface| interface.name.as_str()).collect();
     assert_eq!(names, ["west", "east", "west2", "east2"]);
@@ -244,4 +244,122 @@ fn a_plan_is_the_same_every_time_and_is_json() {
     let json = serde_json::to_value(&one).unwrap();
     assert_eq!(json["explanations"][0]["action"], "headend");
     assert_eq!(json["nodes"]["n7"]["state"]["sids"][1]["behaviour"], "End.AS");
+}
+
+/// Two chains between the same two hosts, told apart by protocol, with one function.
+fn two_chains(function: &str, via: &str) -> Plan {
+    plan(&format!(
+        "name: x\nnodes: {{a: {{}}, b: {{}}}}\nlinks: [{{between: [a, b]}}]\nhosts: {{h: {{node: a}}, i: {{node: b}}}}\n\
+         functions: {{f: {{node: b{function}}}}}\nchains:\n  c: {{from: h, to: i, via: [{via}], match: {{protocol: tcp}}}}\n  \
+         d: {{from: h, to: i, via: [{via}], match: {{protocol: udp}}}}\n"
+    ))
+}
+
+fn functions(plan: &Plan) -> Vec<&Sid> {
+    let state = plan.nodes["b"].state.as_ref().unwrap();
+    state.sids.iter().filter(|sid| sid.proxy.is_some() || sid.netfilter.is_some()).collect()
+}
+
+#[test]
+fn one_instance_serves_chains_whose_destinations_overlap() {
+    let plan = two_chains("", "f");
+    let [west, east] = functions(&plan)[..] else { panic!("two ways, four lanes") };
+    for (sid, out, back) in [(west, "f-w", "f-e"), (east, "f-e", "f-w")] {
+        let proxy = sid.proxy.as_ref().unwrap();
+        assert_eq!((sid.behaviour, proxy.memory), (Behaviour::EndAd, Some(Memory::Packet)));
+        assert_eq!((proxy.to_function.as_str(), proxy.from_function.as_str()), (out, back));
+        assert!(proxy.segments.is_empty());
+    }
+    assert_eq!(segments(&plan, "c-forward"), ["fc00:5e9:2:100::", "fc00:5e9:2:46::"]);
+    assert_eq!(segments(&plan, "d-forward"), segments(&plan, "c-forward"));
+    assert_eq!(segments(&plan, "d-reverse"), ["fc00:5e9:2:101::", "fc00:5e9:1:46::"]);
+    let function = &plan.functions["f"];
+    assert_eq!(function.approach, "exact proxy (End.AD by packet): 2 chains visit it");
+    assert_eq!(
+        routes(&function.routes),
+        [
+            "-4 route replace default via 100.64.0.2 dev east",
+            "-6 route replace default via fc00:5ec::2:2:0:0 dev east",
+            "-4 route replace default via 100.64.0.2 dev east table 100",
+            "-6 route replace default via fc00:5ec::2:2:0:0 dev east table 100",
+            "-4 route replace default via 100.64.0.0 dev west table 101",
+            "-6 route replace default via fc00:5ec::2:1:0:0 dev west table 101",
+        ]
+    );
+    let rules: Vec<_> = function.rules.iter().map(|rule| rule.ip_arguments().join(" ")).collect();
+    assert_eq!(rules, ["rule add pref 100 iif west lookup 100", "rule add pref 101 iif east lookup 101"]);
+    let neighbours: Vec<_> = function.neighbours.iter().map(|neighbour| neighbour.ip_arguments().join(" ")).collect();
+    assert_eq!(neighbours.len(), 4);
+    assert_eq!(neighbours[0], "neigh replace 100.64.0.0 lladdr 02:5e:00:00:04:01 dev west nud permanent");
+    let why = &plan.explain()[1].why;
+    assert!(why.contains("the exact proxy") && why.contains("2 chains visit it"), "{why}");
+}
+
+#[test]
+fn a_function_is_visited_twice_by_one_chain() {
+    let source = "name: x\nnodes: {a: {}}\nhosts: {h: {node: a}, i: {node: a}}\nfunctions: {f: {node: a}, g: {node: a}}\n\
+                  chains: {c: {from: h, to: i, via: [f, g, f, f]}}\n";
+    let plan = plan(source);
+    let [f, g, egress] = ["fc00:5e9:1:100::", "fc00:5e9:1:101::", "fc00:5e9:1:46::"];
+    assert_eq!(segments(&plan, "c-forward"), [f, g, f, f, egress]);
+    assert_eq!(sid(&plan, "a", g).behaviour, Behaviour::EndAs, "what is visited once by one chain needs no more");
+    assert_eq!(plan.functions["f"].approach, "exact proxy (End.AD by packet): the chain c visits it more than once");
+}
+
+#[test]
+fn netfilter_has_one_sid_and_each_chain_its_mark() {
+    let plan = two_chains(", kind: netfilter", "f");
+    let [sid] = functions(&plan)[..] else { panic!("one SID for all") };
+    assert_eq!((sid.behaviour, sid.sid.to_string()), (Behaviour::EndAnNf, "fc00:5e9:2:100::/64".to_owned()));
+    assert_eq!((sid.argument_length, sid.netfilter.as_ref().unwrap().namespace.as_str()), (16, "f"));
+    assert_eq!(segments(&plan, "c-forward"), ["fc00:5e9:2:100:1::", "fc00:5e9:2:46::"]);
+    assert_eq!(segments(&plan, "d-reverse"), ["fc00:5e9:2:100:2::", "fc00:5e9:1:46::"]);
+    assert!(plan.functions["f"].interfaces.is_empty(), "the agent makes them");
+    let marked = load_plan(
+        "name: x\nnodes: {a: {}}\nhosts: {h: {node: a}, i: {node: a}}\nfunctions: {f: {node: a, kind: netfilter}}\n\
+         chains: {c: {from: h, to: i, via: [f], mark: 4660}}\n",
+        "x",
+    );
+    assert_eq!(segments(&marked.unwrap().1, "c-forward")[0], "fc00:5e9:1:100:1234::");
+}
+
+#[test]
+fn an_aware_function_owns_its_sids() {
+    let plan = two_chains(", aware: true, may_change: insert_next", "f");
+    let [west, east] = functions(&plan)[..] else { panic!("two ways") };
+    assert_eq!((west.behaviour, east.behaviour), (Behaviour::EndAn, Behaviour::EndAn));
+    assert_eq!(west.proxy.as_ref().unwrap().may_change, Some(MayChange::InsertNext));
+    let routes = routes(&plan.functions["f"].routes);
+    for wanted in [
+        "-6 route replace fc00:5e9:2:100::/128 encap seg6local action End dev west table 100",
+        "-6 route replace fc00:5e9:2:101::/128 encap seg6local action End dev east table 101",
+    ] {
+        assert!(routes.iter().any(|route| route == wanted), "{routes:#?}");
+    }
+    assert!(plan.functions["f"].interfaces.iter().all(|interface| interface.mtu == 9000), "outer headers stay on");
+    assert!(plan.functions["f"].interfaces.iter().all(|interface| interface.addresses.len() == 1), "IPv6 only");
+}
+
+#[test]
+fn what_the_operator_chooses_is_taken() {
+    for (choice, behaviour, memory, sids) in [
+        ("static", Behaviour::EndAs, None, 2),
+        ("dynamic", Behaviour::EndAd, None, 2),
+        ("dynamic-flow", Behaviour::EndAd, Some(Memory::Flow), 2),
+        ("exact", Behaviour::EndAd, Some(Memory::Packet), 2),
+        ("masquerading", Behaviour::EndAm, None, 2),
+    ] {
+        let plan = plan(&format!(
+            "name: x\nnodes: {{a: {{}}}}\nhosts: {{h: {{node: a}}, i: {{node: a}}}}\nchains: {{c: {{from: h, to: i, via: [f]}}}}\n\
+             functions: {{f: {{node: a, proxy: {choice}, on_failure: bypass, watch: {{hold_ms: 5}}}}}}\n"
+        ));
+        let state = plan.nodes["a"].state.as_ref().unwrap();
+        let found: Vec<_> = state.sids.iter().filter_map(|sid| Some((sid, sid.proxy.as_ref()?))).collect();
+        assert_eq!(found.len(), sids, "{choice}");
+        for (sid, proxy) in found {
+            assert_eq!((sid.behaviour, proxy.memory), (behaviour, memory), "{choice}");
+            assert_eq!((proxy.on_failure, proxy.watch.map(|watch| watch.hold_ms)), (OnFailure::Bypass, Some(5)));
+        }
+        assert!(plan.functions["f"].approach.ends_with("the topology says so"), "{}", plan.functions["f"].approach);
+    }
 }

@@ -4,13 +4,16 @@ use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, Ipv6Addr};
 use std::time::{Duration, Instant};
 
-use ipnet::IpNet;
+use ipnet::{IpNet, Ipv6Net};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 
 use segue_model::node::{Behaviour, HeadendMode, InnerType, NodeState, Sid};
-use segue_model::plan::{Encap, Explanation, Plan, StepAction, plan};
-use segue_model::topology::{Chain, Dataplane, Endpoint, Function, Host, Interfaces, Link, Match, Node, Topology};
+use segue_model::plan::{Encap, Explanation, FunctionPlan, Plan, StepAction, plan};
+use segue_model::topology::{
+    Approach, Chain, Dataplane, Endpoint, Function, FunctionKind, Host, Interfaces, Link, Match, Node, ProxyChoice,
+    Topology,
+};
 use segue_model::value::Protocol;
 
 /// Numbers that a topology is made of; anything is a topology.
@@ -19,7 +22,8 @@ struct Seed {
     nodes: Vec<u8>,
     links: Vec<(u8, u8, u8)>,
     hosts: Vec<u8>,
-    functions: Vec<(u8, bool)>,
+    /// Node, one interface, kind: 1 to 7 of those below.
+    functions: Vec<(u8, bool, u8)>,
     chains: Vec<(u8, u8, Vec<u8>, u8)>,
     connected: bool,
 }
@@ -30,7 +34,7 @@ fn seed() -> impl Strategy<Value = Seed> {
         prop::collection::vec(any::<u8>(), 1..9),
         prop::collection::vec((any::<u8>(), any::<u8>(), any::<u8>()), 0..8),
         prop::collection::vec(any::<u8>(), 2..6),
-        prop::collection::vec((any::<u8>(), any::<bool>()), 0..6),
+        prop::collection::vec((any::<u8>(), any::<bool>(), 0u8..10), 0..6),
         prop::collection::vec(chain, 0..4),
         prop::bool::weighted(0.9),
     )
@@ -74,17 +78,27 @@ fn topology(seed: &Seed) -> Topology {
     let host = |number: &u8| Host { node: format!("n{}", pick(*number)), addresses: Vec::new(), mtu: None };
     let hosts = seed.hosts.iter().enumerate().map(|(i, number)| (format!("h{i}"), host(number)));
     let segue: Vec<usize> = (0..count).filter(|i| dataplane(seed.nodes[*i]) == Dataplane::Segue).collect();
-    let functions = seed.functions.iter().enumerate().filter_map(|(i, (number, one))| {
+    let functions = seed.functions.iter().enumerate().filter_map(|(i, (number, one, kind))| {
         let function = Function {
             node: format!("n{}", segue.get(usize::from(*number) % segue.len().max(1))?),
-            kind: Default::default(),
-            aware: false,
+            kind: if *kind == 6 { FunctionKind::Netfilter } else { FunctionKind::Namespace },
+            aware: *kind == 5,
+            may_change: None,
+            proxy: match kind {
+                1 => ProxyChoice::Static,
+                2 => ProxyChoice::Exact,
+                3 => ProxyChoice::DynamicFlow,
+                4 => ProxyChoice::Masquerading,
+                7 => ProxyChoice::Dynamic,
+                _ => ProxyChoice::Auto,
+            },
+            on_failure: None,
+            watch: None,
             inner: vec![InnerType::IPv4, InnerType::IPv6],
-            interfaces: if *one { Interfaces::One } else { Interfaces::Two },
+            interfaces: if *one && *kind != 6 { Interfaces::One } else { Interfaces::Two },
             nftables: None,
             sysctls: Default::default(),
             commands: Vec::new(),
-            behaviour: Behaviour::EndAs,
         };
         Some((format!("f{i}"), function))
     });
@@ -96,7 +110,8 @@ fn topology(seed: &Seed) -> Topology {
                 Some((name, _)) => name.clone(),
                 None => format!("node:n{}", pick(*number)),
             };
-            if name.starts_with("node:") || !names.contains(&name) {
+            // Some may be visited twice; those that may not are refused.
+            if name.starts_with("node:") || !names.contains(&name) || *number > 200 {
                 names.push(name);
             }
         }
@@ -108,6 +123,7 @@ fn topology(seed: &Seed) -> Topology {
             reverse: bits & 1 != 0,
             mode: if bits & 2 != 0 { HeadendMode::HEncaps } else { HeadendMode::HEncapsRed },
             color: None,
+            mark: None,
         };
         (format!("c{i}"), chain)
     });
@@ -126,19 +142,20 @@ fn states(plan: &Plan) -> impl Iterator<Item = (&String, &NodeState)> {
     plan.nodes.iter().filter_map(|(name, node)| Some((name, node.state.as_ref()?)))
 }
 
-/// Every SID with its node; panics if two are the same.
-fn all_sids(plan: &Plan) -> HashMap<Ipv6Addr, String> {
-    let mut sids = HashMap::new();
-    let mut add = |sid: Ipv6Addr, node: &str| {
+/// Every SID with its node; panics if two overlap.
+fn all_sids(plan: &Plan) -> HashMap<Ipv6Net, String> {
+    let mut sids: HashMap<Ipv6Net, String> = HashMap::new();
+    let mut add = |sid: Ipv6Net, node: &str| {
         assert!(plan.nodes[node].locator.contains(&sid), "{sid} of {node}");
-        assert_eq!(sids.insert(sid, node.to_owned()), None, "{sid} twice");
+        assert!(!sids.keys().any(|other| other.contains(&sid) || sid.contains(other)), "{sid} twice");
+        sids.insert(sid, node.to_owned());
     };
     for (name, state) in states(plan) {
-        state.sids.iter().for_each(|sid| add(sid.sid.addr(), name));
+        state.sids.iter().for_each(|sid| add(sid.sid, name));
     }
     for (name, node) in &plan.nodes {
         for route in &node.routes {
-            if let (Some(Encap::Seg6Local(_)), IpAddr::V6(sid)) = (&route.encap, route.destination.addr()) {
+            if let (Some(Encap::Seg6Local(_)), IpNet::V6(sid)) = (&route.encap, route.destination) {
                 add(sid, name);
             }
         }
@@ -147,7 +164,7 @@ fn all_sids(plan: &Plan) -> HashMap<Ipv6Addr, String> {
 }
 
 fn find_sid(plan: &Plan, address: Ipv6Addr) -> Option<&Sid> {
-    states(plan).flat_map(|(_, state)| &state.sids).find(|sid| sid.sid.addr() == address)
+    states(plan).flat_map(|(_, state)| &state.sids).find(|sid| sid.sid.contains(&address))
 }
 
 /// Follows routes from a node to an address, over every equal-cost way; returns where it ends.
@@ -214,7 +231,7 @@ fn check_interfaces(plan: &Plan) {
 }
 
 /// One direction of a chain: its steps are in the order of `via`, and the data planes are told the same.
-fn check_direction(plan: &Plan, topology: &Topology, sids: &HashMap<Ipv6Addr, String>, steps: &[&Explanation]) {
+fn check_direction(plan: &Plan, topology: &Topology, sids: &HashMap<Ipv6Net, String>, steps: &[&Explanation]) {
     let chain = &topology.chains[&steps[0].chain];
     let StepAction::Headend { segments, .. } = &steps[0].action else { panic!("first the headend") };
     let mut via: Vec<&str> = chain.via.iter().map(String::as_str).collect();
@@ -225,7 +242,7 @@ fn check_direction(plan: &Plan, topology: &Topology, sids: &HashMap<Ipv6Addr, St
     assert_eq!((segments.len(), steps.len()), (via.len() + 1, via.len() + 2));
     let mut here = steps[0].node.clone();
     for (position, (segment, step)) in segments.iter().zip(&steps[1..]).enumerate() {
-        let node = &sids[segment];
+        let node = sids.iter().find_map(|(sid, node)| sid.contains(segment).then_some(node)).expect("a SID");
         assert_eq!((&step.node, step.step), (node, position + 1));
         assert_eq!(walk(plan, &here, *segment, plan.nodes.len()), HashSet::from([node.clone()]), "{here} to {segment}");
         assert_eq!((step.path.first(), step.path.last()), (Some(&here), Some(node)));
@@ -241,9 +258,21 @@ fn check_direction(plan: &Plan, topology: &Topology, sids: &HashMap<Ipv6Addr, St
             Some(stop) if stop.starts_with("node:") => assert_eq!(*stop, format!("node:{node}")),
             Some(function) => {
                 let sid = sid.expect("proxies are on Segue nodes");
+                let (approach, _) = topology.approach(function).expect("a function");
+                if approach == Approach::Netfilter {
+                    let mark = topology.chains.get_index_of(&steps[0].chain).expect("a chain") + 1;
+                    assert_eq!((sid.behaviour, sid.argument_length), (Behaviour::EndAnNf, 16));
+                    assert_eq!(sid.netfilter.as_ref().expect("netfilter").namespace, **function);
+                    let length = sid.sid.prefix_len() + sid.argument_length;
+                    assert_eq!(segment.to_bits() >> (128 - length) & 0xffff, mark as u128, "the mark is the argument");
+                    continue;
+                }
                 let proxy = sid.proxy.as_ref().expect("a proxy");
-                assert_eq!(proxy.segments, segments[position + 1..], "the proxy goes on to what remains");
-                assert_eq!(proxy.reduced, chain.mode == HeadendMode::HEncapsRed);
+                let is_static = approach == Approach::Static;
+                assert_eq!(is_static, sid.behaviour == Behaviour::EndAs);
+                let remaining = if is_static { &segments[position + 1..] } else { &[] };
+                assert_eq!(proxy.segments, remaining, "the proxy goes on to what remains");
+                assert_eq!(proxy.reduced, !is_static || chain.mode == HeadendMode::HEncapsRed);
                 let port = |name: &str| plan.nodes[node].interfaces.iter().find(|i| i.name == name).expect("port");
                 for name in [&proxy.to_function, &proxy.from_function] {
                     assert_eq!(port(name).peer.namespace, *function);
@@ -251,18 +280,49 @@ fn check_direction(plan: &Plan, topology: &Topology, sids: &HashMap<Ipv6Addr, St
                 let interfaces = &plan.functions[*function].interfaces;
                 let inside = interfaces.iter().find(|i| i.name == port(&proxy.to_function).peer.interface);
                 assert_eq!(sid.next_hop_mac, inside.map(|interface| interface.mac));
-                check_function_routes(
-                    plan,
-                    topology,
-                    chain,
-                    is_reverse,
-                    function,
-                    &port(&proxy.from_function).peer.interface,
-                    &proxy.inner,
-                );
+                let out = &port(&proxy.from_function).peer.interface;
+                if approach.is_shared() {
+                    let incoming = &port(&proxy.to_function).peer.interface;
+                    check_shared_routes(&plan.functions[*function], incoming, out, &proxy.inner);
+                    if approach == Approach::Aware {
+                        check_own_end(&plan.functions[*function], incoming, *segment);
+                    }
+                } else {
+                    check_function_routes(plan, topology, chain, is_reverse, function, out, &proxy.inner);
+                }
             }
         }
     }
+}
+
+/// The table that a function's kernel looks into for what came in by an interface.
+fn table(function: &FunctionPlan, incoming: &str) -> Option<u32> {
+    function.rules.iter().find(|rule| rule.incoming == incoming).map(|rule| rule.table)
+}
+
+/// Whatever came in by one interface goes out by the other, or by the only one.
+fn check_shared_routes(function: &FunctionPlan, incoming: &str, out: &str, inner: &[InnerType]) {
+    let table = table(function, incoming);
+    assert_eq!((function.interfaces.len(), table.is_some()), if incoming == out { (1, false) } else { (2, true) });
+    for (kind, family) in [(InnerType::IPv4, "-4"), (InnerType::IPv6, "-6")] {
+        // What keeps its outer header is IPv6, whatever is in it.
+        if !(inner.contains(&kind) || inner.is_empty() && kind == InnerType::IPv6) {
+            continue;
+        }
+        let all = function.routes.iter().filter(|route| route.table == table && route.ip_family() == family);
+        let defaults: Vec<_> = all.filter(|route| route.destination.prefix_len() == 0).collect();
+        assert_eq!(defaults.len(), 1, "{incoming} {family}: {:?}", function.routes);
+        let hop = &defaults[0].next_hops[0];
+        assert_eq!(hop.interface, out);
+        assert!(function.neighbours.iter().any(|n| Some(n.address) == hop.gateway && n.interface == hop.interface));
+    }
+}
+
+/// An SR-aware function takes the SID for its own in the table of the interface that packets come in by.
+fn check_own_end(function: &FunctionPlan, incoming: &str, sid: Ipv6Addr) {
+    let table = table(function, incoming);
+    let mut own = function.routes.iter().filter(|route| route.destination == IpNet::from(IpAddr::V6(sid)));
+    assert!(own.any(|route| route.table == table && matches!(route.encap, Some(Encap::Seg6Local(_)))), "{sid}");
 }
 
 /// The function sends the chain's packets out where the node's proxy expects them back.

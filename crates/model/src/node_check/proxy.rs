@@ -9,8 +9,8 @@ use crate::check;
 use crate::error::KeyPath;
 use crate::limits::SEGMENTS_MAX;
 use crate::node::{
-    Behaviour, HeadendMode, InnerType, Memory, Netfilter, OnFailure, OtherTypes, OwnTraffic, PortRole, Probe, ProbeKind, Proxy,
-    Sid, Watch, Wiring,
+    Behaviour, HeadendMode, InnerType, Memory, Netfilter, OnFailure, OtherTypes, OwnTraffic, PortRole, Probe,
+    ProbeKind, Proxy, Sid, Watch, Wiring,
 };
 
 use super::Check;

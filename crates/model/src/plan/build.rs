@@ -210,7 +210,7 @@ impl<'a> Builder<'a> {
                 let source = matches!(destination, IpNet::V6(_)).then(|| self.nodes[from].loopback.into());
                 let reason = format!("{what}: shortest path, distance {distance}{ways}");
                 let next_hops = next_hops.clone();
-                routes.push(Route { destination, next_hops, source, encap: None, reason });
+                routes.push(Route { table: None, destination, next_hops, source, encap: None, reason });
             }
         }
         routes
@@ -246,6 +246,7 @@ impl<'a> Builder<'a> {
         let plan = |(name, host): (&String, &crate::topology::Host)| {
             let interface = interfaces.swap_remove(name)?;
             let routes = self.hosts.get(name)?.iter().map(|address| Route {
+                table: None,
                 destination: default_route(&address.node),
                 next_hops: vec![NextHop { gateway: Some(address.node.addr()), interface: interface.name.clone() }],
                 source: None,

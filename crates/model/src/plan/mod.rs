@@ -18,7 +18,7 @@ use crate::value::MacAddress;
 use build::Builder;
 use steer::Steerer;
 
-pub use route::{Encap, NextHop, Route, Seg6LocalAction};
+pub use route::{Encap, Neighbour, NextHop, Route, Rule, Seg6LocalAction};
 
 mod address;
 mod build;
@@ -26,6 +26,7 @@ mod chain;
 mod graph;
 mod route;
 mod service;
+mod shared;
 mod state;
 mod steer;
 
@@ -171,10 +172,18 @@ impl HostPlan {
 pub struct FunctionPlan {
     /// The node that it is connected to.
     pub node: String,
-    /// Interfaces besides `lo`; none if no chain visits it.
+    /// How the node gives packets to it, and why: such as `End.AD by packet: 2 chains visit it`.
+    pub approach: String,
+    /// Interfaces besides `lo`; none if no chain visits it, or if the agent makes them (netfilter).
     pub interfaces: Vec<Interface>,
     /// Its routes.
     pub routes: Vec<Route>,
+    /// Which tables they are looked up in.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub rules: Vec<Rule>,
+    /// Neighbours that it need not ask for.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub neighbours: Vec<Neighbour>,
     /// sysctls, to set before interfaces get addresses: what forwarding needs, then what the topology says.
     pub sysctls: IndexMap<String, String>,
 }

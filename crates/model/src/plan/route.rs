@@ -5,9 +5,14 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use ipnet::IpNet;
 use serde::Serialize;
 
-/// A route of the main table.
+use crate::value::MacAddress;
+
+/// A route.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Route {
+    /// Number of its table; the main table if none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub table: Option<u32>,
     /// Where to.
     pub destination: IpNet,
     /// Ways there; several are equal-cost paths.
@@ -20,6 +25,46 @@ pub struct Route {
     pub encap: Option<Encap>,
     /// Why it is there.
     pub reason: String,
+}
+
+/// What comes in by an interface is routed by a table of its own, in both address families.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Rule {
+    /// The interface.
+    pub incoming: String,
+    /// Number of the table, and of the rule.
+    pub table: u32,
+    /// Why it is there.
+    pub reason: String,
+}
+
+impl Rule {
+    /// The arguments of `ip -4` and `ip -6` that install it.
+    pub fn ip_arguments(&self) -> Vec<String> {
+        let table = self.table.to_string();
+        ["rule", "add", "pref", &table, "iif", &self.incoming, "lookup", &table].map(String::from).to_vec()
+    }
+}
+
+/// A neighbour whose link-layer address is known, so that nothing has to be asked.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Neighbour {
+    /// Its address.
+    pub address: IpAddr,
+    /// Its link-layer address.
+    pub mac: MacAddress,
+    /// The interface that it is on.
+    pub interface: String,
+}
+
+impl Neighbour {
+    /// The arguments of `ip` that install it.
+    pub fn ip_arguments(&self) -> Vec<String> {
+        let (address, mac) = (self.address.to_string(), self.mac.to_string());
+        ["neigh", "replace", &address, "lladdr", &mac, "dev", &self.interface, "nud", "permanent"]
+            .map(String::from)
+            .to_vec()
+    }
 }
 
 /// One way of a route.
@@ -89,6 +134,9 @@ impl Route {
         }
         if let Some(source) = self.source {
             arguments.extend(["src".into(), source.to_string()]);
+        }
+        if let Some(table) = self.table {
+            arguments.extend(["table".into(), table.to_string()]);
         }
         if self.next_hops.len() > 1 {
             for next_hop in &self.next_hops {

@@ -8,7 +8,8 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use super::address;
 use super::build::{Builder, NewEnd, forwarding_sysctls};
 use super::chain::{Family, Lane, Stop};
-use super::{Direction, FunctionPlan, Interface, LinkKind, NextHop, Route};
+use super::shared::{self, Shared};
+use super::{Direction, FunctionPlan, Interface, LinkKind, Neighbour, NextHop, Route, Rule};
 use crate::check;
 use crate::error::KeyPath;
 use crate::topology::Interfaces;
@@ -25,17 +26,33 @@ pub(super) struct Passage {
     pub(super) mac: MacAddress,
 }
 
-/// A service link: the function's interface, and the node's addresses as next hops for the function.
-struct ServiceLink {
-    node_interface: String,
-    function_interface: Interface,
-    gateways: Vec<IpNet>,
+/// A service link: both interfaces, and the node's addresses as next hops for the function.
+pub(super) struct ServiceLink {
+    pub(super) node_interface: String,
+    pub(super) node_mac: MacAddress,
+    pub(super) function_interface: Interface,
+    pub(super) gateways: Vec<IpNet>,
+}
+
+/// A service link that is to be made.
+pub(super) struct NewServiceLink<'a> {
+    pub(super) function: &'a str,
+    pub(super) node: usize,
+    /// The node's suffix and the function's name for it.
+    pub(super) suffix: [&'a str; 2],
+    pub(super) families: &'a [Family],
+    pub(super) mtu: u32,
+    pub(super) reason: String,
 }
 
 /// What a function's namespace gets from the chains that visit it.
 #[derive(Default)]
-struct Visits {
+pub(super) struct Visits {
     interfaces: Vec<Interface>,
+    /// Of functions that several chains share: routes, rules and neighbours that serve all of them.
+    pub(super) shared_routes: Vec<Route>,
+    pub(super) rules: Vec<Rule>,
+    pub(super) neighbours: Vec<Neighbour>,
     /// Destinations that visiting traffic has, each with the way out of the function.
     routes: Vec<Destination>,
     /// Ways for what the function itself sends to the sources of a chain without reverse direction.
@@ -52,7 +69,8 @@ struct Destination {
 /// Makes service links and remembers what functions need.
 #[derive(Default)]
 pub(super) struct Services {
-    visits: IndexMap<String, Visits>,
+    pub(super) visits: IndexMap<String, Visits>,
+    pub(super) shared: IndexMap<String, Shared>,
     /// Per node: service links made so far.
     per_node: IndexMap<usize, u16>,
     ipv4_links: u32,
@@ -67,6 +85,9 @@ impl Services {
         stop: &Stop,
     ) -> IndexMap<Direction, Passage> {
         let Stop::Function { name, node } = stop else { return IndexMap::new() };
+        if builder.topology.approach(name).is_some_and(|(approach, _)| approach.is_shared()) {
+            return IndexMap::new();
+        }
         let interfaces = builder.topology.functions.get(name).map(|function| function.interfaces).unwrap_or_default();
         let mut passages = IndexMap::new();
         match interfaces {
@@ -92,7 +113,7 @@ impl Services {
         passages
     }
 
-    /// Both ends of a new service link; `suffix` is the node's suffix and the function's name for it.
+    /// A pair of interfaces, or one of it, for one chain.
     fn link(
         &mut self,
         builder: &mut Builder<'_>,
@@ -101,16 +122,28 @@ impl Services {
         node: usize,
         suffix: [&str; 2],
     ) -> ServiceLink {
+        let family = if lane.split { format!(" ({})", lane.families[0].suffix()) } else { String::new() };
+        let reason = format!(
+            "{} side of function {function} for chain {}{family}: one interface in serves one proxy SID",
+            suffix[1], lane.chain
+        );
+        let mtu = service_mtu(builder, lane);
+        self.new_link(builder, NewServiceLink { function, node, suffix, families: &lane.families, mtu, reason })
+    }
+
+    /// Both ends of a new service link.
+    pub(super) fn new_link(&mut self, builder: &mut Builder<'_>, new: NewServiceLink<'_>) -> ServiceLink {
+        let NewServiceLink { function, node, suffix, families, mtu, reason } = new;
         let count = self.per_node.entry(node).or_default();
         *count += 1;
         let count = *count;
         let (mut node_addresses, mut function_addresses) = (Vec::new(), Vec::new());
-        for family in &lane.families {
+        for family in families {
             for (end, addresses) in [(0, &mut node_addresses), (1, &mut function_addresses)] {
                 addresses.extend(self.address(builder, *family, node, count, end));
             }
         }
-        if lane.families.contains(&Family::V4) {
+        if families.contains(&Family::V4) {
             self.ipv4_links += 1;
         }
         let node_name = builder.node_name(node).to_owned();
@@ -130,18 +163,12 @@ impl Services {
             addresses: function_addresses,
             xdp: false,
         };
-        let mtu = service_mtu(builder, lane);
-        let family = if lane.split { format!(" ({})", lane.families[0].suffix()) } else { String::new() };
-        let reason = format!(
-            "{} side of function {function} for chain {}{family}: one interface in serves one proxy SID",
-            suffix[1], lane.chain
-        );
         let [node_interface, function_interface] =
             builder.link(LinkKind::Service, mtu, &reason, [node_end, function_end]);
-        let name = node_interface.name.clone();
+        let (name, mac) = (node_interface.name.clone(), node_interface.mac);
         builder.interfaces[node].push(node_interface);
         visits.interfaces.push(function_interface.clone());
-        ServiceLink { node_interface: name, function_interface, gateways: node_addresses }
+        ServiceLink { node_interface: name, node_mac: mac, function_interface, gateways: node_addresses }
     }
 
     fn address(&self, builder: &mut Builder<'_>, family: Family, node: usize, count: u16, end: u16) -> Option<IpNet> {
@@ -205,16 +232,27 @@ impl Services {
             refuse_ambiguity(builder, name, &visits.routes);
             let mut sysctls = forwarding_sysctls();
             sysctls.extend(function.sysctls.clone());
-            let routes = routes(&visits);
-            let node = function.node.clone();
-            plans.insert(name.clone(), FunctionPlan { node, interfaces: visits.interfaces, routes, sysctls });
+            let mut routes = routes(&visits);
+            routes.extend(visits.shared_routes);
+            let approach = builder.topology.approach(name);
+            let approach = approach.map(|(approach, why)| format!("{}: {why}", shared::words(approach)));
+            let plan = FunctionPlan {
+                node: function.node.clone(),
+                approach: approach.unwrap_or_default(),
+                interfaces: visits.interfaces,
+                routes,
+                rules: visits.rules,
+                neighbours: visits.neighbours,
+                sysctls,
+            };
+            plans.insert(name.clone(), plan);
         }
         plans
     }
 }
 
 /// Functions see inner packets, which are never larger than what hosts send.
-fn service_mtu(builder: &Builder<'_>, lane: &Lane<'_>) -> u32 {
+pub(super) fn service_mtu(builder: &Builder<'_>, lane: &Lane<'_>) -> u32 {
     let ends = [lane.from.node, lane.to.node];
     let at_ends = ends.iter().flat_map(|node| &builder.interfaces[*node]);
     let hosts = at_ends.filter(|interface| interface.link == LinkKind::Access).map(|interface| interface.mtu);
@@ -244,7 +282,7 @@ fn refuse_ambiguity(builder: &mut Builder<'_>, function: &str, routes: &[Destina
                 clash.chain, route.prefix, clash.prefix
             )
         };
-        let remedy = "give one chain a function of its own, or choose ends that do not overlap";
+        let remedy = "give the function `proxy: exact`, give one chain a function of its own, or choose ends that do not overlap";
         builder.error(&route.key.at("via"), message, remedy);
         return;
     }
@@ -263,7 +301,14 @@ fn routes(visits: &Visits) -> Vec<Route> {
             format!("chain {} goes on to here", destination.chain)
         };
         let next_hops = vec![destination.next_hop.clone()];
-        routes.push(Route { destination: destination.prefix, next_hops, source: None, encap: None, reason });
+        routes.push(Route {
+            table: None,
+            destination: destination.prefix,
+            next_hops,
+            source: None,
+            encap: None,
+            reason,
+        });
     }
     routes
 }

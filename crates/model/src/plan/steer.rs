@@ -12,7 +12,7 @@ use super::service::{Passage, Services};
 use super::{Direction, Encap, Explanation, NextHop, Route, Seg6LocalAction, StepAction};
 use crate::limits::{HEADROOM_MAX, RULES_PER_PREFIX_MAX, SEGMENTS_MAX};
 use crate::node::{Behaviour, HeadendMode, InnerType, Policy, Proxy, SegmentList, Sid, SteeringRule, TrafficClass};
-use crate::topology::Dataplane;
+use crate::topology::{Approach, Dataplane};
 
 /// Function numbers of SIDs; decimal digits read as written.
 const END: u16 = 1;
@@ -84,7 +84,7 @@ impl<'a, 'b> Steerer<'a, 'b> {
         let Some(interface) = self.builder.interfaces[node].first() else { return };
         let next_hops = vec![NextHop { gateway: None, interface: interface.name.clone() }];
         let encap = Some(Encap::Seg6Local(action));
-        self.parts[node].routes.push(Route { destination, next_hops, source: None, encap, reason });
+        self.parts[node].routes.push(Route { table: None, destination, next_hops, source: None, encap, reason });
     }
 
     pub(super) fn lane(&mut self, lane: &Lane<'_>) {
@@ -115,7 +115,11 @@ impl<'a, 'b> Steerer<'a, 'b> {
             let Some(function) = &segment.function else { continue };
             let Some(passage) = passages.get(function).and_then(|ways| ways.get(&direction)) else { continue };
             let remaining = list[position + 1..].to_vec();
-            let sid = proxy_sid(lane, direction, segment, function, passage, remaining);
+            let mut sid = proxy_sid(lane, direction, segment, function, passage, remaining);
+            if let (Some(proxy), Some(function)) = (&mut sid.proxy, self.builder.topology.functions.get(function)) {
+                proxy.on_failure = function.on_failure.unwrap_or_default();
+                proxy.watch = function.watch;
+            }
             self.parts[segment.node].sids.push(sid);
         }
         let (from, to) = lane.ends(direction);
@@ -144,28 +148,42 @@ impl<'a, 'b> Steerer<'a, 'b> {
                     function: None,
                     why: format!("the chain names {node_name} as a waypoint; End only goes on to the next segment"),
                 },
-                Stop::Function { name, .. } => {
-                    let number = FIRST_PROXY.saturating_add(self.parts[node].proxies);
-                    self.parts[node].proxies = self.parts[node].proxies.saturating_add(1);
-                    if number > LAST_PROXY {
-                        let message = format!("node {node_name} has no SIDs left for proxies");
-                        self.builder.error(&lane.key.at("via"), message, "spread the functions over more nodes");
-                    }
-                    Segment {
-                        node,
-                        sid: address::sid(locator, number.min(LAST_PROXY)),
-                        behaviour: Behaviour::EndAs,
-                        function: Some(name.clone()),
-                        why: format!(
-                            "{name} on {node_name} knows nothing of Segment Routing: the static proxy End.AS takes the outer \
-                             header off, and puts the remaining segments back on what returns"
-                        ),
-                    }
-                }
+                Stop::Function { name, .. } => self.function(lane, direction, name, node),
             });
         }
         segments.push(self.egress(lane, direction));
         segments
+    }
+
+    fn function(&mut self, lane: &Lane<'_>, direction: Direction, name: &str, node: usize) -> Segment {
+        let topology = self.builder.topology;
+        let (approach, decided) = topology.approach(name).unwrap_or((Approach::Static, String::new()));
+        let why = format!("{}; {decided}", explanation(approach, name, self.builder.node_name(node)));
+        let parts = &mut self.parts[node];
+        let key = lane.key.at("via");
+        let mut number = |builder: &mut Builder<'_>| {
+            let number = FIRST_PROXY.saturating_add(parts.proxies);
+            parts.proxies = parts.proxies.saturating_add(1);
+            if number > LAST_PROXY {
+                let message = format!("node {} has no SIDs left for functions", builder.node_name(node));
+                builder.error(&key, message, "spread the functions over more nodes");
+            }
+            number.min(LAST_PROXY)
+        };
+        let function = Some(name.to_owned());
+        if !approach.is_shared() {
+            let number = number(self.builder);
+            let behaviour = if approach == Approach::Static { Behaviour::EndAs } else { Behaviour::EndAd };
+            let sid = address::sid(self.builder.nodes[node].locator, number);
+            return Segment { node, sid, behaviour, function, why };
+        }
+        let visit = self.services.visit(self.builder, lane, direction, (name, node), number);
+        let Some(visit) = visit else {
+            // The function exists: `via` was checked.
+            return Segment { node, sid: Ipv6Addr::UNSPECIFIED, behaviour: Behaviour::End, function, why };
+        };
+        self.parts[node].sids.extend(visit.new);
+        Segment { node, sid: visit.segment, behaviour: visit.behaviour, function, why }
     }
 
     fn egress(&mut self, lane: &Lane<'_>, direction: Direction) -> Segment {
@@ -350,6 +368,7 @@ impl<'a, 'b> Steerer<'a, 'b> {
                 return;
             }
             self.parts[from.node].routes.push(Route {
+                table: None,
                 destination: *destination,
                 next_hops: vec![next_hop.clone()],
                 source: None,
@@ -417,6 +436,37 @@ impl<'a, 'b> Steerer<'a, 'b> {
     }
 }
 
+/// What a node does for a function, in words.
+fn explanation(approach: Approach, name: &str, node: &str) -> String {
+    let ignorant = format!("{name} on {node} knows nothing of Segment Routing");
+    match approach {
+        Approach::Static => format!(
+            "{ignorant}: the static proxy End.AS takes the outer header off, and puts the remaining segments back on what returns"
+        ),
+        Approach::Dynamic => format!(
+            "{ignorant}: the dynamic proxy End.AD takes the outer header off, and puts the one last seen back on what returns"
+        ),
+        Approach::Flow => format!(
+            "{ignorant}: the dynamic proxy End.AD takes the outer header off, and puts that of the flow back on what returns"
+        ),
+        Approach::Exact => format!(
+            "{ignorant}: the exact proxy, End.AD by packet, takes the outer header off, and puts each packet's own back on, \
+             whatever the function did to the packet"
+        ),
+        Approach::Masquerading => format!(
+            "{ignorant}: the masquerading proxy End.AM leaves the header on and shows the last segment as the destination"
+        ),
+        Approach::Aware => format!(
+            "{name} on {node} understands Segment Routing: End.AN gives it the packet as it is, and checks what it did to the \
+             segment list"
+        ),
+        Approach::Netfilter => format!(
+            "{name} on {node} is netfilter: End.AN.NF shows its hooks the inner packet, marked with the SID's argument, and \
+             goes on to the next segment"
+        ),
+    }
+}
+
 /// Whether two rules take the same packets for all that their text says.
 fn same_traffic(a: &SteeringRule, b: &SteeringRule) -> bool {
     let what = |rule: &SteeringRule| {
@@ -425,7 +475,7 @@ fn same_traffic(a: &SteeringRule, b: &SteeringRule) -> bool {
     what(a) == what(b)
 }
 
-fn local_sid(sid: Ipv6Addr, behaviour: Behaviour, comment: String) -> Sid {
+pub(super) fn local_sid(sid: Ipv6Addr, behaviour: Behaviour, comment: String) -> Sid {
     Sid {
         sid: sid.into(),
         behaviour,
@@ -454,15 +504,16 @@ fn proxy_sid(
     remaining: Vec<Ipv6Addr>,
 ) -> Sid {
     let inner: Vec<InnerType> = lane.families.iter().map(|family| family.inner()).collect();
+    let is_static = segment.behaviour == Behaviour::EndAs;
     Sid {
         // Fixed, so that no neighbour lookup is needed.
         next_hop_mac: Some(passage.mac),
         proxy: Some(Proxy {
             inner,
-            segments: remaining,
-            reduced: lane.definition.mode == HeadendMode::HEncapsRed,
+            segments: if is_static { remaining } else { Vec::new() },
+            reduced: !is_static || lane.definition.mode == HeadendMode::HEncapsRed,
             ..Proxy::new(&passage.out, &passage.back)
         }),
-        ..local_sid(segment.sid, Behaviour::EndAs, format!("chain {} {direction}, function {function}", lane.chain))
+        ..local_sid(segment.sid, segment.behaviour, format!("chain {} {direction}, function {function}", lane.chain))
     }
 }
