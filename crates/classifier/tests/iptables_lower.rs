@@ -518,9 +518,17 @@ fn sets_are_read_and_written() {
     assert_eq!(sets.sets.len(), 11);
     let saved = sets.save();
     assert_eq!(parse_sets(&saved, "saved").unwrap_or_else(|errors| panic!("{errors}\n{saved}")), sets);
-    assert!(saved.contains("add services 10.0.0.1,icmp:8/0\n"), "{saved}");
+    assert!(saved.contains("add services 10.0.0.1,icmp:echo-request\n"), "{saved}");
     assert!(saved.contains("add nets 2001:db8:1::/48 nomatch\n"), "{saved}");
     assert!(saved.contains("comment \"hello \\ world\"\n"), "{saved}");
+}
+
+/// `sets.saved.ipset` is what ipset 7.17 printed.
+#[test]
+fn files_of_ipset_save_are_written_back_octet_by_octet() {
+    let source = data("sets.saved.ipset");
+    let sets = parse_sets(&source, "sets.saved.ipset").unwrap_or_else(|errors| panic!("{errors}"));
+    assert_eq!(sets.save(), source);
 }
 
 #[test]

@@ -214,13 +214,24 @@ const ICMPV6: &[IcmpName] = &[
     ("redirect", 137, 0, 255),
 ];
 
-/// A named ICMP or ICMPv6 type; like iptables, in any case and as far as it can be only one.
+/// A named ICMP or ICMPv6 type, in any case.
 pub(super) fn icmp(family: Family, name: &str) -> Option<IcmpName> {
     let table = match family {
         Family::Ipv4 => ICMP,
         Family::Ipv6 => ICMPV6,
     };
     table.iter().find(|(known, ..)| known.eq_ignore_ascii_case(name)).copied()
+}
+
+/// The name that ipset writes for a type and code: that of the code, else of the type if the code is 0.
+pub(super) fn icmp_name(family: Family, kind: u8, code: u8) -> Option<&'static str> {
+    let table = match family {
+        Family::Ipv4 => ICMP,
+        Family::Ipv6 => ICMPV6,
+    };
+    let exact = table.iter().find(|(_, known, first, last)| *known == kind && first == last && *first == code);
+    let whole = || table.iter().find(|(_, known, first, last)| *known == kind && first != last && code == 0);
+    exact.or_else(whole).map(|(name, ..)| *name)
 }
 
 /// Value of a DSCP class: BE, EF, CS0 to CS7, AF11 to AF43 (RFC 2474, 2597, 3246).

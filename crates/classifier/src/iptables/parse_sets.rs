@@ -221,6 +221,7 @@ fn create_option(
         "netmask" => {
             let bits = set.family.map_or(32, Family::bits);
             set.netmask = Some(values::number_in(value, 1, u64::from(bits))? as u8);
+            set.options.push((name.to_owned(), Some(value.text.to_string())));
         }
         "range" => set.range = Some(range_of(set, value)?),
         "markmask" if values::number(&value.text) == Some(u64::from(u32::MAX)) => {}

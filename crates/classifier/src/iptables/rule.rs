@@ -21,6 +21,9 @@ const HEAD: &[Spec] = &[
     Spec { names: &["-c", "--set-counters"], values: 2, negatable: false },
 ];
 
+/// Longest list behind `-s` or `-d`: two of them make a rule for each pair.
+const LIST_MAX: usize = 256;
+
 fn find(specs: &'static [Spec], name: &str) -> Option<&'static Spec> {
     specs.iter().find(|spec| spec.names.contains(&name))
 }
@@ -372,6 +375,10 @@ fn networks(given: &Given<'_, '_>, place: &mut Option<Not<Network>>, list: &mut 
         let reason =
             "a list can not be negated: its members become rules of their own, and every packet would match one";
         return Err(RuleError::at(word, ErrorKind::Conflict, reason, "use a set"));
+    }
+    if networks.len() > LIST_MAX {
+        let reason = format!("a list of {} addresses", networks.len());
+        return Err(RuleError::value(word, reason, format!("give at most {LIST_MAX}, or use a set")));
     }
     *list = networks.into_iter().map(Network::masked).collect();
     Ok(())

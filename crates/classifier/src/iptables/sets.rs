@@ -98,7 +98,7 @@ pub struct IpSet {
     pub family: Option<Family>,
     /// `netmask`: addresses are cut to that many bits before they are looked up.
     pub netmask: Option<u8>,
-    /// What else is behind `create`, which changes nothing here: `hashsize 1024` and so on.
+    /// What is behind `create`, but family and range, in order: `hashsize 1024` and so on.
     pub options: Vec<(String, Option<String>)>,
     /// `range`, of bitmaps.
     pub range: Option<(u128, u128)>,
@@ -186,9 +186,6 @@ impl IpSet {
             };
             let _ = write!(out, " range {}-{}", text(first), text(last));
         }
-        if let Some(netmask) = self.netmask {
-            let _ = write!(out, " netmask {netmask}");
-        }
         for (option, value) in &self.options {
             let _ = write!(out, " {option}");
             if let Some(value) = value {
@@ -234,7 +231,11 @@ impl IpSet {
 
 fn ports_text(protocol: Option<u8>, first: u16, last: u16) -> String {
     let ports = match protocol {
-        Some(1 | 58) => format!("{}/{}", first >> 8, first & 255),
+        Some(protocol @ (1 | 58)) => {
+            let family = if protocol == 1 { Family::Ipv4 } else { Family::Ipv6 };
+            let [kind, code] = first.to_be_bytes();
+            names::icmp_name(family, kind, code).map_or_else(|| format!("{kind}/{code}"), str::to_owned)
+        }
         _ if first == last => first.to_string(),
         _ => format!("{first}-{last}"),
     };
