@@ -662,3 +662,22 @@ fn json_schema_of_the_yaml_form_knows_its_keys() {
     assert_eq!(schema["additionalProperties"], false);
     assert!(schema["$defs"]["SrhForm"]["properties"]["segments_left_above"].is_object(), "{schema:#}");
 }
+
+#[test]
+fn ten_thousand_rules_become_a_program_quickly() {
+    let mut source = "*filter\n".to_owned();
+    for index in 0..10_000 {
+        source.push_str(&format!(
+            "-A FORWARD -s 10.{}.{}.0/24 -i eth+ -p tcp --dport {index} -j DROP\n",
+            index >> 8,
+            index & 255
+        ));
+    }
+    source.push_str("COMMIT\n");
+    let rules = parse_rules(&source, "large", Family::Ipv4).unwrap_or_else(|errors| panic!("{errors}"));
+    let start = std::time::Instant::now();
+    let lowered = rules.lower(&SetFile::default(), &surroundings(), Mode::Basic, "large").expect("program");
+    println!("10,000 rules: {:?}", start.elapsed());
+    assert_eq!(lowered.program.chains[1].rules.len(), 10_000);
+    assert!(start.elapsed().as_millis() < 2_000, "{:?}", start.elapsed());
+}
