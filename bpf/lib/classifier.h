@@ -44,6 +44,7 @@ struct {
 } classifier SEC(".maps");
 
 #define CLASSIFIER_NOTHING 0xffffffffU
+#define CLASSIFIER_TARGET ((1ULL << SEGUE_SLOT_TARGET_BITS) - 1)
 
 /* Octets at `offset`, which must be a multiple of `size`, and `size` a power of two of at most 64. */
 #define classifier_load(image_, offset_, size_)                                                                        \
@@ -196,41 +197,43 @@ RARE u32 classifier_find(u32 chain, const struct segue_classifier_key *key, u32 
 {
 	const u8 *image = classifier_image();
 	const struct segue_classifier_root *root;
-	u32 best = CLASSIFIER_NOTHING;
+	u32 best = CLASSIFIER_NOTHING, shift;
+	/* What `first` of a slot may be: one less than what stands for nothing, then the best match's. */
+	u64 bound = (1U << SEGUE_SLOT_FIRST_BITS) - 2;
 
 	if (!image || !key)
 		return 0;
 	chain += key->family == 4 ? 0 : key->family == 6 ? 1 : 2;
 	root = classifier_load(image, (u64)chain * SEGUE_CLASSIFIER_LINE, 64);
+	shift = root->first_shift & 31;
 	for (u32 tree = 0; tree < SEGUE_CLASSIFIER_TREES; tree++) {
 		u64 slot, target, value;
-		u32 rest, count, line;
+		u32 kind, count, line;
 
-		if (root->first[tree] >= best) {
-			if (root->first[tree] == CLASSIFIER_NOTHING)
-				break;
-			continue;
-		}
+		if (tree >= root->trees)
+			break;
 		slot = root->tree[tree];
 		for (int depth = 0; depth < SEGUE_CLASSIFIER_DEPTH_MAX; depth++) {
-			rest = slot >> 32;
-			target = (u32)slot;
-			if ((rest & 0xff) < SEGUE_SLOT_CUT)
+			kind = slot >> SEGUE_SLOT_TARGET_BITS & 3;
+			if (kind < SEGUE_SLOT_CUT || slot >> SEGUE_SLOT_FIRST_SHIFT > bound)
 				break;
-			value = *(const u32 *)((const u8 *)key + (rest >> 6 & 0xfc));
-			if ((rest & 0xff) == SEGUE_SLOT_CUT)
-				target += value >> (rest >> 16 & 31) & ((1U << (rest >> 24)) - 1);
+			target = slot & CLASSIFIER_TARGET;
+			value = *(const u32 *)((const u8 *)key + (slot >> 28 & 0xfc));
+			if (kind == SEGUE_SLOT_CUT)
+				target += value >> (slot >> 36 & 31) & ((1U << (slot >> 41 & 31)) - 1);
 			else
 				target += 8 + classifier_above(classifier_load(image, target * 8, 64), value);
 			slot = *(const u64 *)classifier_load(image, target * 8, 8);
 		}
-		rest = slot >> 32;
-		target = (u32)slot;
-		if (unlikely((rest & 0xff) == SEGUE_SLOT_LONG)) {
-			best = classifier_long(target, key, after, best);
-			continue;
+		if (slot >> SEGUE_SLOT_FIRST_SHIFT > bound)
+			continue; /* nothing there, or nothing before the match that another tree had */
+		target = slot & CLASSIFIER_TARGET;
+		count = slot >> 41 & 31;
+		line = 0;
+		if (unlikely((slot >> SEGUE_SLOT_TARGET_BITS & 3) == SEGUE_SLOT_LONG)) {
+			line = classifier_long(target, key, after, best);
+			count = 0;
 		}
-		count = rest >> 8 & 0xff;
 		for (u32 i = 0; i < SEGUE_CLASSIFIER_LEAF_MAX; i++) {
 			if (i >= count)
 				break;
@@ -239,10 +242,13 @@ RARE u32 classifier_find(u32 chain, const struct segue_classifier_key *key, u32 
 				line = *(const u32 *)classifier_load(image, target * 8 + i * 4, 4);
 			if (line >= best)
 				break;
-			if (line > after && classifier_matches(image, line, key)) {
-				best = line;
+			if (line > after && classifier_matches(image, line, key))
 				break;
-			}
+			line = 0;
+		}
+		if (line && line < best) {
+			best = line;
+			bound = (line - root->rules) >> shift;
 		}
 	}
 	return best == CLASSIFIER_NOTHING ? 0 : best;

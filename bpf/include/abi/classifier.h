@@ -115,28 +115,35 @@ struct segue_classifier_header {
  * A chain: three such lines, for packets of family 4, 6 and any other. The first of them is what a chain is named by.
  */
 struct segue_classifier_root {
-	__u64 tree[SEGUE_CLASSIFIER_TREES];  /* slots */
-	__u32 first[SEGUE_CLASSIFIER_TREES]; /* line of each tree's first rule: no need to walk it for a rule behind an
-						earlier match. All ones: there is no such tree, nor one behind it */
-	__u32 image_rules;		     /* line of the image's first rule */
-	__u32 rules;			     /* line of the chain's first rule */
+	__u64 tree[SEGUE_CLASSIFIER_TREES]; /* slots */
+	__u32 image_rules;		    /* line of the image's first rule */
+	__u32 rules;			    /* line of the chain's first rule */
 	__u32 rule_count;
 	__u8 policy; /* enum segue_classifier_action: ACCEPT, DROP; NONE: a user chain */
-	__u8 reserved[3];
+	__u8 first_shift;
+	__u8 trees;
+	__u8 reserved[17];
 };
 
 /*
- * A slot: target in bits 0 to 31, kind in bits 32 to 39, then three octets a, b, c.
+ * A slot, 64 bits from the lowest: target (28), kind (2), a (6), b (5), c (5), first (18).
  *
- * LEAF: `a` rules in order, whose lines are the 32-bit words from slot `target` on; `a` is 1: `target` is the line.
+ * LEAF: `c` rules in order, whose lines are the 32-bit words from slot `target` on; `c` is 1: `target` is the line.
  *
- * LONG: the first word there is their number, which `a` can not hold.
+ * LONG: the first word there is their number, which `c` can not hold.
  *
  * CUT: word `a` of the key, shifted right by `b`, its lowest `c` bits: number of the next slot from `target` on.
  *
  * SPLIT: at slot `target` is a line of SEGUE_CLASSIFIER_THRESHOLDS ordered words and an unused one; the next slot is as
  * many slots behind that line as there are thresholds less than word `a` of the key.
+ *
+ * `first`: no rule below has a lower number in the chain, shifted right by `first_shift` of the root. All ones: there
+ * is no rule below.
  */
+#define SEGUE_SLOT_TARGET_BITS 28
+#define SEGUE_SLOT_FIRST_BITS 18
+#define SEGUE_SLOT_FIRST_SHIFT 46
+
 enum segue_classifier_slot {
 	SEGUE_SLOT_LEAF = 0,
 	SEGUE_SLOT_LONG = 1,

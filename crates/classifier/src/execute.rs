@@ -1,7 +1,9 @@
 //! Walks an image as `bpf/lib/classifier.h` does, octet for octet: so the structure is tested without a kernel.
 
 use crate::compile::forest::TREES_MAX;
-use crate::image::{CHECK_FAIL, CHECK_MATCH, CHECK_WORDS, Image, LINE, flag, kind};
+use crate::image::{
+    CHECK_FAIL, CHECK_MATCH, CHECK_WORDS, FIRST_NONE, FIRST_SHIFT, Image, LINE, TARGET_BITS, flag, kind,
+};
 use crate::key::{Key, word};
 
 /// 32-bit words of a line.
@@ -16,6 +18,36 @@ pub struct Effort {
     pub rules: usize,
     /// Distinct lines read, from the root line to the last rule's.
     pub lines: usize,
+}
+
+/// A slot, see the header.
+#[derive(Clone, Copy)]
+struct Slot(u64);
+
+impl Slot {
+    fn target(self) -> usize {
+        (self.0 & ((1 << TARGET_BITS) - 1)) as usize
+    }
+
+    fn kind(self) -> u32 {
+        (self.0 >> TARGET_BITS) as u32 & 3
+    }
+
+    fn a(self) -> usize {
+        (self.0 >> 30) as usize & 0x3f
+    }
+
+    fn b(self) -> u32 {
+        (self.0 >> 36) as u32 & 0x1f
+    }
+
+    fn c(self) -> u32 {
+        (self.0 >> 41) as u32 & 0x1f
+    }
+
+    fn first(self) -> u32 {
+        (self.0 >> FIRST_SHIFT) as u32
+    }
 }
 
 /// An image as it lies in the data plane's array.
@@ -66,43 +98,44 @@ impl Memory {
         };
         let root = (chain as usize + family) * LINE_WORDS;
         touch(root);
-        let mut best = u32::MAX;
-        for tree in 0..TREES_MAX {
-            match self.word(root + 8 + tree) {
-                u32::MAX => break,
-                first if first >= best => continue,
-                _ => {}
-            }
-            let mut slot = self.wide(root + 2 * tree);
-            loop {
-                let (target, rest) = (slot as u32 as usize, (slot >> 32) as u32);
-                let value = || key.word((rest >> 8 & 0xff) as usize);
-                slot = match rest & 0xff {
+        let (rules, shift) = (self.word(root + 9), self.word(root + 11) >> 8 & 0x1f);
+        let trees = (self.word(root + 11) >> 16 & 0xff) as usize;
+        let (mut best, mut bound) = (u32::MAX, FIRST_NONE - 1);
+        for tree in 0..trees.min(TREES_MAX) {
+            let mut slot = Slot(self.wide(root + 2 * tree));
+            while slot.first() <= bound {
+                let value = key.word(slot.a());
+                slot = match slot.kind() {
                     kind::CUT => {
-                        let child = value().wrapping_shr(rest >> 16 & 0xff) & ((1 << (rest >> 24)) - 1);
+                        let child = value >> slot.b() & ((1 << slot.c()) - 1);
                         effort.nodes += 1;
-                        touch(2 * (target + child as usize));
-                        self.wide(2 * (target + child as usize))
+                        touch(2 * (slot.target() + child as usize));
+                        Slot(self.wide(2 * (slot.target() + child as usize)))
                     }
                     kind::SPLIT => {
-                        let value = value();
-                        let thresholds = (0..16).map(|index| self.word(2 * target + index));
-                        let child = thresholds.filter(|threshold| *threshold < value).count();
+                        let thresholds = (0..16).map(|index| self.word(2 * slot.target() + index));
+                        let child = slot.target() + 8 + thresholds.filter(|threshold| *threshold < value).count();
                         effort.nodes += 1;
-                        touch(2 * target);
-                        touch(2 * (target + 8 + child));
-                        self.wide(2 * (target + 8 + child))
+                        touch(2 * slot.target());
+                        touch(2 * child);
+                        Slot(self.wide(2 * child))
                     }
                     _ => break,
                 };
             }
-            let (target, rest) = (slot as u32, (slot >> 32) as u32);
-            let (first, count) = match (rest & 0xff, rest >> 8 & 0xff) {
-                (kind::LONG, _) => (2 * target as usize + 1, self.word(2 * target as usize)),
-                (_, count) => (2 * target as usize, count),
+            if slot.first() > bound {
+                continue;
+            }
+            let (first, count) = match (slot.kind(), slot.c()) {
+                (kind::LONG, _) => (2 * slot.target() + 1, self.word(2 * slot.target())),
+                (_, count) => (2 * slot.target(), count),
             };
             for index in 0..count as usize {
-                let line = if count == 1 && rest & 0xff == kind::LEAF { target } else { self.word(first + index) };
+                let line = if slot.kind() == kind::LEAF && count == 1 {
+                    slot.target() as u32
+                } else {
+                    self.word(first + index)
+                };
                 touch(first + index);
                 if line >= best {
                     break;
@@ -112,6 +145,7 @@ impl Memory {
                     touch(line as usize * LINE_WORDS);
                     if self.rule_matches(line, key) {
                         best = line;
+                        bound = (line - rules) >> shift;
                         break;
                     }
                 }

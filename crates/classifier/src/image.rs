@@ -21,8 +21,14 @@ const VERSION: u32 = 1;
 pub(crate) const LEAF_MAX: usize = 16;
 /// `SEGUE_CLASSIFIER_CHECKS_MAX`.
 const CHECKS_MAX: usize = 65_000;
-/// Lines that slot numbers of 32 bits reach, with room for a second image.
-const LINES_MAX: usize = 1 << 27;
+/// Half of the lines that targets of 28 bits reach: there is room for a second image.
+const LINES_MAX: usize = 1 << 24;
+
+/// `SEGUE_SLOT_TARGET_BITS` and so on.
+pub(crate) const TARGET_BITS: u32 = 28;
+pub(crate) const FIRST_SHIFT: u32 = 46;
+/// `first` of a slot without rules.
+pub(crate) const FIRST_NONE: u32 = (1 << 18) - 1;
 
 pub(crate) const CHECK_MATCH: u16 = 0xffff;
 pub(crate) const CHECK_FAIL: u16 = 0xfffe;
@@ -87,6 +93,12 @@ impl Image {
         self.words.len() * 4
     }
 
+    /// Which 32-bit words of a key some rule looks at: bit w for word w.
+    pub fn key_words(&self) -> u64 {
+        let word = |at| u64::from(self.words.get(at).copied().unwrap_or(0));
+        word(6) | word(7) << 32
+    }
+
     /// Rules of all chains.
     pub fn rules(&self) -> usize {
         self.rules
@@ -132,12 +144,20 @@ impl Image {
     }
 }
 
+/// Target, what it counts, and kind, a, b and c of a slot.
+type LeafSlot = (u32, Option<Unit>, [u32; 4]);
+
+/// How far rule numbers of a chain are shifted to fit `first` of a slot.
+fn first_shift(rules: usize) -> u32 {
+    (0..).find(|shift| rules >> shift < FIRST_NONE as usize).unwrap_or(0)
+}
+
 /// Puts an image together.
 pub(crate) struct Layout<'a> {
     program: &'a Program,
     image: Image,
     /// Where lists of rules lie already, by the list.
-    leaves: HashMap<Vec<u32>, (u32, Option<Unit>, u32)>,
+    leaves: HashMap<Vec<u32>, LeafSlot>,
     key_words: u64,
 }
 
@@ -186,10 +206,10 @@ impl<'a> Layout<'a> {
             let image_first = self.image.first_rule() as u32;
             for family in 0..CHAIN_LINES {
                 let at = Self::root(index, family);
-                self.put(at + 8, &[u32::MAX; TREES_MAX]);
-                self.put(at + 12, &[image_first, first, chain.rules.len() as u32, policy.into()]);
-                self.relocate(at + 12, Unit::Line);
-                self.relocate(at + 13, Unit::Line);
+                let rest = u32::from(policy) | first_shift(chain.rules.len()) << 8;
+                self.put(at + 8, &[image_first, first, chain.rules.len() as u32, rest]);
+                self.relocate(at + 8, Unit::Line);
+                self.relocate(at + 9, Unit::Line);
             }
         }
     }
@@ -322,50 +342,67 @@ impl<'a> Layout<'a> {
     pub fn forest(&mut self, chain: usize, family: usize, numbers: &[u32], trees: &[Tree]) {
         let root = Self::root(chain, family);
         let first_line = self.image.rule_line(chain, 0, 0);
+        let shift = first_shift(self.program.chains[chain].rules.len());
+        self.put_octet(root + 11, 2, trees.len().min(TREES_MAX) as u8);
+        let line = |item: u32| (first_line + numbers[item as usize], numbers[item as usize] >> shift);
         for (index, tree) in trees.iter().enumerate() {
-            let Some(first) = tree.first() else { continue };
-            let line = |item: u32| first_line + numbers[item as usize];
-            self.put(root + 8 + index, &[line(first)]);
-            self.relocate(root + 8 + index, Unit::Line);
             self.tree(root + 2 * index, tree, &line);
         }
     }
 
-    /// Writes a tree, and the slot that names it.
-    fn tree(&mut self, slot: usize, tree: &Tree, line: &impl Fn(u32) -> u32) {
+    /// Writes a tree, and the slot that names it. `line`: an item's line, and its number as slots hold it. Returns the least number.
+    fn tree(&mut self, slot: usize, tree: &Tree, line: &impl Fn(u32) -> (u32, u32)) -> u32 {
         match tree {
-            Tree::Leaf(items) => self.leaf(slot, items.iter().map(|item| line(*item)).collect()),
-            Tree::Cut { word, shift, children } => {
+            Tree::Leaf(items) => {
+                let first = items.first().map_or(FIRST_NONE, |item| line(*item).1);
+                self.leaf(slot, items.iter().map(|item| line(*item).0).collect(), first);
+                first
+            }
+            Tree::Cut { word, shift, children, .. } => {
                 self.key_words |= 1 << word;
                 // Children that fill lines begin one.
                 let at = self.align(if children.len() >= 8 { LINE_WORDS } else { 2 });
                 self.image.words.resize(at + 2 * children.len(), 0);
-                self.slot(slot, at / 2, kind::CUT | (*word as u32) << 8 | shift << 16 | children.len().ilog2() << 24);
-                for (index, child) in children.iter().enumerate() {
-                    self.tree(at + 2 * index, child, line);
-                }
+                let first = self.children(at, children, line);
+                self.slot(slot, at / 2, [kind::CUT, *word as u32, *shift, children.len().ilog2()], first);
+                first
             }
-            Tree::Split { word, thresholds, children } => {
+            Tree::Split { word, thresholds, children, .. } => {
                 self.key_words |= 1 << word;
                 let at = self.align(LINE_WORDS);
                 self.image.words.resize(at + LINE_WORDS + 2 * children.len(), 0);
                 let mut filled = [u32::MAX; THRESHOLDS + 1];
                 filled[..thresholds.len()].copy_from_slice(thresholds);
                 self.put(at, &filled);
-                self.slot(slot, at / 2, kind::SPLIT | (*word as u32) << 8);
-                for (index, child) in children.iter().enumerate() {
-                    self.tree(at + LINE_WORDS + 2 * index, child, line);
-                }
+                let first = self.children(at + LINE_WORDS, children, line);
+                self.slot(slot, at / 2, [kind::SPLIT, *word as u32, 0, 0], first);
+                first
             }
         }
     }
 
-    fn slot(&mut self, slot: usize, target: usize, rest: u32) {
-        self.put(slot, &[target as u32, rest]);
+    fn children(&mut self, at: usize, children: &[Tree], line: &impl Fn(u32) -> (u32, u32)) -> u32 {
+        let place = |(index, child)| (at + 2 * index, child);
+        let firsts = children.iter().enumerate().map(place).map(|(at, child)| self.tree(at, child, line));
+        firsts.min().unwrap_or(FIRST_NONE)
+    }
+
+    fn slot(&mut self, slot: usize, target: usize, parts: [u32; 4], first: u32) {
+        self.put_slot(slot, target as u32, parts, first);
         self.relocate(slot, Unit::Slot);
     }
 
-    fn leaf(&mut self, slot: usize, lines: Vec<u32>) {
+    fn put_slot(&mut self, slot: usize, target: u32, [kind, a, b, c]: [u32; 4], first: u32) {
+        let wide = u64::from(target)
+            | u64::from(kind) << TARGET_BITS
+            | u64::from(a) << 30
+            | u64::from(b) << 36
+            | u64::from(c) << 41
+            | u64::from(first) << FIRST_SHIFT;
+        self.put(slot, &[wide as u32, (wide >> 32) as u32]);
+    }
+
+    fn leaf(&mut self, slot: usize, lines: Vec<u32>, first: u32) {
         let (target, unit, rest) = match self.leaves.get(&lines) {
             Some(known) => *known,
             None => {
@@ -374,29 +411,29 @@ impl<'a> Layout<'a> {
                 new
             }
         };
-        self.put(slot, &[target, rest]);
+        self.put_slot(slot, target, rest, first);
         if let Some(unit) = unit {
             self.relocate(slot, unit);
         }
     }
 
-    fn new_leaf(&mut self, lines: &[u32]) -> (u32, Option<Unit>, u32) {
+    fn new_leaf(&mut self, lines: &[u32]) -> LeafSlot {
         match lines {
-            [] => (0, None, kind::LEAF),
-            [line] => (*line, Some(Unit::Line), kind::LEAF | 1 << 8),
+            [] => (0, None, [kind::LEAF, 0, 0, 0]),
+            [line] => (*line, Some(Unit::Line), [kind::LEAF, 0, 0, 1]),
             _ if lines.len() <= LEAF_MAX => {
                 let mut at = self.align(2);
                 if at / LINE_WORDS != (at + lines.len() - 1) / LINE_WORDS {
                     at = self.align(LINE_WORDS);
                 }
                 self.list(lines);
-                ((at / 2) as u32, Some(Unit::Slot), kind::LEAF | (lines.len() as u32) << 8)
+                ((at / 2) as u32, Some(Unit::Slot), [kind::LEAF, 0, 0, lines.len() as u32])
             }
             _ => {
                 let at = self.align(2);
                 self.image.words.push(lines.len() as u32);
                 self.list(lines);
-                ((at / 2) as u32, Some(Unit::Slot), kind::LONG)
+                ((at / 2) as u32, Some(Unit::Slot), [kind::LONG, 0, 0, 0])
             }
         }
     }

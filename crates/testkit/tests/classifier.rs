@@ -59,7 +59,7 @@ impl Classifier {
             }
             update(&self.object, "queries", index as u32, &query);
         }
-        self.order(questions.len() as u32, 0);
+        self.order(questions.len() as u32, 0, 0);
         self.run("ask");
         let map = self.object.maps().find(|map| map.name() == "queries").expect("the map");
         let answer = |index: u32| {
@@ -69,9 +69,9 @@ impl Classifier {
         (0..questions.len() as u32).map(answer).collect()
     }
 
-    fn order(&self, queries: u32, rounds: u32) {
+    fn order(&self, queries: u32, rounds: u32, chain: u32) {
         let mut order = Vec::new();
-        for word in [queries, rounds, 0, 0, 0, 0] {
+        for word in [queries, rounds, 0, chain, 0, 0] {
             order.extend(word.to_ne_bytes());
         }
         update(&self.object, "orders", 0, &order);
@@ -84,10 +84,20 @@ impl Classifier {
         assert_eq!(program.test_run(input).expect("a run").return_value, 2, "XDP_PASS");
     }
 
-    /// Clocks of the time stamp counter for each lookup of the queries that were asked last.
-    fn clocks(&self, queries: u32) -> f64 {
+    /// Clocks of the time stamp counter for each lookup of these keys in turn, which must be alike behind their first 64 octets.
+    fn clocks(&self, keys: &[Key]) -> f64 {
+        let queries = keys.len() as u32;
+        for (index, key) in keys.iter().enumerate() {
+            let hot = key.words[..8].iter().flat_map(|word| word.to_ne_bytes()).collect::<Vec<_>>();
+            update(&self.object, "hots", index as u32, &hot);
+        }
+        let whole = keys[0].words.iter().flat_map(|word| word.to_ne_bytes()).collect::<Vec<_>>();
+        let map = self.object.maps().find(|map| map.name() == "keys").expect("the map");
+        let processors = libbpf_rs::num_possible_cpus().expect("processors");
+        map.update_percpu(&0_u32.to_ne_bytes(), &vec![whole; processors], MapFlags::ANY).expect("an update");
+
         let nanoseconds = |name: &str| {
-            self.order(queries, ROUNDS);
+            self.order(queries, ROUNDS, self.image.chain_line(0, BASE));
             self.run(name);
             let map = self.object.maps().find(|map| map.name() == "orders").expect("the map");
             let order = map.lookup(&0_u32.to_ne_bytes(), MapFlags::ANY).expect("a lookup").expect("its entry");
@@ -174,19 +184,18 @@ fn cost() {
         let memory = Memory::new(&classifier.image, BASE);
         let mut random = Random::new(6);
         let rules = &program.chains[0].rules;
-        let pick = |random: &mut Random| if only_last { &rules[rules.len() - 1] } else { &rules[random.below(rules.len())] };
-        let questions = (0..QUERIES).map(|_| Question { key: packet(pick(&mut random), version, &mut random), after: None });
-        let questions = questions.collect::<Vec<_>>();
-        classifier.ask(0, &questions);
-        let (varying, same) = (classifier.clocks(QUERIES as u32), classifier.clocks(1));
+        let pick =
+            |random: &mut Random| if only_last { &rules[rules.len() - 1] } else { &rules[random.below(rules.len())] };
+        let keys = (0..QUERIES).map(|_| packet(pick(&mut random), version, &mut random)).collect::<Vec<_>>();
+        let (varying, same) = (classifier.clocks(&keys), classifier.clocks(&keys[..1]));
         let (mut nodes, mut compared, mut lines) = (0, 0, 0);
-        for question in &questions {
-            let effort = memory.measure(classifier.image.chain_line(0, BASE), &question.key, 0).1;
+        for key in &keys {
+            let effort = memory.measure(classifier.image.chain_line(0, BASE), key, 0).1;
             nodes += effort.nodes;
             compared += effort.rules;
             lines += effort.lines;
         }
-        let mean = |sum: usize| sum as f64 / questions.len() as f64;
+        let mean = |sum: usize| sum as f64 / keys.len() as f64;
         println!(
             "{name:24} {:6} rules {:7} KiB {varying:6.0} {same:6.0}   {:.2} nodes {:.2} rules {:.2} lines",
             rules.len(),

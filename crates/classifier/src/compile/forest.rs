@@ -113,7 +113,6 @@ fn plant(items: &Items, members: Vec<u32>) -> Tree {
 fn cost(items: &Items, trees: &[Tree]) -> f32 {
     let mut random = Random::new(0x5e90_e5e9);
     let mut total = 0.0;
-    let firsts = trees.iter().map(|tree| tree.first().unwrap_or(u32::MAX)).collect::<Vec<_>>();
     for walk in 0..WALKS {
         let target = (walk * items.count / WALKS) as u32;
         let values = items.dimensions.iter().map(|dimension| {
@@ -125,18 +124,16 @@ fn cost(items: &Items, trees: &[Tree]) -> f32 {
             items.dimensions.iter().position(|dimension| dimension.word == word).map_or(0, |at| values[at])
         };
         let mut best = u32::MAX;
-        for (tree, first) in trees.iter().zip(&firsts) {
-            if *first >= best {
-                continue;
-            }
+        for tree in trees {
             let (mut at, mut clocks) = (tree, BEGIN);
             let leaf = loop {
                 match at {
+                    _ if at.first() >= best => break &[][..],
                     Tree::Leaf(leaf) => break leaf,
-                    Tree::Cut { word, shift, children } => {
+                    Tree::Cut { word, shift, children, .. } => {
                         at = &children[(value(*word) >> shift) as usize & (children.len() - 1)];
                     }
-                    Tree::Split { word, thresholds, children } => {
+                    Tree::Split { word, thresholds, children, .. } => {
                         let value = value(*word);
                         at = &children[thresholds.partition_point(|threshold| *threshold < value)];
                         clocks += STEP * 0.4;

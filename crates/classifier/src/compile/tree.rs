@@ -19,17 +19,17 @@ pub(crate) enum Tree {
     /// Items in order.
     Leaf(Vec<u32>),
     /// Child `word >> shift & children - 1`.
-    Cut { word: usize, shift: u32, children: Vec<Tree> },
+    Cut { word: usize, shift: u32, children: Vec<Tree>, first: u32 },
     /// Child: how many thresholds are less than the word. One child more than thresholds.
-    Split { word: usize, thresholds: Vec<u32>, children: Vec<Tree> },
+    Split { word: usize, thresholds: Vec<u32>, children: Vec<Tree>, first: u32 },
 }
 
 impl Tree {
-    /// The least item in it.
-    pub fn first(&self) -> Option<u32> {
+    /// The least item in it; all ones if there is none.
+    pub fn first(&self) -> u32 {
         match self {
-            Self::Leaf(items) => items.first().copied(),
-            Self::Cut { children, .. } | Self::Split { children, .. } => children.iter().filter_map(Self::first).min(),
+            Self::Leaf(items) => items.first().copied().unwrap_or(u32::MAX),
+            Self::Cut { first, .. } | Self::Split { first, .. } => *first,
         }
     }
 }
@@ -137,9 +137,10 @@ impl<'a> Builder<'a> {
             trees.push(self.node(child, region, depth + 1)?);
         }
         region[at] = whole;
+        let first = trees.iter().map(Tree::first).min().unwrap_or(u32::MAX);
         Some(match division {
-            Division::Cut { shift, .. } => Tree::Cut { word, shift, children: trees },
-            Division::Split(thresholds) => Tree::Split { word, thresholds, children: trees },
+            Division::Cut { shift, .. } => Tree::Cut { word, shift, children: trees, first },
+            Division::Split(thresholds) => Tree::Split { word, thresholds, children: trees, first },
         })
     }
 
