@@ -2,7 +2,7 @@
 /*
  * The masquerading proxy, End.AM (draft-ietf-spring-sr-service-programming section 6.4): the function sees the packet
  * with its SRH, addressed to its last segment. What leads on, the SRH, comes back from the function; so it is compared
- * with those that were sent to it. Segment List[0] is not: it is the packet's own destination.
+ * with those that were sent to it, but for Segment List[0] where that is the packet's own destination.
  */
 #ifndef SEGUE_MASQUERADE_H
 #define SEGUE_MASQUERADE_H
@@ -23,6 +23,8 @@ INLINE int srh_same(const struct segue_stash *entry, void *data, void *end, u32 
 	if ((void *)(word + 8) > end || entry->length != IPV6_LENGTH + length)
 		return 0;
 	difference = (word[5] - step) ^ known[5];
+	if (stash_last_is_chains(word[5]))
+		difference |= (word[6] ^ known[6]) | (word[7] ^ known[7]);
 	if (likely(length == SRH_FIXED_LENGTH + 32)) {
 		if ((void *)(word + 10) > end)
 			return 0;

@@ -47,6 +47,17 @@ INLINE u64 stash_mix(u64 hash, u64 word)
 }
 
 /*
+ * Is the last segment the chain's? In front of an inner packet it is; an SRH that was inserted into a packet has that
+ * packet's own destination there. `word` is the SRH's first.
+ */
+INLINE int stash_last_is_chains(u64 word)
+{
+	u32 protocol = word & 0xff;
+
+	return protocol == PROTOCOL_IPV6 || protocol == PROTOCOL_IPV4 || protocol == PROTOCOL_ETHERNET;
+}
+
+/*
  * Makes the content of scratch->stash from the frame: the header as the next endpoint shall see it (RFC 8986 section
  * 4.1, S12 to S14), Payload Length 0. The hash, or 0: it can not be remembered. SEGUE_STASH_SRH: the SRH alone,
  * advanced only if its place is given.
@@ -79,8 +90,10 @@ INLINE u64 stash_prepare(struct xdp_md *ctx, struct segue_stash *draft, u64 shap
 	if (draft->flags & SEGUE_STASH_SRH) {
 		for (int i = 0; i < 5; i++)
 			to[i] = 0;
-		to[6] = 0;
-		to[7] = 0;
+		if (!stash_last_is_chains(to[5])) {
+			to[6] = 0;
+			to[7] = 0;
+		}
 		if (srh)
 			draft->header[IPV6_LENGTH + 3]--;
 		goto hashed;
@@ -95,6 +108,8 @@ INLINE u64 stash_prepare(struct xdp_md *ctx, struct segue_stash *draft, u64 shap
 		draft->header[2] = 0;
 		draft->header[3] = 0;
 	}
+	/* In one register: the verifier does not follow two copies from the stack. */
+	opaque(srh);
 	if (srh > SEGUE_HEADROOM_MAX - SRH_FIXED_LENGTH - 16)
 		return 0;
 	left = draft->header[srh + 3] - 1;

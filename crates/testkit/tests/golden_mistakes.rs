@@ -190,6 +190,22 @@ fn a_masquerading_proxy_does_not_follow_a_list_that_the_function_changed() {
         change(&mut changed);
         node.drops(case, "mask0", &packet(arriving("mask0"), SERVER, 60, changed), "drop_header_changed");
     }
+    // In front of an inner packet the last segment is the chain's, too: a SID that decapsulates. The function can not choose another
+    // by changing destination and list alike, unless it is the packet's own destination.
+    let egress = [local(END_AM), behind_core1(0xa), behind_core1(0x46)];
+    let steered = |start: PacketBuilder, destination, hop_limit, list: &[Ipv6Addr], left| {
+        let srh = SrhRepr::new(list).with_segments_left(left);
+        six(start.ipv6(Ipv6Repr { hop_limit, ..Ipv6Repr::new(HEADEND, destination) }).srh(srh), 1, 33)
+    };
+    to_function(&node, "encapsulated, out", &steered(arriving("core0"), egress[0], 64, &egress, 2));
+    let counter = [format!("returned {}/64", local(END_AM))];
+    let (frame, expected) =
+        (steered(arriving("mask0"), egress[2], 60, &egress, 1), steered(leaving("core1"), egress[1], 59, &egress, 1));
+    node.forwards("encapsulated, back", "mask0", &frame, &expected, &[&counter[0]]);
+    for other in [behind_core1(0x47), SERVER] {
+        let frame = steered(arriving("mask0"), other, 60, &[egress[0], egress[1], other], 1);
+        node.drops("another last segment in list and destination", "mask0", &frame, "drop_header_changed");
+    }
     node.forwards(
         "unchanged",
         "mask0",
