@@ -71,14 +71,14 @@ impl LinuxKernel {
         gateways(&route).into_iter().next().or_else(|| Some((oif(&route)?, destination)))
     }
 
-    /// Neighbours that are in use: resolved ones whose confirmation ran out.
-    fn stale_neighbours(&mut self) -> Result<Vec<Neighbour>, NetlinkError> {
+    /// All neighbours with their state.
+    fn neighbours(&mut self) -> Result<Vec<(Neighbour, NeighbourState)>, NetlinkError> {
         let answers = self.socket.dump(RouteNetlinkMessage::GetNeighbour(NeighbourMessage::default()))?;
         Ok(answers
             .into_iter()
             .filter_map(|answer| match answer {
-                RouteNetlinkMessage::NewNeighbour(neighbour) if neighbour.header.state == NeighbourState::Stale => {
-                    Some((neighbour.header.ifindex, neighbour_address(&neighbour)?))
+                RouteNetlinkMessage::NewNeighbour(neighbour) => {
+                    Some(((neighbour.header.ifindex, neighbour_address(&neighbour)?), neighbour.header.state))
                 }
                 _ => None,
             })
@@ -181,12 +181,19 @@ impl Kernel for LinuxKernel {
 
     fn refresh_neighbours(&mut self, next_hops: &[IpAddr]) -> Result<usize, KernelError> {
         let wrap = |error| KernelError::netlink("refresh neighbours", error);
-        let mut wanted: BTreeSet<Neighbour> = self.stale_neighbours().map_err(wrap)?.into_iter().collect();
+        let neighbours = self.neighbours().map_err(wrap)?;
+        let with = |state| neighbours.iter().filter(move |(_, found)| *found == state).map(|(neighbour, _)| *neighbour);
+        // Those in use: resolved ones whose confirmation ran out.
+        let mut wanted: BTreeSet<Neighbour> = with(NeighbourState::Stale).collect();
         for family in [AddressFamily::Inet, AddressFamily::Inet6] {
             wanted.extend(self.routes(family).map_err(wrap)?.iter().flat_map(gateways));
         }
         for next_hop in next_hops {
             wanted.extend(self.neighbour_towards(*next_hop));
+        }
+        // What an operator has fixed would not be fixed any more: the request takes that state away (NEIGH_UPDATE_F_USE).
+        for fixed in with(NeighbourState::Permanent).chain(with(NeighbourState::Noarp)) {
+            wanted.remove(&fixed);
         }
         // A neighbour on a link that is down is refused; that is for the data plane to count, not for us to report.
         Ok(wanted.into_iter().take(NEIGHBOURS_MAX).filter(|neighbour| self.use_neighbour(*neighbour).is_ok()).count())
