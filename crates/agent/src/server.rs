@@ -14,7 +14,11 @@ use tokio::{
 use crate::{
     actor::Handle,
     api, follow,
-    liveness::{self, journal::Journal, monitor::Notice},
+    liveness::{
+        self,
+        journal::{Entries, Journal},
+        monitor::Notice,
+    },
     node::{self, Node},
     options::{Command, Options},
 };
@@ -33,7 +37,7 @@ pub fn run(options: &Options) -> Result<()> {
             bail!("segued runs on {}: stop it first (systemctl stop segued)", options.socket.display());
         }
         node::open(options)?.clean()?;
-        return Ok(());
+        return forget_functions(options);
     }
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(serve(options))
 }
@@ -66,6 +70,7 @@ async fn serve(options: &Options) -> Result<()> {
     let _ = fs::remove_file(&options.socket);
     if options.detach_on_exit {
         node.call(Node::clean).await?;
+        forget_functions(options)?;
         tracing::info!("data plane removed");
     } else {
         tracing::info!("the data plane goes on without the agent");
@@ -99,6 +104,11 @@ async fn watch_functions(node: &Handle<Node>, options: &Options) -> Result<liven
     };
     node.call(move |node| node.observe(Box::new(observer))).await?;
     Ok(watching)
+}
+
+fn forget_functions(options: &Options) -> Result<()> {
+    let directory = options.state_dir.display();
+    Journal::new(&options.state_dir).save(&Entries::new()).with_context(|| format!("forget functions in {directory}"))
 }
 
 async fn until(mut stopped: watch::Receiver<bool>) {

@@ -485,3 +485,94 @@ fn a_thousand_functions_are_probed_by_one_thread() {
     agent.eventually("all dead", |agent| function_states(agent) == all("dead", COUNT as usize));
     println!("{COUNT} SIDs dead {:?} after `ip link set down` began", start.elapsed());
 }
+
+/// Microseconds of the day.
+fn clock() -> i64 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    (now.as_micros() % 86_400_000_000) as i64
+}
+
+/// When the log says that the function behind this port died, microseconds of the day; it is written right after the data
+/// plane.
+fn time_of_death(log: &str, port: &str) -> Option<i64> {
+    let name = format!("function=\"{port}/{port}\"");
+    let line = log.lines().find(|line| line.contains("function dead") && line.contains(&name))?;
+    let number = |range: std::ops::Range<usize>| line[range].parse::<i64>().unwrap();
+    Some(((number(11..13) * 60 + number(14..16)) * 60 + number(17..19)) * 1_000_000 + number(20..26))
+}
+
+/// Times from an event to the action, of many functions; printed, because a busy machine proves nothing.
+#[test]
+#[ignore = "needs root"]
+fn times_from_event_to_action() {
+    use std::io::Write;
+    const COUNT: usize = 40;
+    let network = Network::new();
+    let functions = Netns::new();
+    let mut sids = Vec::new();
+    let mut ports = Vec::new();
+    for number in 0..2 * COUNT {
+        let (port, end) = (format!("to{number}"), format!("fn{number}"));
+        let macs = [format!("02:00:00:03:00:{number:02x}"), format!("02:00:00:03:01:{number:02x}")];
+        veth(
+            End { netns: &network.node, name: &port, mac: &macs[0] },
+            End { netns: &functions, name: &end, mac: &macs[1] },
+            1500,
+        );
+        network.node.sh(&format!("ip address add 10.8.{number}.1/24 dev {port}"));
+        functions.sh(&format!("ip address add 10.8.{number}.2/24 dev {end}"));
+        // Half of them are watched by link, half by probe.
+        let watch = if number < COUNT { "{}" } else { "{link: false, probe: {kind: icmp}}" };
+        sids.push(format!(
+            "  - {{sid: 'fc00:0:1:{:x}::', behaviour: End.AD, next_hop: 10.8.{number}.2, proxy: {{inner: [IPv4], \
+             to_function: {port}, from_function: {port}, on_failure: bypass, watch: {watch}}}}}",
+            0x100 + number
+        ));
+        ports.push(format!("  - {{name: {port}, role: service}}"));
+    }
+    let agent = Agent::start(&network);
+    let state =
+        state(&sids).replace("  - {name: to, role: service}\n  - {name: from, role: service}", &ports.join("\n"));
+    agent.apply(&state);
+    let probed = |agent: &Agent<'_>| {
+        let functions = agent.get("/v1/functions");
+        functions.as_array().unwrap().iter().filter(|function| function["probe"]["last"] == "answered").count()
+    };
+    agent.eventually("answers to all", |agent| probed(agent) == COUNT);
+    assert_eq!(function_states(&agent), all("alive", 2 * COUNT));
+    // One `ip` for all, so that its start is not measured.
+    let mut ip = functions.enter(|| {
+        let mut command = std::process::Command::new("ip");
+        command.args(["-batch", "-"]).stdin(std::process::Stdio::piped()).spawn().unwrap()
+    });
+    let mut input = ip.stdin.take().unwrap();
+    let mut events = BTreeMap::new();
+    for number in 0..2 * COUNT {
+        let end = format!("fn{number}");
+        let line = if number < COUNT {
+            format!("link set {end} down\n")
+        } else {
+            format!("address del 10.8.{number}.2/24 dev {end}\n")
+        };
+        events.insert(number, clock());
+        input.write_all(line.as_bytes()).unwrap();
+        input.flush().unwrap();
+        std::thread::sleep(Duration::from_millis(37));
+    }
+    drop(input);
+    assert!(ip.wait().unwrap().success());
+    agent.eventually("all dead", |agent| function_states(agent) == all("dead", 2 * COUNT));
+    let log = agent.log();
+    for (what, numbers) in [("link", 0..COUNT), ("probe", COUNT..2 * COUNT)] {
+        let mut times: Vec<f64> = numbers
+            .map(|number| (time_of_death(&log, &format!("to{number}")).unwrap() - events[&number]) as f64 / 1000.0)
+            .collect();
+        times.sort_by(f64::total_cmp);
+        println!(
+            "{what}: of {COUNT} functions, milliseconds to the action: least {:.1}, median {:.1}, most {:.1}",
+            times[0],
+            times[COUNT / 2],
+            times[COUNT - 1]
+        );
+    }
+}

@@ -18,7 +18,7 @@ pub mod monitor;
 pub mod probe;
 pub mod report;
 
-use std::io;
+use std::{io, sync::mpsc};
 
 use segue_dataplane::{Interfaces, Life};
 use segue_model::node::NodeState;
@@ -28,7 +28,7 @@ pub use report::{FunctionReport, LinkReport, ProbeReport};
 
 use self::{
     journal::Entries,
-    monitor::{Command, Monitor, Notice},
+    monitor::{Change, Command, Monitor, Notice},
 };
 
 /// Reaches the thread that watches.
@@ -52,15 +52,35 @@ impl Handle {
     }
 }
 
-/// Starts the thread, in the calling thread's network namespace. `notify` is called there: it must not wait.
+/// Starts the thread, in the calling thread's network namespace, and another one that logs changes and calls `notify`, so
+/// that neither a log that takes its time nor `notify` holds up the first.
 ///
 /// # Errors
 /// What can not be opened.
-pub fn spawn(life: Life, earlier: Entries, notify: impl FnMut(Notice) + Send + 'static) -> io::Result<Handle> {
+pub fn spawn(life: Life, earlier: Entries, mut notify: impl FnMut(Notice) + Send + 'static) -> io::Result<Handle> {
     raise_file_limit();
-    let (monitor, handle) = Monitor::open(life, earlier, notify)?;
+    let (sender, notices) = mpsc::channel::<Notice>();
+    let (monitor, handle) = Monitor::open(life, earlier, move |notice| {
+        // The other thread ends with the process.
+        let _ = sender.send(notice);
+    })?;
     std::thread::Builder::new().name("liveness".to_owned()).spawn(move || monitor.run())?;
+    std::thread::Builder::new().name("liveness-notes".to_owned()).spawn(move || {
+        for notice in notices {
+            notice.changes.iter().for_each(log);
+            notify(notice);
+        }
+    })?;
     Ok(Handle(handle))
+}
+
+fn log(change: &Change) {
+    let Change { function, sid, sids, reason, on_failure, .. } = change;
+    if change.dead {
+        tracing::warn!(function, sid, sids, on_failure, "function dead: {reason}");
+    } else {
+        tracing::info!(function, sid, sids, "function alive: {reason}");
+    }
 }
 
 /// Probes through functions and connections take a socket each.

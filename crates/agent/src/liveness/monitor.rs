@@ -47,10 +47,29 @@ pub enum Command {
 /// What the rest of the agent is told about changes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Notice {
+    /// What has been done already, in the order in which it was.
+    pub changes: Vec<Change>,
     /// Kernel routes of SIDs must go or come back.
     pub routes: bool,
     /// What the next agent is to know.
     pub entries: Entries,
+}
+
+/// A function that died or came to life.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Change {
+    /// Its interfaces.
+    pub function: String,
+    /// Whether it is dead now.
+    pub dead: bool,
+    /// Why.
+    pub reason: String,
+    /// The first SID that leads to it.
+    pub sid: String,
+    /// How many lead to it.
+    pub sids: usize,
+    /// What they do while it is dead.
+    pub on_failure: String,
 }
 
 /// What is due.
@@ -95,6 +114,7 @@ pub struct Monitor<N> {
     earlier: Entries,
     saved: Entries,
     notify: N,
+    changes: Vec<Change>,
     dirty: bool,
     routes: bool,
     origin: Instant,
@@ -127,6 +147,7 @@ impl<N: FnMut(Notice)> Monitor<N> {
             saved: earlier.clone(),
             earlier,
             notify,
+            changes: Vec::new(),
             dirty: false,
             routes: false,
             origin: Instant::now(),
@@ -340,14 +361,14 @@ impl<N: FnMut(Notice)> Monitor<N> {
             tracing::error!("the life of function {}: {error}", function.name());
         }
         let actions: BTreeSet<String> = function.watched.sids.iter().map(|sid| name_of(&sid.on_failure)).collect();
-        let actions = actions.into_iter().collect::<Vec<_>>().join(", ");
-        let sid = function.watched.sids.first().map(|sid| sid.sid.to_string()).unwrap_or_default();
-        let (name, sids, reason) = (function.name(), function.watched.sids.len(), &function.reason);
-        if dead {
-            tracing::warn!(function = name, sid, sids, on_failure = actions, "function dead: {reason}");
-        } else {
-            tracing::info!(function = name, sid, sids, "function alive: {reason}");
-        }
+        self.changes.push(Change {
+            function: function.name(),
+            dead,
+            reason: function.reason.clone(),
+            sid: function.watched.sids.first().map(|sid| sid.sid.to_string()).unwrap_or_default(),
+            sids: function.watched.sids.len(),
+            on_failure: actions.into_iter().collect::<Vec<_>>().join(", "),
+        });
     }
 
     fn answered(&mut self, answer: Answer) {
@@ -496,9 +517,10 @@ impl<N: FnMut(Notice)> Monitor<N> {
         let worth = self.functions.values().filter(|function| function.dead() || function.changes() > 0);
         let entries: Entries =
             worth.flat_map(|function| function.watched.sids.iter().map(|sid| (sid.sid, function.entry()))).collect();
-        if routes || entries != self.saved {
+        let changes = std::mem::take(&mut self.changes);
+        if routes || !changes.is_empty() || entries != self.saved {
             self.saved.clone_from(&entries);
-            (self.notify)(Notice { routes, entries });
+            (self.notify)(Notice { changes, routes, entries });
         }
     }
 }
