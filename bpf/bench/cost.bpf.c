@@ -43,6 +43,11 @@ int wrap(struct xdp_md *ctx)
 		if (!c->first)
 			c->first = c->last;
 	}
+	/* In both runs, as the head move: metadata grows from where it begins. */
+	if (config.metadata && bpf_xdp_adjust_meta(ctx, (void *)(long)ctx->data - (void *)(long)ctx->data_meta)) {
+		c->failed++;
+		return XDP_ABORTED;
+	}
 	asm volatile("" : "+r"(now)); /* else the compiler takes the length from one of the pointers */
 	if (bpf_xdp_adjust_head(ctx, (int)(now - config.length))) {
 		c->failed++;

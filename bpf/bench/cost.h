@@ -15,7 +15,7 @@ struct cost_config {
 	__u32 length;		  /* octets of the frame */
 	__u32 words;		  /* words of `header` in use */
 	__u32 verdict;		  /* what the baseline returns */
-	__u32 reserved;
+	__u32 metadata;		  /* not 0: the program leaves metadata in front of the frame, to be removed */
 };
 
 struct cost_clock {

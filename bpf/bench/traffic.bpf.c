@@ -41,6 +41,22 @@ struct {
 	__type(value, __u32);
 } ports SEC(".maps");
 
+/* When the latest packet of each flow was sent, in paced runs. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, BENCH_FLOWS_MAX);
+	__type(key, __u32);
+	__type(value, __u64);
+} stamps SEC(".maps");
+
+/* Packets by the time that they were under way. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, BENCH_BUCKETS);
+	__type(key, __u32);
+	__type(value, __u64);
+} latencies SEC(".maps");
+
 #define data_of(ctx) ((void *)(long)(ctx)->data)
 #define end_of(ctx) ((void *)(long)(ctx)->data_end)
 
@@ -60,8 +76,9 @@ static __always_inline void write_macs(__u8 *frame, const volatile __u8 *macs)
 SEC("xdp")
 int generate(struct xdp_md *ctx)
 {
-	__u32 zero = 0, words;
+	__u32 zero = 0, words, flow;
 	struct bench_sent *s;
+	__u64 *stamp;
 	__u8 *frame;
 
 	s = bpf_map_lookup_elem(&sent, &zero);
@@ -74,6 +91,10 @@ int generate(struct xdp_md *ctx)
 			return XDP_DROP;
 		/* What was missed while the processor did something else is not made up for: that would be a burst. */
 		s->next = now + s->interval;
+		flow = s->flow;
+		stamp = bpf_map_lookup_elem(&stamps, &flow);
+		if (stamp)
+			*stamp = now;
 	}
 	if (bpf_xdp_adjust_head(ctx, config.slack)) {
 		s->refused++;
@@ -95,16 +116,19 @@ int generate(struct xdp_md *ctx)
 	*(__be16 *)(frame + 12) = config.ethertype;
 
 	/* One flow per source port; the word behind it in the payload keeps the checksum right. */
-	if (config.flow_mask) {
-		__u32 port = config.port_offset, balance = config.balance_offset;
-		__u32 flow = s->packets & config.flow_mask;
+	if (config.flows > 1) {
+		__u32 port = config.port_offset, balance = config.balance_offset, chain = config.chain_offset;
 
-		if (frame + balance + 2 > (__u8 *)end_of(ctx) || port > balance) {
+		flow = s->flow;
+		s->flow = flow + 1 < config.flows ? flow + 1 : 0;
+		if (frame + balance + 2 > (__u8 *)end_of(ctx) || port > balance || chain > port) {
 			s->refused++;
 			return XDP_ABORTED;
 		}
 		*(__be16 *)(frame + port) = bpf_htons(BENCH_PORT + flow);
 		*(__be16 *)(frame + balance) = bpf_htons(BENCH_PORT - flow);
+		if (chain)
+			*(__be32 *)(frame + chain) = bpf_htonl(flow);
 	}
 	if (!s->packets++)
 		s->first = bpf_ktime_get_ns();
@@ -181,14 +205,67 @@ int sink_verify(struct xdp_md *ctx)
 		return XDP_DROP;
 	}
 	if (config.sink_port_offset) {
-		__u32 port = config.sink_port_offset, balance = config.sink_balance_offset;
+		__u32 port = config.sink_port_offset, balance = config.sink_balance_offset, flow;
 
 		if (port > balance || frame + balance + 2 > end)
 			return XDP_DROP;
 		if (bpf_ntohs(*(__be16 *)(frame + port)) + bpf_ntohs(*(__be16 *)(frame + balance)) != 2 * BENCH_PORT)
 			note_difference(r, port, *(__be16 *)(frame + port), *(__be16 *)(frame + balance));
+		/* The steering header must be that of the inner packet's chain. */
+		flow = bpf_ntohs(*(__be16 *)(frame + port)) - BENCH_PORT;
+#pragma unroll
+		for (int i = 0; i < 2; i++) {
+			__u32 chain = config.sink_chain_offsets[i];
+
+			if (chain && chain < port && bpf_ntohl(*(__be32 *)(frame + chain)) != flow) {
+				note_difference(r, chain, *(__be32 *)(frame + chain), bpf_htonl(flow));
+				break;
+			}
+		}
 	}
 	return XDP_DROP;
+}
+
+/* Counts like `sink` and notes how long each packet was under way; in paced runs. */
+SEC("xdp")
+int sink_latency(struct xdp_md *ctx)
+{
+	__u32 zero = 0, port = config.sink_port_offset, flow = 0, bucket;
+	struct bench_received *r = bpf_map_lookup_elem(&received, &zero);
+	__u8 *frame = data_of(ctx);
+	__u64 *stamp, *count_of;
+
+	if (!r)
+		return XDP_ABORTED;
+	if (end_of(ctx) - data_of(ctx) != config.sink_length || frame + port + 2 > (__u8 *)end_of(ctx)) {
+		r->other++;
+		return XDP_DROP;
+	}
+	count(r);
+	if (config.flows > 1)
+		flow = bpf_ntohs(*(__be16 *)(frame + port)) - BENCH_PORT;
+	stamp = bpf_map_lookup_elem(&stamps, &flow);
+	if (!stamp)
+		return XDP_DROP;
+	bucket = (bpf_ktime_get_ns() - *stamp) / BENCH_BUCKET;
+	if (bucket >= BENCH_BUCKETS)
+		bucket = BENCH_BUCKETS - 1;
+	count_of = bpf_map_lookup_elem(&latencies, &bucket);
+	if (count_of)
+		__sync_fetch_and_add(count_of, 1);
+	return XDP_DROP;
+}
+
+/* A function that does nothing: what comes in by one interface leaves by the other, to the node. */
+SEC("xdp")
+int reflector(struct xdp_md *ctx)
+{
+	__u8 *frame = data_of(ctx);
+
+	if (frame + 14 > (__u8 *)end_of(ctx))
+		return XDP_DROP;
+	write_macs(frame, config.reflector_macs);
+	return bpf_redirect(config.reflector_out, 0);
 }
 
 /* The limit of the machine: new MAC addresses and a redirect, nothing else. */

@@ -9,12 +9,17 @@ use clap::ValueEnum;
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 
+use crate::an_nf::{self, Point};
 use crate::contest::{self, Effort};
 use crate::cpu::{self, Pinned};
 use crate::error::{Error, Result};
+use crate::function::Vnf;
+use crate::proxy::{self, Course, Proxy};
 use crate::report::Report;
 use crate::scenario::{DEFAULT_SIZE, Engine, Napi, Redirect, SIZES, Scenario};
-use crate::{cost, interrupt, netns, plot};
+use crate::topology::Shape;
+use crate::traffic::FLOWS_MAX;
+use crate::{connector, cost, interrupt, netns, plot, plot_curves, wrong_header};
 
 /// Measure Segue's data plane beside the kernel's, in network namespaces of its own, on one processor.
 #[derive(Debug, Clone, clap::Args)]
@@ -39,9 +44,18 @@ pub struct Args {
     /// Length of one run in seconds
     #[arg(long, default_value_t = 1.0, value_parser = seconds)]
     pub seconds: f64,
-    /// Different flows in the traffic, a power of two up to 4096
+    /// Different flows in the traffic, at most 16384
     #[arg(long, default_value_t = 64, value_parser = flows)]
     pub flows: u32,
+    /// proxy-*: chains through the one function, 1 to 16384; several separated by commas. What the proxy can do if not given
+    #[arg(long, value_name = "CHAINS", value_delimiter = ',', value_parser = flows)]
+    pub chains: Vec<u32>,
+    /// proxy-*, wrong-header: what the function does; what the proxy can do with if not given
+    #[arg(long, value_enum)]
+    pub function: Option<Vnf>,
+    /// wrong-header: packets for each memory, both processors together
+    #[arg(long, default_value_t = 100_000_000, value_parser = clap::value_parser!(u64).range(1000..=1_000_000_000_000))]
+    pub packets: u64,
     /// cost: only behaviours with this text in their names
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     pub behaviour: String,
@@ -72,9 +86,25 @@ pub enum Choice {
     HEncaps,
     /// H.Encaps with two segments, inner IPv4
     HEncapsV4,
+    /// End.AS through a function
+    ProxyAs,
+    /// End.AD through a function, header remembered by interface
+    ProxyAd,
+    /// End.AD through a function, header remembered by flow
+    ProxyAdFlow,
+    /// End.AM through a function
+    ProxyAm,
+    /// End.AD through a function, header remembered by packet
+    ProxyExact,
+    /// End.AN.NF beside the kernel's End and its End.DT with H.Encaps
+    AnNf,
+    /// Success ratio and CPU use over offered rates, and what a packet costs
+    Connector,
+    /// Two processors, 10,000 chains, every packet's steering header compared; no rate
+    WrongHeader,
     /// Clocks of the program alone, every behaviour
     Cost,
-    /// All of these
+    /// All of these but wrong-header
     All,
 }
 
@@ -93,6 +123,10 @@ pub enum PeerChoice {
 #[derive(Debug, Clone, Copy)]
 enum Task {
     Forward(Scenario),
+    Proxy(Proxy),
+    AnNf,
+    Connector,
+    WrongHeader,
     Cost,
 }
 
@@ -104,8 +138,19 @@ impl Choice {
             Self::EndDx4 => vec![Task::Forward(Scenario::EndDx4)],
             Self::HEncaps => vec![Task::Forward(Scenario::HEncaps)],
             Self::HEncapsV4 => vec![Task::Forward(Scenario::HEncapsV4)],
+            Self::ProxyAs => vec![Task::Proxy(Proxy::ProxyAs)],
+            Self::ProxyAd => vec![Task::Proxy(Proxy::ProxyAd)],
+            Self::ProxyAdFlow => vec![Task::Proxy(Proxy::ProxyAdFlow)],
+            Self::ProxyAm => vec![Task::Proxy(Proxy::ProxyAm)],
+            Self::ProxyExact => vec![Task::Proxy(Proxy::ProxyExact)],
+            Self::AnNf => vec![Task::AnNf],
+            Self::Connector => vec![Task::Connector],
+            Self::WrongHeader => vec![Task::WrongHeader],
             Self::Cost => vec![Task::Cost],
-            Self::All => Scenario::value_variants().iter().copied().map(Task::Forward).chain([Task::Cost]).collect(),
+            Self::All => {
+                let forward = Scenario::value_variants().iter().copied().map(Task::Forward);
+                forward.chain(Proxy::ALL.map(Task::Proxy)).chain([Task::AnNf, Task::Connector, Task::Cost]).collect()
+            }
         }
     }
 }
@@ -116,8 +161,8 @@ fn octets(text: &str) -> std::result::Result<usize, String> {
 }
 
 fn flows(text: &str) -> std::result::Result<u32, String> {
-    let flows = text.parse::<u32>().ok().filter(|flows| flows.is_power_of_two() && *flows <= 4096);
-    flows.ok_or_else(|| "a power of two, 1 to 4096".into())
+    let flows = text.parse::<u32>().ok().filter(|flows| (1..=FLOWS_MAX).contains(flows));
+    flows.ok_or_else(|| format!("1 to {FLOWS_MAX} flows"))
 }
 
 fn seconds(text: &str) -> std::result::Result<f64, String> {
@@ -157,6 +202,16 @@ pub fn run(args: &Args) -> Result<()> {
     for task in tasks {
         let (name, reports) = match task {
             Task::Forward(scenario) => (scenario.name(), forward(args, scenario, &pinned)?),
+            Task::Proxy(proxy) => (proxy.name(), proxies(args, proxy, &pinned)?),
+            Task::AnNf => ("an-nf", an_nf(args, &pinned)?),
+            Task::Connector => {
+                connector(args, &pinned)?;
+                continue;
+            }
+            Task::WrongHeader => {
+                wrong_headers(args)?;
+                continue;
+            }
             Task::Cost => ("cost", costs(args, &pinned)?),
         };
         if let Some(file) = &args.svg {
@@ -189,8 +244,7 @@ fn alone() -> Result<Flock<File>> {
 }
 
 fn forward(args: &Args, scenario: Scenario, pinned: &Pinned) -> Result<Vec<Report>> {
-    let run = Duration::from_secs_f64(args.seconds);
-    let effort = Effort { rounds: usize::from(args.rounds), run, paced: run / 2, flows: args.flows };
+    let effort = effort(args);
     let peer = match args.vs {
         PeerChoice::Kernel => Engine::Kernel(Napi::Gro),
         PeerChoice::KernelXdp => Engine::Kernel(Napi::Xdp),
@@ -206,6 +260,79 @@ fn forward(args: &Args, scenario: Scenario, pinned: &Pinned) -> Result<Vec<Repor
     Ok(reports)
 }
 
+fn effort(args: &Args) -> Effort {
+    let run = Duration::from_secs_f64(args.seconds);
+    Effort { rounds: usize::from(args.rounds), run, paced: run / 2, flows: args.flows }
+}
+
+fn proxies(args: &Args, proxy: Proxy, pinned: &Pinned) -> Result<Vec<Report>> {
+    if args.vs != PeerChoice::Kernel {
+        return Err(Error::Usage("proxies can be compared with the kernel only: --vs kernel".into()));
+    }
+    let functions = args.function.map_or_else(|| proxy.functions().to_vec(), |function| vec![function]);
+    let chains = if args.chains.is_empty() { proxy.chains() } else { &args.chains };
+    let mut reports = Vec::new();
+    for vnf in functions {
+        for chains in chains {
+            for octets in &args.sizes {
+                progress(&format!("{}, {}, {chains} chains", proxy.name(), vnf.name()));
+                let shape = Shape::default();
+                let course =
+                    Course { vnf, octets: *octets, chains: *chains, flows: args.flows, same_flow: false, shape };
+                let report = proxy::run(proxy, &course, &effort(args), pinned)?;
+                show(args, &report);
+                reports.push(report);
+            }
+        }
+    }
+    Ok(reports)
+}
+
+fn an_nf(args: &Args, pinned: &Pinned) -> Result<Vec<Report>> {
+    let mut reports = Vec::new();
+    for point in Point::all() {
+        progress(&format!("an-nf, {point:?}"));
+        for report in an_nf::run(&point, &effort(args), pinned)? {
+            show(args, &report);
+            reports.push(report);
+        }
+    }
+    Ok(reports)
+}
+
+fn connector(args: &Args, pinned: &Pinned) -> Result<()> {
+    progress("connector: success ratio and CPU use over the offered rate");
+    let each = Duration::from_secs_f64(args.seconds);
+    let octets = args.sizes.first().copied().unwrap_or(DEFAULT_SIZE);
+    let all = connector::run(octets, args.flows, usize::from(args.rounds), each, pinned)?;
+    for found in &all {
+        let text = if args.json { to_json(found) } else { found.to_string() };
+        let _ = writeln!(std::io::stdout(), "{text}");
+    }
+    if let Some(file) = &args.svg {
+        plot_curves::connector(file, &all)?;
+    }
+    if let Some(directory) = &args.output {
+        plot_curves::connector(&directory.join("connector.svg"), &all)?;
+        let file = directory.join("connector.json");
+        let lines: String = all.iter().map(|found| to_json(found) + "\n").collect();
+        std::fs::write(&file, lines).map_err(Error::file(&file.display().to_string()))?;
+    }
+    Ok(())
+}
+
+fn wrong_headers(args: &Args) -> Result<()> {
+    for proxy in wrong_header::MEMORIES {
+        let chains = args.chains.first().copied().unwrap_or(wrong_header::CHAINS);
+        progress(&format!("wrong-header, {}, {chains} chains, {} packets", proxy.name(), args.packets));
+        let found = wrong_header::run(proxy, chains, args.packets, args.function)?;
+        let text = if args.json { to_json(&found) } else { found.to_string() };
+        let _ = writeln!(std::io::stdout(), "{text}");
+        found.verdict()?;
+    }
+    Ok(())
+}
+
 fn costs(args: &Args, pinned: &Pinned) -> Result<Vec<Report>> {
     // A packet takes about 100 ns, the harness around it included.
     let packets = (args.seconds * 1e6) as u32;
@@ -219,12 +346,18 @@ fn draw(file: &Path, task: Task, reports: &[Report]) -> Result<()> {
         Task::Forward(scenario) => {
             plot::rates(file, &format!("{}, one processor, two veth hops", scenario.name()), reports)
         }
+        Task::Proxy(_) | Task::AnNf => plot::pairs(file, "through a function, one processor", reports),
+        Task::Connector | Task::WrongHeader => Ok(()),
         Task::Cost => plot::costs(file, "cost of the program alone", reports),
     }
 }
 
 fn json(report: &Report) -> String {
-    serde_json::to_string(report).unwrap_or_else(|error| format!("{{\"error\":\"{error}\"}}"))
+    to_json(report)
+}
+
+fn to_json(value: &impl serde::Serialize) -> String {
+    serde_json::to_string(value).unwrap_or_else(|error| format!("{{\"error\":\"{error}\"}}"))
 }
 
 /// Tells a person what takes so long.
@@ -275,8 +408,8 @@ mod tests {
         for (line, remedy) in [
             ("end --sizes 63", "64 to 1400 octets"),
             ("end --sizes 64,1401", "64 to 1400 octets"),
-            ("end --flows 3", "a power of two"),
-            ("end --flows 8192", "a power of two"),
+            ("end --flows 0", "1 to 16384 flows"),
+            ("end --flows 16385", "1 to 16384 flows"),
             ("end --rounds 0", "1..=1000"),
             ("end --seconds 0", "0.01 to 60 seconds"),
             ("end --vs vpp", "kernel"),
@@ -289,6 +422,6 @@ mod tests {
 
     #[test]
     fn all_is_every_scenario_and_cost() {
-        assert_eq!(Choice::All.tasks().len(), Scenario::value_variants().len() + 1);
+        assert_eq!(Choice::All.tasks().len(), Scenario::value_variants().len() + Proxy::ALL.len() + 3);
     }
 }

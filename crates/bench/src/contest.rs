@@ -13,7 +13,7 @@ use crate::scenario::{Engine, Napi, Redirect, Scenario};
 use crate::stats::Summary;
 
 /// Frames that each engine must deliver without a wrong octet before anything is timed.
-const VERIFIED: u32 = 100_000;
+pub(crate) const VERIFIED: u32 = 100_000;
 /// Frames of the run that finds out how fast an engine is, and warms it up.
 const WARM_UP: u32 = 200_000;
 /// Paced runs offer this share of the engine's own median rate.
@@ -34,13 +34,13 @@ pub struct Effort {
 
 /// Rates of one engine.
 #[derive(Debug)]
-struct Tally {
-    engine: Engine,
-    rate: Summary,
-    sent: u64,
-    lost: u64,
-    paced: Run,
-    drops: String,
+pub(crate) struct Tally {
+    pub(crate) engine: Engine,
+    pub(crate) rate: Summary,
+    pub(crate) sent: u64,
+    pub(crate) lost: u64,
+    pub(crate) paced: Run,
+    pub(crate) drops: String,
 }
 
 /// Measures `scenario` with an inner packet of `octets`, Segue beside `peer`.
@@ -79,7 +79,8 @@ fn faster_bare(scenario: Scenario, octets: usize, effort: &Effort) -> Result<Eng
     Ok(best.1)
 }
 
-fn alternate(lanes: &mut [Lane], effort: &Effort) -> Result<Vec<Tally>> {
+/// Runs the lanes in turns.
+pub(crate) fn alternate(lanes: &mut [Lane], effort: &Effort) -> Result<Vec<Tally>> {
     let mut packets = Vec::new();
     for lane in lanes.iter() {
         lane.saturate(WARM_UP)?;
@@ -115,9 +116,25 @@ fn tally(lane: &mut Lane, runs: &[Run], effort: &Effort) -> Result<Tally> {
     })
 }
 
-fn mpps(summary: &Summary) -> String {
+pub(crate) fn mpps(summary: &Summary) -> String {
     let Summary { median, min, max } = summary.scaled(1e-6);
     format!("{median:.3} Mpps ({min:.3} to {max:.3})")
+}
+
+/// How it was measured, for notes.
+pub(crate) fn conditions(effort: &Effort, pinned: &Pinned) -> String {
+    format!(
+        "{} rounds of {:.2} s for each engine, alternating, {} flows, CPU {}{}",
+        effort.rounds,
+        effort.run.as_secs_f64(),
+        effort.flows,
+        pinned.cpu,
+        if pinned.real_time {
+            ", real-time priority"
+        } else {
+            "; no real-time priority: other programs disturb the figures"
+        }
+    )
 }
 
 fn report(scenario: Scenario, octets: usize, tallies: [&Tally; 3], effort: &Effort, pinned: &Pinned) -> Result<Report> {
@@ -154,18 +171,7 @@ fn report(scenario: Scenario, octets: usize, tallies: [&Tally; 3], effort: &Effo
             notes.push(note);
         }
     }
-    notes.push(format!(
-        "{} rounds of {:.2} s for each engine, alternating, {} flows, CPU {}{}",
-        effort.rounds,
-        effort.run.as_secs_f64(),
-        effort.flows,
-        pinned.cpu,
-        if pinned.real_time {
-            ", real-time priority"
-        } else {
-            "; no real-time priority: other programs disturb the figures"
-        }
-    ));
+    notes.push(conditions(effort, pinned));
     if theirs.engine == Engine::Kernel(Napi::Gro) {
         notes.push("kernel: receives through NAPI that GRO turned on; no XDP on the node".into());
     }

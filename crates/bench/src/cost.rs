@@ -9,7 +9,7 @@ use libbpf_rs::{Object, ObjectBuilder, ProgramInput};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::contest::target_at_most;
-use crate::cost_case::{self, Case, Program};
+use crate::cost_case::{self, Case, PAIRS, Pair, Program};
 use crate::cpu::{self, Pinned, RealTime};
 use crate::error::{Error, Result};
 use crate::frame::ETHERNET;
@@ -34,7 +34,7 @@ struct Config {
     length: u32,
     words: u32,
     verdict: u32,
-    reserved: u32,
+    metadata: u32,
 }
 
 /// `struct cost_clock`.
@@ -64,7 +64,9 @@ pub fn run(only: &str, effort: Effort, pinned: &Pinned, mut done: impl FnMut(&Re
     if u64::from(effort.packets) < 2 * STAMP || effort.rounds == 0 {
         return Err(Error::Usage(format!("cost needs at least {} packets in a run and one round", 2 * STAMP)));
     }
-    let cases: Vec<Case> = cost_case::all().into_iter().filter(|case| case.name.contains(only)).collect();
+    let pairs: Vec<&Pair> = PAIRS.iter().filter(|pair| pair.name.contains(only)).collect();
+    let wanted = |case: &Case| case.name.contains(only) || pairs.iter().any(|pair| pair.cases.contains(&case.name));
+    let cases: Vec<Case> = cost_case::all().into_iter().filter(wanted).collect();
     if cases.is_empty() {
         return Err(Error::Usage(format!("no behaviour of the scenario cost has `{only}` in its name")));
     }
@@ -73,10 +75,19 @@ pub fn run(only: &str, effort: Effort, pinned: &Pinned, mut done: impl FnMut(&Re
     cost_case::add_ports(&topology)?;
     let mut node = Node::start(&topology.node, cost_case::node_state())?;
     let mut reports = Vec::new();
+    let mut alone: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
     for case in cases {
         interrupt::check()?;
         let costs = measure(&topology, &mut node, &case, effort)?;
         let report = report(&case, &costs, frequency, source, effort)?;
+        done(&report);
+        reports.push(report);
+        alone.insert(case.name, costs.alone());
+    }
+    for pair in pairs {
+        let [Some(out), Some(back)] = pair.cases.map(|name| alone.get(name)) else { continue };
+        let both: Vec<f64> = out.iter().zip(back).map(|(out, back)| out + back).collect();
+        let report = report_of_pair(pair, &both, frequency)?;
         done(&report);
         reports.push(report);
     }
@@ -88,6 +99,13 @@ pub fn run(only: &str, effort: Effort, pinned: &Pinned, mut done: impl FnMut(&Re
 struct Costs {
     with: Vec<f64>,
     without: Vec<f64>,
+}
+
+impl Costs {
+    /// Of the program without the harness, by rounds.
+    fn alone(&self) -> Vec<f64> {
+        self.with.iter().zip(&self.without).map(|(with, without)| with - without).collect()
+    }
 }
 
 type Outcomes = BTreeMap<&'static str, u64>;
@@ -108,6 +126,10 @@ fn measure(topology: &Topology, node: &mut Node, case: &Case, effort: Effort) ->
         Program::Reference(name) => own(name)?,
     };
     let baseline = own("nothing")?;
+    if let Some(before) = &case.before {
+        let ingress = topology.node.ifindex(before.ingress)?;
+        Bench { topology, case: before, object: load(before)?, ingress }.once(measured)?;
+    }
     // Fills the caches of the data plane and of the processor.
     bench.run(measured, effort.packets)?;
     let mut costs = Costs { with: Vec::new(), without: Vec::new() };
@@ -137,6 +159,16 @@ impl Bench<'_> {
             return Err(self.not_done(format!("XDP verdict {verdict} instead of {}", self.case.verdict)));
         }
         Ok((clock.last - clock.first) as f64 / (clock.runs / STAMP * STAMP - STAMP) as f64)
+    }
+
+    /// One packet through `target`, for what it leaves behind.
+    fn once(&self, target: RawFd) -> Result<()> {
+        update(&map(&self.object, "target")?, "target", &target.to_ne_bytes())?;
+        let verdict = self.test_run(1)?;
+        if verdict == self.case.verdict {
+            return Ok(());
+        }
+        Err(self.not_done(format!("XDP verdict {verdict} instead of {} for the packet before", self.case.verdict)))
     }
 
     /// Every packet must have been counted under the outcome of the case.
@@ -183,7 +215,7 @@ fn load(case: &Case) -> Result<Object> {
         length: case.frame.len() as u32,
         words: words as u32,
         verdict: case.verdict,
-        reserved: 0,
+        metadata: u32::from(case.metadata),
     };
     let (ethernet, rest) = case.frame.split_at(ETHERNET);
     config.ethernet[..ETHERNET].copy_from_slice(ethernet);
@@ -200,9 +232,7 @@ fn load(case: &Case) -> Result<Object> {
 }
 
 fn report(case: &Case, costs: &Costs, frequency: f64, source: &str, effort: Effort) -> Result<Report> {
-    let differences: Vec<f64> = costs.with.iter().zip(&costs.without).map(|(with, without)| with - without).collect();
-    let summary = |values: &[f64]| Summary::of(values).ok_or_else(|| Error::Usage("nothing was measured".into()));
-    let (alone, with, without) = (summary(&differences)?, summary(&costs.with)?, summary(&costs.without)?);
+    let (alone, with, without) = (summary(&costs.alone())?, summary(&costs.with)?, summary(&costs.without)?);
     let clocks = alone.scaled(frequency / 1e9);
     let mut notes = Vec::new();
     if let Some(limit) = case.limit {
@@ -223,15 +253,34 @@ fn report(case: &Case, costs: &Costs, frequency: f64, source: &str, effort: Effo
             frequency / 1e9
         ),
     ]);
-    Ok(Report {
-        scenario: format!("cost/{}", case.name),
+    Ok(of_clocks(case.name, clocks, notes, case.frame.len()))
+}
+
+fn report_of_pair(pair: &Pair, both: &[f64], frequency: f64) -> Result<Report> {
+    let alone = summary(both)?;
+    let clocks = alone.scaled(frequency / 1e9);
+    let mut notes = Vec::new();
+    if let Some(limit) = pair.limit {
+        notes.push(target_at_most(&format!("clocks of {}", pair.name), clocks.median, limit));
+    }
+    notes.push(format!("the sum, round by round, of {} and {}", pair.cases[0], pair.cases[1]));
+    Ok(of_clocks(pair.name, clocks, notes, 0))
+}
+
+fn summary(values: &[f64]) -> Result<Summary> {
+    Summary::of(values).ok_or_else(|| Error::Usage("nothing was measured".into()))
+}
+
+fn of_clocks(name: &str, clocks: Summary, notes: Vec<String>, size: usize) -> Report {
+    Report {
+        scenario: format!("cost/{name}"),
         unit: "clocks/packet".into(),
         ours: clocks,
         peer: None,
         ratio: None,
         packets_lost: 0,
         notes,
-        size: case.frame.len(),
+        size,
         limit: None,
-    })
+    }
 }

@@ -13,6 +13,8 @@ use crate::topology::{
 
 /// `XDP_DROP`.
 pub const DROP: u32 = 1;
+/// `XDP_PASS`.
+pub const PASS: u32 = 2;
 /// `XDP_REDIRECT`.
 pub const REDIRECT: u32 = 4;
 
@@ -37,7 +39,47 @@ pub struct Case {
     pub program: Program,
     /// TSC clocks that the project has set itself as a limit.
     pub limit: Option<f64>,
+    /// The case whose frame goes through once before, so that a proxy has something to put back.
+    pub before: Option<Box<Case>>,
+    /// The program leaves XDP metadata in front of the frame.
+    pub metadata: bool,
 }
+
+/// A function's way out and back, reported together: the sum of two cases.
+#[derive(Debug, Clone, Copy)]
+pub struct Pair {
+    /// Its name in reports.
+    pub name: &'static str,
+    /// The names of its cases.
+    pub cases: [&'static str; 2],
+    /// TSC clocks that the project has set itself as a limit.
+    pub limit: Option<f64>,
+}
+
+/// All pairs.
+pub const PAIRS: [Pair; 5] = [
+    Pair { name: "End.AS out and back", cases: ["End.AS to the function", "End.AS from the function"], limit: None },
+    Pair {
+        name: "End.AD out and back",
+        cases: ["End.AD to the function", "End.AD from the function"],
+        limit: Some(150.0),
+    },
+    Pair {
+        name: "End.AD by flow out and back",
+        cases: ["End.AD by flow to the function", "End.AD by flow from the function"],
+        limit: None,
+    },
+    Pair {
+        name: "End.AM out and back",
+        cases: ["End.AM to the function", "End.AM from the function"],
+        limit: Some(120.0),
+    },
+    Pair {
+        name: "End.AM with three segments out and back",
+        cases: ["End.AM with three segments to the function", "End.AM with three segments from the function"],
+        limit: None,
+    },
+];
 
 /// The program that a case measures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,8 +91,17 @@ pub enum Program {
 }
 
 /// Ports beside `in` and `out`, with their roles.
-const PORTS: [(&str, &str); 5] =
-    [("access", "access"), ("l2", "access"), ("l2-red", "access"), ("function", "service"), ("wire", "access")];
+const PORTS: [(&str, &str); 9] = [
+    ("access", "access"),
+    ("l2", "access"),
+    ("l2-red", "access"),
+    ("wire", "access"),
+    ("function", "service"),
+    ("fn-ad", "service"),
+    ("fn-flow", "service"),
+    ("fn-am", "service"),
+    ("fn-exact", "service"),
+];
 
 /// Adds the ports that only these cases need. Their other ends are in the sink's namespace.
 ///
@@ -63,7 +114,7 @@ pub fn add_ports(topology: &Topology) -> Result<()> {
         topology.node.ip(&format!("link set {port} up"))?;
         topology.sink.ip(&format!("link set p{index} up"))?;
     }
-    Ok(())
+    topology.add_loop()
 }
 
 /// SID of the node with function `function`.
@@ -78,6 +129,16 @@ fn destination(policy: u16) -> Ipv6Addr {
 
 fn destination_ipv4(policy: u8) -> Ipv4Addr {
     Ipv4Addr::new(203, 0, 113, policy)
+}
+
+/// The link-layer address of every function.
+const FUNCTION_MAC: &str = "02:5e:67:00:00:05";
+
+/// An End.AD SID whose function is behind `port`.
+fn dynamic(function: u16, port: &str, memory: &str) -> Value {
+    json!({"sid": sid(function), "behaviour": "End.AD", "next_hop_mac": FUNCTION_MAC, "proxy": {
+        "inner": ["IPv4", "IPv6"], "to_function": port, "from_function": port, "memory": memory,
+    }})
 }
 
 /// The node's desired state.
@@ -118,9 +179,15 @@ pub fn node_state() -> Value {
             {"sid": sid(10), "behaviour": "End.DT46"},
             {"sid": sid(11), "behaviour": "End.B6.Encaps", "policy": "encaps"},
             {"sid": sid(12), "behaviour": "End.B6.Encaps.Red", "policy": "encaps-red"},
-            {"sid": sid(13), "behaviour": "End.AS", "next_hop_mac": "02:5e:67:00:00:05", "proxy": {
+            {"sid": sid(13), "behaviour": "End.AS", "next_hop_mac": FUNCTION_MAC, "proxy": {
                 "inner": ["IPv4", "IPv6"], "to_function": "function", "from_function": "function",
                 "segments": [NEXT_SID, LAST_SID],
+            }},
+            dynamic(14, "fn-ad", "interface"),
+            dynamic(15, "fn-flow", "flow"),
+            dynamic(16, "fn-exact", "packet"),
+            {"sid": sid(17), "behaviour": "End.AM", "next_hop_mac": FUNCTION_MAC, "proxy": {
+                "to_function": "fn-am", "from_function": "fn-am",
             }},
         ],
         "policies": policies,
@@ -159,6 +226,8 @@ fn case(name: &'static str, ingress: &'static str, packet: &Packet) -> Case {
         verdict: REDIRECT,
         program: Program::Segue("forwarded"),
         limit: None,
+        before: None,
+        metadata: false,
     }
 }
 
@@ -183,6 +252,7 @@ pub fn all() -> Vec<Case> {
         reference("reference: head moved, bpf_redirect", "move_and_redirect"),
     ];
     cases.extend(endpoints());
+    cases.extend(proxies());
     cases.extend(headends());
     let outside = steered(inner_ipv6(INNER_DESTINATION), sid(1), 1);
     cases.push(Case {
@@ -210,9 +280,53 @@ fn endpoints() -> Vec<Case> {
         core("End.DT46", six(), 10, 0),
         core("End.B6.Encaps", six(), 11, 1),
         core("End.B6.Encaps.Red", six(), 12, 1),
-        Case { program: Program::Segue("to_function"), ..core("End.AS to the function", six(), 13, 1) },
-        case("End.AS from the function", "function", &six()),
     ]
+}
+
+/// Proxies, out to the function and back from it.
+fn proxies() -> Vec<Case> {
+    let six = || inner_ipv6(INNER_DESTINATION);
+    let four = || inner_ipv4(INNER_DESTINATION_IPV4);
+    let out = |name, packet: &Packet| Case { program: Program::Segue("to_function"), ..case(name, "in", packet) };
+    let to = |name, inner: Packet, function| out(name, &steered(inner, sid(function), 1));
+    let back =
+        |name, port, packet: &Packet, before: Case| Case { before: Some(Box::new(before)), ..case(name, port, packet) };
+    let masked = |three, back| masquerade(six(), sid(17), three, back);
+    vec![
+        to("End.AS to the function", six(), 13),
+        case("End.AS from the function", "function", &six()),
+        to("End.AD to the function", six(), 14),
+        back("End.AD from the function", "fn-ad", &six(), to("", six(), 14)),
+        to("End.AD to the function, IPv4", four(), 14),
+        back("End.AD from the function, IPv4", "fn-ad", &four(), to("", four(), 14)),
+        to("End.AD by flow to the function", six(), 15),
+        back("End.AD by flow from the function", "fn-flow", &six(), to("", six(), 15)),
+        // Into the function's kernel, which gives it back to a program of the TC hook: not measured here.
+        Case { verdict: PASS, metadata: true, ..to("End.AD by packet to the function", six(), 16) },
+        out("End.AM to the function", &masked(false, false)),
+        back("End.AM from the function", "fn-am", &masked(false, true), out("", &masked(false, false))),
+        out("End.AM with three segments to the function", &masked(true, false)),
+        back(
+            "End.AM with three segments from the function",
+            "fn-am",
+            &masked(true, true),
+            out("", &masked(true, false)),
+        ),
+    ]
+}
+
+/// A packet to `sid` and on to one or two more segments; `back`: as the function gets and returns it, with the last segment as its
+/// destination (draft-ietf-spring-sr-service-programming section 6.3).
+fn masquerade(inner: Packet, sid: Ipv6Addr, three: bool, back: bool) -> Packet {
+    let all = [sid, NEXT_SID, LAST_SID];
+    let segments = if three { &all[..] } else { &all[..2] };
+    let left = segments.len() - 1 - usize::from(back);
+    let mut packet =
+        frame::encapsulated(inner, &Steering { source: HEADEND, segments, left, hop_limit: TTL, reduced: false });
+    if back {
+        packet.octets[24..40].copy_from_slice(&segments[segments.len() - 1].octets());
+    }
+    packet
 }
 
 fn headends() -> Vec<Case> {

@@ -119,6 +119,22 @@ pub fn udp_over_ipv4(source: Ipv4Addr, destination: Ipv4Addr, ttl: u8, length: u
     Packet { octets, headers: 28, port: 20, balance: 28, ethertype: 0x0800 }
 }
 
+/// The same IPv6 packet, with what the generator varies in its payload: every packet then belongs to the same flow.
+#[must_use]
+pub fn varying_payload(mut packet: Packet) -> Packet {
+    const IPV6_HEADER: usize = 40;
+    let balance = packet.balance;
+    packet.port = balance;
+    packet.balance = balance + 2;
+    packet.octets[balance + 2..balance + 4].copy_from_slice(&PORT.to_be_bytes());
+    packet.octets[IPV6_HEADER + 6..IPV6_HEADER + 8].fill(0);
+    let rest = (packet.octets.len() - IPV6_HEADER) as u32;
+    let pseudo = ones_complement_sum(&packet.octets[8..IPV6_HEADER]) + rest + u32::from(UDP);
+    let sum = checksum(ones_complement_sum(&packet.octets[IPV6_HEADER..]) + pseudo);
+    packet.octets[IPV6_HEADER + 6..IPV6_HEADER + 8].copy_from_slice(&sum.to_be_bytes());
+    packet
+}
+
 /// The outer header of a steered packet.
 #[derive(Debug, Clone)]
 pub struct Steering<'a> {
@@ -208,6 +224,16 @@ mod tests {
             packet.octets[balance..balance + 2].copy_from_slice(&(PORT - flow).to_be_bytes());
             assert!(udp_checksum_holds(&packet.octets, 8..40, 40), "flow {flow}");
         }
+    }
+
+    #[test]
+    fn numbers_in_the_payload_keep_flow_and_checksum() {
+        let mut packet = varying_payload(udp_over_ipv6(A, B, 64, 112));
+        assert_eq!((packet.port, packet.balance), (48, 50));
+        packet.octets[48..50].copy_from_slice(&(PORT + 9999).to_be_bytes());
+        packet.octets[50..52].copy_from_slice(&(PORT - 9999).to_be_bytes());
+        assert!(udp_checksum_holds(&packet.octets, 8..40, 40));
+        assert_eq!(&packet.octets[40..42], &PORT.to_be_bytes());
     }
 
     #[test]

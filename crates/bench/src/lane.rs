@@ -7,11 +7,12 @@ use std::time::{Duration, Instant};
 use libbpf_rs::Link;
 
 use crate::error::{Error, Result};
+use crate::function::Function;
 use crate::interrupt;
 use crate::scenario::{Arrival, Engine, Napi, Redirect, Scenario};
 use crate::segue::Node;
 use crate::topology::Topology;
-use crate::traffic::{self, Settings, Traffic};
+use crate::traffic::{self, Latency, Settings, Traffic};
 
 /// Runs of the generator in one call of a paced run; most of them find that no frame is due.
 const PACED_TIMES: u32 = 1 << 20;
@@ -25,6 +26,8 @@ enum Work {
     Kernel(Option<Link>),
     Bare(Link),
     Segue(Box<Node>),
+    /// Through a function, by Segue or (without a node) by the kernel.
+    Function(Box<Function>, Option<Box<Node>>),
 }
 
 /// One engine at work.
@@ -82,7 +85,7 @@ impl Lane {
         let topology = Topology::build(&format!("{}{octets}{}", engine.name(), scenario.name()))?;
         let slack = if matches!(engine, Engine::Kernel(_)) { scenario.kernel_slack() } else { 8 };
         let packet = scenario.sent(octets)?;
-        let traffic = Traffic::start(&topology, &packet, arrival, Settings { flows, slack })?;
+        let traffic = Traffic::start(&topology, &packet, arrival, Settings { flows, slack, ..Settings::default() })?;
         let work = match engine {
             Engine::Kernel(napi) => {
                 for command in scenario.kernel_commands() {
@@ -98,6 +101,75 @@ impl Lane {
             Engine::Segue => Work::Segue(Box::new(Node::start(&topology.node, scenario.node_state())?)),
         };
         Ok(Self { work, traffic, topology, engine, what })
+    }
+
+    /// A lane through a function that is already set up; `node` if Segue does the work.
+    #[must_use]
+    pub fn through(function: Function, node: Option<Node>, traffic: Traffic, topology: Topology, what: String) -> Self {
+        let engine = if node.is_some() { Engine::Segue } else { Engine::Kernel(Napi::Gro) };
+        Self { work: Work::Function(Box::new(function), node.map(Box::new)), traffic, topology, engine, what }
+    }
+
+    /// What it does and who does it.
+    #[must_use]
+    pub fn what(&self) -> &str {
+        &self.what
+    }
+
+    /// Its generator and sink.
+    #[must_use]
+    pub fn traffic(&self) -> &Traffic {
+        &self.traffic
+    }
+
+    /// Its links and namespaces.
+    #[must_use]
+    pub fn topology(&self) -> &Topology {
+        &self.topology
+    }
+
+    /// Its function, if it has one.
+    #[must_use]
+    pub fn function(&self) -> Option<&Function> {
+        match &self.work {
+            Work::Function(function, _) => Some(function),
+            _ => None,
+        }
+    }
+
+    /// Sends at `rate` frames per second for at least `duration`. Loss is no error here.
+    ///
+    /// # Errors
+    /// If the generator can not run, or nothing at all arrives.
+    pub fn pace(&self, rate: f64, duration: Duration) -> Result<Run> {
+        self.traffic.reset(Duration::from_secs_f64(1.0 / rate))?;
+        let start = Instant::now();
+        while start.elapsed() < duration {
+            interrupt::check()?;
+            self.traffic.transmit(&self.topology, PACED_TIMES)?;
+        }
+        self.finish()
+    }
+
+    /// How long packets are under way at `rate` frames per second.
+    ///
+    /// # Errors
+    /// As [`Lane::pace`].
+    pub fn latency(&mut self, rate: f64, duration: Duration) -> Result<Latency> {
+        self.traffic.measure_latency(true)?;
+        let run = self.pace(rate, duration);
+        let latency = self.traffic.latency();
+        self.traffic.verify(false)?;
+        run?;
+        latency?.ok_or_else(|| self.not_done("no packet arrived whose latency could be measured".into()))
+    }
+
+    /// Turns the comparison of every octet on or off for what is sent next.
+    ///
+    /// # Errors
+    /// If the kernel does not exchange the program.
+    pub fn compare(&mut self, on: bool) -> Result<()> {
+        self.traffic.verify(on)
     }
 
     /// Who forwards.
@@ -128,16 +200,6 @@ impl Lane {
         let run = run?;
         self.expect_right_octets(&run)?;
         Ok(run)
-    }
-
-    fn pace(&self, rate: f64, duration: Duration) -> Result<Run> {
-        self.traffic.reset(Duration::from_secs_f64(1.0 / rate))?;
-        let start = Instant::now();
-        while start.elapsed() < duration {
-            interrupt::check()?;
-            self.traffic.transmit(&self.topology, PACED_TIMES)?;
-        }
-        self.finish()
     }
 
     /// Sends `packets` frames while the sink compares every octet.
@@ -172,7 +234,7 @@ impl Lane {
     }
 
     /// Waits for the last frames and takes stock.
-    fn finish(&self) -> Result<Run> {
+    pub(crate) fn finish(&self) -> Result<Run> {
         let end = Instant::now() + DRAIN;
         let (sent, mut received) = self.traffic.counts()?;
         while received.packets < sent.packets && Instant::now() < end {
@@ -201,7 +263,7 @@ impl Lane {
         for drop in self.topology.driver_drops().unwrap_or_default() {
             let _ = write!(text, "; {drop}");
         }
-        if let Work::Segue(node) = &self.work {
+        if let Work::Segue(node) | Work::Function(_, Some(node)) = &self.work {
             for (name, packets) in node.outcomes().unwrap_or_default() {
                 let _ = write!(text, "; {name} {packets}");
             }

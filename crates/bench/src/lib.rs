@@ -3,22 +3,29 @@
 //! docs/benchmarks.md explains the method.
 #![forbid(unsafe_code)]
 
+pub mod an_nf;
 pub mod cli;
 mod command;
+pub mod connector;
 pub mod contest;
 pub mod cost;
 pub mod cost_case;
 pub mod cpu;
 pub mod error;
 pub mod frame;
+pub mod function;
 pub mod interrupt;
 pub mod lane;
 pub mod netns;
 mod object;
 pub mod plot;
+pub mod plot_curves;
+pub mod proxy;
+pub mod regression;
 pub mod report;
 pub mod scenario;
 pub mod segue;
 pub mod stats;
 pub mod topology;
 pub mod traffic;
+pub mod wrong_header;

@@ -15,7 +15,7 @@ const PEER: RGBColor = RGBColor(0xc8, 0x55, 0x3d);
 const LIMIT: RGBColor = RGBColor(0x8d, 0x8d, 0x8d);
 const SIZE: (u32, u32) = (800, 480);
 
-type Drawn = std::result::Result<(), DrawingAreaErrorKind<std::io::Error>>;
+pub(crate) type Drawn = std::result::Result<(), DrawingAreaErrorKind<std::io::Error>>;
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
 /// Draws rates over packet sizes: Segue, the peer and the bare redirect, with their spreads.
@@ -34,7 +34,15 @@ pub fn costs(path: &Path, title: &str, reports: &[Report]) -> Result<()> {
     save(path, (!reports.is_empty()).then(|| costs_svg(title, reports)))
 }
 
-fn save(path: &Path, drawn: Option<std::result::Result<String, String>>) -> Result<()> {
+/// Draws two bars for each report: Segue and its peer.
+///
+/// # Errors
+/// As [`rates`].
+pub fn pairs(path: &Path, title: &str, reports: &[Report]) -> Result<()> {
+    save(path, (!reports.is_empty()).then(|| pairs_svg(title, reports)))
+}
+
+pub(crate) fn save(path: &Path, drawn: Option<std::result::Result<String, String>>) -> Result<()> {
     let failed = |message: String| Error::Plot { path: path.display().to_string(), message };
     let svg = drawn.ok_or_else(|| failed("there is nothing to draw".into()))?.map_err(&failed)?;
     std::fs::write(path, svg).map_err(|error| failed(error.to_string()))
@@ -139,6 +147,48 @@ fn costs_svg(title: &str, reports: &[Report]) -> std::result::Result<String, Str
     })
 }
 
+fn pairs_svg(title: &str, reports: &[Report]) -> std::result::Result<String, String> {
+    let peer = |report: &Report| report.peer.as_ref().map_or(0.0, |peer| peer.rate.median * 1e-6);
+    let highest = reports.iter().map(|report| (report.ours.max * 1e-6).max(peer(report))).fold(0.0, f64::max);
+    let name = |row: &f64| {
+        let index = row.round();
+        let report = (index >= 0.0).then(|| reports.get(index as usize)).flatten();
+        report.map(|report| report.scenario.clone()).unwrap_or_default()
+    };
+    let height = 120 + 40 * reports.len() as u32;
+    let mut svg = String::new();
+    {
+        let area = SVGBackend::with_string(&mut svg, (SIZE.0, height)).into_drawing_area();
+        let draw = || -> Drawn {
+            area.fill(&WHITE)?;
+            let mut chart = ChartBuilder::on(&area)
+                .caption(format!("{title}: Segue above, its peer below"), ("sans-serif", 18))
+                .margin(14)
+                .x_label_area_size(40)
+                .y_label_area_size(320)
+                .build_cartesian_2d(0.0..highest * 1.05, reports.len() as f64 - 0.5..-0.5)?;
+            chart
+                .configure_mesh()
+                .disable_y_mesh()
+                .y_labels(2 * reports.len())
+                .y_label_formatter(&name)
+                .x_desc("million packets/s")
+                .light_line_style(TRANSPARENT)
+                .draw()?;
+            chart.draw_series(reports.iter().enumerate().flat_map(|(row, report)| {
+                let row = row as f64;
+                [
+                    Rectangle::new([(0.0, row - 0.35), (report.ours.median * 1e-6, row)], OURS.filled()),
+                    Rectangle::new([(0.0, row), (peer(report), row + 0.35)], PEER.filled()),
+                ]
+            }))?;
+            area.present()
+        };
+        draw().map_err(|error| error.to_string())?;
+    }
+    Ok(svg)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -200,6 +250,13 @@ mod tests {
         let svg = costs_svg("cost", &[report("cost/End", 0, false), report("cost/H.Encaps", 0, false)]).unwrap();
         assert_well_formed(&svg);
         assert!(svg.contains("End") && svg.contains("H.Encaps"));
+    }
+
+    #[test]
+    fn pairs_are_well_formed_and_name_each_report() {
+        let svg = pairs_svg("a & b", &[report("one", 1, true), report("two", 1, false)]).unwrap();
+        assert_well_formed(&svg);
+        assert!(svg.contains("one") && svg.contains("two"));
     }
 
     #[test]

@@ -86,6 +86,8 @@ pub struct Arrival {
     pub port: usize,
     /// Offset of the octets that keep the checksum.
     pub balance: usize,
+    /// Offsets at which the number of the flow must stand, as far as they are not 0.
+    pub chains: [usize; 2],
 }
 
 const TTL: u8 = 64;
@@ -184,7 +186,7 @@ impl Scenario {
         if !matches!(engine, Engine::Bare(_)) {
             self.unmask_what_rfcs_leave_open(&mut mask);
         }
-        Ok(Arrival { frame, mask, port, balance })
+        Ok(Arrival { frame, mask, port, balance, chains: [0; 2] })
     }
 
     /// Octets of the frame that no standard fixes: flow label and hop limit of a pushed header, and whether a packet's own

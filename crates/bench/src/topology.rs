@@ -2,6 +2,8 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
+use segue_model::proxy::{LOOP_IN, LOOP_OUT};
+
 use crate::command;
 use crate::error::Result;
 use crate::netns::Namespace;
@@ -40,6 +42,9 @@ pub const NEXT_SID: Ipv6Addr = Ipv6Addr::new(0x5f00, 0, 2, 1, 0, 0, 0, 0);
 /// The SID after that.
 pub const LAST_SID: Ipv6Addr = Ipv6Addr::new(0x5f00, 0, 3, 1, 0, 0, 0, 0);
 
+/// Octets of the largest IP packet of any scenario, and room.
+pub const MTU_MAX: usize = 1600;
+
 /// The three namespaces, removed with this.
 #[derive(Debug)]
 pub struct Topology {
@@ -65,6 +70,14 @@ impl Topology {
     /// # Errors
     /// If `ip` or a setting fails; what was made so far is removed.
     pub fn build(name: &str) -> Result<Self> {
+        Self::build_shaped(name, Shape::default())
+    }
+
+    /// As [`Topology::build`], with links of this shape.
+    ///
+    /// # Errors
+    /// As [`Topology::build`].
+    pub fn build_shaped(name: &str, shape: Shape) -> Result<Self> {
         let generator = Namespace::create(&format!("{name}-gen"))?;
         let node = Namespace::create(&format!("{name}-node"))?;
         let sink = Namespace::create(&format!("{name}-sink"))?;
@@ -75,8 +88,8 @@ impl Topology {
             namespace.sysctl("ipv6/conf/default/router_solicitations", "0")?;
             namespace.sysctl("ipv6/conf/default/addr_gen_mode", "1")?;
         }
-        link(&generator, "g0", GENERATOR_MAC, &node, "in", IN_MAC)?;
-        link(&node, "out", OUT_MAC, &sink, "s0", SINK_MAC)?;
+        link(shape, (&generator, "g0", GENERATOR_MAC), (&node, "in", IN_MAC))?;
+        link(shape, (&node, "out", OUT_MAC), (&sink, "s0", SINK_MAC))?;
         configure_node(&node)?;
         Ok(Self {
             generator_ifindex: generator.ifindex("g0")?,
@@ -97,6 +110,17 @@ impl Topology {
     pub fn enable_gro(&self) -> Result<()> {
         let _inside = self.node.enter()?;
         command::run("ethtool", &["-K", "in", "gro", "on"]).map(drop)
+    }
+
+    /// Adds the link by which programs of the TC hook give packets to the node's own segments; the agent makes it in operation.
+    ///
+    /// # Errors
+    /// If `ip` fails.
+    pub fn add_loop(&self) -> Result<()> {
+        let mtu = MTU_MAX;
+        self.node.ip(&format!("link add {LOOP_IN} mtu {mtu} type veth peer name {LOOP_OUT} mtu {mtu}"))?;
+        self.node.ip(&format!("link set {LOOP_IN} up"))?;
+        self.node.ip(&format!("link set {LOOP_OUT} up")).map(drop)
     }
 
     /// Driver counters that are not zero and tell of drops or errors, as `where name=value`.
@@ -124,26 +148,39 @@ fn is_loss(name: &str) -> bool {
     name.ends_with("drops") || name.ends_with("errors") || name.ends_with("_err")
 }
 
-fn mac(octets: [u8; 6]) -> String {
+pub(crate) fn mac(octets: [u8; 6]) -> String {
     octets.map(|octet| format!("{octet:02x}")).join(":")
 }
 
-fn link(
-    left: &Namespace,
-    left_name: &str,
-    left_mac: [u8; 6],
-    right: &Namespace,
-    right_name: &str,
-    right_mac: [u8; 6],
-) -> Result<()> {
-    left.ip(&format!(
-        "link add {left_name} address {} type veth peer name {right_name} address {} netns {}",
-        mac(left_mac),
-        mac(right_mac),
-        right.name()
+/// What links are like.
+#[derive(Debug, Clone, Copy)]
+pub struct Shape {
+    /// Queues of each end: with as many as processors, each processor has its own all the way.
+    pub queues: usize,
+    /// Octets of the largest IP packet.
+    pub mtu: usize,
+}
+
+impl Default for Shape {
+    fn default() -> Self {
+        Self { queues: 1, mtu: 1500 }
+    }
+}
+
+/// Joins two namespaces by a veth pair and sets both ends up.
+pub(crate) fn link(shape: Shape, left: (&Namespace, &str, [u8; 6]), right: (&Namespace, &str, [u8; 6])) -> Result<()> {
+    let Shape { queues, mtu } = shape;
+    let queues = format!("mtu {mtu} numtxqueues {queues} numrxqueues {queues}");
+    left.0.ip(&format!(
+        "link add {} address {} {queues} type veth peer name {} address {} {queues} netns {}",
+        left.1,
+        mac(left.2),
+        right.1,
+        mac(right.2),
+        right.0.name()
     ))?;
-    left.ip(&format!("link set {left_name} up"))?;
-    right.ip(&format!("link set {right_name} up")).map(drop)
+    left.0.ip(&format!("link set {} up", left.1))?;
+    right.0.ip(&format!("link set {} up", right.1)).map(drop)
 }
 
 fn configure_node(node: &Namespace) -> Result<()> {

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use libbpf_rs::{Link, Object, ObjectBuilder, ProgramInput};
+use libbpf_rs::{Link, MapCore, MapFlags, Object, ObjectBuilder, ProgramInput};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::cpu::RealTime;
 use crate::error::{Error, Result};
 use crate::frame::{ETHERNET, Packet};
+use crate::function::{EAST_MAC, FUNCTION_BACK_MAC};
 use crate::object::{attach, map, per_cpu, program, update, update_per_cpu};
 use crate::scenario::Arrival;
 use crate::topology::{GENERATOR_MAC, IN_MAC, OUT_MAC, SINK_MAC, Topology};
@@ -31,13 +32,17 @@ struct Config {
     generator_out: u32,
     bare_out: u32,
     sink_length: u32,
-    flow_mask: u32,
+    flows: u32,
     port_offset: u32,
     balance_offset: u32,
     sink_port_offset: u32,
     sink_balance_offset: u32,
     slack: u32,
-    reserved1: u32,
+    chain_offset: u32,
+    sink_chain_offsets: [u32; 2],
+    reflector_out: u32,
+    reflector_macs: [[u8; 6]; 2],
+    reserved1: [u32; 2],
 }
 
 /// `struct bench_sent`.
@@ -51,6 +56,7 @@ pub struct Sent {
     first: u64,
     next: u64,
     interval: u64,
+    flow: u64,
 }
 
 /// `struct bench_received`.
@@ -85,10 +91,74 @@ struct Expected {
 /// What the generator varies and how it hands frames in.
 #[derive(Debug, Clone, Copy)]
 pub struct Settings {
-    /// Different inner source ports, a power of two, at most 4,096.
+    /// Different inner source ports, at most [`FLOWS_MAX`].
     pub flows: u32,
     /// Octets of extra headroom; not 0 (see `generate` in bpf/bench/traffic.bpf.c).
     pub slack: u32,
+    /// Where in the packet each flow has its number, 32 bits of a segment: then each flow is a chain of its own.
+    pub chain: Option<usize>,
+    /// The interface by which `reflector` sends on, in the function's namespace.
+    pub reflector_out: u32,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { flows: 1, slack: 8, chain: None, reflector_out: 0 }
+    }
+}
+
+/// Most flows of a run, `BENCH_FLOWS_MAX`.
+pub const FLOWS_MAX: u32 = 16384;
+/// Nanoseconds in one bucket of the latency histogram, `BENCH_BUCKET`.
+const BUCKET: u64 = 64;
+
+/// How long packets were under way, in nanoseconds.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Latency {
+    /// Packets.
+    pub packets: u64,
+    /// Half of them were faster.
+    pub median: f64,
+    /// 99 of 100 were faster.
+    pub p99: f64,
+}
+
+impl Latency {
+    /// From a histogram with buckets of [`BUCKET`] nanoseconds. None if it is empty.
+    fn of(histogram: &[u64]) -> Option<Self> {
+        let packets: u64 = histogram.iter().sum();
+        let quantile = |share: f64| {
+            let wanted = (packets as f64 * share).ceil() as u64;
+            let mut seen = 0;
+            let bucket = histogram.iter().position(|count| {
+                seen += count;
+                seen >= wanted
+            });
+            (bucket.unwrap_or(0) as f64 + 0.5) * BUCKET as f64
+        };
+        (packets > 0).then(|| Self { packets, median: quantile(0.5), p99: quantile(0.99) })
+    }
+}
+
+/// What a generator in a thread of its own needs.
+#[derive(Debug, Clone)]
+pub struct Generator {
+    config: Config,
+    input: Vec<u8>,
+}
+
+impl Generator {
+    /// Sends `times` frames from this thread, which must be in the generator's namespace; the first one is of flow `first`.
+    ///
+    /// # Errors
+    /// If the kernel refuses the program.
+    pub fn transmit(&self, times: u32, first: u32) -> Result<Sent> {
+        let object = load(&self.config)?;
+        let sent = map(&object, "sent")?;
+        update_per_cpu(&sent, &Sent { flow: u64::from(first), ..Sent::default() })?;
+        run_generator(&object, &self.input, times)?;
+        Ok(per_cpu::<Sent>(&sent)?.into_iter().max_by_key(|value| value.packets).unwrap_or_default())
+    }
 }
 
 /// Generator and sink of one topology.
@@ -97,7 +167,7 @@ pub struct Traffic {
     // Before the object, so that the links go first.
     sink: Link,
     object: Object,
-    input: Vec<u8>,
+    generator: Generator,
 }
 
 impl Traffic {
@@ -116,7 +186,7 @@ impl Traffic {
         };
         let mut input = vec![0; settings.slack as usize];
         input.extend(packet.frame(IN_MAC, GENERATOR_MAC));
-        Ok(Self { sink, object, input })
+        Ok(Self { sink, object, generator: Generator { config, input } })
     }
 
     /// Switches the comparison of every octet on or off.
@@ -124,7 +194,46 @@ impl Traffic {
     /// # Errors
     /// If the kernel does not exchange the program.
     pub fn verify(&mut self, on: bool) -> Result<()> {
-        let name = if on { "sink_verify" } else { "sink" };
+        self.exchange(if on { "sink_verify" } else { "sink" })
+    }
+
+    /// Switches the measurement of latencies on, with an empty histogram, or off; for paced runs.
+    ///
+    /// # Errors
+    /// As [`Traffic::verify`].
+    pub fn measure_latency(&mut self, on: bool) -> Result<()> {
+        let latencies = map(&self.object, "latencies")?;
+        for bucket in 0..latencies.max_entries() {
+            latencies
+                .update(&bucket.to_ne_bytes(), &0u64.to_ne_bytes(), MapFlags::ANY)
+                .map_err(Error::bpf("empty the histogram of latencies"))?;
+        }
+        self.exchange(if on { "sink_latency" } else { "sink" })
+    }
+
+    /// Latencies since [`Traffic::measure_latency`].
+    ///
+    /// # Errors
+    /// If the histogram can not be read.
+    pub fn latency(&self) -> Result<Option<Latency>> {
+        let latencies = map(&self.object, "latencies")?;
+        let mut histogram = Vec::new();
+        for bucket in 0..latencies.max_entries() {
+            let value = latencies
+                .lookup(&bucket.to_ne_bytes(), MapFlags::ANY)
+                .map_err(Error::bpf("read the histogram of latencies"))?;
+            histogram.push(value.and_then(|value| value.try_into().ok()).map_or(0, u64::from_ne_bytes));
+        }
+        Ok(Latency::of(&histogram))
+    }
+
+    /// A generator of the same frames for another thread.
+    #[must_use]
+    pub fn generator(&self) -> Generator {
+        self.generator.clone()
+    }
+
+    fn exchange(&mut self, name: &str) -> Result<()> {
         let program = program(&self.object, name)?;
         self.sink.update_prog(&program).map_err(Error::bpf(format!("exchange the sink for {name}")))
     }
@@ -139,6 +248,14 @@ impl Traffic {
             update(&map(&self.object, "ports")?, "ports", topology.out_ifindex.as_bytes())?;
         }
         attach(&self.object, name, topology.in_ifindex)
+    }
+
+    /// Attaches `reflector` or `pass` to an interface of the namespace that this thread is in.
+    ///
+    /// # Errors
+    /// If the kernel refuses it.
+    pub fn attach_here(&self, name: &str, ifindex: u32) -> Result<Link> {
+        attach(&self.object, name, ifindex)
     }
 
     /// Sets all counts to zero. With an `interval`, frames are then sent that far apart, else as fast as possible.
@@ -157,14 +274,7 @@ impl Traffic {
     /// If the kernel refuses to run it.
     pub fn transmit(&self, topology: &Topology, times: u32) -> Result<()> {
         let _inside = topology.generator.enter()?;
-        let program = program(&self.object, "generate")?;
-        let input =
-            ProgramInput { data_in: Some(&self.input), flags: LIVE_FRAMES, repeat: times, ..ProgramInput::default() };
-        let _undisturbed = RealTime::if_allowed();
-        program
-            .test_run(input)
-            .map_err(Error::bpf("run the generator (BPF_PROG_TEST_RUN with live frames, Linux 5.18)"))?;
-        Ok(())
+        run_generator(&self.object, &self.generator.input, times)
     }
 
     /// What was sent and what arrived since [`Traffic::reset`].
@@ -178,8 +288,22 @@ impl Traffic {
         let mut total = received.iter().copied().max_by_key(|value| value.packets).unwrap_or_default();
         total.packets = received.iter().map(|value| value.packets).sum();
         total.other = received.iter().map(|value| value.other).sum();
+        let wrong = received.iter().copied().max_by_key(|value| value.wrong).unwrap_or_default();
+        total.wrong = received.iter().map(|value| value.wrong).sum();
+        (total.wrong_offset, total.wrong_found, total.wrong_wanted) =
+            (wrong.wrong_offset, wrong.wrong_found, wrong.wrong_wanted);
         Ok((sent.unwrap_or_default(), total))
     }
+}
+
+fn run_generator(object: &Object, input: &[u8], times: u32) -> Result<()> {
+    let program = program(object, "generate")?;
+    let input = ProgramInput { data_in: Some(input), flags: LIVE_FRAMES, repeat: times, ..ProgramInput::default() };
+    let _undisturbed = RealTime::if_allowed();
+    program
+        .test_run(input)
+        .map_err(Error::bpf("run the generator (BPF_PROG_TEST_RUN with live frames, Linux 5.18)"))?;
+    Ok(())
 }
 
 /// Frames per second at the sink: from the first frame sent to the last one whose time the sink noted.
@@ -194,8 +318,8 @@ fn config(topology: &Topology, packet: &Packet, arrival: &Arrival, settings: Set
     if words > HEADER_WORDS || 8 * words > packet.octets.len() {
         return Err(Error::Usage(format!("{} octets of headers can not be restored by the generator", packet.headers)));
     }
-    if !settings.flows.is_power_of_two() || settings.flows > 4096 {
-        return Err(Error::Usage(format!("{} flows: a power of two up to 4096 is needed", settings.flows)));
+    if !(1..=FLOWS_MAX).contains(&settings.flows) {
+        return Err(Error::Usage(format!("{} flows: 1 to {FLOWS_MAX} can be sent", settings.flows)));
     }
     let mut header = [[0; 8]; HEADER_WORDS];
     for (word, octets) in header.iter_mut().zip(packet.octets.chunks_exact(8)).take(words) {
@@ -211,13 +335,17 @@ fn config(topology: &Topology, packet: &Packet, arrival: &Arrival, settings: Set
         generator_out: topology.generator_ifindex,
         bare_out: topology.out_ifindex,
         sink_length: arrival.frame.len() as u32,
-        flow_mask: settings.flows - 1,
+        flows: settings.flows,
         port_offset: (ETHERNET + packet.port) as u32,
         balance_offset: (ETHERNET + packet.balance) as u32,
         sink_port_offset: arrival.port as u32,
         sink_balance_offset: arrival.balance as u32,
         slack: settings.slack,
-        reserved1: 0,
+        chain_offset: settings.chain.map_or(0, |chain| (ETHERNET + chain) as u32),
+        sink_chain_offsets: arrival.chains.map(|chain| chain as u32),
+        reflector_out: settings.reflector_out,
+        reflector_macs: [FUNCTION_BACK_MAC, EAST_MAC],
+        reserved1: [0; 2],
     })
 }
 
@@ -251,4 +379,18 @@ fn load(config: &Config) -> Result<Object> {
         }
     }
     open.load().map_err(Error::bpf("load traffic.bpf.o"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Latency;
+
+    #[test]
+    fn quantiles_are_those_of_the_packets_in_the_buckets() {
+        let mut histogram = vec![0; 64];
+        (histogram[10], histogram[20], histogram[40]) = (60, 38, 2);
+        let latency = Latency::of(&histogram).unwrap();
+        assert_eq!((latency.packets, latency.median, latency.p99), (100, 672.0, 2592.0));
+        assert_eq!(Latency::of(&[0; 8]), None);
+    }
 }

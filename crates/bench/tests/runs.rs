@@ -128,7 +128,7 @@ fn a_panic_leaves_nothing_behind() {
 fn cost_measures_every_behaviour_or_fails() {
     let pinned = cpu::pin(None, true).unwrap();
     let reports = cost::run("", cost::Effort { rounds: 3, packets: 1 << 17 }, &pinned, |_| {}).unwrap();
-    assert_eq!(reports.len(), segue_bench::cost_case::all().len());
+    assert_eq!(reports.len(), segue_bench::cost_case::all().len() + segue_bench::cost_case::PAIRS.len());
     // That every packet was counted under its outcome is what `cost::run` itself insists on.
     for report in &reports {
         assert_eq!((report.unit.as_str(), report.packets_lost), ("clocks/packet", 0));

@@ -1,0 +1,376 @@
+//! The scenario `an-nf`: netfilter on inner packets, by Segue's End.AN.NF, beside the kernel's plain End and its End.DT6 (inner IPv4:
+//! End.DX4) with H.Encaps.
+//!
+//! Packet sizes and rules are those of "Integrating Netfilter into SRv6 Routing Infrastructure of Linux as an SR-Aware Network Function" (Sawada and others),
+//! section IV. Its frames carry a VLAN tag; ours do not and are four octets shorter for the same packet.
+
+use std::io::Write as _;
+use std::net::Ipv6Addr;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use segue_model::proxy::Wiring;
+use serde_json::json;
+
+use crate::contest::{self, Effort, mpps, target};
+use crate::cpu::Pinned;
+use crate::error::{Error, Result};
+use crate::frame::{self, ETHERNET, Packet, Steering};
+use crate::function::Function;
+use crate::lane::Lane;
+use crate::netns::Namespace;
+use crate::report::{Peer, Report};
+use crate::scenario::Arrival;
+use crate::segue::Node;
+use crate::topology::{
+    HEADEND, INNER_DESTINATION, INNER_DESTINATION_IPV4, INNER_SOURCE, INNER_SOURCE_IPV4, LAST_SID, MTU_MAX, NEXT_SID,
+    OUT_ADDRESS, OUT_MAC, SID, SINK_ADDRESS, SINK_MAC, Shape, Topology,
+};
+use crate::traffic::{Latency, Settings, Traffic};
+
+const TTL: u8 = 64;
+const STEERING: usize = 40 + 8 + 32;
+/// Octets by which a frame of the paper is longer: its VLAN tag.
+const TAG: usize = 4;
+/// Frame sizes of the paper: 126 + 174 n.
+pub const SIZES: [usize; 9] = [126, 300, 474, 648, 822, 996, 1170, 1344, 1518];
+/// Numbers of rules.
+pub const RULES: [usize; 4] = [0, 1, 8, 128];
+/// Packets per second while latency is measured.
+const LATENCY_RATE: f64 = 10_000.0;
+
+/// Where the rules stand, on the forward hook.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Chains {
+    /// In the hook's own chain.
+    Base,
+    /// In a regular chain that the hook's jumps to.
+    Regular,
+}
+
+/// What is measured at a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Point {
+    /// Inner IPv4; else IPv6.
+    pub ipv4: bool,
+    /// Octets of the frame as the paper counts them.
+    pub size: usize,
+    /// nft rules, none of which holds.
+    pub rules: usize,
+    /// Where they stand.
+    pub chains: Chains,
+}
+
+/// Who does the work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Side {
+    Segue,
+    End,
+    DtAndEncaps,
+}
+
+impl Point {
+    /// All that the issue asks for: sizes without rules, rules at the smallest size, for both families.
+    #[must_use]
+    pub fn all() -> Vec<Self> {
+        let mut points = Vec::new();
+        for ipv4 in [true, false] {
+            // The smallest IPv6 packet with UDP and the harness's four octets has 52: the second size.
+            let sizes = if ipv4 { &SIZES[..] } else { &SIZES[1..] };
+            points.extend(sizes.iter().map(|size| Self { ipv4, size: *size, rules: 0, chains: Chains::Base }));
+            for chains in [Chains::Base, Chains::Regular] {
+                let rules = RULES.iter().filter(|rules| **rules > 0);
+                points.extend(rules.map(|rules| Self { ipv4, size: sizes[0], rules: *rules, chains }));
+            }
+        }
+        points
+    }
+
+    fn name(&self) -> String {
+        let family = if self.ipv4 { "IPv4" } else { "IPv6" };
+        let chains = match self.chains {
+            Chains::Base => "base",
+            Chains::Regular => "regular",
+        };
+        match self.rules {
+            0 => format!("{family}, {} octets", self.size),
+            rules => format!("{family}, {} octets, {rules} rules in a {chains} chain", self.size),
+        }
+    }
+
+    /// Octets of the inner packet: at least as many as the harness needs.
+    fn octets(&self) -> usize {
+        let smallest = if self.ipv4 { 32 } else { 52 };
+        (self.size - TAG - ETHERNET - STEERING).max(smallest)
+    }
+
+    fn inner(&self) -> Packet {
+        if self.ipv4 {
+            frame::udp_over_ipv4(INNER_SOURCE_IPV4, INNER_DESTINATION_IPV4, TTL, self.octets())
+        } else {
+            frame::udp_over_ipv6(INNER_SOURCE, INNER_DESTINATION, TTL, self.octets())
+        }
+    }
+
+    fn steered(&self, source: Ipv6Addr, segments: [Ipv6Addr; 2], left: usize, hop_limit: u8) -> Packet {
+        let steering = Steering { source, segments: &segments, left, hop_limit, reduced: false };
+        frame::encapsulated(self.inner(), &steering)
+    }
+
+    fn sent(&self, side: Side) -> Packet {
+        match side {
+            // End.DT wants no segments left.
+            Side::DtAndEncaps => self.steered(HEADEND, [NEXT_SID, SID], 0, TTL),
+            Side::Segue | Side::End => self.steered(HEADEND, [SID, NEXT_SID], 1, TTL),
+        }
+    }
+
+    fn arrival(&self, side: Side) -> Arrival {
+        let packet = match side {
+            Side::DtAndEncaps => self.steered(OUT_ADDRESS, [NEXT_SID, LAST_SID], 1, TTL),
+            Side::Segue | Side::End => self.steered(HEADEND, [SID, NEXT_SID], 0, TTL - 1),
+        };
+        let frame = packet.frame(SINK_MAC, OUT_MAC);
+        let mut mask = vec![0xff; frame.len()];
+        let (port, balance) = (ETHERNET + packet.port, ETHERNET + packet.balance);
+        mask[port..port + 2].fill(0);
+        mask[balance..balance + 2].fill(0);
+        if side == Side::DtAndEncaps {
+            // A pushed header's flow label and hop limit, and the inner hop limit: a router is a hop.
+            mask[ETHERNET + 1] = 0xf0;
+            mask[ETHERNET + 2..ETHERNET + 4].fill(0);
+            mask[ETHERNET + 7] = 0;
+            let inner = ETHERNET + STEERING;
+            if self.ipv4 {
+                mask[inner + 8] = 0;
+                mask[inner + 10..inner + 12].fill(0);
+            } else {
+                mask[inner + 7] = 0;
+            }
+        }
+        Arrival { frame, mask, port, balance, chains: [0; 2] }
+    }
+
+    /// The rules as nft reads them: none of them holds, so that each packet meets all of them.
+    fn ruleset(&self) -> String {
+        let rule = if self.ipv4 { "ip saddr 198.18.0.0/15 drop" } else { "ip6 saddr 2001:db8:ffff::/48 drop" };
+        let rules = vec![rule; self.rules].join("\n");
+        let hook = "type filter hook forward priority filter; policy accept;";
+        match self.chains {
+            Chains::Base => format!("table inet bench {{ chain forward {{ {hook}\n{rules}\n}}\n}}\n"),
+            Chains::Regular => {
+                format!("table inet bench {{ chain many {{\n{rules}\n}}\nchain forward {{ {hook}\njump many\n}}\n}}\n")
+            }
+        }
+    }
+
+    fn lay_rules(&self, namespace: &Namespace) -> Result<()> {
+        if self.rules == 0 {
+            return Ok(());
+        }
+        let _inside = namespace.enter()?;
+        let failed = |message: String| Error::Command { command: "nft -f -".into(), message };
+        let mut nft = Command::new("nft")
+            .args(["-f", "-"])
+            .stdin(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .map_err(|error| failed(error.to_string()))?;
+        if let Some(mut stdin) = nft.stdin.take() {
+            stdin.write_all(self.ruleset().as_bytes()).map_err(|error| failed(error.to_string()))?;
+        }
+        let output = nft.wait_with_output().map_err(|error| failed(error.to_string()))?;
+        if output.status.success() {
+            return Ok(());
+        }
+        Err(failed(String::from_utf8_lossy(&output.stderr).trim().to_owned()))
+    }
+}
+
+fn open(point: &Point, side: Side, flows: u32) -> Result<Lane> {
+    let (name, what) = match side {
+        Side::Segue => ("nf-segue", "segue"),
+        Side::End => ("nf-end", "kernel End"),
+        Side::DtAndEncaps => ("nf-dt", "kernel End.DT and H.Encaps"),
+    };
+    let topology = Topology::build_shaped(name, Shape { queues: 1, mtu: MTU_MAX })?;
+    let settings = Settings { flows, ..Settings::default() };
+    let traffic = Traffic::start(&topology, &point.sent(side), &point.arrival(side), settings)?;
+    let what = format!("an-nf, {}, {what}", point.name());
+    let (namespace, node) = match side {
+        Side::Segue => {
+            let namespace = Namespace::create("nf")?;
+            let wiring = Wiring::of(namespace.name());
+            wire(&topology.node, &namespace, &wiring)?;
+            topology.add_loop()?;
+            point.lay_rules(&namespace)?;
+            let state = json!({
+                "node": "bench",
+                "source_address": OUT_ADDRESS,
+                "ports": [{"name": "in", "role": "core"}, {"name": "out", "role": "core"}],
+                "sids": [{"sid": SID, "behaviour": "End.AN.NF", "netfilter": {"namespace": namespace.name()}}],
+            });
+            let node = Node::start(&topology.node, state)?;
+            (namespace, Some(node))
+        }
+        Side::End | Side::DtAndEncaps => {
+            for command in kernel_commands(point, side) {
+                topology.node.ip(&command)?;
+            }
+            topology.enable_gro()?;
+            if side == Side::DtAndEncaps {
+                point.lay_rules(&topology.node)?;
+            }
+            (Namespace::create(&format!("{name}-none"))?, None)
+        }
+    };
+    Ok(Lane::through(Function::only(namespace), node, traffic, topology, what))
+}
+
+fn kernel_commands(point: &Point, side: Side) -> Vec<String> {
+    if side == Side::End {
+        return vec![format!("-6 route add {SID}/128 encap seg6local action End dev out")];
+    }
+    let tunnel = format!("sr tunsrc set {OUT_ADDRESS}");
+    let encapsulation = format!("encap seg6 mode encap segs {NEXT_SID},{LAST_SID}");
+    if point.ipv4 {
+        // End.DT4 needs a VRF device, which this kernel may lack. End.DX4 to the inner destination looks it up in the same way.
+        return vec![
+            tunnel,
+            format!("-6 route add {SID}/128 encap seg6local action End.DX4 nh4 {INNER_DESTINATION_IPV4} dev out"),
+            format!("-4 route add {INNER_DESTINATION_IPV4}/32 {encapsulation} dev out"),
+        ];
+    }
+    vec![
+        tunnel,
+        format!("-6 route add {SID}/128 encap seg6local action End.DT6 table 254 dev out"),
+        format!("-6 route add {INNER_DESTINATION}/128 {encapsulation} via {SINK_ADDRESS} dev out"),
+    ]
+}
+
+/// The links and settings that the agent makes for an End.AN.NF SID (crates/agent/src/netfilter), by `ip`.
+fn wire(node: &Namespace, namespace: &Namespace, wiring: &Wiring) -> Result<()> {
+    let Wiring { node_west, node_east, node_west_mac, node_east_mac, west_mac, east_mac, .. } = wiring;
+    let inside = namespace.name();
+    for interface in ["all", "default"] {
+        namespace.sysctl(&format!("ipv4/conf/{interface}/rp_filter"), "0")?;
+        namespace.sysctl(&format!("ipv4/conf/{interface}/send_redirects"), "0")?;
+    }
+    namespace.sysctl("ipv6/conf/default/accept_dad", "0")?;
+    namespace.sysctl("ipv6/conf/default/accept_ra", "0")?;
+    namespace.sysctl("ipv6/conf/default/router_solicitations", "0")?;
+    namespace.sysctl("ipv6/conf/default/addr_gen_mode", "1")?;
+    namespace.sysctl("ipv6/conf/all/forwarding", "1")?;
+    namespace.sysctl("ipv4/ip_forward", "1")?;
+    for command in [
+        format!(
+            "link add {node_west} address {node_west_mac} mtu {MTU_MAX} type veth peer name west address {west_mac} mtu {MTU_MAX} netns {inside}"
+        ),
+        format!(
+            "link add {node_east} address {node_east_mac} mtu {MTU_MAX} type veth peer name east0 mtu {MTU_MAX} netns {inside}"
+        ),
+        format!("link set {node_west} up"),
+        format!("link set {node_east} up"),
+        format!(
+            "link add link {node_east} name east address {east_mac} mtu {MTU_MAX} netns {inside} type macvlan mode private"
+        ),
+    ] {
+        node.ip(&command)?;
+    }
+    for command in [
+        "link set east0 up".to_owned(),
+        "link set west up".into(),
+        "link set east up".into(),
+        format!("-4 neighbour add 169.254.0.1 lladdr {node_east_mac} dev east nud permanent"),
+        format!("-6 neighbour add fe80::1 lladdr {node_east_mac} dev east nud permanent"),
+        "-4 address add 192.0.0.8/32 dev lo".into(),
+        "-4 route add default via 169.254.0.1 dev east onlink".into(),
+        "-6 route add default via fe80::1 dev east".into(),
+    ] {
+        namespace.ip(&command)?;
+    }
+    Ok(())
+}
+
+/// Measures one point: a report against the kernel's End, and one against its End.DT with H.Encaps.
+///
+/// # Errors
+/// If a lane can not be set up, or delivers a wrong frame.
+pub fn run(point: &Point, effort: &Effort, pinned: &Pinned) -> Result<[Report; 2]> {
+    let mut lanes = Vec::new();
+    for side in [Side::Segue, Side::End, Side::DtAndEncaps] {
+        let mut lane = open(point, side, effort.flows)?;
+        lane.verify(contest::VERIFIED)?;
+        lanes.push(lane);
+    }
+    let tallies = contest::alternate(&mut lanes, effort)?;
+    let mut latencies = Vec::new();
+    for lane in &mut lanes {
+        latencies.push(lane.latency(LATENCY_RATE, effort.run.max(Duration::from_millis(500)))?);
+    }
+    let (Some(ours), Some(latency)) = (tallies.first(), latencies.first()) else {
+        return Err(Error::Usage("a lane was not measured".into()));
+    };
+    let report = |index: usize, name: &str, required: f64| {
+        let (theirs, their_latency) = (&tallies[index], &latencies[index]);
+        let ratio = ours.rate.median / theirs.rate.median;
+        Report {
+            scenario: format!("an-nf/{}/{name}", point.name()),
+            unit: "packets/s".into(),
+            ours: ours.rate,
+            peer: Some(Peer { name: name.into(), rate: theirs.rate }),
+            ratio: Some(ratio),
+            packets_lost: ours.lost + ours.paced.lost(),
+            notes: vec![
+                target(&format!("ratio to {name}"), ratio, required),
+                format!("segue {}, {name} {}", mpps(&ours.rate), mpps(&theirs.rate)),
+                format!("latency at {LATENCY_RATE} packets/s: segue {}, {name} {}", text(latency), text(their_latency)),
+                format!(
+                    "inner packet of {} octets, {} rules that do not hold; frames of {} octets without tag",
+                    point.octets(),
+                    point.rules,
+                    ETHERNET + STEERING + point.octets()
+                ),
+                format!(
+                    "lost when saturated: {} of {} and {} of {}; paced at 0.4 of the own rate: {} and {}",
+                    ours.lost,
+                    ours.sent,
+                    theirs.lost,
+                    theirs.sent,
+                    ours.paced.lost(),
+                    theirs.paced.lost()
+                ),
+                contest::conditions(effort, pinned),
+            ],
+            size: point.size,
+            limit: None,
+        }
+    };
+    // The kernel's End does not show inner packets to netfilter; it has no rules.
+    Ok([report(1, "kernel End", 1.0), report(2, "kernel End.DT and H.Encaps", 1.5)])
+}
+
+fn text(latency: &Latency) -> String {
+    format!("{:.2} us (99 of 100 below {:.2} us)", latency.median / 1e3, latency.p99 / 1e3)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn points_are_those_of_the_issue() {
+        let points = Point::all();
+        assert_eq!(points.len(), 9 + 6 + 8 + 6);
+        assert!(points.iter().all(|point| point.inner().octets.len() == point.octets()));
+        assert_eq!(points[8].sent(Side::Segue).octets.len(), 1500);
+    }
+
+    #[test]
+    fn rulesets_have_as_many_rules_as_they_say() {
+        for chains in [Chains::Base, Chains::Regular] {
+            let point = Point { ipv4: true, size: 126, rules: 8, chains };
+            assert_eq!(point.ruleset().matches("drop").count(), 8);
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! `wrong-header`: whether a packet ever comes back from a function with another chain's steering header.
+//!
+//! Two generators on two processors send packets of all chains at once, as fast as they can, through one function. Links have a
+//! queue for each processor, so that both work in the proxy at the same time. Every inner packet carries the number of its
+//! chain, and so does the segment behind the function; the sink compares every octet, and the two numbers. Loss at full rings is
+//! counted and is no mistake; a wrong header is.
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
+use nix::unistd::Pid;
+use serde::Serialize;
+
+use crate::error::{Error, Result};
+use crate::function::Vnf;
+use crate::interrupt;
+use crate::lane::Lane;
+use crate::proxy::{self, Course, Proxy, Side};
+use crate::scenario::DEFAULT_SIZE;
+use crate::topology::Shape;
+use crate::traffic::Sent;
+
+/// Chains unless the user says otherwise.
+pub const CHAINS: u32 = 10_000;
+/// The memories that serve many chains by one function.
+pub const MEMORIES: [Proxy; 3] = [Proxy::ProxyAdFlow, Proxy::ProxyExact, Proxy::ProxyAm];
+/// Packets of one processor between two looks at the user's wish to stop.
+const PORTION: u64 = 4_000_000;
+const PROCESSORS: usize = 2;
+/// How long frames may be under way after the last one was sent.
+const DRAIN: Duration = Duration::from_secs(1);
+
+/// What was found.
+#[derive(Debug, Clone, Serialize)]
+pub struct Found {
+    /// `wrong-header/<memory>`.
+    pub scenario: String,
+    /// Chains through the one function.
+    pub chains: u32,
+    /// Packets sent.
+    pub sent: u64,
+    /// Packets that came back with a steering header, each compared.
+    pub seen: u64,
+    /// Packets with a wrong octet anywhere: another chain's header, or another mistake.
+    pub wrong: u64,
+    /// Packets that did not come back.
+    pub lost: u64,
+    /// Frames of another length at the sink.
+    pub other: u64,
+    /// Packets of each processor.
+    pub by_processor: Vec<u64>,
+    /// Seconds.
+    pub seconds: f64,
+    /// Where losses were counted, and how packets ended.
+    pub notes: String,
+}
+
+impl Found {
+    /// Whether it is what must be.
+    ///
+    /// # Errors
+    /// If a packet was wrong, or none was seen.
+    pub fn verdict(&self) -> Result<()> {
+        let reason = match (self.wrong, self.other, self.seen) {
+            (0, 0, 1..) => return Ok(()),
+            (0, 0, 0) => "no packet came back".to_owned(),
+            _ => format!("{} packets wrong, {} of another length", self.wrong, self.other),
+        };
+        Err(Error::NotDone { what: self.scenario.clone(), reason: format!("{reason}{}", self.notes) })
+    }
+}
+
+impl fmt::Display for Found {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}, {} chains", self.scenario, self.chains)?;
+        writeln!(f, "  wrong {:>12}", self.wrong)?;
+        writeln!(f, "  lost  {:>12}", self.lost)?;
+        writeln!(f, "  seen  {:>12}", self.seen)?;
+        write!(f, "  sent  {:>12} by processor {:?} in {:.1} s", self.sent, self.by_processor, self.seconds)?;
+        write!(f, "{}", self.notes)
+    }
+}
+
+/// Sends `packets` through a function behind `proxy`, whose memory tells `chains` chains apart.
+///
+/// # Errors
+/// If the lane can not be set up, or this machine has one processor only.
+pub fn run(proxy: Proxy, chains: u32, packets: u64, function: Option<Vnf>) -> Result<Found> {
+    let processors = processors()?;
+    // The fastest function that the proxy can serve, so that both processors are in the proxy most of the time.
+    let vnf = function.or(proxy.functions().last().copied()).unwrap_or(Vnf::Forward);
+    let shape = Shape { queues: PROCESSORS, mtu: 1500 };
+    // By packet, all chains carry the same inner flow: nothing but the packet's own memory can tell them apart.
+    let same_flow = proxy == Proxy::ProxyExact;
+    let course = Course { vnf, octets: DEFAULT_SIZE, chains, flows: chains, same_flow, shape };
+    let mut lane = proxy::open(Side::Segue(proxy), &course, "wrong")?;
+    lane.compare(true)?;
+    lane.traffic().reset(Duration::ZERO)?;
+    let begun = Instant::now();
+    let mut by_processor = vec![0; PROCESSORS];
+    let mut refused = 0;
+    let mut left = packets / PROCESSORS as u64;
+    let mut first = 0;
+    while left > 0 {
+        interrupt::check()?;
+        let portion = left.min(PORTION);
+        for (total, sent) in by_processor.iter_mut().zip(transmit(&lane, &processors, portion as u32, first, chains)?) {
+            *total += sent.packets;
+            refused += sent.refused;
+        }
+        left -= portion;
+        first = (u64::from(first) + portion).rem_euclid(u64::from(chains)) as u32;
+    }
+    let seconds = begun.elapsed().as_secs_f64();
+    let sent: u64 = by_processor.iter().sum();
+    let received = drained(&lane, sent)?;
+    let mut notes = format!("\n  - {}, every octet compared{}", vnf.name(), lane.drops());
+    if received.wrong > 0 {
+        notes += &format!(
+            "; first difference at octet {}: {:#x} instead of {:#x}",
+            received.wrong_offset, received.wrong_found, received.wrong_wanted
+        );
+    }
+    if refused > 0 {
+        notes += &format!("; {refused} frames could not be restored by the generator");
+    }
+    Ok(Found {
+        scenario: format!("wrong-header/{}", proxy.name()),
+        chains,
+        sent,
+        seen: received.packets,
+        wrong: received.wrong,
+        lost: sent.saturating_sub(received.packets),
+        other: received.other,
+        by_processor,
+        seconds,
+        notes,
+    })
+}
+
+/// What has arrived once nothing more does.
+fn drained(lane: &Lane, sent: u64) -> Result<crate::traffic::Received> {
+    let end = Instant::now() + DRAIN;
+    let mut received = lane.traffic().counts()?.1;
+    while received.packets < sent && Instant::now() < end {
+        std::thread::sleep(Duration::from_millis(20));
+        received = lane.traffic().counts()?.1;
+    }
+    Ok(received)
+}
+
+/// The first two processors that this process may use.
+fn processors() -> Result<[usize; PROCESSORS]> {
+    let allowed =
+        sched_getaffinity(Pid::from_raw(std::process::id() as i32)).map_err(Error::system("read the CPU affinity"))?;
+    // This thread may be pinned; what it may be set to shows only when it is tried.
+    let all: Vec<usize> = (0..CpuSet::count())
+        .filter(|cpu| {
+            allowed.is_set(*cpu).unwrap_or(false)
+                || std::path::Path::new(&format!("/sys/devices/system/cpu/cpu{cpu}")).exists()
+        })
+        .take(PROCESSORS)
+        .collect();
+    all.try_into().map_err(|_| Error::Usage("wrong-header needs two processors".into()))
+}
+
+/// Each processor sends `packets` at the same time, the second one half of all chains ahead.
+fn transmit(lane: &Lane, processors: &[usize], packets: u32, first: u32, chains: u32) -> Result<Vec<Sent>> {
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = processors
+            .iter()
+            .enumerate()
+            .map(|(index, cpu)| {
+                let generator = lane.traffic().generator();
+                let namespace = &lane.topology().generator;
+                let first = (first + index as u32 * (chains / 2)) % chains;
+                scope.spawn(move || {
+                    let mut one = CpuSet::new();
+                    one.set(*cpu).map_err(Error::system("choose a CPU"))?;
+                    sched_setaffinity(Pid::from_raw(0), &one).map_err(Error::system("pin a generator to a CPU"))?;
+                    let _inside = namespace.enter()?;
+                    generator.transmit(packets, first)
+                })
+            })
+            .collect();
+        let join = |thread: std::thread::ScopedJoinHandle<'_, Result<Sent>>| {
+            thread.join().unwrap_or_else(|_| Err(Error::Usage("a generator's thread panicked".into())))
+        };
+        threads.into_iter().map(join).collect()
+    })
+}
