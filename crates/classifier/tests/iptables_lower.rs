@@ -476,6 +476,12 @@ fn limits() {
     // iptables would take the token before it looks at the protocol's match.
     assert_eq!(lowered.warnings.len(), 1);
     assert!(lowered.warnings[0].message.contains("in front of tcp") && lowered.warnings[0].position.line == 3);
+    for (protocol, warnings) in
+        [("-p ipv6-frag", 1), ("! -p ipv6-frag", 0), ("-p esp", 0), ("-i absent0", 1), ("-i eth0", 0)]
+    {
+        let lowered = lower_as(Family::Ipv6, &format!("-A FORWARD {protocol}"), "", Mode::Basic).expect("rules");
+        assert_eq!(lowered.warnings.len(), warnings, "{protocol}");
+    }
 }
 
 const SETS: &str = "\

@@ -8,6 +8,9 @@ use super::{Condition, ErrorKind, Extension, Family, Lowering, Match, Mode, Orig
 use crate::field::Field;
 use crate::program::{self, Limit, Test};
 
+/// Routing, Fragment, Authentication and Destination Options.
+const EXTENSION_HEADERS: [u8; 4] = [43, 44, 51, 60];
+
 impl<T> Not<T> {
     /// A condition with this test's negation.
     fn on(&self, field: Field, test: Test) -> Condition {
@@ -65,6 +68,12 @@ impl<'a> Lowering<'a> {
             }
         }
         if let Some(protocol) = &head.protocol {
+            // ip6tables says so, too: the protocol is what follows the extension headers.
+            if self.family == Family::Ipv6 && !protocol.negated && EXTENSION_HEADERS.contains(&protocol.value) {
+                let message =
+                    "this protocol is an extension header, so the rule matches nothing; use -m frag or -m srh";
+                self.warn(origin, message.to_owned());
+            }
             parts.push(protocol.on(Field::Protocol, Test::equal(Field::Protocol, u128::from(protocol.value))));
         }
         if let Some(fragment) = &head.fragment {
