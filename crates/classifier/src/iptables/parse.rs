@@ -90,14 +90,14 @@ impl Parser {
     }
 
     /// A chain with its policy, or a user chain without. The built-in ones are there; they need no policy.
-    pub(super) fn declare_chain(&mut self, name: &Word<'_>, policy: Option<&&'static str>) {
+    pub(super) fn declare_chain(&mut self, name: &Word<'_>, policy: Option<&'static str>) {
         let family = self.family;
         let Some(open) = &mut self.open else { return };
         let built_in =
             open.chains.get(name.text.as_ref()).is_some_and(|chain| open.table.chains[*chain].policy.is_some());
         let result = match policy {
             Some(policy) => {
-                let word = Word { text: (*policy).into(), position: name.position, quoted: false };
+                let word = Word { text: policy.into(), position: name.position, quoted: false };
                 open.set_policy(name, &word, Counters::default())
             }
             None if built_in => Ok(()),

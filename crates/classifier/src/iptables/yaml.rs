@@ -28,7 +28,7 @@ pub fn parse_yaml(source: &str, file: &str) -> Result<RuleSet, RuleErrors> {
     let family = document.family;
     let mut parser = Parser::of_filter(family);
     for (name, chain) in &document.chains {
-        parser.declare_chain(&name_word(name, position(chain.referenced)), policy(&chain.value).as_ref());
+        parser.declare_chain(&name_word(name, position(chain.referenced)), policy(&chain.value));
     }
     for (name, chain) in &document.chains {
         let name = name_word(name, position(chain.referenced));
