@@ -441,6 +441,16 @@ impl<N: FnMut(Notice)> Monitor<N> {
         let Some(function) = self.functions.get_mut(&slot).filter(|function| function.next_send == time) else {
             return;
         };
+        if let (Some(running), Some(plan)) = (function.running, &function.watched.probe) {
+            let deadline = running.sent + plan.timeout;
+            if now < deadline {
+                // One probe at a time: the next goes out as soon as this one is decided.
+                function.next_send = deadline;
+                return self.due.push(Reverse((deadline, slot, Due::Send)));
+            }
+            self.overdue(slot, running.cycle);
+        }
+        let Some(function) = self.functions.get_mut(&slot) else { return };
         let Some(plan) = &function.watched.probe else { return };
         // Not made up for: a node that was busy must not send a burst.
         function.next_send = (time + plan.interval).max(now);
@@ -448,9 +458,6 @@ impl<N: FnMut(Notice)> Monitor<N> {
             function.next_send += Time::from_millis(1);
         }
         self.due.push(Reverse((function.next_send, slot, Due::Send)));
-        if function.running.is_some() {
-            return;
-        }
         if function.watched.settings.link && function.machine.link() == Some(false) {
             return function.not_probed("not sent: the link is down".to_owned());
         }
