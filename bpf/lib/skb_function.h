@@ -180,7 +180,7 @@ INLINE int function_out(struct packet *packet, int egress)
 	}
 	if (hop && function_hop(skb, up))
 		return drop(packet, SEGUE_OUTCOME_drop_adjust);
-	protocol = inner.source.high | inner.destination.high ? PROTOCOL_IPV6 : PROTOCOL_IPV4;
+	protocol = skb->protocol == bpf_htons(ETH_P_IPV6) ? PROTOCOL_IPV6 : PROTOCOL_IPV4;
 	if (function_wrap(skb, entry, id, push, &inner, protocol)) {
 		if (!stash_still(entry, id))
 			return function_forgotten(skb, packet->port->index, sid->scope);
