@@ -227,8 +227,8 @@ pub struct Probe {
     /// Answers in a row that make it alive again, 1 to 100.
     #[serde(default = "default_rise")]
     pub rise: u8,
-    /// `kind: icmp` and `tcp`: the target lies behind the function. Probes go out by `to_function` and answers are expected on
-    /// `from_function`.
+    /// `kind: icmp` and `tcp`: a packet that the function must forward goes out by `to_function`, from the node's address there,
+    /// to the node's address on `from_function`, where it must come back. `target` chooses one of these, if there are several.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub through: bool,
 }

@@ -249,7 +249,7 @@ impl Check<'_> {
 
     fn probe(&mut self, sid: &Sid, probe: &Probe, key: &KeyPath) {
         match probe.target {
-            None if sid.next_hop.is_none() => {
+            None if sid.next_hop.is_none() && !(probe.through && probe.kind != ProbeKind::Neighbour) => {
                 let message = "it is not known who should answer";
                 self.error(key, message, "add `target:` with an address; the SID has no `next_hop` that would serve");
             }
