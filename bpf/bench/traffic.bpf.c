@@ -87,10 +87,18 @@ int generate(struct xdp_md *ctx)
 	if (s->interval) {
 		__u64 now = bpf_ktime_get_ns();
 
-		if (now < s->next)
+		if (!s->begun)
+			s->begun = now;
+		s->latest = now;
+		if (now < s->next) {
+			s->idle++;
 			return XDP_DROP;
-		/* What was missed while the processor did something else is not made up for: that would be a burst. */
-		s->next = now + s->interval;
+		}
+		/*
+		 * What was missed for long while the processor did something else is not made up for: that would be a
+		 * burst.
+		 */
+		s->next = (now - s->next < s->burst ? s->next : now) + s->interval;
 		flow = s->flow;
 		stamp = bpf_map_lookup_elem(&stamps, &flow);
 		if (stamp)

@@ -48,6 +48,10 @@ struct bench_sent {
 	__u64 next;	/* paced runs: when the next packet is due */
 	__u64 interval; /* paced runs: nanoseconds between two packets; 0: as fast as possible */
 	__u64 flow;	/* of the next packet */
+	__u64 burst;	/* paced runs: packets that are late by less than so many nanoseconds are made up for */
+	__u64 idle;	/* paced runs: runs in which no packet was due */
+	__u64 begun;	/* paced runs: nanoseconds, CLOCK_MONOTONIC, of the first run, and of the latest */
+	__u64 latest;
 };
 
 struct bench_received {

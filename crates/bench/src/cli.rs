@@ -198,7 +198,8 @@ pub fn run(args: &Args) -> Result<()> {
     let _alone = alone()?;
     interrupt::watch()?;
     netns::remove_stale();
-    let pinned = cpu::pin(args.cpu, !args.no_real_time)?;
+    // Without a rate there is nothing that other programs could disturb, and both processors would be taken from them.
+    let pinned = cpu::pin(args.cpu, !args.no_real_time && args.scenario != Choice::WrongHeader)?;
     for task in tasks {
         let (name, reports) = match task {
             Task::Forward(scenario) => (scenario.name(), forward(args, scenario, &pinned)?),

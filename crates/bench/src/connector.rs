@@ -1,45 +1,68 @@
 //! The scenario `connector`: success ratio S and CPU use U over the offered rate R, by the method of "SR/VNF connector" (Abdelsalam and others, 2017),
 //! section IV.B: U(R) = m R + k where nothing is lost.
 //!
-//! One processor sends and receives, another one is the system under test: its NAPI runs in kernel threads that are pinned
-//! there, and their run time, which the scheduler counts in nanoseconds, is the CPU use.
+//! One processor does all. The generator asks again and again whether a packet is due; a run in which none is takes a time that is measured
+//! beforehand, with no packets at all. So the number of these runs tells how long the processor had nothing to do: U is the
+//! rest. It has sending and receiving in it; the line of a bare redirect tells how much that is.
+//! A packet that was due and could not be sent in time, because the processor was busy, counts as lost.
 
-use std::collections::BTreeSet;
 use std::fmt;
-use std::fs;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::command;
 use crate::contest::{VERIFIED, target_at_most};
 use crate::cpu::Pinned;
-use crate::error::{Error, Result};
-use crate::function::{FROM_FUNCTION, Vnf};
+use crate::error::Result;
+use crate::function::Vnf;
 use crate::interrupt;
 use crate::lane::Lane;
 use crate::proxy::{self, Course, Proxy, Side};
 use crate::regression::{self, Line};
+use crate::scenario::{Engine, Redirect, Scenario};
+use crate::stats::Summary;
 use crate::topology::Shape;
 
-/// Who is compared. The first one is what the others are measured by.
-const PROXIES: [Proxy; 6] =
-    [Proxy::Aware, Proxy::ProxyAs, Proxy::ProxyAd, Proxy::ProxyAdFlow, Proxy::ProxyAm, Proxy::ProxyExact];
+/// What is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum What {
+    /// Sending, receiving and the cheapest forwarder: what of U is not the function's or the proxy's.
+    Bare,
+    Proxy(Proxy),
+}
+
+impl What {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Bare => "bare redirect",
+            Self::Proxy(proxy) => proxy.name(),
+        }
+    }
+}
+
+/// Who is compared.
+const WHAT: [What; 7] = [
+    What::Bare,
+    What::Proxy(Proxy::Aware),
+    What::Proxy(Proxy::ProxyAs),
+    What::Proxy(Proxy::ProxyAd),
+    What::Proxy(Proxy::ProxyAdFlow),
+    What::Proxy(Proxy::ProxyAm),
+    What::Proxy(Proxy::ProxyExact),
+];
 /// Offered rates, as shares of what the slowest one can do.
-const SHARES: [f64; 12] = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.15, 1.3];
-/// Fewer losses are none: one packet in 10,000.
-const NO_LOSS: f64 = 0.9999;
+const SHARES: [f64; 13] = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.15, 1.3, 1.5];
+/// Fewer losses are none: what interrupts and other hosts of the machine take from the processor makes packets late.
+const NO_LOSS: f64 = 0.99;
 /// From here on the processor has nothing left.
 const SATURATED: f64 = 0.95;
-/// Runs of the generator in one call.
-const TIMES: u32 = 1 << 18;
-/// m of the dynamic proxy, by that of the SR-aware case.
-const TARGET: f64 = 1.02;
+/// m of the dynamic proxy, by that of the SR-aware case, in per cent.
+const TARGET: f64 = 102.0;
 
 /// One run.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct Point {
-    /// R: packets per second that were sent.
+    /// R: packets per second that were due.
     pub rate: f64,
     /// S: the share of them that arrived.
     pub success: f64,
@@ -68,7 +91,7 @@ impl fmt::Display for Found {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}", self.scenario)?;
         writeln!(f, "  {:>10} {:>9} {:>9}", "R [kpps]", "S [%]", "U [%]")?;
-        for point in averages(&self.points) {
+        for point in medians(&self.points) {
             let Point { rate, success, cpu } = point;
             writeln!(f, "  {:>10.1} {:>9.3} {:>9.2}", rate / 1e3, 100.0 * success, 100.0 * cpu)?;
         }
@@ -85,125 +108,72 @@ impl fmt::Display for Found {
     }
 }
 
-/// Runs of the same offered rate, averaged.
-fn averages(points: &[Point]) -> Vec<Point> {
-    let mut groups: Vec<Vec<Point>> = Vec::new();
+/// Runs of the same offered rate: their medians, so that what disturbs one run does not count.
+fn medians(points: &[Point]) -> Vec<Point> {
     let mut sorted = points.to_vec();
     sorted.sort_by(|a, b| a.rate.total_cmp(&b.rate));
-    for point in sorted {
-        match groups.last_mut() {
-            Some(group) if group.first().is_some_and(|first| point.rate < 1.05 * first.rate) => group.push(point),
-            _ => groups.push(vec![point]),
-        }
-    }
-    let mean = |group: &[Point], pick: fn(&Point) -> f64| group.iter().map(pick).sum::<f64>() / group.len() as f64;
+    let median = |group: &[Point], pick: fn(&Point) -> f64| {
+        let values: Vec<f64> = group.iter().map(pick).collect();
+        Summary::of(&values).map_or(f64::NAN, |summary| summary.median)
+    };
+    let groups = sorted.chunk_by(|a, b| a.rate == b.rate);
     groups
-        .iter()
         .map(|group| Point {
-            rate: mean(group, |point| point.rate),
-            success: mean(group, |point| point.success),
-            cpu: mean(group, |point| point.cpu),
+            rate: group[0].rate,
+            success: median(group, |point| point.success),
+            cpu: median(group, |point| point.cpu),
         })
         .collect()
 }
 
-/// The runs below the first rate at which something was lost or the processor was full.
-fn without_loss(points: &[Point]) -> Vec<(f64, f64)> {
-    let limit = averages(points)
-        .iter()
-        .find(|point| point.success < NO_LOSS || point.cpu > SATURATED)
-        .map_or(f64::MAX, |point| 0.98 * point.rate);
-    points.iter().filter(|point| point.rate < limit).map(|point| (point.rate, point.cpu)).collect()
+/// The first rate at which something was lost or the processor was full: there the region without loss ends.
+fn end_without_loss(points: &[Point]) -> f64 {
+    let medians = medians(points);
+    let end = medians.iter().find(|point| point.success < NO_LOSS || point.cpu > SATURATED);
+    end.map_or(f64::MAX, |point| point.rate)
 }
 
-/// The kernel threads of a lane's system under test.
-#[derive(Debug)]
-struct Threads(Vec<u32>);
-
-fn napi_threads() -> BTreeSet<u32> {
-    let Ok(entries) = fs::read_dir("/proc") else { return BTreeSet::new() };
-    let processes = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    let is_napi =
-        |process: &u32| fs::read_to_string(format!("/proc/{process}/comm")).is_ok_and(|name| name.starts_with("napi/"));
-    processes.filter(is_napi).collect()
-}
-
-impl Threads {
-    /// Moves NAPI of the lane's node and function into threads on `cpu`.
-    fn start(lane: &Lane, cpu: usize) -> Result<Self> {
-        let before = napi_threads();
-        let node = lane.topology().node.name();
-        let mut interfaces = vec![(node, "in"), (node, FROM_FUNCTION)];
-        interfaces.extend(lane.function().map(|function| (function.namespace.name(), "west")));
-        for (namespace, interface) in interfaces {
-            let set = format!("echo 1 > /sys/class/net/{interface}/threaded");
-            command::run("ip", &["netns", "exec", namespace, "sh", "-c", &set])?;
-        }
-        let threads: Vec<u32> = napi_threads().difference(&before).copied().collect();
-        if threads.is_empty() {
-            return Err(Error::Usage("the kernel made no threads for NAPI (/sys/class/net/*/threaded)".into()));
-        }
-        for thread in &threads {
-            let thread = thread.to_string();
-            command::run("taskset", &["--pid", "--cpu-list", &cpu.to_string(), &thread])?;
-            // Else other programs on that processor make losses that are not the system's.
-            command::run("chrt", &["--fifo", "--pid", "1", &thread])?;
-        }
-        Ok(Self(threads))
-    }
-
-    /// How long they have run.
-    fn run_time(&self) -> Result<Duration> {
-        let mut sum = 0;
-        for thread in &self.0 {
-            let path = format!("/proc/{thread}/schedstat");
-            let text = fs::read_to_string(&path).map_err(Error::file(&path))?;
-            sum += text.split_whitespace().next().and_then(|time| time.parse::<u64>().ok()).unwrap_or(0);
-        }
-        Ok(Duration::from_nanos(sum))
-    }
+/// The line through all runs below `end`.
+fn line(points: &[Point], end: f64) -> Option<Line> {
+    let below: Vec<(f64, f64)> =
+        points.iter().filter(|point| point.rate < end).map(|point| (point.rate, point.cpu)).collect();
+    regression::fit(&below)
 }
 
 struct Subject {
-    proxy: Proxy,
+    what: What,
     lane: Lane,
-    threads: Threads,
     capacity: f64,
     points: Vec<Point>,
 }
 
 impl Subject {
-    fn open(proxy: Proxy, octets: usize, flows: u32, cpu: usize) -> Result<Self> {
-        let shape = Shape::default();
-        let course = Course { vnf: Vnf::Forward, octets, chains: 1, flows, same_flow: false, shape };
-        let mut lane = proxy::open(Side::Segue(proxy), &course, proxy.name())?;
+    fn open(what: What, octets: usize, flows: u32) -> Result<Self> {
+        let course = Course { vnf: Vnf::Forward, octets, chains: 1, flows, same_flow: false, shape: Shape::default() };
+        let mut lane = match what {
+            What::Bare => Lane::open(Scenario::End, octets, Engine::Bare(Redirect::Ifindex), flows)?,
+            What::Proxy(proxy) => proxy::open(Side::Segue(proxy), &course, proxy.name())?,
+        };
         lane.verify(VERIFIED)?;
-        let threads = Threads::start(&lane, cpu)?;
-        let mut subject = Self { proxy, lane, threads, capacity: 0.0, points: Vec::new() };
-        subject.offer(3e6, Duration::from_millis(200))?;
-        let flood = subject.offer(3e6, Duration::from_millis(500))?;
-        subject.capacity = flood.rate * flood.success;
-        Ok(subject)
+        let capacity = lane.saturate(VERIFIED)?.rate;
+        Ok(Self { what, lane, capacity, points: Vec::new() })
+    }
+
+    /// Nanoseconds of a run of the generator in which no packet is due.
+    fn idle_run(&self, duration: Duration) -> Result<f64> {
+        let offered = self.lane.traffic().offer(self.lane.topology(), 1.0, duration)?;
+        Ok(offered.time.as_nanos() as f64 / offered.idle as f64)
     }
 
     /// One run at `rate` packets per second.
-    fn offer(&self, rate: f64, duration: Duration) -> Result<Point> {
-        let traffic = self.lane.traffic();
-        traffic.reset(Duration::from_secs_f64(1.0 / rate))?;
-        let before = self.threads.run_time()?;
-        let begun = Instant::now();
-        while begun.elapsed() < duration {
-            interrupt::check()?;
-            traffic.transmit(self.lane.topology(), TIMES)?;
-        }
-        let elapsed = begun.elapsed();
-        // Also the last packets' time is theirs.
+    fn offer(&self, rate: f64, duration: Duration, idle_run: f64) -> Result<Point> {
+        let offered = self.lane.traffic().offer(self.lane.topology(), rate, duration)?;
         let run = self.lane.finish()?;
-        let used = self.threads.run_time()?.saturating_sub(before);
+        let time = offered.time.as_nanos() as f64;
         Ok(Point {
-            rate: run.sent as f64 / elapsed.as_secs_f64(),
-            success: run.received as f64 / run.sent as f64,
-            cpu: used.as_secs_f64() / elapsed.as_secs_f64(),
+            rate,
+            success: (run.received as f64 / (rate * offered.time.as_secs_f64())).min(1.0),
+            cpu: 1.0 - offered.idle as f64 * idle_run / time,
         })
     }
 }
@@ -211,18 +181,15 @@ impl Subject {
 /// Measures all of them, in turns.
 ///
 /// # Errors
-/// If a lane can not be set up, delivers a wrong frame, or there is no second processor.
+/// If a lane can not be set up or delivers a wrong frame.
 pub fn run(octets: usize, flows: u32, rounds: usize, each: Duration, pinned: &Pinned) -> Result<Vec<Found>> {
-    let cpu = usize::from(pinned.cpu == 0);
-    if !fs::exists(format!("/sys/devices/system/cpu/cpu{cpu}")).unwrap_or(false) {
-        return Err(Error::Usage("connector needs two processors: one sends, the other one is measured".into()));
-    }
     let mut subjects = Vec::new();
-    for proxy in PROXIES {
-        subjects.push(Subject::open(proxy, octets, flows, cpu)?);
+    for what in WHAT {
+        subjects.push(Subject::open(what, octets, flows)?);
     }
     let slowest = subjects.iter().map(|subject| subject.capacity).fold(f64::MAX, f64::min);
     for round in 0..rounds {
+        let idle_run = subjects[round % subjects.len()].idle_run(each)?;
         for share in SHARES {
             let mut order: Vec<usize> = (0..subjects.len()).collect();
             if round % 2 == 1 {
@@ -230,39 +197,52 @@ pub fn run(octets: usize, flows: u32, rounds: usize, each: Duration, pinned: &Pi
             }
             for index in order {
                 interrupt::check()?;
-                let point = subjects[index].offer(share * slowest, each)?;
+                let point = subjects[index].offer(share * slowest, each, idle_run)?;
                 subjects[index].points.push(point);
             }
         }
     }
-    Ok(found(&subjects, octets, rounds, each, (pinned.cpu, cpu)))
+    Ok(found(&subjects, octets, rounds, each, pinned))
 }
 
-fn found(subjects: &[Subject], octets: usize, rounds: usize, each: Duration, cpus: (usize, usize)) -> Vec<Found> {
-    let lines: Vec<Option<Line>> =
-        subjects.iter().map(|subject| regression::fit(&without_loss(&subject.points))).collect();
-    let aware = lines.first().copied().flatten();
+fn found(subjects: &[Subject], octets: usize, rounds: usize, each: Duration, pinned: &Pinned) -> Vec<Found> {
+    // U bends: the fuller the queues, the cheaper a packet. So all lines are drawn over the same rates, at which none loses.
+    let end = subjects.iter().map(|subject| end_without_loss(&subject.points)).fold(f64::MAX, f64::min);
+    let lines: Vec<Option<Line>> = subjects.iter().map(|subject| line(&subject.points, end)).collect();
+    let slope_of = |wanted: What| {
+        let of = subjects.iter().zip(&lines).find(|(subject, _)| subject.what == wanted);
+        of.and_then(|(_, line)| line.map(|line| line.slope.value))
+    };
+    let (bare, aware) = (slope_of(What::Bare), slope_of(What::Proxy(Proxy::Aware)));
     let mut all = Vec::new();
-    for (subject, line) in subjects.iter().zip(lines) {
-        let slope_ratio = line.zip(aware).map(|(line, aware)| line.slope.value / aware.slope.value);
+    for (subject, line) in subjects.iter().zip(&lines) {
+        let slope = line.map(|line| line.slope.value);
+        let slope_ratio = slope.zip(aware).map(|(slope, aware)| slope / aware);
         let mut notes = Vec::new();
-        if let (Proxy::ProxyAd, Some(ratio)) = (subject.proxy, slope_ratio) {
-            notes.push(target_at_most("m of End.AD by that of the SR-aware function", ratio, TARGET));
+        if let (What::Proxy(Proxy::ProxyAd), Some(ratio)) = (subject.what, slope_ratio) {
+            notes.push(target_at_most(
+                "m of End.AD by that of the SR-aware function, in per cent",
+                100.0 * ratio,
+                TARGET,
+            ));
         }
-        if let Some(ratio) = slope_ratio {
-            notes.push(format!("m is {ratio:.4} times that of the SR-aware function"));
+        if let (Some(ratio), Some(slope), Some(aware), Some(bare)) = (slope_ratio, slope, aware, bare) {
+            notes.push(format!(
+                "m is {ratio:.4} times that of the SR-aware function; {:.4} times without what the bare redirect costs",
+                (slope - bare) / (aware - bare)
+            ));
         }
-        notes.push(format!("{:.3} Mpps arrived at most", subject.capacity / 1e6));
         notes.push(format!(
-            "inner packet {octets} octets, forwarding function; {rounds} rounds of {:.2} s at each rate, alternating; CPU {} sends, CPU {} is measured: the run time of its NAPI threads, receiving at the sink included",
+            "saturated: {:.3} Mpps; inner packet {octets} octets, {rounds} rounds of {:.2} s at each rate, alternating; CPU {}{}",
+            subject.capacity / 1e6,
             each.as_secs_f64(),
-            cpus.0,
-            cpus.1
+            pinned.cpu,
+            if pinned.real_time { ", real-time priority" } else { ", no real-time priority: other programs count as use" }
         ));
         all.push(Found {
-            scenario: format!("connector/{}", subject.proxy.name()),
+            scenario: format!("connector/{}", subject.what.name()),
             points: subject.points.clone(),
-            line,
+            line: *line,
             slope_ratio,
             capacity: subject.capacity,
             notes,
@@ -280,20 +260,22 @@ mod tests {
     }
 
     #[test]
-    fn the_region_without_loss_ends_below_the_first_rate_with_one() {
+    fn the_region_without_loss_ends_at_the_first_rate_with_one() {
         let points = [
             point(1e5, 1.0, 0.1),
-            point(1.001e5, 1.0, 0.12),
+            point(1e5, 0.9, 0.12),
+            point(1e5, 1.0, 0.12),
             point(2e5, 1.0, 0.2),
-            point(3e5, 0.99, 0.3),
+            point(3e5, 0.98, 0.3),
             point(4e5, 1.0, 0.4),
         ];
-        assert_eq!(without_loss(&points), [(1e5, 0.1), (1.001e5, 0.12), (2e5, 0.2)]);
-        assert_eq!(averages(&points).len(), 4);
+        assert_eq!(end_without_loss(&points), 3e5, "one run of three that was disturbed is no loss");
+        assert_eq!(medians(&points).len(), 4);
+        assert_eq!(line(&points, 3e5).unwrap().points, 4);
     }
 
     #[test]
-    fn a_full_processor_is_not_in_the_region() {
-        assert_eq!(without_loss(&[point(1e5, 1.0, 0.5), point(2e5, 1.0, 0.97)]), [(1e5, 0.5)]);
+    fn a_full_processor_ends_the_region() {
+        assert_eq!(end_without_loss(&[point(1e5, 1.0, 0.5), point(2e5, 1.0, 0.97)]), 2e5);
     }
 }

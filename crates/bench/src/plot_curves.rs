@@ -8,7 +8,8 @@ use crate::connector::{Found, Point};
 use crate::error::Result;
 use crate::plot::{self, Drawn};
 
-const COLOURS: [RGBColor; 6] = [
+const COLOURS: [RGBColor; 7] = [
+    RGBColor(0x40, 0x40, 0x40),
     RGBColor(0x8d, 0x8d, 0x8d),
     RGBColor(0xe9, 0xa0, 0x3b),
     RGBColor(0x00, 0x6d, 0x77),

@@ -57,6 +57,11 @@ pub struct Sent {
     next: u64,
     interval: u64,
     flow: u64,
+    burst: u64,
+    /// Paced runs: runs of the generator in which no packet was due.
+    pub idle: u64,
+    begun: u64,
+    latest: u64,
 }
 
 /// `struct bench_received`.
@@ -305,6 +310,61 @@ fn run_generator(object: &Object, input: &[u8], times: u32) -> Result<()> {
         .map_err(Error::bpf("run the generator (BPF_PROG_TEST_RUN with live frames, Linux 5.18)"))?;
     Ok(())
 }
+
+impl Traffic {
+    /// Frames of the expected length that each processor brought to the sink.
+    ///
+    /// # Errors
+    /// If the counters can not be read.
+    pub fn received_by_processor(&self) -> Result<Vec<u64>> {
+        Ok(per_cpu::<Received>(&map(&self.object, "received")?)?.iter().map(|value| value.packets).collect())
+    }
+}
+
+/// What the generator did in a run that is paced to the packet.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Offered {
+    /// How long the generator ran.
+    pub time: Duration,
+    /// Runs in which no packet was due.
+    pub idle: u64,
+}
+
+impl Traffic {
+    /// Offers `rate` packets per second for `duration`. Packets that become due while the processor forwards others are sent late, as
+    /// long as that is not by more than [`BURST`].
+    ///
+    /// # Errors
+    /// If the kernel refuses to run the generator.
+    pub fn offer(&self, topology: &Topology, rate: f64, duration: Duration) -> Result<Offered> {
+        const TIMES: u32 = 1 << 17;
+        self.reset(Duration::from_secs_f64(1.0 / rate))?;
+        let sent = map(&self.object, "sent")?;
+        let program = program(&self.object, "generate")?;
+        let current = || Ok(per_cpu::<Sent>(&sent)?.into_iter().max_by_key(|value| value.latest).unwrap_or_default());
+        let mut offered = Offered::default();
+        let _inside = topology.generator.enter()?;
+        let _undisturbed = RealTime::if_allowed();
+        while offered.time < duration {
+            let burst = BURST.as_nanos() as u64;
+            update_per_cpu(&sent, &Sent { begun: 0, burst, ..current()? })?;
+            let input = ProgramInput {
+                data_in: Some(&self.generator.input),
+                flags: LIVE_FRAMES,
+                repeat: TIMES,
+                ..ProgramInput::default()
+            };
+            program.test_run(input).map_err(Error::bpf("run the generator"))?;
+            let now = current()?;
+            offered.time += Duration::from_nanos(now.latest - now.begun);
+            offered.idle = now.idle;
+        }
+        Ok(offered)
+    }
+}
+
+/// Packets that are later than this are not sent any more.
+pub const BURST: Duration = Duration::from_micros(200);
 
 /// Frames per second at the sink: from the first frame sent to the last one whose time the sink noted.
 #[must_use]

@@ -6,9 +6,10 @@
 //! counted and is no mistake; a wrong header is.
 
 use std::fmt;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
-use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
+use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
 use serde::Serialize;
 
@@ -48,8 +49,10 @@ pub struct Found {
     pub lost: u64,
     /// Frames of another length at the sink.
     pub other: u64,
-    /// Packets of each processor.
+    /// Packets that each processor sent.
     pub by_processor: Vec<u64>,
+    /// Packets that each processor brought to the sink.
+    pub seen_by_processor: Vec<u64>,
     /// Seconds.
     pub seconds: f64,
     /// Where losses were counted, and how packets ended.
@@ -76,7 +79,7 @@ impl fmt::Display for Found {
         writeln!(f, "{}, {} chains", self.scenario, self.chains)?;
         writeln!(f, "  wrong {:>12}", self.wrong)?;
         writeln!(f, "  lost  {:>12}", self.lost)?;
-        writeln!(f, "  seen  {:>12}", self.seen)?;
+        writeln!(f, "  seen  {:>12} by processor {:?}", self.seen, self.seen_by_processor)?;
         write!(f, "  sent  {:>12} by processor {:?} in {:.1} s", self.sent, self.by_processor, self.seconds)?;
         write!(f, "{}", self.notes)
     }
@@ -134,6 +137,7 @@ pub fn run(proxy: Proxy, chains: u32, packets: u64, function: Option<Vnf>) -> Re
         lost: sent.saturating_sub(received.packets),
         other: received.other,
         by_processor,
+        seen_by_processor: lane.traffic().received_by_processor()?,
         seconds,
         notes,
     })
@@ -150,18 +154,10 @@ fn drained(lane: &Lane, sent: u64) -> Result<crate::traffic::Received> {
     Ok(received)
 }
 
-/// The first two processors that this process may use.
+/// The first two processors.
 fn processors() -> Result<[usize; PROCESSORS]> {
-    let allowed =
-        sched_getaffinity(Pid::from_raw(std::process::id() as i32)).map_err(Error::system("read the CPU affinity"))?;
-    // This thread may be pinned; what it may be set to shows only when it is tried.
-    let all: Vec<usize> = (0..CpuSet::count())
-        .filter(|cpu| {
-            allowed.is_set(*cpu).unwrap_or(false)
-                || std::path::Path::new(&format!("/sys/devices/system/cpu/cpu{cpu}")).exists()
-        })
-        .take(PROCESSORS)
-        .collect();
+    let there = |cpu: &usize| Path::new(&format!("/sys/devices/system/cpu/cpu{cpu}")).exists();
+    let all: Vec<usize> = (0..CpuSet::count()).filter(there).take(PROCESSORS).collect();
     all.try_into().map_err(|_| Error::Usage("wrong-header needs two processors".into()))
 }
 
