@@ -3,11 +3,15 @@
  * Finds the rule that a packet matches: the walk over the structure of include/abi/classifier.h. Its twin in Rust is
  * crates/classifier/src/execute.rs.
  *
- * How to use it
+ * How to use it:
  *
- *   u32 line = classifier_find(chain, key, 0);             the first rule of the chain that matches; 0: none
- *   u32 line = classifier_find(chain, key, line);          the first one behind that
- *   const struct segue_classifier_rule *rule = classifier_rule(line);
+ * u32 line = classifier_find(chain, key, 0): the first rule of the chain that matches; 0: none.
+ *
+ * u32 line = classifier_find(chain, key, line): the first one behind that. Only for a rule that does not end the chain
+ * (it logs, marks, jumps, or an extension of it failed): what nobody can get to behind a rule may be left out of the
+ * structure.
+ *
+ * const struct segue_classifier_rule *rule = classifier_rule(line); u32 row = classifier_number(chain, line).
  *
  * `chain` is the line of a chain in map `classifier`: the agent writes it where the packet's port or SID says which
  * rules apply, and switches to another image by that one word. `key` lies in a map (256 octets are too much for the
@@ -15,9 +19,8 @@
  *
  * Whoever executes a program (iptables' semantics, crates/classifier/src/interpreter.rs): find; no line: the chain's
  * end (policy, or back to the caller). A rule with SEGUE_RULE_EXTENSIONS: ask its limits and sets; if one fails, find
- * again behind it. Else count the rule (row `classifier_number(chain's image, line)`) and do what `action` says; after
- * LOG, NFLOG, MARK and CONTINUE find again behind it. At most SEGUE_CLASSIFIER_STEPS_MAX rules,
- * SEGUE_CLASSIFIER_CALLS_MAX chains.
+ * again behind it. Else count the rule (by its number) and do what `action` says; after LOG, NFLOG, MARK and CONTINUE
+ * find again behind it. At most SEGUE_CLASSIFIER_STEPS_MAX rules, SEGUE_CLASSIFIER_CALLS_MAX chains.
  *
  * The map is one value of `classifier_size` octets, a power of two: the verifier sees that a masked offset lies within,
  * and no lookup is needed for each line. The loader sets map value size and constant before it loads (both to the
@@ -67,6 +70,14 @@ INLINE const struct segue_classifier_rule *classifier_rule(u32 line)
 
 /* Any other line: root, header, mark. */
 #define classifier_line(type_, line_) ((const type_ *)(const void *)classifier_rule(line_))
+
+/* A rule's number among those of its image: its row in tables beside the image. `chain`: any chain of the image. */
+INLINE u32 classifier_number(u32 chain, u32 line)
+{
+	const struct segue_classifier_root *root = classifier_line(struct segue_classifier_root, chain);
+
+	return root ? line - root->image_rules : 0;
+}
 
 struct classifier_check_state {
 	const struct segue_classifier_key *key;

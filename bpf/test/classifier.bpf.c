@@ -11,8 +11,8 @@
 struct query {
 	struct segue_classifier_key key;
 	u32 chain, after;
-	u32 line; /* the answer */
-	u32 reserved;
+	u32 line;   /* the answer */
+	u32 number; /* the rule's, if there is one */
 };
 
 struct order {
@@ -67,6 +67,7 @@ static long answer(u32 index, struct run *run)
 	if (!query)
 		return 1;
 	query->line = classifier_find(query->chain, &query->key, query->after);
+	query->number = classifier_number(query->chain, query->line);
 	return 0;
 }
 

@@ -180,7 +180,7 @@ pub enum HashLimitKey {
 }
 
 /// Side of the packet that a dimension of a set is compared with.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Side {
     /// Source address, source port, source MAC address or ingress interface.
     Source,

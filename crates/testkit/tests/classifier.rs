@@ -8,8 +8,9 @@ use segue_classifier::compile::compile;
 use segue_classifier::execute::Memory;
 use segue_classifier::image::Image;
 use segue_classifier::interpreter::classify;
+use segue_classifier::program::Limit;
 use segue_classifier::random::Random;
-use segue_classifier::{Key, Program};
+use segue_classifier::{Action, Chain, Condition, Extension, Field, Key, Program, Rule, Test, Verdict, arbitrary};
 use segue_testkit::object;
 
 /// `QUERIES` of bpf/test/classifier.bpf.c.
@@ -64,7 +65,13 @@ impl Classifier {
         let map = self.object.maps().find(|map| map.name() == "queries").expect("the map");
         let answer = |index: u32| {
             let query = map.lookup(&index.to_ne_bytes(), MapFlags::ANY).expect("a lookup").expect("an entry");
-            u32::from_ne_bytes(query[264..268].try_into().expect("four octets"))
+            let word = |at: usize| u32::from_ne_bytes(query[at..at + 4].try_into().expect("four octets"));
+            let (line, number) = (word(264), word(268));
+            if line != 0 {
+                let rule = (line - self.image.rule_line(chain, 0, BASE)) as usize;
+                assert_eq!(number as usize, self.image.rule_number(chain, rule));
+            }
+            line
         };
         (0..questions.len() as u32).map(answer).collect()
     }
@@ -173,6 +180,77 @@ fn answers_are_the_interpreters() {
         }
         assert!(hits > QUERIES / 2, "{family:?} {version:?} {rules}: only {hits} packets matched a rule");
     }
+}
+
+/// A rule that lets a packet go on in its chain, so that one may look behind it.
+fn goes_on(rule: &Rule) -> bool {
+    !rule.action.leaves_chain() || !rule.extensions.is_empty()
+}
+
+/// Asks about packets in every chain, then behind what was found, as executing a program does.
+fn compare_chains(directory: &str, program: &Program, keys: &[Key]) -> usize {
+    let classifier = Classifier::load(directory, program);
+    let mut hits = 0;
+    for (chain, rules) in program.chains.iter().map(|chain| &chain.rules).enumerate() {
+        let mut questions = keys.iter().map(|key| Question { key: *key, after: None }).collect::<Vec<_>>();
+        for _ in 0..4 {
+            let answers = classifier.ask(chain, &questions);
+            let mut behind = Vec::new();
+            for (question, answer) in questions.iter().zip(answers) {
+                let wanted = classify(program, chain, &question.key, question.after);
+                let line = wanted.map_or(0, |rule| classifier.image.rule_line(chain, rule, BASE));
+                assert_eq!(answer, line, "chain {chain} of {program:?}\n{:?} after {:?}", question.key, question.after);
+                hits += usize::from(wanted.is_some());
+                behind.extend(
+                    wanted
+                        .filter(|rule| goes_on(&rules[*rule]))
+                        .map(|rule| Question { key: question.key, after: Some(rule) }),
+                );
+            }
+            questions = behind;
+        }
+    }
+    hits
+}
+
+#[test]
+#[ignore = "needs root"]
+fn programs_at_random() {
+    let mut random = Random::new(77);
+    let mut hits = 0;
+    for round in 0..40 {
+        let program = arbitrary::program(&mut random, if round % 10 == 0 { 300 } else { 15 });
+        let keys = (0..400).map(|_| arbitrary::packet(&program, &mut random)).collect::<Vec<_>>();
+        hits += compare_chains("classifier-random", &program, &keys);
+    }
+    assert!(hits > 10_000, "only {hits} packets matched a rule");
+}
+
+/// Leaves and lists of checks that are too long to be walked in place.
+#[test]
+#[ignore = "needs root"]
+fn leaves_and_lists_of_any_length() {
+    let limit = Extension::Limit(Limit { interval: 1, burst: 1 });
+    let ports = |first: u128, count: u128| Condition {
+        field: Field::DestinationPort,
+        negated: false,
+        test: Test::Ranges((0..count).map(|index| (first + 3 * index, first + 3 * index + 1)).collect()),
+    };
+    let rule = |conditions: Vec<Condition>, extensions: Vec<Extension>| Rule {
+        conditions,
+        extensions,
+        action: Action::Accept,
+        line: None,
+        text: String::new(),
+    };
+    let mut rules = (0..100).map(|_| rule(vec![ports(0, 1)], vec![limit.clone()])).collect::<Vec<_>>();
+    rules.extend((1..300).map(|count| rule(vec![ports(1000, count)], vec![limit.clone()])));
+    rules.push(rule(Vec::new(), Vec::new()));
+    let chain = Chain { name: "FORWARD".into(), rules, policy: Some(Verdict::Drop) };
+    let program = Program { chains: vec![chain], sets: Vec::new() };
+    let key = |port: u128| Key::new().with(Field::Protocol, 17).with(Field::DestinationPort, port);
+    let keys = [0, 1, 2, 999, 1000, 1002, 1003, 1500, 1501, 1502, 1894, 1896, 1897, 65_535].map(key);
+    assert!(compare_chains("classifier-long", &program, &keys) > 20);
 }
 
 #[test]

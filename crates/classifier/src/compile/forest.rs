@@ -9,11 +9,13 @@ use crate::random::Random;
 /// Trees of a chain and family; `SEGUE_CLASSIFIER_TREES`.
 pub(crate) const TREES_MAX: usize = 4;
 /// Rules by which divisions into trees are compared.
-const SAMPLE: usize = 2048;
+const SAMPLE: usize = 1500;
 /// Walks by which they are compared.
 const WALKS: usize = 512;
 /// Entries and children for each rule, above which a tree is built again with fewer copies.
 const COPIES: usize = 24;
+/// As many may be made beyond that: they do not make an image large.
+const COPIES_SMALL: usize = 1 << 13;
 /// What a step, the begin of a tree and a rule that is compared cost, in clocks.
 const STEP: f32 = 14.0;
 const BEGIN: f32 = 12.0;
@@ -100,7 +102,7 @@ fn best(items: &Items, kinds: &[u8], divisions: &[Vec<u8>]) -> (usize, Vec<Tree>
 
 /// One tree, within bounds.
 fn plant(items: &Items, members: Vec<u32>) -> Tree {
-    let budget = COPIES * members.len() + 4096;
+    let budget = COPIES * members.len() + COPIES_SMALL;
     for thrift in [0.2, 0.3, 0.45, 0.7, 1.0, 1.5, 2.5, 4.0] {
         if let Some((tree, _)) = Builder::new(items, Thrift(thrift), budget).build(members.clone()) {
             return tree;

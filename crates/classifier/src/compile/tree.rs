@@ -13,6 +13,8 @@ pub(crate) const THRESHOLDS: usize = 15;
 /// What a cut and a split cost, relative to each other.
 const CUT_COST: f32 = 1.0;
 const SPLIT_COST: f32 = 1.4;
+/// What one rule less in a leaf is worth.
+const COMPARE_COST: f32 = 9.0;
 
 #[derive(Debug)]
 pub(crate) enum Tree {
@@ -43,6 +45,14 @@ pub(super) struct Builder<'a> {
     thrift: Thrift,
     /// Entries in leaves and children that may still be made.
     budget: usize,
+    sizes: Vec<f32>,
+    shares: Vec<f32>,
+}
+
+/// A range of an item, and which share of its packets it has.
+struct Span {
+    range: (u32, u32),
+    share: f32,
 }
 
 /// A division of one dimension.
@@ -89,7 +99,7 @@ impl Division {
 
 impl<'a> Builder<'a> {
     pub fn new(items: &'a Items, thrift: Thrift, budget: usize) -> Self {
-        Self { items, thrift, budget }
+        Self { items, thrift, budget, sizes: Vec::new(), shares: Vec::new() }
     }
 
     /// The tree of these items; None: it would be larger than the budget.
@@ -170,17 +180,24 @@ impl<'a> Builder<'a> {
     }
 
     /// The best division of the best dimension, if any is worth its step.
-    fn choose(&self, members: &[u32], region: &[(u32, u32)]) -> Option<(usize, Division)> {
+    fn choose(&mut self, members: &[u32], region: &[(u32, u32)]) -> Option<(usize, Division)> {
         let stride = members.len().div_ceil(SAMPLE);
-        let sample = members.iter().copied().step_by(stride).collect::<Vec<_>>();
-        let scale = members.len() as f32 / sample.len() as f32;
+        let count = members.len() as f32;
         let mut best: Option<(f32, usize, Division)> = None;
+        let mut spans = Vec::with_capacity(SAMPLE + 8);
         for (at, region) in region.iter().copied().enumerate() {
-            if sample.iter().all(|item| self.clipped(at, *item, region).next() == Some(region)) {
+            spans.clear();
+            for item in members.iter().step_by(stride) {
+                let before = spans.len();
+                spans.extend(self.clipped(at, *item, region).map(|range| Span { range, share: 1.0 }));
+                let share = 1.0 / (spans.len() - before).max(1) as f32;
+                spans[before..].iter_mut().for_each(|span| span.share = share);
+            }
+            if spans.iter().all(|span| span.range == region) {
                 continue;
             }
-            for division in self.divisions(at, &sample, region, members.len()) {
-                let score = self.score(at, &sample, region, &division, scale);
+            for division in self.divisions(&spans, region, members.len()) {
+                let score = self.score(&spans, &division, count);
                 if score > best.as_ref().map_or(0.0, |(score, ..)| *score) {
                     best = Some((score, at, division));
                 }
@@ -189,15 +206,13 @@ impl<'a> Builder<'a> {
         best.map(|(_, at, division)| (at, division))
     }
 
-    fn divisions(&self, at: usize, sample: &[u32], region: (u32, u32), count: usize) -> Vec<Division> {
+    fn divisions(&self, spans: &[Span], region: (u32, u32), count: usize) -> Vec<Division> {
         let mut found = Vec::new();
         // Ends of ranges, and what lies just before their beginnings: where a split makes a difference.
-        let mut ends = Vec::with_capacity(2 * sample.len());
-        for item in sample {
-            for (first, last) in self.clipped(at, *item, region) {
-                ends.extend((first > region.0).then(|| first - 1));
-                ends.extend((last < region.1).then_some(last));
-            }
+        let mut ends = Vec::with_capacity(2 * spans.len());
+        for Span { range: (first, last), .. } in spans {
+            ends.extend((*first > region.0).then(|| first - 1));
+            ends.extend((*last < region.1).then_some(*last));
         }
         ends.sort_unstable();
         if ends.is_empty() {
@@ -227,7 +242,7 @@ impl<'a> Builder<'a> {
                 found.push(Division::Cut { shift, bits });
                 shift += if bits == 2 { 4 } else { 2 };
             }
-            if top >= bits && (top - bits) % 2 != 0 {
+            if top >= bits {
                 found.push(Division::Cut { shift: top - bits, bits });
             }
         }
@@ -235,44 +250,37 @@ impl<'a> Builder<'a> {
     }
 
     /// How much a division narrows what a packet has left, for its cost and copies. Not above 0: not worth it.
-    fn score(&self, at: usize, sample: &[u32], region: (u32, u32), division: &Division, scale: f32) -> f32 {
+    ///
+    /// `count`: members that the spans are a sample of.
+    fn score(&mut self, spans: &[Span], division: &Division, count: f32) -> f32 {
         let children = division.children();
         // Differences from one child to the next: how many items, and which share of the packets.
-        let mut sizes = vec![0_i32; children + 1];
-        let mut shares = vec![0_f32; children + 1];
-        for item in sample {
-            let mut reached = 0;
-            let mut before = None;
-            for range in self.clipped(at, *item, region) {
-                let (mut first, last) = division.reach(range);
-                // Two ranges of one item in one child are one entry.
-                if before == Some(first) {
-                    first += 1;
-                }
-                before = Some(last);
-                reached += (last + 1).saturating_sub(first);
-                add(&mut sizes, children, first, last, 1);
-            }
-            let share = 1.0 / reached.max(1) as f32;
-            for range in self.clipped(at, *item, region) {
-                let (first, last) = division.reach(range);
-                add(&mut shares, children, first, last, share);
-            }
+        let (sizes, shares) = (&mut self.sizes, &mut self.shares);
+        sizes.clear();
+        sizes.resize(children + 1, 0.0);
+        shares.clear();
+        shares.resize(children + 1, 0.0);
+        for span in spans {
+            let (first, last) = division.reach(span.range);
+            add(sizes, children, first, last, 1.0);
+            add(shares, children, first, last, span.share / (last - first + 1) as f32);
         }
-        let (mut size, mut share, mut left, mut copies) = (0, 0.0, 0.0, 0.0);
+        let (mut size, mut share, mut left, mut copies, mut total) = (0.0, 0.0, 0.0, 0.0, 0.0);
         for child in 0..children {
             size += sizes[child];
             share += shares[child];
-            left += size as f32 * share;
-            copies += size as f32;
+            left += size * share;
+            copies += size;
+            total += share;
         }
-        let count = sample.len() as f32;
-        left /= count;
-        copies = (copies / count).max(1.0);
-        if left > 0.95 * count {
+        let scale = count / total;
+        left = (left / total * scale).max(1.0);
+        copies = (copies / total).max(1.0);
+        // A packet is compared with about half of what is left before it matches.
+        if (count - left) * COMPARE_COST < division.cost() || left > 0.95 * count {
             return 0.0;
         }
-        let empty_children = (children as f32 / (count * scale * 4.0)).max(1.0).ln();
+        let empty_children = (children as f32 / (count * 4.0)).max(1.0).ln();
         (((count / left).ln() - self.thrift.0 * (copies.ln() + empty_children)) / division.cost()).max(0.0)
     }
 }
