@@ -15,7 +15,7 @@ mod agent;
 mod common;
 
 use std::net::Ipv6Addr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use agent::Agent;
 use segue_testkit::frr::Frr;
@@ -409,4 +409,50 @@ fn two_instances_of_one_sid_replace_each_other() {
         });
         instances[serving].apply(&netfilter_state(own, &[]));
     }
+}
+
+#[test]
+fn a_dead_instance_is_withdrawn_and_the_other_one_serves() {
+    const SID: &str = "fc00:0:a:f::/64";
+    let network = Network::new(&[4, 5]);
+    let functions = [4, 5].map(|number| forwarding_function(network.node(number)));
+    let daemons = network.start_frr();
+    let _head = Agent::start(network.node(HEAD), &head(&["'fc00:0:a:f::', 'fc00:0:3:46::'"]));
+    let _tail = Agent::start(network.node(TAIL), &tail());
+    let sid = format!(
+        "sids:\n  - sid: '{SID}'\n    behaviour: End.AD\n    outside_locator: true\n    next_hop_mac: '02:00:00:00:f0:02'\n    \
+         proxy: {{inner: [IPv6], memory: packet, to_function: fun-w, from_function: fun-e, on_failure: withdraw, \
+         watch: {{link: true, hold_ms: 0}}}}\n"
+    );
+    let ports = ", {name: fun-w, role: service}, {name: fun-e, role: service}";
+    let instances = [4, 5].map(|number| Agent::start(network.node(number), &state(number, ports, &sid)));
+    let traffic = Traffic::new(&network);
+    let own_route = |number: u8| network.node(number).sh("ip -6 route show proto 83").contains(SID);
+    let at_transit = |number: u8| {
+        let table = frr(&daemons, TRANSIT).json("show bgp ipv6 unicast json");
+        let paths = table["routes"].get(SID).and_then(|paths| paths.as_array().cloned()).unwrap_or_default();
+        paths.iter().any(|path| path["path"] == format!("{}", 65_000 + u32::from(number)))
+    };
+    for number in [4, 5] {
+        wait_for("both routes", CONVERGES_WITHIN, || at_transit(number).then_some(()));
+    }
+    // The function and its proxy are a hop each.
+    traffic.reaches(1, 4);
+    let serving = usize::from(frr(&daemons, HEAD).best_path(SID).as_deref() == Some("65002 65005"));
+    let (dies, lives) = ([4_u8, 5][serving], [4_u8, 5][1 - serving]);
+    let before = instances[1 - serving].packets(SID);
+
+    let died = Instant::now();
+    functions[serving].sh("ip link set dev west down");
+    wait_for("the dead one's route to go", CONVERGES_WITHIN, || (!own_route(dies)).then_some(()));
+    let withdrawn = died.elapsed();
+    traffic.reaches(1, 4);
+    println!("route gone after {withdrawn:?}, traffic through the other instance after {:?}", died.elapsed());
+    let after = instances[1 - serving].packets(SID);
+    assert!(after.0 > before.0 && after.1 > before.1, "the other instance serves: {before:?}, then {after:?}");
+    assert_eq!(frr(&daemons, HEAD).best_path(SID), Some(format!("65002 {}", 65_000 + u32::from(lives))));
+
+    functions[serving].sh("ip link set dev west up");
+    wait_for("it to come back", CONVERGES_WITHIN, || (own_route(dies) && at_transit(dies)).then_some(()));
+    traffic.reaches(1, 4);
 }
