@@ -113,18 +113,39 @@ INLINE int skb_copy_header(void *to, void *end, const void *from, u32 length)
 	return 0;
 }
 
-/* Does each segment of a GSO packet fit the link with the header in front of it? The packet is unchanged. */
-RARE int skb_segments_fit(struct __sk_buff *skb, u32 ifindex, u32 push, u32 mtu)
+/*
+ * Does each segment of a GSO packet fit the link with `push` octets in front of it? The packet is unchanged.
+ * bpf_check_mtu() can not say: of segments it takes no difference in length.
+ */
+RARE int skb_segments_fit(struct __sk_buff *skb, u32 push, u32 mtu)
 {
-	/* Of a GSO packet bpf_check_mtu() compares each segment, with the link's MTU; a route may say less. */
-	u32 link = 0;
+	u32 wanted = ETHERNET_LENGTH + 60 + 60, headers, protocol, offset;
+	const u8 *octet;
+	void *data, *end;
 
 	if (!skb->gso_size)
 		return 0;
-	if (bpf_check_mtu(skb, ifindex, &link, push, BPF_MTU_CHK_SEGS))
+	if (wanted > skb->len)
+		wanted = skb->len;
+	if (bpf_skb_pull_data(skb, wanted))
 		return 0;
-	/* TCP over IPv6 with all its options: no header of a segment is longer. */
-	return link <= mtu || skb->gso_size + IPV6_LENGTH + 60 + push <= mtu;
+	data = (void *)(long)skb->data;
+	end = (void *)(long)skb->data_end;
+	octet = data + ETHERNET_LENGTH;
+	if ((void *)octet + sizeof(struct iphdr) > end)
+		return 0;
+	headers = octet[0] >> 4 == 6 ? IPV6_LENGTH : (octet[0] & 15) * 4;
+	protocol = octet[0] >> 4 == 6 ? octet[6] : octet[9];
+	if (protocol == PROTOCOL_TCP) {
+		offset = (ETHERNET_LENGTH + headers) & OFFSET_MASK;
+		octet = data + offset;
+		if ((void *)octet + 20 > end)
+			return 0;
+		headers += (octet[12] >> 4) * 4;
+	} else {
+		headers += 8;
+	}
+	return headers + skb->gso_size + push <= mtu;
 }
 
 /* Gives a complete packet to the data plane again, by the link that leads back to this node. */
@@ -186,8 +207,7 @@ INLINE u32 skb_obstacle(const struct packet *packet, const struct adjacency *adj
 {
 	if (adjacency->kind != ADJACENCY_LINK)
 		return adjacency_refusal(adjacency);
-	return skb_segments_fit(packet->ctx, adjacency->ifindex, push, adjacency->fits) ? 0
-											: SEGUE_OUTCOME_drop_too_big;
+	return skb_segments_fit(packet->ctx, push, adjacency->fits) ? 0 : SEGUE_OUTCOME_drop_too_big;
 }
 
 #endif
