@@ -186,6 +186,8 @@ impl<'a> Lab<'a> {
 
 impl Drop for Lab<'_> {
     fn drop(&mut self) {
+        // Dead first: it would make again what is removed.
+        self.agent.kill();
         let _ = self.agent.clean();
         // If the test made it itself, or the agent could not.
         let _ = Command::new("ip").args(["netns", "del", &self.namespace]).output();
