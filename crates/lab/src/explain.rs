@@ -30,6 +30,14 @@ pub fn text(plan: &Plan) -> String {
         rows.push([name.clone(), host.node.clone(), addresses.join(" "), host.interface.mtu.to_string()]);
     }
     text.push_str(&columns(&rows));
+    if !plan.functions.is_empty() {
+        text.push('\n');
+        let mut rows = vec![["FUNCTION".to_owned(), "NODE".into(), "BY".into()]];
+        for (name, function) in &plan.functions {
+            rows.push([name.clone(), function.node.clone(), function.approach.clone()]);
+        }
+        text.push_str(&columns(&rows));
+    }
     for steps in plan.explain().chunk_by(|one, next| (&one.chain, one.direction) == (&next.chain, next.direction)) {
         text.push('\n');
         text.push_str(&way(steps));

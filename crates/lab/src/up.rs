@@ -200,8 +200,9 @@ impl Building<'_> {
     }
 
     fn agents(&self, spaces: &[Space<'_>], program: &Path, record: &mut LabRecord) -> Result<()> {
+        let state = |state| state::json(&wiring::desired_state(self.paths, state));
         let with_agent: Vec<(&str, String)> =
-            spaces.iter().filter_map(|space| Some((space.name, state::json(space.state?)))).collect();
+            spaces.iter().filter_map(|space| Some((space.name, state(space.state?)))).collect();
         self.progress.begin("agents", with_agent.len());
         mount_bpf(self.roots)?;
         let pids = parallel::each(&with_agent, |(node, state)| {

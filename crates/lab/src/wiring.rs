@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv6Addr};
 
 use indexmap::IndexMap;
 use segue_model::node::NodeState;
-use segue_model::plan::{Interface, Plan, Route};
+use segue_model::plan::{Interface, Neighbour, Plan, Route, Rule};
 use segue_model::topology::Dataplane;
 
 use crate::names::{self, LabPaths};
@@ -22,6 +22,10 @@ pub struct Space<'a> {
     pub interfaces: &'a [Interface],
     /// Routes besides connected ones.
     pub routes: &'a [Route],
+    /// Which tables routes are looked up in, by incoming interface.
+    pub rules: &'a [Rule],
+    /// Neighbours that need not be asked for.
+    pub neighbours: &'a [Neighbour],
     /// Address of `lo`.
     pub loopback: Option<Ipv6Addr>,
     /// Source of the kernel's own encapsulations.
@@ -43,6 +47,8 @@ pub fn spaces(plan: &Plan) -> Vec<Space<'_>> {
         },
         interfaces: &node.interfaces,
         routes: &node.routes,
+        rules: &[],
+        neighbours: &[],
         loopback: Some(node.loopback),
         tunnel_source: node.tunnel_source,
         state: node.state.as_ref(),
@@ -53,6 +59,8 @@ pub fn spaces(plan: &Plan) -> Vec<Space<'_>> {
         kind: Kind::Host,
         interfaces: std::slice::from_ref(&host.interface),
         routes: &host.routes,
+        rules: &[],
+        neighbours: &[],
         loopback: None,
         tunnel_source: None,
         state: None,
@@ -63,6 +71,8 @@ pub fn spaces(plan: &Plan) -> Vec<Space<'_>> {
         kind: Kind::Function,
         interfaces: &function.interfaces,
         routes: &function.routes,
+        rules: &function.rules,
+        neighbours: &function.neighbours,
         loopback: None,
         tunnel_source: None,
         state: None,
@@ -133,12 +143,16 @@ pub fn addresses_batch(space: &Space<'_>) -> String {
     batch
 }
 
-/// `ip -4 -batch` and `ip -6 -batch` inside a namespace: routes. A batch has one family for all of its lines.
+/// `ip -4 -batch` and `ip -6 -batch` inside a namespace: routes, neighbours, and which table is for what. A batch has one family for all of its lines.
 #[must_use]
 pub fn routes_batches(space: &Space<'_>) -> [(&'static str, String); 2] {
     ["-4", "-6"].map(|family| {
-        let lines = space.routes.iter().filter(|route| route.ip_family() == family);
-        (family, lines.map(|route| route.ip_arguments()[1..].join(" ") + "\n").collect())
+        let routes = space.routes.iter().filter(|route| route.ip_family() == family);
+        let routes = routes.map(|route| route.ip_arguments()[1..].to_vec());
+        let neighbours = space.neighbours.iter().filter(|neighbour| neighbour.address.is_ipv6() == (family == "-6"));
+        let rules = space.rules.iter().map(Rule::ip_arguments);
+        let all = routes.chain(neighbours.map(Neighbour::ip_arguments)).chain(rules);
+        (family, all.map(|arguments| arguments.join(" ") + "\n").collect())
     })
 }
 
@@ -194,6 +208,16 @@ pub fn offloads<'a>(space: &Space<'a>) -> Vec<[&'a str; 6]> {
         .filter(|interface| interface.peer_xdp)
         .map(|interface| ["-K", interface.name.as_str(), "gro", "on", "tx", "off"])
         .collect()
+}
+
+/// A node's desired state with the names that namespaces of functions have in this lab.
+#[must_use]
+pub fn desired_state(paths: &LabPaths, state: &NodeState) -> NodeState {
+    let mut state = state.clone();
+    for netfilter in state.sids.iter_mut().filter_map(|sid| sid.netfilter.as_mut()) {
+        netfilter.namespace = paths.namespace(&netfilter.namespace);
+    }
+    state
 }
 
 /// The first IPv4 and IPv6 address of an interface.
@@ -261,6 +285,28 @@ chains:
                 assert!(v4.lines().chain(v6.lines()).all(|line| line.starts_with("route replace ")));
             }
         });
+    }
+
+    #[test]
+    fn shared_functions_have_tables_and_neighbours_in_each_family() {
+        let text = TOPOLOGY.replace("f: { node: a,", "f: { node: a, proxy: exact,").replace("via: [f]", "via: [f, g]");
+        let text = text.replace("chains:", "  g: { node: a, kind: netfilter }\nchains:");
+        let topology = load_topology(&text, "test").unwrap_or_else(|error| panic!("{error}"));
+        let plan = segue_model::plan::plan(&topology).unwrap_or_else(|error| panic!("{error}"));
+        let all = spaces(&plan);
+        let function = all.iter().find(|space| space.name == "f").unwrap();
+        let [(_, v4), (_, v6)] = routes_batches(function);
+        for (batch, address) in [(v4, "100.64.0.0"), (v6, "fc00:5ec::1:1:0:0")] {
+            assert!(batch.contains(&format!("neigh replace {address} lladdr ")), "{batch}");
+            assert!(batch.contains("rule add pref 100 iif west lookup 100\n"), "{batch}");
+            assert!(batch.contains("dev east table 100\n"), "{batch}");
+        }
+        let state = plan.nodes["a"].state.as_ref().unwrap();
+        let paths = LabPaths::new(&Roots::default(), "w").unwrap();
+        let state = desired_state(&paths, state);
+        let names: Vec<_> =
+            state.sids.iter().filter_map(|sid| Some(sid.netfilter.as_ref()?.namespace.as_str())).collect();
+        assert_eq!(names, ["sg-w-g"]);
     }
 
     #[test]

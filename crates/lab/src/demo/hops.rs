@@ -6,6 +6,7 @@ use std::net::Ipv6Addr;
 use std::ops::Add;
 use std::path::PathBuf;
 
+use ipnet::Ipv6Net;
 use segue_model::plan::{Explanation, Plan, StepAction};
 use serde_json::Value;
 
@@ -87,14 +88,17 @@ impl Counters {
     pub fn of_sid(&self, node: &str, sid: Ipv6Addr) -> Option<(Count, Option<Count>)> {
         let sids = self.agents.get(node)?.get("sids")?.as_array()?;
         let found =
-            sids.iter().find(|one| one.get("sid").and_then(Value::as_str).and_then(sid_address) == Some(sid))?;
+            sids.iter().find(|one| one.get("sid").and_then(Value::as_str).is_some_and(|prefix| covers(prefix, sid)))?;
         Some((count(found.get("counter")?)?, found.get("returned").and_then(count)))
     }
 }
 
-/// Address of a SID as the agent writes it: a prefix, or an address.
-fn sid_address(text: &str) -> Option<Ipv6Addr> {
-    text.split('/').next()?.parse().ok()
+/// Whether a SID as the agent writes it, a prefix or an address, is that of a segment: what lies behind is the argument.
+fn covers(text: &str, segment: Ipv6Addr) -> bool {
+    match text.parse::<Ipv6Net>() {
+        Ok(prefix) => prefix.contains(&segment),
+        Err(_) => text.parse() == Ok(segment),
+    }
 }
 
 fn count(value: &Value) -> Option<Count> {
@@ -226,7 +230,8 @@ mod tests {
 
     #[test]
     fn sids_are_prefixes_or_addresses() {
-        assert_eq!(sid_address("fc00::1/128"), sid_address("fc00:0::1"));
-        assert_eq!(sid_address("x"), None);
+        let segment = "fc00:0:1:5::".parse().unwrap();
+        assert!(covers("fc00:0:1::/48", segment) && covers("fc00:0:1:5::", segment));
+        assert!(!covers("fc00:0:1::", segment) && !covers("x", segment));
     }
 }
