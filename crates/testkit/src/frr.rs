@@ -56,7 +56,7 @@ impl Frr {
         let log = std::fs::File::create(path.join(format!("{name}.out"))).expect("a file in a new directory");
         let mut command = Command::new(program);
         command.args(["--user", "frr", "--group", "frr"]);
-        // No TCP port for the terminal, which every namespace would share with nobody but has no use for either.
+        // No TCP port for the terminal: its socket is enough.
         command.args(["--vty_port", "0", "--vty_socket"]).arg(&path);
         command.arg("--socket").arg(path.join("zserv.api"));
         command.arg("--pid_file").arg(path.join(format!("{name}.pid")));

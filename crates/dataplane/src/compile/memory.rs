@@ -120,10 +120,8 @@ fn flags(sid: &Sid, peer_elsewhere: bool) -> abi::ProxyFlags {
     if sid.proxy.as_ref().and_then(|proxy| proxy.unknown_flow) == Some(UnknownFlow::Interface) {
         flags |= abi::SEGUE_PROXY_UNKNOWN_TO_INTERFACE;
     }
-    if sid.memory() == Some(Memory::Packet) {
-        if peer_elsewhere {
-            flags |= abi::SEGUE_PROXY_PEER;
-        }
+    if sid.memory() == Some(Memory::Packet) && peer_elsewhere {
+        flags |= abi::SEGUE_PROXY_PEER;
     }
     flags |= match sid.own_traffic() {
         OwnTraffic::Route => 0,
