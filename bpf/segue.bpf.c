@@ -20,8 +20,10 @@
 #include "lib/proxy.h"
 #include "lib/masquerade.h"
 #include "lib/aware.h"
+#include "lib/firewall.h"
 #include "lib/endpoint.h"
 #include "lib/icmp.h"
+#include "lib/firewall_reset.h"
 #include "lib/relay.h"
 #include "lib/transit.h"
 
@@ -31,6 +33,7 @@ INLINE int packet_begin(struct xdp_md *ctx, struct packet *packet)
 	u32 ifindex = ctx->ingress_ifindex, slot;
 
 	packet->in_proxy = 0;
+	packet->in_firewall = 0;
 	packet->ctx = ctx;
 	packet->epoch = epoch_now();
 	packet->generation = packet->epoch;
@@ -126,6 +129,10 @@ int segue_port(struct xdp_md *ctx)
 		return drop_unknown_port(ctx);
 	if (unlikely(packet.port->flags & SEGUE_PORT_CAPTURE))
 		capture(ctx, ctx->ingress_ifindex, 0, 0);
+	if (unlikely(packet.port->firewall)) {
+		bpf_tail_call(ctx, &stages, SEGUE_STAGE_FILTER);
+		return drop(&packet, SEGUE_OUTCOME_drop_recirculation);
+	}
 	if (likely(packet.port->role == SEGUE_ROLE_CORE))
 		return core_port(&packet, 0);
 	if (likely(packet.port->role == SEGUE_ROLE_ACCESS))
@@ -198,6 +205,59 @@ int segue_icmp(struct xdp_md *ctx)
 	if (unlikely(!scratch || !config_ || packet_begin(ctx, &packet)))
 		return XDP_DROP;
 	return icmp_stage(&packet, scratch, config_);
+}
+
+/* A packet to a SID whose function is this node's firewall. */
+SEC("xdp.frags")
+int segue_firewall(struct xdp_md *ctx)
+{
+	struct packet packet;
+
+	if (unlikely(packet_begin(ctx, &packet)))
+		return drop_unknown_port(ctx);
+	packet.in_proxy = 1;
+	packet.in_firewall = 1;
+	return core_port(&packet, 1);
+}
+
+/* A packet from a port with a firewall; nothing else has seen it. */
+SEC("xdp.frags")
+int segue_filter(struct xdp_md *ctx)
+{
+	struct packet packet;
+
+	if (unlikely(packet_begin(ctx, &packet)))
+		return drop_unknown_port(ctx);
+	return firewall_port(&packet);
+}
+
+/* The same once its firewall has let it pass. */
+SEC("xdp.frags")
+int segue_filtered(struct xdp_md *ctx)
+{
+	struct packet packet;
+
+	if (unlikely(packet_begin(ctx, &packet)))
+		return drop_unknown_port(ctx);
+	if (likely(packet.port->role == SEGUE_ROLE_CORE))
+		return core_port(&packet, 0);
+	if (likely(packet.port->role == SEGUE_ROLE_ACCESS))
+		bpf_tail_call(ctx, &stages, SEGUE_STAGE_ACCESS);
+	bpf_tail_call(ctx, &stages, SEGUE_STAGE_SERVICE);
+	return drop(&packet, SEGUE_OUTCOME_drop_recirculation);
+}
+
+/* REJECT --reject-with tcp-reset: the packet is counted, and becomes its answer. */
+SEC("xdp.frags")
+int segue_reset(struct xdp_md *ctx)
+{
+	const struct segue_config *config_ = config_get(control.generation);
+	struct scratch *scratch = scratch_get();
+	struct packet packet;
+
+	if (unlikely(!scratch || !config_ || packet_begin(ctx, &packet)))
+		return XDP_DROP;
+	return reset_stage(&packet, scratch, config_);
 }
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

@@ -9,6 +9,7 @@
 #include "aware.h"
 #include "decapsulation.h"
 #include "encapsulation.h"
+#include "firewall.h"
 #include "headers.h"
 #include "leave.h"
 #include "masquerade.h"
@@ -229,6 +230,8 @@ INLINE int segment_advance(const struct packet *packet, const struct segue_sid *
 	next = address_load(segment);
 	if (unlikely(!address_forwardable(next)))
 		return drop(packet, SEGUE_OUTCOME_drop_bad_next_segment);
+	if (packet->in_firewall)
+		return firewall_segment(packet, sid, ip, srh, offset, previous, outer, sl, next);
 	if (packet->in_proxy)
 		return end_proxy(packet, sid, ip, srh, offset, previous, outer, sl, next);
 	switch (sid->behaviour) {
@@ -242,6 +245,8 @@ INLINE int segment_advance(const struct packet *packet, const struct segue_sid *
 	case SEGUE_END_AN:
 	case SEGUE_END_AN_NF:
 		if (unlikely(proxy_elsewhere(sid))) {
+			if (sid->firewall)
+				bpf_tail_call(packet->ctx, &stages, SEGUE_STAGE_FIREWALL);
 			bpf_tail_call(packet->ctx, &stages, SEGUE_STAGE_PROXY);
 			return drop(packet, SEGUE_OUTCOME_drop_recirculation);
 		}

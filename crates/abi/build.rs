@@ -10,6 +10,7 @@ fn main() {
     let abi = Path::new(&env::var("CARGO_MANIFEST_DIR").expect("set by cargo")).join("../../bpf/include/abi");
     let out = PathBuf::from(env::var("OUT_DIR").expect("set by cargo"));
     let header = abi.join("segue.h");
+    let firewall = abi.join("firewall.h");
     let definitions = abi.join("outcomes.def");
     println!("cargo:rerun-if-changed=build.rs");
     println!("cargo:rerun-if-changed=build/outcomes.rs");
@@ -17,8 +18,9 @@ fn main() {
 
     bindgen::Builder::default()
         .header(header.display().to_string())
+        .header(firewall.display().to_string())
         .clang_arg("-DSEGUE_BINDGEN")
-        .allowlist_file(r".*/abi/segue\.h")
+        .allowlist_file(r".*/abi/(segue|firewall)\.h")
         .default_enum_style(bindgen::EnumVariation::Consts)
         .prepend_enum_name(false)
         .derive_default(false)

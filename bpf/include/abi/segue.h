@@ -74,7 +74,8 @@ struct segue_port {
 	__u32 config_flags;	 /* enum segue_config_flags: node-wide, here because every packet reads its port */
 	__u32 flow_buckets_mask; /* ECMP: flows of one next segment are spread over mask+1 FIB decisions, at most 256;
 				    0: no ECMP */
-	__u8 reserved[8];
+	__u32 firewall;		 /* index in `firewalls`: what comes in by this port is filtered first; 0: none */
+	__u8 reserved[4];
 };
 
 enum segue_behaviour {
@@ -181,7 +182,8 @@ struct segue_sid {
 	__u32 flow_timeout;    /* MEMORY_FLOW: jiffies after which an unused flow is forgotten */
 	__u8 backup[16];       /* SEGUE_FAILURE_REROUTE */
 	__u8 prefix_length;    /* bits of LOC:FUNCT */
-	__u8 reserved[7];
+	__u8 reserved0[3];
+	__u32 firewall; /* End.AN: index in `firewalls`, the function is the node's own firewall; 0: none */
 };
 
 /* Key of the tries: generation first, so that two generations live side by side. */
@@ -426,7 +428,8 @@ enum segue_icmp {
 	SEGUE_ICMP_RELAYED = 5, /* errors from inside the domain, sent on to the inner source (RFC 2473 section 8) */
 	SEGUE_ICMP_RATE_LIMITED = 6, /* not sent: the token bucket was empty */
 	SEGUE_ICMP_NOT_SENT = 7,     /* not sent: RFC 4443 section 2.4(e) forbids, or no way back */
-	SEGUE_ICMP_MAX = 8,
+	SEGUE_ICMP_TCP_RESET = 8,    /* TCP segments with RST of a firewall */
+	SEGUE_ICMP_MAX = 9,
 };
 
 enum segue_stage {
@@ -436,7 +439,11 @@ enum segue_stage {
 	SEGUE_STAGE_RELAY = 3,	 /* segue_relay: an ICMP error from inside the domain for an inner source */
 	SEGUE_STAGE_ACCESS = 4,	 /* segue_access: from outside, once its priority tag is off */
 	SEGUE_STAGE_PROXY = 5,	 /* segue_proxy: to a function by a proxy that does more than the simplest do */
-	SEGUE_STAGE_MAX = 8,
+	SEGUE_STAGE_FIREWALL = 6, /* segue_firewall: to a SID with a firewall */
+	SEGUE_STAGE_FILTER = 7,	  /* segue_filter: in by a port with a firewall */
+	SEGUE_STAGE_FILTERED = 8, /* segue_filtered: the same port, once the firewall has let the packet pass */
+	SEGUE_STAGE_RESET = 9,	  /* segue_reset: makes the TCP segment with RST of a firewall */
+	SEGUE_STAGE_MAX = 16,
 };
 
 #endif

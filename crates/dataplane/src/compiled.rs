@@ -1,10 +1,13 @@
 //! One generation of a node's configuration as map entries.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use ipnet::{IpNet, Ipv6Net};
 use segue_abi as abi;
 use serde::{Deserialize, Serialize};
+
+use crate::firewall::rules::Rules;
 
 /// All map entries of one generation, with the names that operators know them by. [`crate::compile`] makes it from a
 /// [`segue_model::node::NodeState`]; it is kept beside the maps, because the next one takes its free indices from it.
@@ -28,6 +31,9 @@ pub struct Compiled {
     /// What proxies remember, by return interface and kind: row in `memories` and `memory_counters`, the `scope` of their
     /// SIDs.
     pub scopes: BTreeMap<String, u32>,
+    /// Firewalls.
+    #[serde(default)]
+    pub firewalls: Vec<CompiledFirewall>,
     /// The interface by which TC programs give packets to segments of this node; 0 if there is none.
     pub loop_ifindex: u32,
     /// What the operator should know, such as a port that was left out.
@@ -114,6 +120,72 @@ pub struct CompiledSteering {
     /// The map entries in the order in which they are tried.
     #[serde(with = "octets_list")]
     pub rules: Vec<abi::SteeringRule>,
+}
+
+/// A firewall: entry of the map `firewalls`, rows of those beside it, and its image in the map `classifier`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct CompiledFirewall {
+    /// Its name.
+    pub name: String,
+    /// Hash of all that it was made from.
+    pub source: String,
+    /// Index in `firewalls`.
+    pub index: u32,
+    /// The map entry.
+    #[serde(with = "octets")]
+    pub entry: abi::Firewall,
+    /// First line of its image.
+    pub first_line: u32,
+    /// Lines of the image.
+    pub lines: u32,
+    /// Rows of `firewall_rules` from `entry.first_rule` on.
+    pub rules: Vec<CompiledRule>,
+    /// First row in `firewall_extensions`.
+    pub first_extension: u32,
+    /// Rows from there on.
+    #[serde(with = "octets_list")]
+    pub extensions: Vec<abi::FirewallExtension>,
+    /// Rows of `firewall_limits` and numbers of hashlimits, by rule.
+    pub limits: BTreeMap<String, u32>,
+    /// Rows of `firewall_counters` of policies.
+    pub policies: BTreeMap<String, u32>,
+    /// The image and what it was made from; not kept beside the maps.
+    #[serde(skip)]
+    pub(crate) image: Option<Arc<Rules>>,
+}
+
+/// A rule of a firewall.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CompiledRule {
+    /// Chain and text: the counter follows it.
+    pub name: String,
+    /// Line of the rule's file.
+    pub line: Option<u32>,
+    /// Number in the image.
+    pub number: usize,
+    /// The map entry.
+    #[serde(with = "octets")]
+    pub entry: abi::FirewallRule,
+}
+
+impl PartialEq for CompiledFirewall {
+    /// The source decides what the image is.
+    fn eq(&self, other: &Self) -> bool {
+        (&self.name, &self.source, self.index, self.entry) == (&other.name, &other.source, other.index, other.entry)
+    }
+}
+
+impl CompiledFirewall {
+    /// Rows of `firewall_counters` in use.
+    pub(crate) fn counter_rows(&self) -> impl Iterator<Item = u32> {
+        self.rules.iter().map(|rule| rule.entry.counter).chain(self.policies.values().copied())
+    }
+
+    /// The same by the names that they are kept under.
+    pub(crate) fn counter_names(&self) -> BTreeMap<String, u32> {
+        let rules = self.rules.iter().map(|rule| (format!("{} {}", self.name, rule.name), rule.entry.counter));
+        rules.chain(self.policies.iter().map(|(name, row)| (format!("{} {name}", self.name), *row))).collect()
+    }
 }
 
 impl Compiled {

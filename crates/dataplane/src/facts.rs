@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use ipnet::IpNet;
+use segue_model::firewall::Firewall;
 use segue_model::node::{Behaviour, Memory, NodeState, Sid};
 use serde::{Deserialize, Serialize};
 
@@ -73,6 +74,14 @@ pub struct Capacity {
     pub proxy_flows: u32,
     /// Steering headers that proxies remember: [`Capacity::STASH_UNUSED`] or [`Capacity::STASH`].
     pub stash: u32,
+    /// Connections that firewalls remember, and as many that have only begun; 1 while no rule looks at their states.
+    pub connections: u32,
+    /// Firewalls.
+    pub firewalls: u32,
+    /// Rules of all firewalls, members of sets included.
+    pub firewall_rules: u32,
+    /// Octets of the structure that rules are looked up in, of both generations; a power of two.
+    pub classifier: u32,
 }
 
 impl Default for Capacity {
@@ -86,6 +95,10 @@ impl Default for Capacity {
             ports: 512,
             proxy_flows: 1,
             stash: Self::STASH_UNUSED,
+            connections: 1,
+            firewalls: 8,
+            firewall_rules: 256,
+            classifier: 1 << 16,
         }
     }
 }
@@ -98,18 +111,30 @@ impl Capacity {
 
     /// Whether only what proxies remember has other sizes.
     pub(crate) fn same_but_memories(self, other: Self) -> bool {
-        Self { proxy_flows: other.proxy_flows, stash: other.stash, ..self } == other
+        Self { proxy_flows: other.proxy_flows, stash: other.stash, connections: other.connections, ..self } == other
     }
 
     /// Large enough for what the SIDs of `state` remember.
     pub(crate) fn for_memories_of(self, state: &NodeState) -> Self {
         let remembers = |sid: &Sid| {
             matches!(sid.behaviour, Behaviour::EndAd | Behaviour::EndAm | Behaviour::EndAn | Behaviour::EndAnNf)
+                && sid.firewall.is_none()
         };
         let stash = if state.sids.iter().any(remembers) { Self::STASH } else { 0 };
         let by_flow = state.sids.iter().any(|sid| sid.memory() == Some(Memory::Flow));
         let proxy_flows = if by_flow { state.settings.proxy_flows } else { 0 };
-        Self { proxy_flows: self.proxy_flows.max(proxy_flows), stash: self.stash.max(stash), ..self }
+        let connections = state.firewalls.iter().filter_map(Firewall::connections).max().unwrap_or(0);
+        Self {
+            proxy_flows: self.proxy_flows.max(proxy_flows),
+            stash: self.stash.max(stash),
+            connections: self.connections.max(connections),
+            ..self
+        }
+    }
+
+    /// Rows in the map `firewall_counters`: row 0 is never used, each firewall has two policies, and there are two generations.
+    pub fn firewall_counters(&self) -> u32 {
+        1 + 2 * (self.firewall_rules + 2 * self.firewalls)
     }
 
     /// Rows in the map `counters`: row 0 is never used, a SID has two, and an object that goes keeps its row until the next
@@ -124,6 +149,7 @@ impl Capacity {
         const POLICIES_MAX: u32 = 1 << 15;
         const PORTS_MAX: u32 = segue_abi::SEGUE_PORT_SLOTS;
         const MAX: u32 = 1 << 20;
+        const CLASSIFIER_MAX: u32 = 1 << 28;
         let (size, max) = match table {
             Table::Sids => (&mut self.sids, MAX),
             Table::Policies => (&mut self.policies, POLICIES_MAX),
@@ -131,6 +157,9 @@ impl Capacity {
             Table::SteeringRules => (&mut self.steering_rules, MAX),
             Table::SteeringPrefixes => (&mut self.steering_prefixes, MAX),
             Table::Ports => (&mut self.ports, PORTS_MAX),
+            Table::Firewalls => (&mut self.firewalls, MAX),
+            Table::FirewallRules => (&mut self.firewall_rules, MAX),
+            Table::FirewallLines => (&mut self.classifier, CLASSIFIER_MAX),
             Table::Counters => return false,
         };
         let grown = size.saturating_mul(2).clamp(1, max);
@@ -150,6 +179,10 @@ impl Capacity {
             ports: self.ports.max(other.ports),
             proxy_flows: self.proxy_flows.max(other.proxy_flows),
             stash: self.stash.max(other.stash),
+            connections: self.connections.max(other.connections),
+            firewalls: self.firewalls.max(other.firewalls),
+            firewall_rules: self.firewall_rules.max(other.firewall_rules),
+            classifier: self.classifier.max(other.classifier),
         }
     }
 }
@@ -170,6 +203,12 @@ pub enum Table {
     SteeringPrefixes,
     /// `outcomes`: one row for each port.
     Ports,
+    /// `firewalls`.
+    Firewalls,
+    /// `firewall_rules`, `firewall_extensions`, `firewall_counters`.
+    FirewallRules,
+    /// `classifier`.
+    FirewallLines,
     /// `counters`, whose size follows from the others.
     Counters,
 }
@@ -183,6 +222,9 @@ impl fmt::Display for Table {
             Self::SteeringRules => "steering rules",
             Self::SteeringPrefixes => "steering prefixes",
             Self::Ports => "ports",
+            Self::Firewalls => "firewalls",
+            Self::FirewallRules => "firewall rules",
+            Self::FirewallLines => "lines of the firewalls' lookup structure",
             Self::Counters => "counters",
         })
     }

@@ -10,6 +10,7 @@ mod compiled;
 mod dataplane;
 mod error;
 mod facts;
+mod firewall;
 mod interfaces;
 mod kernel;
 mod maps;
@@ -19,12 +20,13 @@ mod store;
 
 pub use bpffs::{is_bpffs, mount_bpffs};
 pub use compile::{CompileError, compile};
-pub use compiled::{Compiled, CompiledList, CompiledPolicy, CompiledPort, CompiledSid, CompiledSteering, port_slot};
+pub use compiled::{Compiled, CompiledFirewall, CompiledList, CompiledPolicy, CompiledPort, CompiledSid, CompiledSteering, port_slot};
 pub use dataplane::{
     Applied, AttachMode, CaptureReader, CaptureSource, CapturedPacket, Counter, Counters, Dataplane, Direction,
     IcmpSent, LastDrop, Life, ListCounters, MemoryCounters, Options, Origin, PolicyCounters, PortCounters, SidCounters,
     SteeringCounters, TestOutput, TestRun,
 };
 pub use error::Error;
+pub use firewall::{FirewallCounters, FirewallListing, RuleCounters};
 pub use facts::{Capabilities, Capacity, Interface, Interfaces, MissingInterface, Table};
 pub use object::{OBJECT, build_id};

@@ -27,13 +27,17 @@ pub(crate) const PROGRAM: &str = "segue_port";
 
 /// Programs behind tail calls, by their slot in the map `stages`. The object need not have all of them: a stage may be part
 /// of the port's program.
-const STAGES: [(abi::Stage, &str); 6] = [
+const STAGES: [(abi::Stage, &str); 10] = [
     (abi::SEGUE_STAGE_AGAIN, "segue_again"),
     (abi::SEGUE_STAGE_ICMP, "segue_icmp"),
     (abi::SEGUE_STAGE_SERVICE, "segue_service"),
     (abi::SEGUE_STAGE_RELAY, "segue_relay"),
     (abi::SEGUE_STAGE_ACCESS, "segue_access"),
     (abi::SEGUE_STAGE_PROXY, "segue_proxy"),
+    (abi::SEGUE_STAGE_FIREWALL, "segue_firewall"),
+    (abi::SEGUE_STAGE_FILTER, "segue_filter"),
+    (abi::SEGUE_STAGE_FILTERED, "segue_filtered"),
+    (abi::SEGUE_STAGE_RESET, "segue_reset"),
 ];
 
 /// The object's name of the map that is pinned and shown as `control`: libbpf makes it from a data section.
@@ -41,7 +45,7 @@ const CONTROL_SECTION: &str = ".data.control";
 
 /// Maps whose layout and meaning `SEGUE_ABI_VERSION` covers: they survive a change of the programs. All others (caches,
 /// stages, scratch memory) belong to one build.
-pub(crate) const SHARED: [&str; 19] = [
+pub(crate) const SHARED: [&str; 29] = [
     "control",
     "config",
     "ports",
@@ -61,16 +65,29 @@ pub(crate) const SHARED: [&str; 19] = [
     "icmp_sent",
     "last_drops",
     "captures",
+    "classifier",
+    "firewalls",
+    "firewall_rules",
+    "firewall_counters",
+    "firewall_extensions",
+    "firewall_limits",
+    "firewall_hashlimits",
+    "firewall_logs",
+    "connections",
+    "connections_new",
 ];
 
 /// Those of [`SHARED`] whose size goes with what proxies remember. Their content may be lost: packets bring it again.
-pub(crate) const MEMORIES: [&str; 3] = ["stash", "stash_index", "proxy_flows"];
+pub(crate) const MEMORIES: [&str; 5] = ["stash", "stash_index", "proxy_flows", "connections", "connections_new"];
 
 /// Tells builds of the data plane apart: a hash of [`OBJECT`] in hexadecimal.
 pub fn build_id() -> &'static str {
     static ID: OnceLock<String> = OnceLock::new();
     ID.get_or_init(|| Sha256::digest(OBJECT).iter().take(8).map(|octet| format!("{octet:02x}")).collect())
 }
+
+/// Buckets of all hashlimits; idle ones give way to new ones.
+const HASHLIMITS_FOR_EACH_RULE: u32 = 64;
 
 /// The entries that a map needs for this capacity; `None` where the object's own size stays.
 fn entries(map: &str, capacity: &Capacity) -> Option<u32> {
@@ -85,6 +102,11 @@ fn entries(map: &str, capacity: &Capacity) -> Option<u32> {
         "memories" | "memory_counters" => return Some(capacity.memories()),
         "stash" | "stash_index" => return Some(capacity.stash),
         "proxy_flows" => return Some(capacity.proxy_flows),
+        "connections" | "connections_new" => return Some(capacity.connections),
+        "firewalls" => return Some(1 + 2 * capacity.firewalls),
+        "firewall_rules" | "firewall_extensions" | "firewall_limits" => return Some(1 + 2 * capacity.firewall_rules),
+        "firewall_counters" => return Some(capacity.firewall_counters()),
+        "firewall_hashlimits" => return Some(HASHLIMITS_FOR_EACH_RULE * capacity.firewall_rules),
         _ => return None,
     };
     // Two generations live side by side.
@@ -103,6 +125,10 @@ pub(crate) fn capacity_of(maps: &MapSet) -> Result<Capacity, Error> {
         ports: size("outcomes")?.saturating_sub(1) / 2,
         proxy_flows: size("proxy_flows")?,
         stash: size("stash")?,
+        connections: size("connections")?,
+        firewalls: size("firewalls")?.saturating_sub(1) / 2,
+        firewall_rules: size("firewall_rules")?.saturating_sub(1) / 2,
+        classifier: maps.get("classifier")?.value_size(),
     })
 }
 
@@ -115,6 +141,14 @@ pub(crate) fn open(capacity: &Capacity) -> Result<OpenObject, Error> {
         let name = map.name().to_string_lossy().into_owned();
         if let Some(entries) = entries(&name, capacity) {
             map.set_max_entries(entries).map_err(map_error(&name, "set its size"))?;
+        }
+        if name == "classifier" {
+            map.set_value_size(capacity.classifier).map_err(map_error(&name, "set its size"))?;
+        } else if name.ends_with(".rodata") {
+            // The only constant of the object: `classifier_size`.
+            let constants = map.initial_value_mut().filter(|constants| constants.len() == size_of::<u32>());
+            let constants = constants.ok_or_else(|| Error::MapEntry { map: name.clone() })?;
+            constants.copy_from_slice(&capacity.classifier.to_ne_bytes());
         }
     }
     Ok(object)
@@ -133,7 +167,11 @@ pub(crate) fn fits(object: &mut OpenObject, maps: &MapSet) -> Result<bool, Error
         };
         let layout = pinned.map_type() == own.map_type()
             && pinned.key_size() == own.key_size()
-            && pinned.value_size() == own.value_size();
+            && match name {
+                // Its size is that of what lies in it.
+                "classifier" => pinned.value_size() >= own.value_size() && pinned.value_size().is_power_of_two(),
+                _ => pinned.value_size() == own.value_size(),
+            };
         if !(layout && entries) {
             return Ok(false);
         }

@@ -6,6 +6,7 @@
 
 mod check;
 pub mod error;
+pub mod firewall;
 pub mod limits;
 pub mod load;
 mod locate;

@@ -10,6 +10,7 @@ pub use crate::proxy::{
     MayChange, Memory, Netfilter, OnFailure, OtherTypes, OwnTraffic, Probe, ProbeKind, Proxy, UnknownFlow, Watch,
     Wiring,
 };
+use crate::firewall::Firewall;
 use crate::value::{MacAddress, PortRange, Protocol, sid_prefix};
 
 /// Everything that a node should be. Applying it is idempotent and all-or-nothing.
@@ -37,6 +38,9 @@ pub struct NodeState {
     /// Network interfaces that Segue forwards on.
     #[serde(default)]
     pub ports: Vec<Port>,
+    /// Firewalls, which SIDs and ports name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub firewalls: Vec<Firewall>,
     /// Local SIDs.
     #[serde(default)]
     pub sids: Vec<Sid>,
@@ -103,6 +107,9 @@ pub struct Port {
     /// Access only: every frame is put into this policy, whose mode must be H.Encaps.L2 or H.Encaps.L2.Red.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub l2_policy: Option<String>,
+    /// Everything that comes in by this port meets this firewall first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub firewall: Option<String>,
 }
 
 /// Where a port leads.
@@ -212,6 +219,9 @@ pub struct Sid {
     /// End.AS, End.AD, End.AM, End.AN: the function.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proxy: Option<Proxy>,
+    /// End.AN: a firewall of this node is the SR-aware function, instead of `proxy`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub firewall: Option<String>,
     /// End.AN.NF: where netfilter works on the inner packet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub netfilter: Option<Netfilter>,

@@ -1,5 +1,6 @@
 //! Checks of a node's desired state that the types alone do not make.
 
+mod firewall;
 mod policy;
 mod proxy;
 mod sid;
@@ -34,6 +35,7 @@ impl NodeState {
         check.domain();
         check.hmac_keys();
         check.ports();
+        check.firewalls();
         check.sids();
         check.policies();
         check.steering();

@@ -304,7 +304,7 @@ impl Wiring {
 }
 
 fn port(name: &str, role: PortRole) -> Port {
-    Port { name: name.to_owned(), role, accept_hmac: false, l2_policy: None }
+    Port { name: name.to_owned(), role, accept_hmac: false, l2_policy: None, firewall: None }
 }
 
 /// FNV-1a, 64 bits: stable for ever, as names of interfaces follow from it.
@@ -349,6 +349,7 @@ impl Sid {
         match self.behaviour {
             Behaviour::EndAd => Some(self.proxy.as_ref().and_then(|proxy| proxy.memory).unwrap_or_default()),
             Behaviour::EndAm if self.flavours.contains(&Flavour::Caching) => Some(Memory::Interface),
+            Behaviour::EndAn if self.firewall.is_some() => None,
             Behaviour::EndAn => Some(Memory::Flow),
             Behaviour::EndAnNf => Some(Memory::Packet),
             _ => None,

@@ -23,6 +23,11 @@ impl<'a> Golden<'a> {
         Self { node: Node::load(&network.node, yaml), emitted: RefCell::default(), finished: false }
     }
 
+    /// Applies another configuration. See [`Node::apply`].
+    pub fn apply(&mut self, yaml: &str) {
+        self.node.apply(yaml);
+    }
+
     /// The node.
     pub fn node(&self) -> &Node<'a> {
         &self.node

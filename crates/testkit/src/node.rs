@@ -72,6 +72,10 @@ const CAPACITY: Capacity = Capacity {
     ports: 32,
     proxy_flows: 1,
     stash: Capacity::STASH_UNUSED,
+    connections: 1,
+    firewalls: 8,
+    firewall_rules: 256,
+    classifier: 1 << 16,
 };
 
 /// A BPF file system that is unmounted when dropped.
@@ -117,6 +121,15 @@ impl<'a> Node<'a> {
         });
         let compiled = dataplane.applied().expect("it was applied").clone();
         Self { netns, dataplane: Mutex::new(Some(dataplane)), compiled, pins }
+    }
+
+    /// What the rules of all firewalls have counted.
+    ///
+    /// # Panics
+    ///
+    /// When it can not be read.
+    pub fn firewall_counters(&self) -> Vec<segue_dataplane::FirewallCounters> {
+        self.with(|dataplane| dataplane.firewall_counters().unwrap_or_else(|error| panic!("{error}")))
     }
 
     fn with<T>(&self, body: impl FnOnce(&mut Dataplane) -> T) -> T {
@@ -273,6 +286,7 @@ const ICMP_ROWS: [&str; abi::SEGUE_ICMP_MAX as usize] = [
     "relayed",
     "rate_limited",
     "not_sent",
+    "tcp_reset",
 ];
 
 impl Drop for Node<'_> {

@@ -4,6 +4,7 @@
 mod allocate;
 mod bucket;
 mod error;
+pub(crate) mod firewall;
 mod memory;
 mod policy;
 mod port;
@@ -26,7 +27,7 @@ use self::allocate::{Rows, full};
 pub use self::error::CompileError;
 use self::memory::Scopes;
 pub use self::steering::rule_name;
-use crate::compiled::{Compiled, CompiledList};
+use crate::compiled::{Compiled, CompiledFirewall, CompiledList};
 use crate::facts::{Capabilities, Capacity, Interface, Interfaces, MissingInterface, Table};
 
 /// All SIDs of RFC 9602 lie here, whether configured or not.
@@ -63,8 +64,9 @@ pub struct Input<'a> {
 pub fn compile(input: &Input<'_>) -> Result<Compiled, CompileError> {
     let mut compiler = Compiler::new(input);
     let policies = policy::compile(&mut compiler)?;
-    let sids = sid::compile(&mut compiler, &policies)?;
-    let ports = port::compile(&mut compiler, &policies, &sids)?;
+    let firewalls = firewall::compile(&mut compiler)?;
+    let sids = sid::compile(&mut compiler, &policies, &firewalls)?;
+    let ports = port::compile(&mut compiler, &policies, &sids, &firewalls)?;
     let loop_ifindex = match input.state.needs_loop() {
         true => compiler.interface("the agent's loop", LOOP_IN)?.map_or(0, |interface| interface.ifindex),
         false => 0,
@@ -79,9 +81,18 @@ pub fn compile(input: &Input<'_>) -> Result<Compiled, CompileError> {
         steering,
         steering_counters,
         scopes: compiler.scopes.into_names(),
+        firewalls,
         loop_ifindex,
         warnings: compiler.warnings,
     })
+}
+
+/// Index of the firewall that a SID or port names; 0 if it names none.
+fn firewall_index(firewalls: &[CompiledFirewall], name: Option<&str>, place: &str) -> Result<u32, CompileError> {
+    let Some(name) = name else { return Ok(0) };
+    let found = firewalls.iter().find(|firewall| firewall.name == name);
+    let unknown = || CompileError::invalid(place, format!("there is no firewall {name}; add it to `firewalls`"));
+    found.map(|firewall| firewall.index).ok_or_else(unknown)
 }
 
 /// What the parts share.

@@ -12,13 +12,14 @@ use super::allocate::Rows;
 use super::error::sid_place;
 use super::policy::Policies;
 use super::{CompileError, Compiler, FLOW_BUCKETS_MASK, config_flags};
-use crate::compiled::{CompiledPort, CompiledSid};
+use crate::compiled::{CompiledFirewall, CompiledPort, CompiledSid};
 use crate::facts::{Interface, Table};
 
 pub(super) fn compile(
     compiler: &mut Compiler<'_>,
     policies: &Policies,
     sids: &[CompiledSid],
+    firewalls: &[CompiledFirewall],
 ) -> Result<Vec<CompiledPort>, CompileError> {
     let input = compiler.input;
     let all = compiler.ports.clone();
@@ -50,6 +51,7 @@ pub(super) fn compile(
             });
         }
         let mut entry = entry(input.state, port, interface, policies)?;
+        entry.firewall = super::firewall_index(firewalls, port.firewall.as_deref(), &place)?;
         entry.config_flags = config_flags(input);
         entry.proxy = returns.get(port.name.as_str()).copied().unwrap_or(abi::SEGUE_NONE);
         let row = rows.take(port.name.clone(), &place)?;

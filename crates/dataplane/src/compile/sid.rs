@@ -12,14 +12,19 @@ use super::allocate::Indices;
 use super::error::{host, sid_place};
 use super::policy::{Policies, endpoint_policy, proxy_policy};
 use super::{CompileError, Compiler, counter_name, memory};
-use crate::compiled::CompiledSid;
+use crate::compiled::{CompiledFirewall, CompiledSid};
 use crate::facts::Table;
 
-pub(super) fn compile(compiler: &mut Compiler<'_>, policies: &Policies) -> Result<Vec<CompiledSid>, CompileError> {
+pub(super) fn compile(
+    compiler: &mut Compiler<'_>,
+    policies: &Policies,
+    firewalls: &[CompiledFirewall],
+) -> Result<Vec<CompiledSid>, CompileError> {
     let input = compiler.input;
     let mut entries: BTreeMap<Ipv6Net, (Option<String>, abi::Sid)> = BTreeMap::new();
     for sid in &input.state.sids {
-        let Some(entry) = local(compiler, policies, sid)? else { continue };
+        let Some(mut entry) = local(compiler, policies, sid)? else { continue };
+        entry.firewall = super::firewall_index(firewalls, sid.firewall.as_deref(), &sid_place(&sid.sid))?;
         insert(&mut entries, sid.sid.trunc(), None, entry)?;
     }
     for policy in &input.state.policies {
@@ -98,6 +103,7 @@ fn local(compiler: &mut Compiler<'_>, policies: &Policies, sid: &Sid) -> Result<
         entry.oif = interface.ifindex;
     }
     match sid.behaviour {
+        Behaviour::EndAn if sid.firewall.is_some() => {}
         Behaviour::EndAs | Behaviour::EndAd | Behaviour::EndAm | Behaviour::EndAn | Behaviour::EndAnNf => {
             let Some(with) = function(compiler, sid, &place, &mut entry)? else { return Ok(None) };
             flags |= with;

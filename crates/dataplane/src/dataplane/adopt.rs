@@ -137,7 +137,9 @@ impl Dataplane {
         let present: Vec<String> = names(&self.set)?.into_iter().filter(|name| name.starts_with(PROGRAMS)).collect();
         if !present.contains(&own) {
             let reused: Vec<_> = self.maps.iter().collect();
-            let object = object::load(open, &reused, false)?;
+            // Sized as the maps are: a constant of the programs says how large one of them is.
+            drop(open);
+            let object = object::load(object::open(&self.options.capacity)?, &reused, false)?;
             pin_programs(&object, &self.set)?;
             self.object = Some(object);
             self.origin = Origin::ProgramReplaced;

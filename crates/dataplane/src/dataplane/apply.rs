@@ -172,6 +172,7 @@ impl Dataplane {
     fn write_generation(&self, record: &Record) -> Result<(), Error> {
         let compiled = &record.compiled;
         self.clear_counters(compiled)?;
+        self.write_firewalls(compiled)?;
         for policy in &compiled.policies {
             for list in &policy.lists {
                 self.maps.write("segment_lists", &list.index, &list.entry)?;

@@ -171,6 +171,10 @@ impl Dataplane {
         remove_tree(&self.pin_dir)
     }
 
+    pub(crate) fn maps(&self) -> &MapSet {
+        &self.maps
+    }
+
     fn control(&self) -> Result<abi::Control, Error> {
         self.maps.read_array("control", 0)
     }

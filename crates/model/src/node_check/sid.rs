@@ -120,6 +120,9 @@ impl Check<'_> {
     }
 
     fn sid_parameters(&mut self, sid: &Sid, key: &KeyPath) {
+        if let (Behaviour::EndAn, Some(firewall)) = (sid.behaviour, &sid.firewall) {
+            return self.sid_firewall(sid, firewall, key);
+        }
         let needs = needs(sid.behaviour);
         let name = sid.behaviour.name();
         let given = [
@@ -129,6 +132,7 @@ impl Check<'_> {
             ("table", needs.table, sid.table.is_some()),
             ("policy", needs.policy, sid.policy.is_some()),
             ("proxy", needs.proxy, sid.proxy.is_some()),
+            ("firewall", Need::Not, sid.firewall.is_some()),
             ("netfilter", needs.netfilter, sid.netfilter.is_some()),
             ("argument_length", needs.argument_length, sid.argument_length != 0),
         ];
@@ -168,6 +172,26 @@ impl Check<'_> {
             let message = format!("{name} does not forward inner packets by their destination");
             self.error(&key.at("allow_inner_sid"), message, "remove the key");
         }
+    }
+
+    /// An SR-aware function that is the node's own needs nothing else.
+    fn sid_firewall(&mut self, sid: &Sid, firewall: &str, key: &KeyPath) {
+        let given = [
+            ("next_hop", sid.next_hop.is_some()),
+            ("next_hop_mac", sid.next_hop_mac.is_some()),
+            ("port", sid.port.is_some()),
+            ("table", sid.table.is_some()),
+            ("policy", sid.policy.is_some()),
+            ("proxy", sid.proxy.is_some()),
+            ("netfilter", sid.netfilter.is_some()),
+            ("argument_length", sid.argument_length != 0),
+            ("allow_inner_sid", sid.allow_inner_sid),
+        ];
+        for (parameter, _) in given.into_iter().filter(|(_, is_given)| *is_given) {
+            let message = format!("a SID with a firewall does not take the key {parameter:?}");
+            self.error(&key.at(parameter), message, "remove it");
+        }
+        self.firewall(firewall, &key.at("firewall"));
     }
 
     fn sid_next_hop(&mut self, sid: &Sid, needs: &Needs, key: &KeyPath) {

@@ -29,6 +29,7 @@ pub(super) fn node_state(
         role: role(interface.link),
         accept_hmac: false,
         l2_policy: None,
+        firewall: None,
     };
     let ipv4 =
         node.interfaces.iter().flat_map(|interface| &interface.addresses).find_map(|address| match address.addr() {
@@ -42,6 +43,7 @@ pub(super) fn node_state(
         locator: Some(node.locator),
         domain: Domain { sid_blocks: vec![domain.sid_block], source_prefixes: vec![domain.loopback_prefix] },
         hmac_keys: Vec::new(),
+        firewalls: Vec::new(),
         ports: node.interfaces.iter().map(port).collect(),
         sids: parts.sids,
         policies: parts.policies,

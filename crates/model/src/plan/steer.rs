@@ -486,6 +486,7 @@ pub(super) fn local_sid(sid: Ipv6Addr, behaviour: Behaviour, comment: String) ->
         table: None,
         policy: None,
         proxy: None,
+        firewall: None,
         netfilter: None,
         argument_length: 0,
         answer_echo: true,

@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * What the firewall's programs (bpf/lib/firewall*.h, conntrack.h) share with the agent, beside the rules themselves,
+ * which are an image of the classifier (classifier.h). docs/firewall.md says what it is for.
+ *
+ * An index (firewall, row) is never used by two live generations with different content, as all objects of segue.h.
+ */
+#ifndef SEGUE_ABI_FIREWALL_H
+#define SEGUE_ABI_FIREWALL_H
+
+#ifdef SEGUE_BINDGEN
+typedef unsigned char __u8;
+typedef unsigned short __u16;
+typedef unsigned int __u32;
+typedef unsigned long long __u64;
+#else
+#include <linux/types.h>
+#endif
+
+enum segue_firewall_flags {
+	SEGUE_FIREWALL_OFF = 1 << 0,	 /* every packet passes unfiltered */
+	SEGUE_FIREWALL_STATE = 1 << 1,	 /* some rule looks at the connection state */
+	SEGUE_FIREWALL_ADVANCED = 1 << 2, /* encapsulated packets meet the rules of the outermost header's family */
+};
+
+enum segue_firewall_family {
+	SEGUE_FIREWALL_IPV4 = 0,
+	SEGUE_FIREWALL_IPV6 = 1,
+	SEGUE_FIREWALL_FAMILIES = 2,
+};
+
+/* A firewall. Map `firewalls`, from 1 on; 0 in a SID or port: none. 64 octets. */
+struct segue_firewall {
+	__u32 chain[SEGUE_FIREWALL_FAMILIES];  /* line of the base chain in map `classifier`; 0: no rules, all pass */
+	__u32 policy[SEGUE_FIREWALL_FAMILIES]; /* row in `firewall_counters` of packets that the chain's policy met */
+	__u32 first_line;		       /* line of the image's first rule */
+	__u32 first_rule;		       /* its row in `firewall_rules`: the others follow */
+	__u32 flags;			       /* enum segue_firewall_flags */
+	__u32 scope;	      /* connections are those of one scope; kept from generation to generation */
+	__u64 words;	      /* which 32-bit words of the key any rule looks at (struct segue_classifier_header) */
+	__u8 argument_length; /* eval-args: so many rightmost bits of the active SID are its argument, 1 to 32 */
+	__u8 reserved[23];
+};
+
+/* What belongs to a rule beside its line in the image. Map `firewall_rules`. */
+struct segue_firewall_rule {
+	__u32 counter;	  /* row in `firewall_counters` */
+	__u32 extension;  /* first row in `firewall_extensions` */
+	__u16 extensions; /* how many: all must hold, in this order */
+	__u16 log;	  /* LOG, NFLOG: octets of the frame that go to the agent */
+	__u32 name;	  /* the rule's number for the agent: in log records */
+};
+
+/* Row of `firewall_counters` (PERCPU_ARRAY). */
+struct segue_firewall_counter {
+	__u64 packets;
+	__u64 bytes; /* layer 3 length of the packet that the rules looked at */
+};
+
+enum segue_firewall_extension_kind {
+	SEGUE_EXTENSION_LIMIT = 1,
+	SEGUE_EXTENSION_HASHLIMIT = 2,
+	SEGUE_EXTENSION_SET = 3, /* a chain of the image with a rule for each member: ACCEPT is in the set */
+};
+
+enum segue_firewall_extension_flags {
+	SEGUE_EXTENSION_NEGATED = 1 << 0, /* set: not in it; hashlimit: above the limit */
+	SEGUE_EXTENSION_SOURCE = 1 << 1,  /* hashlimit: parts of the key */
+	SEGUE_EXTENSION_DESTINATION = 1 << 2,
+	SEGUE_EXTENSION_SOURCE_PORT = 1 << 3,
+	SEGUE_EXTENSION_DESTINATION_PORT = 1 << 4,
+};
+
+/* A condition with a state of its own or a table behind it. Map `firewall_extensions`. 64 octets. */
+struct segue_firewall_extension {
+	__u32 kind;	/* enum segue_firewall_extension_kind */
+	__u32 flags;	/* enum segue_firewall_extension_flags */
+	__u32 chain;	/* set: line of its chain */
+	__u32 bucket;	/* limit: row in `firewall_limits`; hashlimit: number of the table */
+	__u64 interval; /* nanoseconds in which one token comes */
+	__u64 burst;	/* nanoseconds: (tokens of a full bucket - 1) * interval */
+	__u64 source_mask[2]; /* hashlimit: as the addresses in struct segue_classifier_key */
+	__u64 destination_mask[2];
+};
+
+/* Key of `firewall_hashlimits` (LRU_HASH of __u64: when the bucket will be full, nanoseconds). */
+struct segue_firewall_bucket {
+	__u64 source[2];
+	__u64 destination[2];
+	__u32 ports;
+	__u32 table;
+};
+
+/* One bit each, as in struct segue_classifier_key. */
+enum segue_connection_state {
+	SEGUE_STATE_INVALID = 1,
+	SEGUE_STATE_ESTABLISHED = 2,
+	SEGUE_STATE_RELATED = 4,
+	SEGUE_STATE_NEW = 8,
+	SEGUE_STATE_UNTRACKED = 64,
+};
+
+/* Names of RFC 9293 section 3.3.2, as seen from between the two sides; SYN_SENT2: both have begun. */
+enum segue_tcp_state {
+	SEGUE_TCP_NONE = 0,
+	SEGUE_TCP_SYN_SENT = 1,
+	SEGUE_TCP_SYN_RECV = 2,
+	SEGUE_TCP_ESTABLISHED = 3,
+	SEGUE_TCP_FIN_WAIT = 4,
+	SEGUE_TCP_CLOSE_WAIT = 5,
+	SEGUE_TCP_LAST_ACK = 6,
+	SEGUE_TCP_TIME_WAIT = 7,
+	SEGUE_TCP_CLOSE = 8,
+	SEGUE_TCP_SYN_SENT2 = 9,
+	SEGUE_TCP_INVALID = 10, /* of a packet, never of a connection */
+};
+
+enum segue_connection_flags {
+	SEGUE_CONNECTION_REPLIED = 1 << 0,
+	SEGUE_CONNECTION_ASSURED = 1 << 1, /* in `connections` */
+};
+
+/* Key of `connections` and `connections_new` (LRU_HASH): the side with the smaller address and port comes first. */
+struct segue_connection_key {
+	__u64 first[2]; /* addresses as in struct segue_classifier_key */
+	__u64 second[2];
+	__u32 ports; /* of `first` << 16 | of `second`; ICMP: the identifier, twice */
+	__u8 protocol;
+	__u8 family; /* 4, 6 */
+	__u16 reserved;
+	__u32 scope; /* of the firewall */
+	__u32 reserved1;
+};
+
+struct segue_connection {
+	__u64 expires; /* nanoseconds, CLOCK_MONOTONIC_COARSE */
+	__u8 state;    /* enum segue_tcp_state */
+	__u8 flags;    /* enum segue_connection_flags */
+	__u8 forward;  /* 1: the key's first side began */
+	__u8 reserved[5];
+};
+
+/* In front of each packet in the perf buffer `firewall_logs`. */
+struct segue_firewall_log {
+	__u64 time; /* nanoseconds, CLOCK_MONOTONIC */
+	__u32 name; /* of the rule */
+	__u32 firewall;
+	__u32 ingress;	/* ifindex */
+	__u32 length;	/* octets of the frame */
+	__u32 captured; /* octets that follow */
+	__u16 offset;	/* of the packet that the rules looked at, in the frame */
+	__u16 family;	/* of that packet: 4, 6, 0 */
+	__u32 mark;
+	__u32 reserved;
+};
+
+#endif

@@ -1,0 +1,362 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * The firewall: rules as iptables has them, executed on the packet that firewall_key.h reads; and what their verdicts do
+ * to it. crates/classifier/src/interpreter.rs defines what a program means.
+ */
+#ifndef SEGUE_FIREWALL_H
+#define SEGUE_FIREWALL_H
+
+#include "base.h"
+#include "advance.h"
+#include "classifier.h"
+#include "conntrack.h"
+#include "firewall_key.h"
+#include "firewall_limit.h"
+#include "outcome.h"
+
+ARRAY(firewalls, struct segue_firewall, 16);
+ARRAY(firewall_rules, struct segue_firewall_rule, 1024);
+PERCPU(firewall_counters, struct segue_firewall_counter, 1024);
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERF_EVENT_ARRAY);
+	__uint(key_size, sizeof(u32));
+	__uint(value_size, sizeof(u32));
+} firewall_logs SEC(".maps");
+
+INLINE void firewall_count(u32 row, u32 length)
+{
+	struct segue_firewall_counter *counter = bpf_map_lookup_elem(&firewall_counters, &row);
+
+	if (likely(counter)) {
+		counter->packets++;
+		counter->bytes += length;
+	}
+}
+
+/* LOG and NFLOG: the agent writes it. */
+RARE int firewall_log(struct xdp_md *ctx, const struct firewall_work *work, u32 name, u32 most)
+{
+	struct segue_firewall_log log = {};
+
+	if (!work)
+		return 0;
+	log.time = bpf_ktime_get_ns();
+	log.name = name;
+	log.firewall = work->firewall;
+	log.ingress = ctx->ingress_ifindex;
+	log.length = frame_length(ctx);
+	log.captured = log.length < most ? log.length : most;
+	log.offset = work->l3;
+	log.family = work->key.family;
+	log.mark = work->key.mark;
+	bpf_perf_event_output(ctx, &firewall_logs, BPF_F_CURRENT_CPU | (u64)log.captured << 32, &log, sizeof(log));
+	return 0;
+}
+
+struct firewall_state {
+	struct xdp_md *ctx;
+	struct firewall_work *work;
+	const struct segue_firewall *firewall;
+	u32 base;  /* the chain that the packet entered by */
+	u32 chain; /* where it is */
+	u32 after;
+	u32 depth;
+	u32 condition;	/* row of the next further condition of the rule at `after` */
+	u32 conditions; /* how many are still to be asked */
+	u32 reserved;
+};
+
+/* The end of a chain: back to the caller, or the policy of the base chain. 1: the end. */
+INLINE int firewall_return(struct firewall_state *state)
+{
+	const struct segue_classifier_root *root;
+	struct firewall_work *work = state->work;
+	u64 caller;
+
+	if (state->depth) {
+		state->depth--;
+		caller = work->callers[state->depth & (SEGUE_CLASSIFIER_CALLS_MAX - 1)];
+		state->chain = caller;
+		state->after = caller >> 32;
+		return 0;
+	}
+	root = classifier_line(struct segue_classifier_root, state->base);
+	work->line = 0;
+	work->action = root ? root->policy : SEGUE_ACTION_DROP;
+	firewall_count(state->firewall->policy[work->key.family == 6], work->key.length);
+	return 1;
+}
+
+/* One of the conditions that the rule at `after` has beside those in the image. 1: all of them hold. */
+INLINE int firewall_condition(struct firewall_state *state)
+{
+	const struct segue_firewall_extension *extension;
+	const struct segue_classifier_rule *rule;
+	struct firewall_work *work = state->work;
+	u32 row = state->condition, line, holds;
+
+	extension = bpf_map_lookup_elem(&firewall_extensions, &row);
+	if (!extension) {
+		state->conditions = 0;
+		return 0;
+	}
+	if (extension->kind == SEGUE_EXTENSION_SET) {
+		line = classifier_find(extension->chain, &work->key, 0);
+		rule = line ? classifier_rule(line) : NULL;
+		holds = rule && rule->action == SEGUE_ACTION_ACCEPT;
+		holds ^= extension->flags & SEGUE_EXTENSION_NEGATED;
+	} else {
+		holds = firewall_bucket_holds(&work->key, &work->bucket, row);
+	}
+	state->condition++;
+	state->conditions = holds ? state->conditions - 1 : 0;
+	return holds && !state->conditions;
+}
+
+/*
+ * One find: the next rule that is hit, or one of its further conditions, or the end of a chain. 1: the packet's way
+ * ends. All in one function, because BPF allows eight calls at once, and a find needs five.
+ */
+static long firewall_step(u32 index, struct firewall_state *state)
+{
+	const struct segue_classifier_rule *rule;
+	const struct segue_classifier_mark *mark;
+	const struct segue_firewall_rule *more;
+	struct firewall_work *work = state->work;
+	u32 line, row, held = 0;
+
+	(void)index;
+	if (unlikely(state->conditions)) {
+		held = firewall_condition(state);
+		if (!held)
+			return 0;
+		line = state->after;
+	} else {
+		line = classifier_find(state->chain, &work->key, state->after);
+	}
+	if (!line)
+		return firewall_return(state);
+	state->after = line;
+	rule = classifier_rule(line);
+	row = line - state->firewall->first_line + state->firewall->first_rule;
+	more = bpf_map_lookup_elem(&firewall_rules, &row);
+	if (unlikely(!rule || !more))
+		return 1;
+	if (unlikely(rule->flags & SEGUE_RULE_EXTENSIONS && !held)) {
+		state->condition = more->extension;
+		state->conditions = more->extensions;
+		return 0;
+	}
+	if (unlikely(work->hits++ >= SEGUE_CLASSIFIER_STEPS_MAX))
+		return 1;
+	firewall_count(more->counter, work->key.length);
+	work->line = line;
+	switch (rule->action) {
+	case SEGUE_ACTION_LOG:
+	case SEGUE_ACTION_NFLOG:
+		firewall_log(state->ctx, work, more->name, more->log);
+		return 0;
+	case SEGUE_ACTION_CONTINUE:
+		return 0;
+	case SEGUE_ACTION_MARK:
+		mark = classifier_line(struct segue_classifier_mark, rule->argument);
+		if (mark)
+			work->key.mark = (work->key.mark & ~mark->mask) ^ mark->value;
+		return 0;
+	case SEGUE_ACTION_JUMP:
+		if (state->depth + 1 >= SEGUE_CLASSIFIER_CALLS_MAX)
+			return 1;
+		work->callers[state->depth & (SEGUE_CLASSIFIER_CALLS_MAX - 1)] = (u64)line << 32 | state->chain;
+		state->depth++;
+		state->chain = rule->argument;
+		state->after = 0;
+		return 0;
+	case SEGUE_ACTION_GOTO:
+		state->chain = rule->argument;
+		state->after = 0;
+		return 0;
+	case SEGUE_ACTION_RETURN:
+		return firewall_return(state);
+	}
+	work->action = rule->action;
+	work->detail = rule->detail;
+	work->argument = rule->argument;
+	return 1;
+}
+
+#define FIREWALL_FINDS_MAX 65536 /* more than STEPS_MAX, because extensions may fail */
+
+/* Runs the packet in `work` through the rules; its verdict is in `work` afterwards. */
+RARE int firewall_run(struct xdp_md *ctx, struct firewall_work *work)
+{
+	struct firewall_state state = {.ctx = ctx, .work = work};
+	u32 index;
+
+	if (!work)
+		return 0;
+	index = work->firewall;
+	state.firewall = bpf_map_lookup_elem(&firewalls, &index);
+	/* What ends without a verdict is dropped. */
+	work->action = SEGUE_ACTION_DROP;
+	work->hits = 0;
+	work->line = 0;
+	if (!state.firewall)
+		return 0;
+	state.base = state.firewall->chain[work->key.outer_family == 6 &&
+							   state.firewall->flags & SEGUE_FIREWALL_ADVANCED
+						   ? SEGUE_FIREWALL_IPV6
+						   : work->key.family == 6];
+	if (!state.base) {
+		work->action = SEGUE_ACTION_ACCEPT;
+		return 0;
+	}
+	state.chain = state.base;
+	/* Most packets hit one rule; the helper's call is dearer than a step. */
+	if (firewall_step(0, &state))
+		return 0;
+	bpf_loop(FIREWALL_FINDS_MAX, firewall_step, &state, 0);
+	return 0;
+}
+
+/* Reads and judges the packet. 0, or an outcome for which it is dropped without asking rules. */
+INLINE u32 firewall_filter(struct xdp_md *ctx, struct firewall_work *work, const struct segue_firewall *firewall,
+			   u32 index, u32 sid)
+{
+	u32 error;
+
+	work->firewall = index;
+	work->sid = sid;
+	work->words = firewall->words;
+	error = firewall_read(ctx, work);
+	if (unlikely(error))
+		return error;
+	work->fresh = 0;
+	if (firewall->flags & SEGUE_FIREWALL_STATE)
+		work->key.connection_state = conntrack_state(ctx, work, firewall->scope);
+	firewall_run(ctx, work);
+	if (work->fresh && (work->action == SEGUE_ACTION_ACCEPT || work->action == SEGUE_ACTION_SEG6))
+		conntrack_confirm();
+	return 0;
+}
+
+/* REJECT: the packet is dropped and its source told. */
+INLINE int firewall_reject(const struct packet *packet, const struct firewall_work *work)
+{
+	u32 family = work->key.family, code = work->argument & 0xff, l3 = work->l3;
+
+	if (work->detail == SEGUE_REJECT_TCP_RESET) {
+		drop(packet, SEGUE_OUTCOME_drop_firewall_rejected);
+		bpf_tail_call(packet->ctx, &stages, SEGUE_STAGE_RESET);
+		return XDP_DROP;
+	}
+	return drop_with_icmp(packet, SEGUE_OUTCOME_drop_firewall_rejected, SEGUE_ICMP_UNREACHABLE, family, l3,
+			      family == 6 ? ICMPV6_DESTINATION_UNREACHABLE : ICMPV4_DESTINATION_UNREACHABLE, code, 0);
+}
+
+/* The rightmost bits of the active SID. */
+INLINE u64 firewall_argument(const struct firewall_work *work, u32 bits)
+{
+	return work->key.active_sid[1] & ((1ULL << (bits & 63)) - 1);
+}
+
+/* SEG6 at a SID. `sl`: Segments Left after go-next. Ends the packet. */
+INLINE int firewall_seg6(const struct packet *packet, const struct segue_sid *sid, const struct segue_firewall *firewall,
+			 struct firewall_work *work, u32 offset, u32 previous, u32 limit, u32 sl)
+{
+	void *data = (void *)(long)packet->ctx->data;
+	void *end = (void *)(long)packet->ctx->data_end;
+	struct ipv6hdr *ip = data + ETHERNET_LENGTH;
+	struct srh *srh = data + (offset & OFFSET_MASK);
+	u64 action = work->detail;
+	struct address next;
+	const void *segment;
+
+	if (action == SEGUE_SEG6_EVAL_ARGS) {
+		action = firewall_argument(work, firewall->argument_length);
+		if (action > SEGUE_SEG6_GO_LAST)
+			/* SERA section V.B: points at the active SID, the destination address. */
+			return parameter_problem(packet, SEGUE_OUTCOME_drop_firewall, ETHERNET_LENGTH, 0,
+						 ETHERNET_LENGTH + 24);
+	}
+	if (action == SEGUE_SEG6_GO_LAST) {
+		sl = 0;
+	} else if (action == SEGUE_SEG6_SKIP_NEXT) {
+		if (!sl) /* nothing would be left to go to */
+			return parameter_problem(packet, SEGUE_OUTCOME_drop_segments_left, ETHERNET_LENGTH, 0,
+						 offset + 3);
+		sl--;
+	}
+	sl &= 0xff;
+	segment = (const void *)srh + SRH_FIXED_LENGTH + sl * 16;
+	if ((void *)(ip + 1) > end || (void *)(srh + 1) > end || segment + 16 > end)
+		return drop(packet, SEGUE_OUTCOME_drop_multi_buffer_header);
+	next = address_load(segment);
+	if (unlikely(!address_forwardable(next)))
+		return drop(packet, SEGUE_OUTCOME_drop_bad_next_segment);
+	return end_forward(packet, sid, ip, srh, offset & OFFSET_MASK, previous, limit, sl, next);
+}
+
+/* At a SID with a firewall and segments left: filtered, then End. */
+INLINE int firewall_segment(const struct packet *packet, const struct segue_sid *sid, struct ipv6hdr *ip,
+			    struct srh *srh, u32 offset, u32 previous, struct outer *outer, u32 sl, struct address next)
+{
+	struct firewall_work *work = firewall_work_get();
+	u32 index = sid->firewall, error;
+	const struct segue_firewall *firewall = bpf_map_lookup_elem(&firewalls, &index);
+
+	(void)ip;
+	(void)srh;
+	(void)next;
+	if (unlikely(!work || !firewall))
+		return drop(packet, SEGUE_OUTCOME_drop_behaviour);
+	work->detail = SEGUE_SEG6_GO_NEXT;
+	if (likely(!(firewall->flags & SEGUE_FIREWALL_OFF))) {
+		error = firewall_filter(packet->ctx, work, firewall, index, 1);
+		if (unlikely(error))
+			return drop(packet, error);
+		if (work->action == SEGUE_ACTION_ACCEPT)
+			work->detail = SEGUE_SEG6_GO_NEXT;
+		else if (work->action == SEGUE_ACTION_REJECT)
+			return firewall_reject(packet, work);
+		else if (work->action != SEGUE_ACTION_SEG6)
+			return drop(packet, SEGUE_OUTCOME_drop_firewall);
+	}
+	return firewall_seg6(packet, sid, firewall, work, offset, previous, outer->limit, sl);
+}
+
+/* In by a port with a firewall: the plain firewall. */
+INLINE int firewall_port(struct packet *packet)
+{
+	struct firewall_work *work = firewall_work_get();
+	u32 index = packet->port->firewall, error;
+	const struct segue_firewall *firewall = bpf_map_lookup_elem(&firewalls, &index);
+	void *data = (void *)(long)packet->ctx->data;
+	void *end = (void *)(long)packet->ctx->data_end;
+	u16 ethertype;
+
+	if (unlikely(!work || !firewall))
+		return drop(packet, SEGUE_OUTCOME_drop_behaviour);
+	if (data + ETHERNET_LENGTH > end)
+		return drop(packet, SEGUE_OUTCOME_drop_truncated);
+	ethertype = *(const u16 *)(data + 12);
+	if (unlikely(ethertype != bpf_htons(ETH_P_IPV6) && ethertype != bpf_htons(ETH_P_IP))) {
+		if (priority_tag_remove(packet->ctx)) {
+			bpf_tail_call(packet->ctx, &stages, SEGUE_STAGE_FILTER);
+			return drop(packet, SEGUE_OUTCOME_drop_recirculation);
+		}
+	} else if (likely(!(firewall->flags & SEGUE_FIREWALL_OFF))) {
+		error = firewall_filter(packet->ctx, work, firewall, index, 0);
+		packet->length = work->limit - ETHERNET_LENGTH;
+		if (unlikely(error))
+			return drop(packet, error);
+		if (work->action == SEGUE_ACTION_REJECT)
+			return firewall_reject(packet, work);
+		if (work->action != SEGUE_ACTION_ACCEPT && work->action != SEGUE_ACTION_SEG6)
+			return drop(packet, SEGUE_OUTCOME_drop_firewall);
+	}
+	bpf_tail_call(packet->ctx, &stages, SEGUE_STAGE_FILTERED);
+	return drop(packet, SEGUE_OUTCOME_drop_recirculation);
+}
+
+#endif

@@ -1,0 +1,425 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * What the firewall's rules look at, read once for each packet: the inner packet where there is one, else the packet
+ * itself, with the destination that it will have (Segment List[0]) while an SRH is in it. SRH and outermost addresses
+ * beside it. Fields that a packet lacks are absent: no rule on them matches.
+ */
+#ifndef SEGUE_FIREWALL_KEY_H
+#define SEGUE_FIREWALL_KEY_H
+
+#include "base.h"
+#include "headers.h"
+#include "inner.h"
+#include "abi/classifier.h"
+#include "abi/firewall.h"
+
+#define PROTOCOL_ICMP 1
+#define PROTOCOL_DCCP 33
+#define PROTOCOL_UDPLITE 136
+#define KEY_WORD(field_) (1ULL << (offsetof(struct segue_classifier_key, field_) / 4))
+
+/* IPv6 extension headers walked: RFC 8200 section 4. */
+struct firewall_walk {
+	u32 protocol;	     /* of what lies at `upper` */
+	u32 upper;	     /* offset */
+	u32 srh;	     /* offset of the first SRH, 0: none */
+	u32 fragment;	     /* 1: there is a Fragment header */
+	u32 fragment_offset; /* in 8 octets: not 0: `upper` is no header */
+	u32 fragment_flags;
+	u32 identification;
+	u32 error; /* outcome */
+};
+
+/* The packet on its way through a firewall. */
+struct firewall_work {
+	struct segue_classifier_key key;
+	struct firewall_walk walk;
+	u64 words;    /* of the key that have to be filled */
+	u32 l3;	      /* offset of the packet that the rules look at */
+	u32 upper;    /* offset of its layer-4 header; 0: none, or a later fragment */
+	u32 limit;    /* end of that packet */
+	u32 sid;      /* the packet came to a SID of this node: what is in its destination address */
+	u32 srh;      /* offset of the outermost SRH, 0: none */
+	u32 firewall; /* index */
+	/* What became of it. */
+	u32 line; /* of the last rule that was hit; 0: the policy decided */
+	u32 action;
+	u32 detail;
+	u32 argument;
+	u32 hits;
+	u32 fresh; /* the connection is to be remembered if the rules accept the packet */
+	struct segue_firewall_bucket bucket;
+	u64 callers[SEGUE_CLASSIFIER_CALLS_MAX]; /* chain | line << 32 */
+};
+
+PERCPU(firewall_works, struct firewall_work, 1);
+
+INLINE struct firewall_work *firewall_work_get(void)
+{
+	u32 zero = 0;
+
+	return bpf_map_lookup_elem(&firewall_works, &zero);
+}
+
+INLINE int is_extension_header(u32 protocol)
+{
+	return protocol == PROTOCOL_HOP_BY_HOP || protocol == PROTOCOL_ROUTING || protocol == PROTOCOL_FRAGMENT ||
+	       protocol == PROTOCOL_DESTINATION_OPTIONS || protocol == PROTOCOL_AUTHENTICATION;
+}
+
+/* Walks on from the header of type `walk->protocol` at `walk->upper` up to `limit`. */
+RARE int firewall_walk_on(struct xdp_md *ctx, u32 limit, struct firewall_walk *walk)
+{
+	void *data = (void *)(long)ctx->data;
+	void *end = (void *)(long)ctx->data_end;
+	u32 offset, next, length;
+	const u8 *octet;
+
+	if (!walk)
+		return 0;
+	offset = walk->upper & OFFSET_MASK;
+	next = walk->protocol;
+	for (int i = 0; i <= HEADERS_MAX; i++) {
+		walk->upper = offset;
+		walk->protocol = next;
+		if (!is_extension_header(next))
+			return 0;
+		if (i == HEADERS_MAX) {
+			walk->error = SEGUE_OUTCOME_drop_too_many_headers;
+			return 0;
+		}
+		octet = data + offset;
+		if (offset + 8 > limit || (void *)(octet + 8) > end) {
+			walk->error = SEGUE_OUTCOME_drop_truncated;
+			return 0;
+		}
+		length = (octet[1] + 1) * 8;
+		if (next == PROTOCOL_FRAGMENT) {
+			u32 word = bpf_ntohl(*(const u32 *)octet);
+
+			length = 8;
+			walk->fragment = 1;
+			walk->fragment_offset = (word & 0xffff) >> 3;
+			walk->fragment_flags = word & 1 ? SEGUE_FRAGMENT_MORE : 0;
+			if (word & 0x00ff0006)
+				walk->fragment_flags |= SEGUE_FRAGMENT_RESERVED;
+			walk->identification = bpf_ntohl(*(const u32 *)(octet + 4));
+		} else if (next == PROTOCOL_AUTHENTICATION) {
+			length = (octet[1] + 2) * 4;
+		} else if (next == PROTOCOL_ROUTING && octet[2] == ROUTING_TYPE_SRH && !walk->srh) {
+			walk->srh = offset;
+		}
+		if (offset + length > limit) {
+			walk->error = SEGUE_OUTCOME_drop_bad_length;
+			return 0;
+		}
+		next = octet[0];
+		offset += length;
+		if (walk->fragment_offset) {
+			walk->upper = offset;
+			walk->protocol = next;
+			return 0;
+		}
+		if (offset > OFFSET_MASK - 64) {
+			walk->error = SEGUE_OUTCOME_drop_multi_buffer_header;
+			return 0;
+		}
+	}
+	return 0;
+}
+
+/* The kinds of the options of the TCP header at `offset`, `length` octets with options, as bits. */
+RARE u64 firewall_tcp_options(struct xdp_md *ctx, u32 offset, u32 length)
+{
+	void *data = (void *)(long)ctx->data;
+	void *end = (void *)(long)ctx->data_end;
+	u64 kinds = 0;
+	u32 at = 20;
+
+	for (int i = 0; i < 40; i++) {
+		const u8 *octet;
+
+		/* Unknown to the verifier from the beginning, so that it finds the rounds alike. */
+		opaque(at);
+		opaque(kinds);
+		octet = data + ((offset + at) & OFFSET_MASK);
+		if (at >= length || (void *)(octet + 2) > end || octet[0] == 0)
+			break;
+		kinds |= (u64)(octet[0] < 64) << (octet[0] & 63);
+		at += octet[0] == 1 ? 1 : octet[1];
+		if (octet[0] != 1 && octet[1] < 2)
+			break;
+	}
+	return kinds;
+}
+
+/* Layer 4, of a whole packet or a first fragment. */
+INLINE void firewall_key_upper(struct xdp_md *ctx, struct firewall_work *work, u32 offset, u32 limit)
+{
+	void *data = (void *)(long)ctx->data;
+	void *end = (void *)(long)ctx->data_end;
+	struct segue_classifier_key *key = &work->key;
+	const u8 *octet = data + (offset & OFFSET_MASK);
+	u32 protocol = key->protocol, word;
+
+	if (offset > OFFSET_MASK || offset + 4 > limit || (void *)(octet + 4) > end)
+		return;
+	work->upper = offset;
+	if (protocol == PROTOCOL_TCP || protocol == PROTOCOL_UDP || protocol == PROTOCOL_SCTP ||
+	    protocol == PROTOCOL_UDPLITE || protocol == PROTOCOL_DCCP) {
+		word = bpf_ntohl(*(const u32 *)octet);
+		key->source_port = word >> 16;
+		key->destination_port = word & 0xffff;
+		if (protocol == PROTOCOL_TCP && offset + 20 <= limit && (void *)(octet + 20) <= end) {
+			key->tcp_flags = octet[13];
+			if (work->words & KEY_WORD(tcp_options) && octet[12] > 0x5f)
+				key->tcp_options = firewall_tcp_options(ctx, offset, (octet[12] >> 4) * 4);
+		}
+	} else if (protocol == (key->family == 6 ? PROTOCOL_ICMPV6 : PROTOCOL_ICMP)) {
+		key->icmp = octet[0] << 8 | octet[1];
+	}
+}
+
+INLINE void firewall_key_fragment(struct segue_classifier_key *key, const struct firewall_walk *walk)
+{
+	key->fragment_offset = walk->fragment_offset;
+	key->fragment_flags = walk->fragment_flags;
+	key->fragment_identification = walk->identification;
+}
+
+/* The IPv4 packet at `l3`, which must end before `limit`. 0, or the outcome. */
+INLINE u32 firewall_key_ipv4(struct xdp_md *ctx, struct firewall_work *work, u32 l3, u32 limit)
+{
+	void *data = (void *)(long)ctx->data;
+	void *end = (void *)(long)ctx->data_end;
+	struct segue_classifier_key *key = &work->key;
+	const struct iphdr *ip = data + (l3 & OFFSET_MASK);
+	const u8 *octet = (const void *)ip;
+	u32 header, length, fragment;
+
+	if ((void *)(ip + 1) > end || l3 + sizeof(*ip) > limit)
+		return SEGUE_OUTCOME_drop_truncated;
+	if (octet[0] >> 4 != 4)
+		return SEGUE_OUTCOME_drop_bad_version;
+	header = (octet[0] & 15) * 4;
+	length = bpf_ntohs(ip->tot_len);
+	if (header < 20 || length < header || l3 + length > limit)
+		return SEGUE_OUTCOME_drop_bad_length;
+	work->l3 = l3;
+	work->limit = l3 + length;
+	fragment = bpf_ntohs(ip->frag_off);
+	key->family = 4;
+	key->source[0] = bpf_ntohl(ip->saddr);
+	key->source[1] = 0;
+	key->destination[0] = bpf_ntohl(ip->daddr);
+	key->destination[1] = 0;
+	key->protocol = ip->protocol;
+	key->traffic_class = ip->tos;
+	key->hop_limit = ip->ttl;
+	key->length = length;
+	key->fragment_offset = fragment & 0x1fff;
+	key->fragment_flags = (fragment & 0x2000 ? SEGUE_FRAGMENT_MORE : 0) |
+			      (fragment & 0x4000 ? SEGUE_FRAGMENT_DONT : 0) |
+			      (fragment & 0x8000 ? SEGUE_FRAGMENT_RESERVED : 0);
+	key->fragment_identification = bpf_ntohs(ip->id);
+	if (!(fragment & 0x1fff))
+		firewall_key_upper(ctx, work, l3 + header, l3 + length);
+	return 0;
+}
+
+/* The IPv6 header at `l3` alone. 0, or the outcome; `*limit` becomes the packet's end. */
+INLINE u32 firewall_key_ipv6(struct xdp_md *ctx, struct firewall_work *work, u32 l3, u32 *limit)
+{
+	void *data = (void *)(long)ctx->data;
+	void *end = (void *)(long)ctx->data_end;
+	struct segue_classifier_key *key = &work->key;
+	const struct ipv6hdr *ip = data + (l3 & OFFSET_MASK);
+	struct firewall_walk *walk = &work->walk;
+	const u64 *words;
+	u32 word, length;
+
+	if ((void *)(ip + 1) > end || l3 + IPV6_LENGTH > *limit)
+		return SEGUE_OUTCOME_drop_truncated;
+	word = bpf_ntohl(*(const u32 *)ip);
+	if (word >> 28 != 6)
+		return SEGUE_OUTCOME_drop_bad_version;
+	length = IPV6_LENGTH + bpf_ntohs(ip->payload_len);
+	if (l3 + length > *limit)
+		return SEGUE_OUTCOME_drop_bad_length;
+	*limit = l3 + length;
+	work->l3 = l3;
+	work->limit = l3 + length;
+	words = (const u64 *)&ip->saddr;
+	key->family = 6;
+	key->source[0] = bpf_be64_to_cpu(words[0]);
+	key->source[1] = bpf_be64_to_cpu(words[1]);
+	key->destination[0] = bpf_be64_to_cpu(words[2]);
+	key->destination[1] = bpf_be64_to_cpu(words[3]);
+	key->traffic_class = word >> 20 & 0xff;
+	key->flow_label = word & 0xfffff;
+	key->hop_limit = ip->hop_limit;
+	key->length = length;
+	walk->protocol = ip->nexthdr;
+	walk->upper = l3 + IPV6_LENGTH;
+	walk->srh = 0;
+	walk->fragment = 0;
+	walk->fragment_offset = 0;
+	walk->error = 0;
+	if (is_extension_header(ip->nexthdr))
+		firewall_walk_on(ctx, *limit, walk);
+	return walk->error;
+}
+
+/* Fields of the SRH at `offset`: those of Segment List that lie in it. 0, or the outcome. */
+RARE u32 firewall_key_srh(struct xdp_md *ctx, struct firewall_work *work)
+{
+	void *data = (void *)(long)ctx->data;
+	void *end = (void *)(long)ctx->data_end;
+	struct segue_classifier_key *key;
+	const struct srh *srh;
+	const u64 *words;
+	u32 left;
+
+	if (!work)
+		return 0;
+	key = &work->key;
+	srh = data + (work->srh & OFFSET_MASK);
+	if ((void *)(srh + 1) + 16 > end)
+		return SEGUE_OUTCOME_drop_truncated;
+	left = srh->segments_left;
+	/* As at a SID (RFC 8754 section 4.3.1.1): what does not fit is no SRH that a rule could rely on. */
+	if ((s32)srh->last_entry > (s32)(srh->length / 2) - 1 || left > srh->last_entry + 1U)
+		return SEGUE_OUTCOME_drop_segments_left;
+	key->present |= SEGUE_PRESENT_SRH;
+	key->srh_next_header = srh->next_header;
+	key->srh_length = srh->length;
+	key->srh_segments_left = left;
+	key->srh_last_entry = srh->last_entry;
+	key->srh_tag = bpf_ntohs(srh->tag);
+	words = (const u64 *)(srh + 1);
+	key->last_sid[0] = bpf_be64_to_cpu(words[0]);
+	key->last_sid[1] = bpf_be64_to_cpu(words[1]);
+	if (left) {
+		words = (const void *)(srh + 1) + ((left - 1) & 0xff) * 16;
+		if ((void *)(words + 2) > end)
+			return SEGUE_OUTCOME_drop_multi_buffer_header;
+		key->present |= SEGUE_PRESENT_NEXT_SID;
+		key->next_sid[0] = bpf_be64_to_cpu(words[0]);
+		key->next_sid[1] = bpf_be64_to_cpu(words[1]);
+	}
+	if (left < srh->last_entry) {
+		words = (const void *)(srh + 1) + ((left + 1) & 0xff) * 16;
+		if ((void *)(words + 2) > end)
+			return SEGUE_OUTCOME_drop_multi_buffer_header;
+		key->present |= SEGUE_PRESENT_PREVIOUS_SID;
+		key->previous_sid[0] = bpf_be64_to_cpu(words[0]);
+		key->previous_sid[1] = bpf_be64_to_cpu(words[1]);
+	}
+	return 0;
+}
+
+/* All words to what says that a field is absent. */
+INLINE void firewall_key_clear(struct segue_classifier_key *key)
+{
+	key->source_port = SEGUE_CLASSIFIER_ABSENT;
+	key->destination_port = SEGUE_CLASSIFIER_ABSENT;
+	key->protocol = SEGUE_CLASSIFIER_ABSENT;
+	key->connection_state = SEGUE_CLASSIFIER_ABSENT;
+	key->tcp_flags = SEGUE_CLASSIFIER_ABSENT;
+	key->icmp = SEGUE_CLASSIFIER_ABSENT;
+	key->egress = 0;
+	key->mark = 0;
+	key->flow_label = SEGUE_CLASSIFIER_ABSENT;
+	key->fragment_offset = SEGUE_CLASSIFIER_ABSENT;
+	key->fragment_flags = 0;
+	key->fragment_identification = 0;
+	key->present = 0;
+	key->tcp_options = 0;
+	key->srh_next_header = SEGUE_CLASSIFIER_ABSENT;
+	key->srh_length = SEGUE_CLASSIFIER_ABSENT;
+	key->srh_segments_left = SEGUE_CLASSIFIER_ABSENT;
+	key->srh_last_entry = SEGUE_CLASSIFIER_ABSENT;
+	key->srh_tag = SEGUE_CLASSIFIER_ABSENT;
+	key->outer_family = 0;
+}
+
+/* The packet behind an outer IPv6 header and its extension headers, if there is one. 0, or the outcome. */
+INLINE u32 firewall_key_inner(struct xdp_md *ctx, struct firewall_work *work, u32 limit)
+{
+	struct segue_classifier_key *key = &work->key;
+	u32 upper = work->walk.upper;
+
+	key->fragment_offset = SEGUE_CLASSIFIER_ABSENT;
+	if (work->walk.protocol == PROTOCOL_IPV4) {
+		key->flow_label = SEGUE_CLASSIFIER_ABSENT;
+		return firewall_key_ipv4(ctx, work, upper, limit);
+	}
+	if (work->walk.protocol == PROTOCOL_IPV6)
+		return firewall_key_ipv6(ctx, work, upper, &limit);
+	return 0;
+}
+
+/*
+ * Fills the key. `work->sid` and `work->words` are set. 0, or the outcome for which the packet has to be dropped.
+ */
+RARE u32 firewall_read(struct xdp_md *ctx, struct firewall_work *work)
+{
+	void *data = (void *)(long)ctx->data;
+	void *end = (void *)(long)ctx->data_end;
+	struct segue_classifier_key *key;
+	struct firewall_walk *walk;
+	u32 limit, error, inner;
+	u64 mac;
+
+	if (!work || data + ETHERNET_LENGTH > end)
+		return SEGUE_OUTCOME_drop_truncated;
+	key = &work->key;
+	walk = &work->walk;
+	firewall_key_clear(key);
+	work->upper = 0;
+	work->srh = 0;
+	key->ingress = ctx->ingress_ifindex;
+	mac = bpf_be64_to_cpu(*(const u64 *)(data + 6)) >> 16;
+	key->source_mac = mac;
+	limit = frame_length(ctx);
+	if (*(const u16 *)(data + 12) == bpf_htons(ETH_P_IP))
+		return firewall_key_ipv4(ctx, work, ETHERNET_LENGTH, limit);
+	error = firewall_key_ipv6(ctx, work, ETHERNET_LENGTH, &limit);
+	if (error)
+		return error;
+	key->outer_family = 6;
+	key->outer_source[0] = key->source[0];
+	key->outer_source[1] = key->source[1];
+	key->outer_destination[0] = key->destination[0];
+	key->outer_destination[1] = key->destination[1];
+	if (work->sid) {
+		key->present = SEGUE_PRESENT_ACTIVE_SID;
+		key->active_sid[0] = key->destination[0];
+		key->active_sid[1] = key->destination[1];
+	}
+	if (walk->srh) {
+		work->srh = walk->srh;
+		error = firewall_key_srh(ctx, work);
+		if (error)
+			return error;
+	}
+	inner = walk->protocol == PROTOCOL_IPV4 || walk->protocol == PROTOCOL_IPV6;
+	if (inner && !walk->fragment) {
+		error = firewall_key_inner(ctx, work, limit);
+		if (error || key->family == 4)
+			return error;
+		limit = work->limit;
+	} else if (work->srh) {
+		/* Inserted into the packet's own headers: where it will go in the end. */
+		key->destination[0] = key->last_sid[0];
+		key->destination[1] = key->last_sid[1];
+	}
+	key->protocol = walk->protocol;
+	if (walk->fragment)
+		firewall_key_fragment(key, walk);
+	if (!walk->fragment_offset || !walk->fragment)
+		firewall_key_upper(ctx, work, walk->upper, limit);
+	return 0;
+}
+
+#endif

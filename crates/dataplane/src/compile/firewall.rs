@@ -1,0 +1,269 @@
+//! Firewalls: rule files become an image of the classifier, and rows beside it.
+//!
+//! Rule files are read and compiled only when something that they depend on has changed: [`CompiledFirewall::source`].
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+
+use segue_abi as abi;
+use segue_classifier::image::{Image, LINE};
+use segue_model::firewall::{Firewall, FirewallMode};
+use sha2::{Digest, Sha256};
+use zerocopy::FromZeros;
+
+use super::allocate::{Indices, Rows, full};
+use super::{CompileError, Compiler};
+use crate::compiled::{CompiledFirewall, CompiledRule};
+use crate::facts::Table;
+use crate::firewall::rules::{self, Rules};
+
+/// Line 0 of the array names nothing.
+const FIRST_LINE: u32 = 1;
+
+/// Compiled rules that may be needed again soon: a check is followed by an apply, and either may be repeated for larger tables.
+static RECENT: LazyLock<Mutex<HashMap<String, Arc<Rules>>>> = LazyLock::new(Mutex::default);
+const RECENT_MAX: usize = 16;
+
+pub(super) fn compile(compiler: &mut Compiler<'_>) -> Result<Vec<CompiledFirewall>, CompileError> {
+    let input = compiler.input;
+    let state = input.state;
+    let (firewalls, capacity) = (&state.firewalls, input.capacity);
+    compiler.check_room(Table::Firewalls, firewalls.len(), capacity.firewalls, "firewalls")?;
+    let previous = input.previous.map(|previous| previous.firewalls.as_slice()).unwrap_or_default();
+    let mut space = Space::new(compiler, previous);
+    let mut compiled = Vec::new();
+    for firewall in firewalls {
+        let place = format!("firewall {}", firewall.name);
+        let source = source(firewall, compiler);
+        let rules = recent(&source, || rules::compile(firewall, input.interfaces))
+            .map_err(|problem| CompileError::invalid(&place, problem))?;
+        compiler.warnings.extend(rules.warnings.iter().map(|warning| format!("{place}: {warning}")));
+        let same = previous.iter().find(|other| other.name == firewall.name && other.source == source);
+        compiled.push(match same {
+            Some(same) => CompiledFirewall { image: Some(rules), ..same.clone() },
+            None => space.place(firewall, source, rules, &place)?,
+        });
+    }
+    Ok(compiled)
+}
+
+/// What the map entries follow from.
+fn source(firewall: &Firewall, compiler: &Compiler<'_>) -> String {
+    let mut hash = Sha256::new();
+    hash.update(serde_json::to_vec(firewall).unwrap_or_default());
+    for (name, interface) in &compiler.input.interfaces.0 {
+        hash.update(format!("{name} {} {:?}\n", interface.ifindex, interface.addresses));
+    }
+    hash.finalize().iter().map(|octet| format!("{octet:02x}")).collect()
+}
+
+fn recent(source: &str, make: impl FnOnce() -> Result<Rules, String>) -> Result<Arc<Rules>, String> {
+    let known = || RECENT.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(rules) = known().get(source) {
+        return Ok(Arc::clone(rules));
+    }
+    let rules = Arc::new(make()?);
+    let mut known = known();
+    if known.len() >= RECENT_MAX {
+        known.clear();
+    }
+    known.insert(source.to_owned(), Arc::clone(&rules));
+    Ok(rules)
+}
+
+/// Gaps of one map in which runs of rows are placed.
+struct Gaps {
+    /// Runs in use: first row and length.
+    used: BTreeMap<u32, u32>,
+    end: u32,
+    table: Table,
+    capacity: u32,
+}
+
+impl Gaps {
+    fn take(&mut self, length: u32, place: &str) -> Result<u32, CompileError> {
+        let mut start = FIRST_LINE;
+        for (&first, &count) in &self.used {
+            if first.saturating_sub(start) >= length {
+                break;
+            }
+            start = start.max(first.saturating_add(count));
+        }
+        if length == 0 {
+            return Ok(start);
+        }
+        if start.saturating_add(length) > self.end {
+            return Err(full(place, self.table, self.capacity));
+        }
+        self.used.insert(start, length);
+        Ok(start)
+    }
+}
+
+/// Where new firewalls find room beside those of the previous generation.
+struct Space {
+    indices: Indices,
+    lines: Gaps,
+    rules: Gaps,
+    extensions: Gaps,
+    counters: Rows<String>,
+    limits: Rows<String>,
+    scopes: Rows<String>,
+}
+
+impl Space {
+    fn new(compiler: &Compiler<'_>, previous: &[CompiledFirewall]) -> Self {
+        let capacity = compiler.input.capacity;
+        let gaps = |table, end, size, runs: Vec<(u32, u32)>| Gaps {
+            used: runs.into_iter().filter(|(_, length)| *length > 0).collect(),
+            end,
+            table,
+            capacity: size,
+        };
+        let rules = capacity.firewall_rules;
+        let names = |of: fn(&CompiledFirewall) -> BTreeMap<String, u32>| {
+            previous.iter().flat_map(of).collect::<BTreeMap<_, _>>()
+        };
+        Self {
+            indices: Indices::new(
+                1,
+                1 + 2 * capacity.firewalls,
+                previous.iter().map(|firewall| firewall.index),
+                Table::Firewalls,
+                capacity.firewalls,
+            ),
+            lines: gaps(
+                Table::FirewallLines,
+                capacity.classifier / LINE as u32,
+                capacity.classifier / LINE as u32,
+                previous.iter().map(|firewall| (firewall.first_line, firewall.lines)).collect(),
+            ),
+            rules: gaps(
+                Table::FirewallRules,
+                1 + 2 * rules,
+                rules,
+                previous.iter().map(|firewall| (firewall.entry.first_rule, firewall.rules.len() as u32)).collect(),
+            ),
+            extensions: gaps(
+                Table::FirewallRules,
+                1 + 2 * rules,
+                rules,
+                previous.iter().map(|firewall| (firewall.first_extension, firewall.extensions.len() as u32)).collect(),
+            ),
+            counters: Rows::new(
+                names(CompiledFirewall::counter_names),
+                capacity.firewall_counters(),
+                Table::FirewallRules,
+                rules,
+            ),
+            limits: Rows::new(names(|firewall| firewall.limits.clone()), 1 + 2 * rules, Table::FirewallRules, rules),
+            scopes: Rows::new(
+                previous.iter().map(|firewall| (firewall.name.clone(), firewall.entry.scope)).collect(),
+                1 + 2 * capacity.firewalls,
+                Table::Firewalls,
+                capacity.firewalls,
+            ),
+        }
+    }
+
+    fn place(
+        &mut self,
+        firewall: &Firewall,
+        source: String,
+        rules: Arc<Rules>,
+        place: &str,
+    ) -> Result<CompiledFirewall, CompileError> {
+        let (image, name) = (&rules.image, &firewall.name);
+        let lines = u32::try_from(image.lines()).map_err(|_| full(place, Table::FirewallLines, u32::MAX))?;
+        let base = self.lines.take(lines, place)?;
+        let mut entry = abi::Firewall::new_zeroed();
+        for (family, chain) in rules.base.iter().enumerate() {
+            if let Some(chain) = chain {
+                entry.chain[family] = image.chain_line(*chain, base);
+                let policy = policy_name(family, &rules.chains[*chain].name);
+                entry.policy[family] = self.counters.take(format!("{name} {policy}"), place)?;
+            }
+        }
+        entry.first_line = if rules.count == 0 { base } else { image.rule_line(0, 0, base) };
+        entry.first_rule = self.rules.take(rules.count as u32, place)?;
+        entry.flags = flags(firewall, &rules);
+        entry.scope = self.scopes.take(name.clone(), place)?;
+        entry.words = image.key_words();
+        entry.argument_length = firewall.argument_length;
+        let mut limits = BTreeMap::new();
+        let mut extensions = Vec::new();
+        let mut table = Vec::new();
+        let first_extension = self.extensions.take(rules.extension_count() as u32, place)?;
+        for (number, rule) in rules.rules.iter().enumerate() {
+            let counter = self.counters.take(format!("{name} {}", rule.name), place)?;
+            let row = abi::FirewallRule {
+                counter,
+                extension: first_extension + extensions.len() as u32,
+                extensions: rule.extensions.len() as u16,
+                log: rule.log,
+                name: counter,
+            };
+            for (index, extension) in rule.extensions.iter().enumerate() {
+                let mut made = extension.entry;
+                if let Some(chain) = extension.chain {
+                    made.chain = image.chain_line(chain, base);
+                } else {
+                    let key = extension.bucket.clone().unwrap_or_else(|| format!("{} {index}", rule.name));
+                    let key = format!("{name} {key}");
+                    made.bucket = match limits.get(&key) {
+                        Some(row) => *row,
+                        None => self.limits.take(key.clone(), place)?,
+                    };
+                    limits.insert(key, made.bucket);
+                }
+                extensions.push(made);
+            }
+            table.push(CompiledRule { name: rule.name.clone(), line: rule.line, number, entry: row });
+        }
+        Ok(CompiledFirewall {
+            name: name.clone(),
+            source,
+            index: self.indices.take(place)?,
+            entry,
+            first_line: base,
+            lines,
+            rules: table,
+            first_extension,
+            extensions,
+            limits,
+            policies: rules
+                .base
+                .iter()
+                .enumerate()
+                .filter_map(|(family, chain)| {
+                    chain.map(|chain| (policy_name(family, &rules.chains[chain].name), entry.policy[family]))
+                })
+                .collect(),
+            image: Some(rules),
+        })
+    }
+}
+
+/// How a policy is called beside the rules of its family.
+fn policy_name(family: usize, chain: &str) -> String {
+    format!("{} policy of {chain}", ["IPv4", "IPv6"][family & 1])
+}
+
+fn flags(firewall: &Firewall, rules: &Rules) -> u32 {
+    let mut flags = 0;
+    if !firewall.basic {
+        flags |= abi::SEGUE_FIREWALL_OFF;
+    }
+    if rules.state {
+        flags |= abi::SEGUE_FIREWALL_STATE;
+    }
+    if firewall.mode == FirewallMode::Advanced {
+        flags |= abi::SEGUE_FIREWALL_ADVANCED;
+    }
+    flags
+}
+
+/// The image of a firewall as it lies in the map `classifier`.
+pub(crate) fn image_octets(image: &Image, base: u32) -> Vec<u8> {
+    image.emit(base).into_iter().flatten().collect()
+}

@@ -1,0 +1,264 @@
+//! From the rule files of a firewall to an image, without regard to where it will lie.
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::IpAddr;
+use std::ops::Range;
+
+use segue_abi as abi;
+use segue_classifier::Field;
+use segue_classifier::image::Image;
+use segue_classifier::iptables::{
+    Family, Lowered, Mode, NodeInterface, RuleSet, SetFile, Surroundings, parse_rules, parse_sets, parse_yaml,
+};
+use segue_classifier::program::{Action, Chain, Extension, HashLimit, HashLimitKey, Limit, Program, Rule, Side};
+use segue_model::firewall::{Firewall, FirewallMode, RuleFile};
+use zerocopy::FromZeros;
+
+use super::sets;
+use crate::facts::Interfaces;
+
+/// Most further conditions of one rule.
+const EXTENSIONS_MAX: usize = 16;
+/// Octets of a frame that LOG needs: headers.
+const LOG_OCTETS: u16 = 256;
+
+/// A firewall's rules, compiled.
+#[derive(Debug)]
+pub(crate) struct Rules {
+    /// The structure.
+    pub image: Image,
+    /// All chains, those of IPv4 first, then those of IPv6, then sets: rules in the image's order.
+    pub chains: Vec<Chain>,
+    /// The base chain of each family.
+    pub base: [Option<usize>; 2],
+    /// Rows beside the image, one for each rule.
+    pub rules: Vec<RuleRow>,
+    /// Rules of the image.
+    pub count: usize,
+    /// Some rule looks at the connection state.
+    pub state: bool,
+    /// What the operator should know.
+    pub warnings: Vec<String>,
+}
+
+/// What a rule has beside its line.
+#[derive(Debug)]
+pub(crate) struct RuleRow {
+    /// The same for the same rule in another rule set: counters follow it.
+    pub name: String,
+    /// Line of the file.
+    pub line: Option<u32>,
+    /// Octets of the frame that LOG and NFLOG need.
+    pub log: u16,
+    pub extensions: Vec<ExtensionRow>,
+}
+
+/// A further condition, but for what depends on its place.
+#[derive(Debug)]
+pub(crate) struct ExtensionRow {
+    pub entry: abi::FirewallExtension,
+    /// A set: its chain.
+    pub chain: Option<usize>,
+    /// A hashlimit: its name, which rules share.
+    pub bucket: Option<String>,
+}
+
+impl Rules {
+    pub fn extension_count(&self) -> usize {
+        self.rules.iter().map(|rule| rule.extensions.len()).sum()
+    }
+}
+
+/// Reads and compiles; the error names file, line and column.
+pub(crate) fn compile(firewall: &Firewall, interfaces: &Interfaces) -> Result<Rules, String> {
+    let (lowered, base, first_ipv6) = lower(firewall, interfaces)?;
+    let mut warnings: Vec<String> =
+        lowered.warnings.iter().map(|warning| format!("line {}: {}", warning.position.line, warning.message)).collect();
+    warnings.extend(segue_classifier::analysis::analyse(&lowered.program).iter().map(ToString::to_string));
+    let Program { mut chains, sets } = lowered.program;
+    // Each set, by the sides that it is compared with, is a chain of its own.
+    let mut set_chains = HashMap::new();
+    let own = chains.len();
+    for rule in chains.iter().flat_map(|chain| chain.rules.clone()).collect::<Vec<_>>() {
+        for extension in &rule.extensions {
+            if let Extension::Set { set, sides, .. } = extension
+                && !set_chains.contains_key(&(*set, sides.clone()))
+            {
+                set_chains.insert((*set, sides.clone()), chains.len());
+                chains.push(sets::chain(&sets[*set], sides));
+            }
+        }
+    }
+    let program = Program { chains, sets };
+    let image = segue_classifier::compile::compile(&program).map_err(|error| error.to_string())?;
+    let rules = rows(&program, first_ipv6..own, &set_chains)?;
+    let state = program.chains.iter().flat_map(|chain| &chain.rules).any(|rule| {
+        rule.conditions.iter().any(|condition| condition.field == Field::ConnectionState)
+    });
+    Ok(Rules { image, base, count: rules.len(), rules, state, warnings, chains: program.chains })
+}
+
+/// The rule sets of a firewall with their files' names, that for IPv4 first.
+pub(crate) fn rule_sets(firewall: &Firewall) -> Result<Vec<(RuleSet, String)>, String> {
+    let mut found: Vec<(RuleSet, String)> = Vec::new();
+    let sources = [(&firewall.ipv4, Some(Family::Ipv4)), (&firewall.ipv6, Some(Family::Ipv6)), (&firewall.yaml, None)];
+    for (file, family) in sources {
+        let Some(file) = file else { continue };
+        let text = text(file)?;
+        let parsed = match family {
+            Some(family) => parse_rules(text, file.name(), family),
+            None => parse_yaml(text, file.name()),
+        };
+        let parsed = parsed.map_err(|errors| errors.to_string())?;
+        if let Some((_, other)) = found.iter().find(|(other, _)| other.family == parsed.family) {
+            return Err(format!("{} and {other} are both rules for {}; keep one", file.name(), parsed.family));
+        }
+        found.push((parsed, file.name().to_owned()));
+    }
+    found.sort_by_key(|(rules, _)| rules.family != Family::Ipv4);
+    Ok(found)
+}
+
+fn text(file: &RuleFile) -> Result<&str, String> {
+    let missing =
+        || format!("{}: the agent got the path but not the file; apply the document with `segue apply`", file.name());
+    file.text().ok_or_else(missing)
+}
+
+/// One program with the chains of both families, those of IPv4 first; which chains packets
+/// of IPv4 and of IPv6 enter; and the index of the first chain of IPv6 rules.
+pub(crate) fn lower(
+    firewall: &Firewall,
+    interfaces: &Interfaces,
+) -> Result<(Lowered, [Option<usize>; 2], usize), String> {
+    let mut sets = SetFile::default();
+    for file in &firewall.sets {
+        let more = parse_sets(text(file)?, file.name()).map_err(|errors| errors.to_string())?;
+        if let Some(twice) = more.sets.iter().find(|set| sets.set(&set.name).is_some()) {
+            return Err(format!("{}: the set {} is in another file too; keep one", file.name(), twice.name));
+        }
+        sets.sets.extend(more.sets);
+    }
+    let surroundings = surroundings(interfaces);
+    let mode = match firewall.mode {
+        FirewallMode::Basic => Mode::Basic,
+        FirewallMode::Advanced => Mode::Advanced,
+    };
+    let mut all = Lowered::default();
+    let mut base = [None; 2];
+    let mut first_ipv6 = 0;
+    for (rules, file) in rule_sets(firewall)? {
+        let lowered = rules.lower(&sets, &surroundings, mode, &file).map_err(|errors| errors.to_string())?;
+        let hook = lowered.program.chains.iter().position(|chain| chain.name == firewall.hook && chain.policy.is_some());
+        let hook = hook.ok_or_else(|| format!("{file}: the table filter has no chain {}; add it, or change `hook`", firewall.hook))?;
+        let first = all.append(lowered);
+        base[usize::from(rules.family == Family::Ipv6)] = Some(first + hook);
+        if rules.family == Family::Ipv4 {
+            first_ipv6 = all.program.chains.len();
+        }
+    }
+    Ok((all, base, first_ipv6))
+}
+
+fn surroundings(interfaces: &Interfaces) -> Surroundings {
+    let all = || interfaces.0.iter();
+    let addresses = || all().flat_map(|(_, interface)| &interface.addresses);
+    Surroundings {
+        interfaces: all()
+            .map(|(name, interface)| NodeInterface { name: name.clone(), index: interface.ifindex })
+            .collect(),
+        addresses: addresses().map(|net| net.addr()).collect(),
+        broadcasts: addresses()
+            .filter_map(|net| match net.broadcast() {
+                IpAddr::V4(address) if net.prefix_len() < 31 => Some(address),
+                _ => None,
+            })
+            .collect(),
+    }
+}
+
+fn rows(
+    program: &Program,
+    ipv6: Range<usize>,
+    set_chains: &HashMap<(usize, Vec<Side>), usize>,
+) -> Result<Vec<RuleRow>, String> {
+    let mut rows = Vec::new();
+    let mut seen: BTreeMap<String, usize> = BTreeMap::new();
+    for (index, chain) in program.chains.iter().enumerate() {
+        for rule in &chain.rules {
+            let base = match index {
+                index if index < ipv6.start => format!("IPv4 {}", rule.text),
+                index if index < ipv6.end => format!("IPv6 {}", rule.text),
+                _ => format!("set {}", chain.name),
+            };
+            let repetition = seen.entry(base.clone()).or_default();
+            *repetition += 1;
+            let name = if *repetition == 1 { base } else { format!("{base} #{repetition}") };
+            rows.push(row(name, rule, set_chains)?);
+        }
+    }
+    Ok(rows)
+}
+
+fn row(name: String, rule: &Rule, set_chains: &HashMap<(usize, Vec<Side>), usize>) -> Result<RuleRow, String> {
+    if rule.extensions.len() > EXTENSIONS_MAX {
+        let line = rule.line.unwrap_or_default();
+        return Err(format!("line {line}: more than {EXTENSIONS_MAX} sets and limits in one rule; write several rules"));
+    }
+    let log = match &rule.action {
+        Action::Log(_) => LOG_OCTETS,
+        Action::Nflog(nflog) => nflog.size.map_or(u16::MAX, |size| size.min(u32::from(u16::MAX)) as u16),
+        _ => 0,
+    };
+    let extensions = rule.extensions.iter().map(|extension| extension_row(extension, set_chains)).collect();
+    Ok(RuleRow { name, line: rule.line, log, extensions })
+}
+
+fn extension_row(extension: &Extension, set_chains: &HashMap<(usize, Vec<Side>), usize>) -> ExtensionRow {
+    let mut entry = abi::FirewallExtension::new_zeroed();
+    let limit = |entry: &mut abi::FirewallExtension, limit: &Limit| {
+        entry.interval = limit.interval;
+        entry.burst = u64::from(limit.burst - 1).saturating_mul(limit.interval);
+    };
+    match extension {
+        Extension::Limit(each) => {
+            entry.kind = abi::SEGUE_EXTENSION_LIMIT;
+            limit(&mut entry, each);
+            ExtensionRow { entry, chain: None, bucket: None }
+        }
+        Extension::HashLimit(hash) => {
+            entry.kind = abi::SEGUE_EXTENSION_HASHLIMIT;
+            limit(&mut entry, &hash.limit);
+            hash_limit(hash, &mut entry);
+            ExtensionRow { entry, chain: None, bucket: Some(format!("hashlimit {}", hash.name)) }
+        }
+        Extension::Set { set, sides, negated } => {
+            entry.kind = abi::SEGUE_EXTENSION_SET;
+            entry.flags = if *negated { abi::SEGUE_EXTENSION_NEGATED } else { 0 };
+            ExtensionRow { entry, chain: set_chains.get(&(*set, sides.clone())).copied(), bucket: None }
+        }
+    }
+}
+
+fn hash_limit(hash: &HashLimit, entry: &mut abi::FirewallExtension) {
+    entry.flags = if hash.above { abi::SEGUE_EXTENSION_NEGATED } else { 0 };
+    for key in &hash.mode {
+        entry.flags |= match key {
+            HashLimitKey::Source => abi::SEGUE_EXTENSION_SOURCE,
+            HashLimitKey::Destination => abi::SEGUE_EXTENSION_DESTINATION,
+            HashLimitKey::SourcePort => abi::SEGUE_EXTENSION_SOURCE_PORT,
+            HashLimitKey::DestinationPort => abi::SEGUE_EXTENSION_DESTINATION_PORT,
+        };
+    }
+    entry.source_mask = address_mask(hash.source_prefix);
+    entry.destination_mask = address_mask(hash.destination_prefix);
+}
+
+/// A prefix' mask on the address words of a key. An IPv4 address is a number of 32 bits in the first word: for lengths up to 32 both
+/// forms are in the mask, and the address has no bits where the other form's are.
+fn address_mask(length: u8) -> [u64; 2] {
+    let ones = |bits: u8| if bits == 0 { 0 } else { u64::MAX << (64 - bits.min(64)) };
+    let high = ones(length.min(64));
+    let ipv4 = if length <= 32 { high >> 32 } else { 0 };
+    [high | ipv4, ones(length.saturating_sub(64))]
+}

@@ -1,0 +1,175 @@
+//! What firewalls have counted, and the writing of their map entries.
+
+use libbpf_rs::{MapCore, MapFlags};
+use segue_abi as abi;
+use segue_classifier::iptables::{Counters, ListOptions};
+use serde::Serialize;
+
+use super::rules;
+
+use crate::compile::firewall::image_octets;
+use crate::compiled::{Compiled, CompiledFirewall};
+use crate::dataplane::{Counter, Dataplane};
+use crate::facts::Interfaces;
+use crate::maps::map_error;
+use crate::{Error, error};
+
+/// Counters of one rule, or of a chain's policy.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct RuleCounters {
+    /// Family and text of the rule; or `IPv6 policy of FORWARD`; or `set NAME SIDES #NUMBER`, which counts nothing.
+    pub name: String,
+    /// Line of the rule's file.
+    pub line: Option<u32>,
+    /// What was counted.
+    pub counter: Counter,
+}
+
+/// Counters of one firewall.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct FirewallCounters {
+    /// Its name.
+    pub name: String,
+    /// Its rules in the order of their files, IPv4 first.
+    pub rules: Vec<RuleCounters>,
+    /// Policies of the base chains.
+    pub policies: Vec<RuleCounters>,
+}
+
+/// A firewall's rules with counters, as iptables prints them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct FirewallListing {
+    /// As `iptables -L -n -v --line-numbers`, IPv4 first.
+    pub listing: String,
+    /// As `iptables-save -c`.
+    pub save: String,
+}
+
+impl Dataplane {
+    /// What the rules of all firewalls have counted.
+    ///
+    /// # Errors
+    /// [`Error::Map`].
+    pub fn firewall_counters(&self) -> Result<Vec<FirewallCounters>, Error> {
+        let firewalls = self.applied().map(|compiled| compiled.firewalls.as_slice()).unwrap_or_default();
+        firewalls.iter().map(|firewall| self.counters_of(firewall)).collect()
+    }
+
+    fn counters_of(&self, firewall: &CompiledFirewall) -> Result<FirewallCounters, Error> {
+        // Members of sets are no rules of the operator's.
+        let rules = firewall.rules.iter().filter(|rule| !rule.name.starts_with("set ")).map(|rule| {
+            let counter = self.firewall_counter(rule.entry.counter)?;
+            Ok(RuleCounters { name: rule.name.clone(), line: rule.line, counter })
+        });
+        let policies = firewall.policies.iter().map(|(name, row)| {
+            Ok(RuleCounters { name: name.clone(), line: None, counter: self.firewall_counter(*row)? })
+        });
+        Ok(FirewallCounters {
+            name: firewall.name.clone(),
+            rules: rules.collect::<Result<_, Error>>()?,
+            policies: policies.collect::<Result<_, Error>>()?,
+        })
+    }
+
+    /// The rules of a firewall as iptables prints them. `None` if there is no such firewall.
+    ///
+    /// # Errors
+    /// [`Error::Map`].
+    pub fn firewall_listing(&self, name: &str) -> Result<Option<FirewallListing>, Error> {
+        let state = self.applied_state().and_then(|state| state.firewalls.iter().find(|firewall| firewall.name == name));
+        let compiled =
+            self.applied().and_then(|compiled| compiled.firewalls.iter().find(|firewall| firewall.name == name));
+        let (Some(state), Some(compiled)) = (state, compiled) else { return Ok(None) };
+        let counters = self.counters_of(compiled)?;
+        // They were read when they were applied; which interfaces there are changes neither their order nor their number.
+        let (Ok(sets), Ok((lowered, ..))) = (rules::rule_sets(state), rules::lower(state, &Interfaces::default())) else {
+            return Ok(None);
+        };
+        let mut counted = counters.rules.iter();
+        let mut origins = lowered.origins.iter();
+        let mut found = FirewallListing { listing: String::new(), save: String::new() };
+        for (mut rules, _) in sets {
+            let family = rules.family.to_string();
+            for table in rules.tables.iter_mut().filter(|table| table.name == "filter") {
+                for chain in &mut table.chains {
+                    let policy = format!("{family} policy of {}", chain.name);
+                    let policy = counters.policies.iter().find(|counter| counter.name == policy);
+                    chain.counters = policy.map(|policy| saved(policy.counter)).unwrap_or_default();
+                    chain.rules.iter_mut().for_each(|rule| rule.counters = saved(Counter::default()));
+                    for (origin, counter) in origins.next().into_iter().flatten().zip(&mut counted) {
+                        if let Some(rule) = chain.rules.get_mut(*origin) {
+                            rule.counters.packets += counter.counter.packets;
+                            rule.counters.octets += counter.counter.bytes;
+                        }
+                    }
+                }
+            }
+            let options = ListOptions { verbose: true, exact: false, line_numbers: true };
+            found.listing.push_str(&rules.list_saved(options));
+            found.save.push_str(&rules.save(true));
+        }
+        Ok(Some(found))
+    }
+
+    fn firewall_counter(&self, row: u32) -> Result<Counter, Error> {
+        let of_cpus: Vec<abi::FirewallCounter> = self.maps().read_percpu("firewall_counters", row)?;
+        let sum = |of: fn(&abi::FirewallCounter) -> u64| of_cpus.iter().map(of).fold(0, u64::wrapping_add);
+        Ok(Counter { packets: sum(|counter| counter.packets), bytes: sum(|counter| counter.bytes) })
+    }
+
+    /// Everything of a generation's firewalls, where no packet looks yet. What the active generation has too stays untouched.
+    pub(crate) fn write_firewalls(&self, compiled: &Compiled) -> Result<(), Error> {
+        let active = self.applied().map(|active| active.firewalls.as_slice()).unwrap_or_default();
+        let new: Vec<&CompiledFirewall> = compiled
+            .firewalls
+            .iter()
+            .filter(|firewall| !active.iter().any(|other| other.index == firewall.index && other.source == firewall.source))
+            .collect();
+        if new.is_empty() {
+            return Ok(());
+        }
+        let old: std::collections::BTreeSet<u32> = active.iter().flat_map(CompiledFirewall::counter_rows).collect();
+        let old_limits: std::collections::BTreeSet<u32> =
+            active.iter().flat_map(|firewall| firewall.limits.values().copied()).collect();
+        for row in new.iter().flat_map(|firewall| firewall.counter_rows()).filter(|row| !old.contains(row)) {
+            self.maps().clear_percpu("firewall_counters", row)?;
+        }
+        for row in new.iter().flat_map(|firewall| firewall.limits.values()).filter(|row| !old_limits.contains(row)) {
+            self.maps().write("firewall_limits", row, &0_u64)?;
+        }
+        self.write_images(&new)?;
+        for firewall in new {
+            for (row, extension) in (firewall.first_extension..).zip(&firewall.extensions) {
+                self.maps().write("firewall_extensions", &row, extension)?;
+            }
+            for (row, rule) in (firewall.entry.first_rule..).zip(&firewall.rules) {
+                self.maps().write("firewall_rules", &row, &rule.entry)?;
+            }
+            self.maps().write("firewalls", &firewall.index, &firewall.entry)?;
+        }
+        Ok(())
+    }
+
+    /// The map is one value: what lies in it is written again with the same octets.
+    fn write_images(&self, firewalls: &[&CompiledFirewall]) -> Result<(), Error> {
+        const MAP: &str = "classifier";
+        let map = self.maps().get(MAP)?;
+        let key = 0_u32.to_ne_bytes();
+        let mut all = map
+            .lookup(&key, MapFlags::ANY)
+            .map_err(map_error(MAP, "read it"))?
+            .ok_or_else(|| error::Error::MapEntry { map: MAP.to_owned() })?;
+        for firewall in firewalls {
+            let Some(rules) = &firewall.image else { continue };
+            let octets = image_octets(&rules.image, firewall.first_line);
+            let start = firewall.first_line as usize * segue_classifier::image::LINE;
+            let place = all.get_mut(start..start + octets.len());
+            place.ok_or_else(|| error::Error::MapEntry { map: MAP.to_owned() })?.copy_from_slice(&octets);
+        }
+        map.update(&key, &all, MapFlags::ANY).map_err(map_error(MAP, "write it"))
+    }
+}
+
+fn saved(counter: Counter) -> Counters {
+    Counters { packets: counter.packets, octets: counter.bytes }
+}

@@ -1,0 +1,139 @@
+//! Firewalls of a node: rules as netfilter's tools write them, applied to steered and to plain packets (SERA).
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Bits of the active SID that `--seg6-action seg6-eval-args` reads unless the firewall says otherwise.
+const ARGUMENT_LENGTH: u8 = 16;
+
+/// A set of rules, for SIDs (`sids[].firewall`) and ports (`ports[].firewall`). Both directions of a flow may meet it at different
+/// SIDs and ports: what it knows of connections is one table.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Firewall {
+    /// Unique on the node.
+    pub name: String,
+    /// Rules for IPv4 packets, as `iptables-save` writes them. Without, all IPv4 packets pass.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ipv4: Option<RuleFile>,
+    /// Rules for IPv6 packets, as `ip6tables-save` writes them. Without, all IPv6 packets pass.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ipv6: Option<RuleFile>,
+    /// Rules in YAML, for the family that the file names, instead of `ipv4` or `ipv6`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub yaml: Option<RuleFile>,
+    /// Sets that the rules name, as `ipset save` writes them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sets: Vec<RuleFile>,
+    /// Which addresses `-s` and `-d` mean where a packet is encapsulated.
+    #[serde(default)]
+    pub mode: FirewallMode,
+    /// The switch: false lets every packet pass unfiltered and uncounted.
+    #[serde(default = "yes", skip_serializing_if = "is_true")]
+    pub basic: bool,
+    /// The built-in chain that packets meet.
+    #[serde(default = "forward", skip_serializing_if = "is_forward")]
+    pub hook: String,
+    /// `seg6-eval-args`: so many rightmost bits of the active SID are its argument, 1 to 32.
+    #[serde(default = "argument_length", skip_serializing_if = "is_argument_length")]
+    pub argument_length: u8,
+    /// What is remembered of connections, where rules look at their states.
+    #[serde(default)]
+    pub conntrack: Conntrack,
+}
+
+/// Connection tracking.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Conntrack {
+    /// Connections that are remembered, and as many that have only begun; 1 to 10000000. The node has one table: the largest of
+    /// its firewalls' numbers holds.
+    pub entries: u32,
+}
+
+impl Default for Conntrack {
+    fn default() -> Self {
+        Self { entries: 65_536 }
+    }
+}
+
+/// SERA's modes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum FirewallMode {
+    /// Those of the inner packet: rules written for plain traffic work on steered traffic as they are.
+    #[default]
+    Basic,
+    /// Those of the outermost header; `-m srh` tests the SRH and the inner addresses. Steered packets meet the IPv6 rules.
+    Advanced,
+}
+
+/// A rule file: its path, which `segue apply` reads relative to the document, or what it read.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub enum RuleFile {
+    /// A path. The agent has no access to files: it is replaced by the text before it gets there.
+    Path(String),
+    /// The text.
+    Text {
+        /// What it is called in messages.
+        file: String,
+        /// The file's content.
+        text: String,
+    },
+}
+
+impl RuleFile {
+    /// What the file is called in messages.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Path(file) | Self::Text { file, .. } => file,
+        }
+    }
+
+    /// Its content; None for a path.
+    pub fn text(&self) -> Option<&str> {
+        match self {
+            Self::Path(_) => None,
+            Self::Text { text, .. } => Some(text),
+        }
+    }
+}
+
+impl Firewall {
+    /// Connections that it needs to remember; None if no rule can look at their states.
+    pub fn connections(&self) -> Option<u32> {
+        // `-m state --state`, `-m conntrack --ctstate`, and the same in YAML.
+        let looks = |file: &RuleFile| file.text().is_some_and(|text| text.contains("state"));
+        self.files().any(looks).then_some(self.conntrack.entries)
+    }
+
+    /// All its files.
+    pub fn files(&self) -> impl Iterator<Item = &RuleFile> {
+        self.ipv4.iter().chain(&self.ipv6).chain(&self.yaml).chain(&self.sets)
+    }
+
+    /// The same, to replace paths by texts.
+    pub fn files_mut(&mut self) -> impl Iterator<Item = &mut RuleFile> {
+        self.ipv4.iter_mut().chain(&mut self.ipv6).chain(&mut self.yaml).chain(&mut self.sets)
+    }
+}
+
+fn yes() -> bool {
+    true
+}
+fn is_true(value: &bool) -> bool {
+    *value
+}
+fn forward() -> String {
+    "FORWARD".to_owned()
+}
+fn is_forward(hook: &str) -> bool {
+    hook == "FORWARD"
+}
+fn argument_length() -> u8 {
+    ARGUMENT_LENGTH
+}
+fn is_argument_length(bits: &u8) -> bool {
+    *bits == ARGUMENT_LENGTH
+}

@@ -1,0 +1,189 @@
+//! Connection tracking of inner flows, answers with RST, and fragments, on real packets at a SID with a firewall.
+
+use segue_testkit::fixture::{DOMAIN, Network, address::*, arriving, configuration};
+use segue_testkit::golden::Golden;
+use segue_testkit::node::Verdict;
+use segue_wire::{FragmentRepr, Icmpv6Repr, Ipv6Repr, PacketBuilder, SrhRepr, TcpRepr, UdpRepr};
+
+const FIREWALL: u16 = 0xa1;
+const SYN: u8 = 0x02;
+const ACK: u8 = 0x10;
+const FIN: u8 = 0x01;
+const RST: u8 = 0x04;
+
+fn with_rules(ipv6: &[&str], more: &str) -> String {
+    let text = format!("*filter\\n:INPUT ACCEPT [0:0]\\n:FORWARD DROP [0:0]\\n{}\\nCOMMIT\\n", ipv6.join("\\n"));
+    let firewall = format!("firewalls:\n  - {{name: fw, ipv6: {{file: v6, text: \"{text}\"}}{more}}}\n");
+    let sid = "  - {sid: 'fc00:0:1:a1::/64', behaviour: End.AN, firewall: fw}\n";
+    configuration(DOMAIN).replacen("sids:\n", &format!("{firewall}sids:\n{sid}"), 1)
+}
+
+const STATES: [&str; 4] = [
+    "-A FORWARD -m conntrack --ctstate INVALID -j DROP",
+    "-A FORWARD -m conntrack --ctstate ESTABLISHED -j ACCEPT",
+    "-A FORWARD -m state --state RELATED -j ACCEPT",
+    "-A FORWARD -s fd00:0:a0::/64 -m state --state NEW -j ACCEPT",
+];
+const INVALID: usize = 0;
+const ESTABLISHED: usize = 1;
+const RELATED: usize = 2;
+const NEW: usize = 3;
+
+fn steered() -> PacketBuilder {
+    let srh = SrhRepr::new(&[local(FIREWALL), behind_core1(0xa), behind_core1(0xb)]);
+    arriving("core0").ipv6(Ipv6Repr::new(HEADEND, local(FIREWALL))).srh(srh)
+}
+
+/// From the client to the server, or back.
+fn ip(forward: bool) -> Ipv6Repr {
+    if forward { Ipv6Repr::new(CLIENT, SERVER) } else { Ipv6Repr::new(SERVER, CLIENT) }
+}
+
+fn tcp(forward: bool, client_port: u16, flags: u8) -> PacketBuilder {
+    let (from, to) = if forward { (client_port, 80) } else { (80, client_port) };
+    steered().inner_ipv6(ip(forward)).tcp(TcpRepr::new(from, to, flags))
+}
+
+fn udp(forward: bool, client_port: u16) -> PacketBuilder {
+    let (from, to) = if forward { (client_port, 53) } else { (53, client_port) };
+    steered().inner_ipv6(ip(forward)).udp(UdpRepr::new(from, to)).payload(b"question or answer")
+}
+
+/// Sends, and says which rule was the last that counted it; None: the policy, which drops.
+fn state(node: &Golden<'_>, packet: &PacketBuilder) -> Option<usize> {
+    let count = || -> Vec<u64> { node.node().firewall_counters()[0].rules.iter().map(|rule| rule.counter.packets).collect() };
+    let before = count();
+    let found = node.send("core0", packet);
+    let moved = before.iter().zip(count()).position(|(before, after)| after != *before);
+    let passed = found.verdict == Verdict::Redirect;
+    assert_eq!(passed, moved.is_some_and(|rule| rule != INVALID), "{:?}", found.moved);
+    moved
+}
+
+#[test]
+#[ignore = "needs root"]
+fn tcp_connections() {
+    let network = Network::new();
+    let node = Golden::load(&network, &with_rules(&STATES, ""));
+    let steps = [
+        ("an answer to nothing", false, SYN | ACK, Some(INVALID)),
+        ("nobody may begin from there", false, SYN, None),
+        ("the beginning", true, SYN, Some(NEW)),
+        ("once more", true, SYN, Some(NEW)),
+        ("an ACK too early", true, ACK, Some(INVALID)),
+        ("its answer", false, SYN | ACK, Some(ESTABLISHED)),
+        ("agreed", true, ACK, Some(ESTABLISHED)),
+        ("data", false, ACK, Some(ESTABLISHED)),
+        ("no flags at all", true, 0, Some(INVALID)),
+        ("the client ends", true, FIN | ACK, Some(ESTABLISHED)),
+        ("acknowledged", false, ACK, Some(ESTABLISHED)),
+        ("the server ends", false, FIN | ACK, Some(ESTABLISHED)),
+        ("acknowledged", true, ACK, Some(ESTABLISHED)),
+        ("the port again", true, SYN, Some(NEW)),
+        ("reset", false, RST, Some(ESTABLISHED)),
+    ];
+    for (case, forward, flags, wanted) in steps {
+        assert_eq!(state(&node, &tcp(forward, 4000, flags)), wanted, "{case}");
+    }
+    assert_eq!(state(&node, &tcp(true, 4001, ACK)), Some(NEW), "picked up in the middle, as netfilter does by default");
+    assert_eq!(state(&node, &tcp(true, 4002, RST)), Some(INVALID), "a reset of nothing");
+    // tshark warns of resets, and of questions that are no DNS.
+    node.finish_with_faults();
+}
+
+#[test]
+#[ignore = "needs root"]
+fn udp_icmp_and_related() {
+    let network = Network::new();
+    let node = Golden::load(&network, &with_rules(&STATES, ""));
+    assert_eq!(state(&node, &udp(false, 5000)), None, "not begun by the client: the policy");
+    assert_eq!(state(&node, &udp(true, 5000)), Some(NEW));
+    assert_eq!(state(&node, &udp(true, 5000)), Some(NEW), "not answered yet");
+    assert_eq!(state(&node, &udp(false, 5000)), Some(ESTABLISHED));
+    assert_eq!(state(&node, &udp(true, 5000)), Some(ESTABLISHED));
+    let echo = |forward, reply| {
+        let (identifier, sequence_number, data) = (7, 1, Vec::new());
+        let message = match reply {
+            false => Icmpv6Repr::EchoRequest { identifier, sequence_number, data },
+            true => Icmpv6Repr::EchoReply { identifier, sequence_number, data },
+        };
+        steered().inner_ipv6(ip(forward)).icmpv6(message)
+    };
+    assert_eq!(state(&node, &echo(false, true)), Some(INVALID), "a reply to nothing");
+    assert_eq!(state(&node, &echo(true, false)), Some(NEW));
+    assert_eq!(state(&node, &echo(false, true)), Some(ESTABLISHED));
+    let about = |port| {
+        let quoted = PacketBuilder::new().ipv6(ip(true)).udp(UdpRepr::new(port, 53)).payload(b"question or answer").build();
+        steered().inner_ipv6(ip(false)).icmpv6(Icmpv6Repr::DestinationUnreachable { code: 4, packet: quoted })
+    };
+    assert_eq!(state(&node, &about(5000)), Some(RELATED));
+    assert_eq!(state(&node, &about(5001)), Some(INVALID), "about a flow that nobody knows");
+    // tshark warns of resets, and of questions that are no DNS.
+    node.finish_with_faults();
+}
+
+#[test]
+#[ignore = "needs root"]
+fn a_flood_of_beginnings_evicts_no_connection() {
+    let network = Network::new();
+    let node = Golden::load(&network, &with_rules(&STATES, ", conntrack: {entries: 512}"));
+    for (forward, flags) in [(true, SYN), (false, SYN | ACK), (true, ACK)] {
+        state(&node, &tcp(forward, 9, flags)).expect("accepted");
+    }
+    let flood: Vec<Vec<u8>> = (10_000..20_000).map(|port| tcp(true, port, SYN).build()).collect();
+    node.node().run_many(|runner| {
+        for frame in &flood {
+            assert_eq!(runner.run("core0", frame).0, Verdict::Redirect);
+        }
+    });
+    assert_eq!(state(&node, &tcp(false, 9, ACK)), Some(ESTABLISHED), "still known");
+    assert_eq!(state(&node, &tcp(false, 10_001, SYN | ACK)), Some(INVALID), "the flood's own beginnings are forgotten");
+    node.finish_with_faults();
+}
+
+#[test]
+#[ignore = "needs root"]
+fn tcp_reset() {
+    let network = Network::new();
+    let rules = ["-A FORWARD -p tcp -j REJECT --reject-with tcp-reset", "-A FORWARD -j ACCEPT"];
+    let node = Golden::load(&network, &with_rules(&rules, ""));
+    let segment = TcpRepr { sequence_number: 1000, ..TcpRepr::new(4000, 80, SYN) };
+    let found = node.send("core0", &steered().inner_ipv6(ip(true)).tcp(segment));
+    assert_eq!(found.moved.get("icmp tcp_reset").map(|counter| counter.0), Some(1), "{:?}", found.moved);
+    let expected = PacketBuilder::new()
+        .ipv6(Ipv6Repr::new(SERVER, CLIENT))
+        .tcp(TcpRepr { acknowledgment_number: 1001, ..TcpRepr::new(80, 4000, RST | ACK) })
+        .build();
+    assert_eq!(found.frame[14..], expected[..], "from the server to the client, acknowledging the SYN");
+    let found = node.send("core0", &tcp(true, 4000, RST));
+    assert_eq!(found.verdict, Verdict::Drop, "no answer to a reset: {:?}", found.moved);
+    // tshark warns of resets, and of questions that are no DNS.
+    node.finish_with_faults();
+}
+
+#[test]
+#[ignore = "needs root"]
+fn later_fragments_match_no_layer_4_rule() {
+    let network = Network::new();
+    // What would be the ports of a later fragment are 53 and 53.
+    let rules = [
+        "-A FORWARD -p udp -m udp --dport 53 -j DROP",
+        "-A FORWARD -p udp -m udp ! --dport 53 -j DROP",
+        "-A FORWARD -p udp -m frag --fragmore -j ACCEPT",
+        "-A FORWARD -p udp -j ACCEPT",
+    ];
+    let node = Golden::load(&network, &with_rules(&rules, ""));
+    let fragment = |offset: u16, more: bool| {
+        let repr = FragmentRepr { fragment_offset: offset, more_fragments: more, identification: 77, ..FragmentRepr::default() };
+        steered().inner_ipv6(ip(true)).fragment(repr)
+    };
+    let first = fragment(0, true).udp(UdpRepr::new(53, 53)).payload(&[0; 16]);
+    assert_eq!(state(&node, &first), Some(0), "a first fragment has its ports");
+    let count = || -> Vec<u64> { node.node().firewall_counters()[0].rules.iter().map(|rule| rule.counter.packets).collect() };
+    for (more, hit) in [(true, 2), (false, 3)] {
+        let before = count();
+        node.node().send("core0", &fragment(24, more).udp(UdpRepr::new(53, 53)).payload(&[0; 16]).build());
+        assert_eq!(count()[hit], before[hit] + 1, "{before:?} {:?}", count());
+    }
+    node.finish_with_faults();
+}
