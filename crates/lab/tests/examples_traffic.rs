@@ -349,7 +349,7 @@ fn proxy_flow() {
 fn masquerading() {
     let lab = example("masquerading");
     chain_carries(&lab, "web", Kind::Web);
-    chain_carries(&lab, "rest", Kind::PingAndTcp);
+    chain_carries(&lab, "rest", Kind::Udp);
     counted(&lab, "inspector", "ip6 inspection", "steered");
     nothing_dropped(&lab);
     lab.down();
@@ -412,7 +412,7 @@ fn netfilter() {
 fn aware() {
     let lab = example("aware");
     chain_carries(&lab, "web", Kind::Web);
-    chain_carries(&lab, "rest", Kind::PingAndTcp);
+    chain_carries(&lab, "rest", Kind::Udp);
     counted(&lab, "aware", "ip6 seen", "steered");
     nothing_dropped(&lab);
     lab.down();
