@@ -529,7 +529,7 @@ fn fragments_that_connection_tracking_puts_together_get_their_header_back() {
             identification: 99,
             fragment_offset: offset,
             more_fragments: more,
-            protocol: 17.into(),
+            protocol: 17,
             dont_fragment: false,
             ..Ipv4Repr::new(CLIENT4, SERVER4)
         };

@@ -42,7 +42,7 @@ pub struct New<'a> {
 
 impl<'a> New<'a> {
     /// With this name, link-layer address and MTU.
-    pub fn new(name: &'a str, mac: MacAddress, mtu: u32) -> Self {
+    pub fn named(name: &'a str, mac: MacAddress, mtu: u32) -> Self {
         Self { name, mac, mtu }
     }
 
@@ -191,7 +191,7 @@ impl Links {
         };
         message.attributes = vec![
             NeighbourAttribute::Destination(destination),
-            NeighbourAttribute::LinkLayerAddress(mac.octets().to_vec().into()),
+            NeighbourAttribute::LinkLayerAddress(mac.octets().to_vec()),
         ];
         let message = RouteNetlinkMessage::NewNeighbour(message);
         self.change("add a neighbour to", name, message, NLM_F_CREATE | NLM_F_REPLACE)

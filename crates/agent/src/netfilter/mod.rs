@@ -140,7 +140,7 @@ fn make_loop(links: &mut Links, mtu: u32) -> Result<bool, KernelError> {
     let changed = match links.find(LOOP_IN)? {
         Some(_) => false,
         None => {
-            let (near, far) = (New::new(LOOP_IN, LOOP_IN_MAC, mtu), New::new(LOOP_OUT, LOOP_OUT_MAC, mtu));
+            let (near, far) = (New::named(LOOP_IN, LOOP_IN_MAC, mtu), New::named(LOOP_OUT, LOOP_OUT_MAC, mtu));
             links.add(&near, ALIAS_LOOP, Kind::Veth { peer: &far, namespace: None })?;
             true
         }
@@ -172,8 +172,8 @@ fn wire(links: &mut Links, wiring: &Wiring, mtu: u32) -> Result<bool, KernelErro
     let mut changed = false;
     if !(here(links, &wiring.node_west)? && inside[0]) {
         links.delete(&wiring.node_west)?;
-        let near = New::new(&wiring.node_west, wiring.node_west_mac, mtu);
-        let far = New::new(Wiring::WEST, wiring.west_mac, mtu);
+        let near = New::named(&wiring.node_west, wiring.node_west_mac, mtu);
+        let far = New::named(Wiring::WEST, wiring.west_mac, mtu);
         links.add(&near, &alias, Kind::Veth { peer: &far, namespace: Some(&namespace) })?;
         changed = true;
     }
@@ -198,10 +198,10 @@ fn make_east(
     alias: &str,
     mtu: u32,
 ) -> Result<(), KernelError> {
-    let near = New::new(&wiring.node_east, wiring.node_east_mac, mtu);
-    let east = New::new(Wiring::EAST, wiring.east_mac, mtu);
+    let near = New::named(&wiring.node_east, wiring.node_east_mac, mtu);
+    let east = New::named(Wiring::EAST, wiring.east_mac, mtu);
     let [a, b, c, d, e, f] = wiring.east_mac.0;
-    let idle = New::new(IDLE, MacAddress([a, b, c, d, e, f ^ 1]), mtu);
+    let idle = New::named(IDLE, MacAddress([a, b, c, d, e, f ^ 1]), mtu);
     links.add(&near, alias, Kind::Veth { peer: &idle, namespace: Some(namespace) })?;
     let macvlan = links.add(&east, "", Kind::MacVlan { lower: &wiring.node_east, namespace });
     match macvlan {
