@@ -6,6 +6,7 @@ pub mod actor;
 pub mod api;
 pub mod apply;
 pub mod diff;
+pub mod firewall;
 pub mod follow;
 pub mod kernel;
 pub mod liveness;

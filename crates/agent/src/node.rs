@@ -53,7 +53,8 @@ pub fn start(options: &Options) -> Result<Node> {
         Some(path) => {
             let name = path.display().to_string();
             let text = fs::read_to_string(path).with_context(|| format!("--config {name}"))?;
-            let state = load_node_state(&text, &name)?;
+            let mut state = load_node_state(&text, &name)?;
+            crate::firewall::read_files(&mut state, path).map_err(anyhow::Error::msg)?;
             let report = node.apply(&state).with_context(|| format!("--config {name} can not be applied"))?;
             for warning in &report.warnings {
                 tracing::warn!("{warning}");

@@ -48,6 +48,7 @@ async fn serve(options: &Options) -> Result<()> {
     let owned = options.clone();
     let node = Handle::spawn(move || node::start(&owned))?;
     let liveness = watch_functions(&node, options).await?;
+    crate::firewall::log::spawn(node.clone(), options.state_dir.clone()).context("start reading what firewalls log")?;
     follow::spawn(node.clone()).context("subscribe to the kernel's notifications; it takes CAP_NET_ADMIN")?;
     let (stop, stopped) = watch::channel(false);
     let context = api::Context { node: node.clone(), liveness, stop: stopped.clone() };

@@ -9,8 +9,8 @@ use std::{
 use ipnet::Ipv6Net;
 use nix::fcntl::{Flock, FlockArg};
 use segue_dataplane::{
-    CaptureSource, Compiled, Counters, Dataplane, Error, Interfaces, LastDrop, Life, MissingInterface, Options,
-    mount_bpffs,
+    CaptureSource, Compiled, Counters, Dataplane, Error, FirewallCounters, FirewallListing, Interfaces, LastDrop, Life,
+    MissingInterface, Options, mount_bpffs,
 };
 use segue_model::node::NodeState;
 
@@ -96,6 +96,26 @@ impl Xdp {
     /// A map that can not be read.
     pub fn counters(&self) -> Result<Counters, Error> {
         self.plane.as_ref().map(Dataplane::counters).transpose().map(Option::unwrap_or_default)
+    }
+
+    /// The data plane itself; None while there is none.
+    pub fn dataplane(&self) -> Option<&Dataplane> {
+        self.plane.as_ref()
+    }
+
+    /// Firewalls: what their rules have counted, and the same as iptables prints it.
+    ///
+    /// # Errors
+    /// A map that can not be read.
+    pub fn firewalls(&self) -> Result<Vec<(FirewallCounters, FirewallListing)>, Error> {
+        let Some(plane) = &self.plane else { return Ok(Vec::new()) };
+        let mut found = Vec::new();
+        for counters in plane.firewall_counters()? {
+            if let Some(listing) = plane.firewall_listing(&counters.name)? {
+                found.push((counters, listing));
+            }
+        }
+        Ok(found)
     }
 
     /// The last packet of each port and reason.

@@ -27,6 +27,6 @@ pub use dataplane::{
     SteeringCounters, TestOutput, TestRun,
 };
 pub use error::Error;
-pub use firewall::{FirewallCounters, FirewallListing, RuleCounters};
+pub use firewall::{FirewallCounters, FirewallListing, LogReader, LogRecord, LogRule, LogSource, RuleCounters};
 pub use facts::{Capabilities, Capacity, Interface, Interfaces, MissingInterface, Table};
 pub use object::{OBJECT, build_id};

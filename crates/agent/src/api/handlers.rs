@@ -15,6 +15,7 @@ use super::Context;
 use crate::{
     apply::ApplyReport,
     diff::Change,
+    firewall::{self, FirewallReport},
     liveness::FunctionReport,
     metrics, observe,
     problem::{ErrorBody, Failure, Fault, Problem},
@@ -131,6 +132,12 @@ pub async fn ports(State(context): State<Context>) -> Answer<Vec<PortReport>> {
 #[utoipa::path(get, path = "/v1/steering", responses((status = 200, description = "Steering rules", body = Vec<SteeringReport>)))]
 pub async fn steering(State(context): State<Context>) -> Answer<Vec<SteeringReport>> {
     Ok(Json(context.node.call(observe::report).await?.steering))
+}
+
+/// Firewalls with the counters of their rules.
+#[utoipa::path(get, path = "/v1/firewalls", responses((status = 200, description = "Firewalls", body = Vec<FirewallReport>)))]
+pub async fn firewalls(State(context): State<Context>) -> Answer<Vec<FirewallReport>> {
+    Ok(Json(context.node.call(firewall::report).await?))
 }
 
 /// Drops by port and reason, each with the last such packet.

@@ -44,6 +44,7 @@ pub fn router(context: Context) -> Router {
         .route("/v1/functions", get(handlers::functions))
         .route("/v1/ports", get(handlers::ports))
         .route("/v1/steering", get(handlers::steering))
+        .route("/v1/firewalls", get(handlers::firewalls))
         .route("/v1/drops", get(handlers::drops))
         .route("/v1/outcomes", get(handlers::outcomes))
         .route("/v1/counters", get(handlers::counters))

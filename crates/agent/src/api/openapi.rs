@@ -19,6 +19,7 @@ use super::{capture, handlers};
         handlers::functions,
         handlers::ports,
         handlers::steering,
+        handlers::firewalls,
         handlers::drops,
         handlers::outcomes,
         handlers::counters,

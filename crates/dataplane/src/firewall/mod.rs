@@ -1,7 +1,9 @@
 //! Firewalls: what their rules become, and what their map entries say afterwards.
 
+mod log;
 pub(crate) mod rules;
 mod sets;
 mod table;
 
+pub use log::{LogReader, LogRecord, LogRule, LogSource};
 pub use table::{FirewallCounters, FirewallListing, RuleCounters};

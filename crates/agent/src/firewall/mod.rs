@@ -1,0 +1,127 @@
+//! Firewalls as the API shows them, and the reading of rule files that a document names.
+
+pub mod log;
+
+use std::fs;
+use std::path::Path;
+
+use segue_model::firewall::{FirewallMode, RuleFile};
+use segue_model::node::NodeState;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::node::Node;
+use crate::problem::{Failure, Fault};
+use crate::xdp;
+
+/// A rule with its counters.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct RuleReport {
+    /// Family and text of the rule, or which chain's policy it is.
+    pub name: String,
+    /// Line of the rule's file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub line: Option<u32>,
+    /// Packets that hit it.
+    pub packets: u64,
+    /// Their layer 3 octets: those of the inner packet where there is one.
+    pub bytes: u64,
+}
+
+/// A firewall.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct FirewallReport {
+    /// Its name.
+    pub name: String,
+    /// `basic` or `advanced`.
+    pub mode: String,
+    /// The switch: false lets every packet pass.
+    pub basic: bool,
+    /// Its rules in the order of their files, IPv4 first.
+    pub rules: Vec<RuleReport>,
+    /// Policies of its built-in chains that packets meet.
+    pub policies: Vec<RuleReport>,
+    /// As `iptables -L -n -v --line-numbers` prints it.
+    pub listing: String,
+    /// As `iptables-save -c` prints it.
+    pub save: String,
+}
+
+/// All firewalls of the node.
+///
+/// # Errors
+/// A map that can not be read.
+pub fn report(node: &mut Node) -> Result<Vec<FirewallReport>, Failure> {
+    let failed = |error| Failure::one(Fault::Kernel, xdp::problem(&error));
+    let Some(state) = node.state().cloned() else { return Ok(Vec::new()) };
+    let mut reports = Vec::new();
+    for (counters, listing) in node.plane.firewalls().map_err(failed)? {
+        let Some(firewall) = state.firewalls.iter().find(|firewall| firewall.name == counters.name) else { continue };
+        let rules = |counted: Vec<segue_dataplane::RuleCounters>| {
+            counted
+                .into_iter()
+                .map(|rule| RuleReport {
+                    name: rule.name,
+                    line: rule.line,
+                    packets: rule.counter.packets,
+                    bytes: rule.counter.bytes,
+                })
+                .collect()
+        };
+        reports.push(FirewallReport {
+            name: counters.name,
+            mode: match firewall.mode {
+                FirewallMode::Basic => "basic",
+                FirewallMode::Advanced => "advanced",
+            }
+            .to_owned(),
+            basic: firewall.basic,
+            rules: rules(counters.rules),
+            policies: rules(counters.policies),
+            listing: listing.listing,
+            save: listing.save,
+        });
+    }
+    Ok(reports)
+}
+
+/// Replaces the paths of rule files, which are relative to the document at `document`, by what the files hold.
+///
+/// # Errors
+/// The firewall and the file that can not be read.
+pub fn read_files(state: &mut NodeState, document: &Path) -> Result<(), String> {
+    let directory = document.parent().unwrap_or(Path::new(""));
+    for firewall in &mut state.firewalls {
+        let name = firewall.name.clone();
+        for rules in firewall.files_mut() {
+            if let RuleFile::Path(path) = rules {
+                let place = directory.join(&*path);
+                let text = fs::read_to_string(&place).map_err(|error| {
+                    format!("firewall {name}: {}: {error}; give a file that can be read", place.display())
+                })?;
+                *rules = RuleFile::Text { file: path.clone(), text };
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rule_files_are_read_beside_the_document() {
+        let directory = std::env::temp_dir().join(format!("segue-firewall-{}", std::process::id()));
+        fs::create_dir_all(&directory).unwrap();
+        fs::write(directory.join("rules.v6"), "*filter\nCOMMIT\n").unwrap();
+        let yaml = "node: n\nsource_address: fd00::1\nfirewalls: [{name: fw, ipv6: rules.v6}]\n";
+        let mut state = segue_model::load::load_node_state(yaml, "node.yaml").unwrap();
+        read_files(&mut state, &directory.join("node.yaml")).unwrap();
+        assert_eq!(state.firewalls[0].ipv6.as_ref().and_then(RuleFile::text), Some("*filter\nCOMMIT\n"));
+        state.firewalls[0].ipv6 = Some(RuleFile::Path("missing.v6".into()));
+        let error = read_files(&mut state, &directory.join("node.yaml")).unwrap_err();
+        assert!(error.contains("firewall fw") && error.contains("missing.v6"), "{error}");
+        fs::remove_dir_all(&directory).unwrap();
+    }
+}
