@@ -126,7 +126,7 @@ fn lists_and_ranges_over_whole_addresses() {
 
 #[test]
 fn a_list_that_is_too_long_is_refused_with_its_line() {
-    let ranges = (0..70_000_u128).map(|index| (2 * index << 96, 2 * index << 96)).collect();
+    let ranges = (0..70_000_u128).map(|index| (index << 97, index << 97)).collect();
     let long = program(vec![Rule {
         line: Some(12),
         ..rule(Action::Accept, vec![is(Field::SourceIpv6, Test::Ranges(ranges))])

@@ -16,6 +16,8 @@ const WALKS: usize = 512;
 const COPIES: usize = 24;
 /// As many may be made beyond that: they do not make an image large.
 const COPIES_SMALL: usize = 1 << 13;
+/// How dear copies are, tried one after the other until a tree fits its bounds.
+const THRIFTS: [f32; 8] = [0.2, 0.3, 0.45, 0.7, 1.0, 1.5, 2.5, 4.0];
 /// What a step, the begin of a tree and a rule that is compared cost, in clocks.
 const STEP: f32 = 14.0;
 const BEGIN: f32 = 12.0;
@@ -31,15 +33,15 @@ pub(crate) fn grow(rules: &[(&Normal, bool)]) -> Vec<Tree> {
     let items = Items::new(rules);
     let kinds = rules.iter().map(|(rule, _)| kind(rule)).collect::<Vec<_>>();
     let mut divisions = divisions(&kinds);
-    if divisions.len() > 1 && rules.len() > SAMPLE {
-        // Compared by a part of the rules, then built once.
-        let stride = rules.len().div_ceil(SAMPLE);
-        let part = rules.iter().copied().step_by(stride).collect::<Vec<_>>();
-        let part_kinds = kinds.iter().copied().step_by(stride).collect::<Vec<_>>();
-        let best = best(&Items::new(&part), &part_kinds, &divisions).0;
-        divisions = vec![divisions.swap_remove(best)];
+    if divisions.len() == 1 || rules.len() <= SAMPLE {
+        return best(&items, &kinds, &divisions).1;
     }
-    best(&items, &kinds, &divisions).1
+    // Compared by a part of the rules, then built once.
+    let stride = rules.len().div_ceil(SAMPLE);
+    let part = rules.iter().copied().step_by(stride).collect::<Vec<_>>();
+    let part_kinds = kinds.iter().copied().step_by(stride).collect::<Vec<_>>();
+    let (chosen, _, thrifts) = best(&Items::new(&part), &part_kinds, &divisions);
+    plant_all(&items, &kinds, &divisions.swap_remove(chosen), &thrifts).0
 }
 
 /// Bit 0: the rule narrows the source, bit 1: the destination.
@@ -79,36 +81,52 @@ fn divisions(kinds: &[u8]) -> Vec<Vec<u8>> {
     found
 }
 
-/// The division with the least cost, and its trees.
-fn best(items: &Items, kinds: &[u8], divisions: &[Vec<u8>]) -> (usize, Vec<Tree>) {
-    let mut best: Option<(f32, usize, Vec<Tree>)> = None;
+/// The division with the least cost, its trees, and the thrifts that they needed.
+fn best(items: &Items, kinds: &[u8], divisions: &[Vec<u8>]) -> (usize, Vec<Tree>, Vec<usize>) {
+    let mut best = Default::default();
+    let mut least = f32::INFINITY;
     for (index, division) in divisions.iter().enumerate() {
-        let member =
-            |set: &u8| (0..items.count as u32).filter(|item| set >> kinds[*item as usize] & 1 != 0).collect::<Vec<_>>();
-        let mut members = division.iter().map(member).collect::<Vec<_>>();
-        // The tree with the earliest rules first: a match there spares the others.
-        members.sort_by_key(|members| members.get(members.len() / 2).copied());
-        let trees = members.into_iter().map(|members| plant(items, members)).collect::<Vec<_>>();
-        if divisions.len() == 1 {
-            return (index, trees);
-        }
-        let cost = cost(items, &trees);
-        if best.as_ref().is_none_or(|(least, ..)| cost < *least) {
-            best = Some((cost, index, trees));
+        let (trees, thrifts) = plant_all(items, kinds, division, &[]);
+        let cost = if divisions.len() == 1 { 0.0 } else { cost(items, &trees) };
+        if cost < least {
+            (least, best) = (cost, (index, trees, thrifts));
         }
     }
-    best.map(|(_, index, trees)| (index, trees)).unwrap_or_default()
+    best
 }
 
-/// One tree, within bounds.
-fn plant(items: &Items, members: Vec<u32>) -> Tree {
+/// The trees of a division, with the thrift of each. `thrifts`: those with which a part of the rules could do.
+fn plant_all(items: &Items, kinds: &[u8], division: &[u8], thrifts: &[usize]) -> (Vec<Tree>, Vec<usize>) {
+    let member = |set: u8| (0..items.count as u32).filter(|item| set >> kinds[*item as usize] & 1 != 0).collect();
+    let place = |(place, set): (usize, &u8)| (member(*set), thrifts.get(place).copied().unwrap_or(0));
+    let mut members: Vec<(Vec<u32>, usize, usize)> = division
+        .iter()
+        .enumerate()
+        .map(place)
+        .enumerate()
+        .map(|(at, (members, thrift))| (members, thrift, at))
+        .collect();
+    // The tree with the earliest rules first: a match there spares the others.
+    members.sort_by_key(|(members, ..)| members.get(members.len() / 2).copied());
+    let mut needed = vec![0; division.len()];
+    let plant = |(members, thrift, at): (Vec<u32>, usize, usize)| {
+        let (tree, thrift) = plant(items, members, thrift);
+        needed[at] = thrift;
+        tree
+    };
+    let trees = members.into_iter().map(plant).collect();
+    (trees, needed)
+}
+
+/// One tree, within bounds, and the place in [`THRIFTS`] of what it needed: `from` or a later one.
+fn plant(items: &Items, members: Vec<u32>, from: usize) -> (Tree, usize) {
     let budget = COPIES * members.len() + COPIES_SMALL;
-    for thrift in [0.2, 0.3, 0.45, 0.7, 1.0, 1.5, 2.5, 4.0] {
-        if let Some((tree, _)) = Builder::new(items, Thrift(thrift), budget).build(members.clone()) {
-            return tree;
+    for (place, thrift) in THRIFTS.iter().enumerate().skip(from) {
+        if let Some(tree) = Builder::new(items, Thrift(*thrift), budget).build(members.clone()) {
+            return (tree, place);
         }
     }
-    Tree::Leaf(members)
+    (Tree::Leaf(members), THRIFTS.len())
 }
 
 /// Mean cost of finding a packet that matches some rule, in clocks. Only differences between trees of the same items matter.

@@ -103,11 +103,9 @@ impl<'a> Builder<'a> {
     }
 
     /// The tree of these items; None: it would be larger than the budget.
-    pub fn build(mut self, members: Vec<u32>) -> Option<(Tree, usize)> {
+    pub fn build(mut self, members: Vec<u32>) -> Option<Tree> {
         let mut region = vec![FULL; self.items.dimensions.len()];
-        let before = self.budget;
-        let tree = self.node(members, &mut region, 0)?;
-        Some((tree, before - self.budget))
+        self.node(members, &mut region, 0)
     }
 
     fn spend(&mut self, entries: usize) -> Option<()> {
@@ -193,7 +191,8 @@ impl<'a> Builder<'a> {
                 let share = 1.0 / (spans.len() - before).max(1) as f32;
                 spans[before..].iter_mut().for_each(|span| span.share = share);
             }
-            if spans.iter().all(|span| span.range == region) {
+            // All alike here: nothing to tell them apart by.
+            if spans.iter().all(|span| span.range == spans[0].range) {
                 continue;
             }
             for division in self.divisions(&spans, region, members.len()) {
