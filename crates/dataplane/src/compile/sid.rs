@@ -134,7 +134,9 @@ fn function(
         let needed = if sid.behaviour == Behaviour::EndAnNf { "netfilter" } else { "proxy" };
         return Err(CompileError::invalid(place, format!("{} needs `{needed}`", sid.behaviour.name())));
     };
-    let (to, from) = (compiler.interface(place, &to)?, compiler.interface(place, &from)?);
+    let to = compiler.interface(place, &to)?;
+    // One warning is enough.
+    let from = if to.is_some() { compiler.interface(place, &from)? } else { None };
     let peer_elsewhere = to.is_some_and(|to| to.peer_elsewhere);
     match (to, from) {
         (Some(to), Some(_)) => entry.oif = to.ifindex,

@@ -185,7 +185,8 @@ fn memories_take_room_only_where_something_is_remembered() {
     assert_eq!(capacity(&[]), (64, 1));
     assert_eq!(capacity(&[ad("interface")]), (65_536, 1));
     assert_eq!(capacity(&[ad("flow")]), (65_536, 100_000));
-    assert_eq!(capacity(&[proxied("fc00:1:a::", "End.AN", json!({}))]), (65_536, 1));
+    assert_eq!(capacity(&[proxied("fc00:1:a::", "End.AM", json!({}))]), (65_536, 1));
+    assert_eq!(capacity(&[proxied("fc00:1:a::", "End.AN", json!({}))]), (65_536, 100_000), "compared flow by flow");
     assert_eq!(
         capacity(&[proxied("fc00:1:a::", "End.AS", json!({ "inner": ["IPv4"], "segments": ["fc00:2::1"] }))]),
         (64, 1)
