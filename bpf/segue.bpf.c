@@ -21,6 +21,7 @@
 #include "lib/masquerade.h"
 #include "lib/aware.h"
 #include "lib/firewall.h"
+#include "lib/usual.h"
 #include "lib/endpoint.h"
 #include "lib/icmp.h"
 #include "lib/firewall_reset.h"
@@ -124,6 +125,7 @@ SEC("xdp.frags")
 int segue_port(struct xdp_md *ctx)
 {
 	struct packet packet;
+	int action;
 
 	if (unlikely(packet_begin(ctx, &packet)))
 		return drop_unknown_port(ctx);
@@ -137,6 +139,9 @@ int segue_port(struct xdp_md *ctx)
 		return core_port(&packet, 0);
 	if (likely(packet.port->role == SEGUE_ROLE_ACCESS))
 		return access_port(&packet);
+	action = service_usual(&packet);
+	if (likely(action != NOT_USUAL))
+		return action;
 	bpf_tail_call(ctx, &stages, SEGUE_STAGE_SERVICE);
 	return drop(&packet, SEGUE_OUTCOME_drop_recirculation);
 }

@@ -312,6 +312,18 @@ INLINE int in_sid_block(u32 generation, struct address a)
 	return config && in_prefixes(config->sid_blocks, config->sid_blocks_count, a);
 }
 
+/* The same, for addresses that hardly ever do. */
+INLINE int rarely_in_sid_block(const struct packet *packet, struct address a)
+{
+	const struct segue_port *port = packet->port;
+	u16 first = a.high;
+
+	if (likely(first != port->sid_block_hints[0] && first != port->sid_block_hints[1] &&
+		   !(port->config_flags & SEGUE_CONFIG_MANY_BLOCKS)))
+		return 0;
+	return in_sid_block(packet->generation, a);
+}
+
 INLINE u16 fold16(u32 sum)
 {
 	sum = (sum & 0xffff) + (sum >> 16);

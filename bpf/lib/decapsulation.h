@@ -41,7 +41,7 @@ INLINE u32 inner_admit(const struct packet *packet, const struct segue_sid *sid,
 		inner_ipv6(data, end, offset, outer->limit, inner);
 	if (unlikely(inner->outcome))
 		return inner->outcome;
-	if (outer->protocol != PROTOCOL_IPV4 && unlikely(in_sid_block(packet->generation, inner->destination)) &&
+	if (outer->protocol != PROTOCOL_IPV4 && unlikely(rarely_in_sid_block(packet, inner->destination)) &&
 	    !(sid->flags & SEGUE_SID_ALLOW_INNER_SID))
 		return SEGUE_OUTCOME_drop_inner_to_sid;
 	*ecn = ecn_after_tunnel(inner->ecn, outer->ecn);

@@ -31,15 +31,14 @@ struct function_link {
 
 INLINE void function_link_find(const struct packet *packet, const struct segue_sid *sid, struct function_link *link)
 {
-	const struct segue_port *egress = port_by_ifindex(packet, sid->oif);
 	const struct adjacency *adjacency;
 	struct address next_hop;
 
 	link->outcome = SEGUE_OUTCOME_drop_link_down;
-	if (!egress || !(egress->flags & SEGUE_PORT_UP))
+	if (unlikely(!sid->function_mtu))
 		return;
-	link->mtu = egress->mtu;
-	link->source_mac = egress->mac;
+	link->mtu = sid->function_mtu;
+	link->source_mac = sid->source_mac;
 	link->destination_mac = sid->mac;
 	link->outcome = 0;
 	if (sid->flags & SEGUE_SID_NEXT_HOP_MAC)

@@ -8,7 +8,7 @@
 
 struct sid_cached {
 	struct address address;
-	u64 epoch; /* generation and cache generation: a function's life may change within a generation */
+	u64 epoch;	      /* generation and cache generation: a function's life may change within a generation */
 	struct segue_sid sid; /* a copy; behaviour 0: no SID, which is remembered too */
 };
 

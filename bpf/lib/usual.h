@@ -115,7 +115,7 @@ INLINE int masquerade_usual(struct packet *packet, const struct segue_sid *sid)
 
 	if ((void *)(srh + 1) + 16 > end || *(const u8 *)data & 1 || *(const u16 *)(data + 12) != bpf_htons(ETH_P_IPV6))
 		return NOT_USUAL;
-	if (ip->nexthdr != PROTOCOL_ROUTING || srh->type != ROUTING_TYPE_SRH || !srh->segments_left ||
+	if (ip->nexthdr != PROTOCOL_ROUTING || srh->type != ROUTING_TYPE_SRH ||
 	    IPV6_LENGTH + (srh->length + 1) * 8 > length || !ipv6_usual(packet, ip, length))
 		return NOT_USUAL;
 	packet->length = length;

@@ -75,7 +75,7 @@ struct segue_port {
 	__u32 flow_buckets_mask; /* ECMP: flows of one next segment are spread over mask+1 FIB decisions, at most 256;
 				    0: no ECMP */
 	__u32 firewall;		 /* index in `firewalls`: what comes in by this port is filtered first; 0: none */
-	__u8 reserved[4];
+	__be16 sid_block_hints[2]; /* the first 16 bits of the SID blocks: addresses with others lie in none */
 };
 
 enum segue_behaviour {
@@ -157,7 +157,7 @@ enum segue_proxy_flags {
 			   the kernel where no rule holds; without either flag it goes to the kernel */
 };
 
-/* One local SID. Map `sid_entries`. 88 octets. */
+/* One local SID. Map `sid_entries`. 96 octets. */
 struct segue_sid {
 	__u8 behaviour;	      /* enum segue_behaviour */
 	__u8 flavours;	      /* enum segue_flavour */
@@ -184,6 +184,8 @@ struct segue_sid {
 	__u8 prefix_length;    /* bits of LOC:FUNCT */
 	__u8 reserved0[3];
 	__u32 firewall; /* End.AN: index in `firewalls`, the function is the node's own firewall; 0: none */
+	__u8 source_mac[6]; /* proxies: the MAC address of `oif` */
+	__u16 function_mtu; /* proxies: layer 3 MTU of `oif`, octets (65535 at most); 0: it is down */
 };
 
 /* Key of the tries: generation first, so that two generations live side by side. */
@@ -357,6 +359,7 @@ struct segue_prefix {
 enum segue_config_flags {
 	SEGUE_CONFIG_FIB_TABLE = 1 << 0,	     /* BPF_FIB_LOOKUP_TBID (6.5 and newer); else no SID has a table */
 	SEGUE_CONFIG_REDIRECT_MULTI_BUFFER = 1 << 1, /* the kernel redirects multi-buffer frames (6.3 and newer) */
+	SEGUE_CONFIG_MANY_BLOCKS = 1 << 3, /* more SID blocks than `sid_block_hints` has room for, or shorter ones */
 	SEGUE_CONFIG_CHECK_SOURCE = 1 << 2,	     /* RFC 8754 section 5.1 level 2: `source_prefixes` */
 };
 

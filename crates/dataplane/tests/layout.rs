@@ -42,7 +42,8 @@ fn rust() -> Vec<(&'static str, usize, Fields)> {
             reserved0,
             config_flags,
             flow_buckets_mask,
-            reserved
+            firewall,
+            sid_block_hints
         }),
         rust_layout!(Sid {
             behaviour,
@@ -67,7 +68,10 @@ fn rust() -> Vec<(&'static str, usize, Fields)> {
             flow_timeout,
             backup,
             prefix_length,
-            reserved
+            reserved0,
+            firewall,
+            source_mac,
+            function_mtu
         }),
         rust_layout!(SidKey { prefixlen, generation, address }),
         rust_layout!(Policy { lists, list, bucket }),

@@ -194,8 +194,7 @@ fn config(input: &Input<'_>) -> Result<abi::Config, CompileError> {
     config.icmp_burst = settings.icmp_error_burst;
     config.address_ipv4 = input.state.source_address_ipv4.map_or(0, |address| u32::from_ne_bytes(address.octets()));
     config.address = input.state.source_address.octets();
-    let mut blocks = vec![SRV6_SIDS];
-    blocks.extend(domain.sid_blocks.iter().filter(|block| !SRV6_SIDS.contains(*block)));
+    let blocks = sid_blocks(input);
     config.sid_blocks_count = fill(&mut config.sid_blocks, &blocks, "domain.sid_blocks")?;
     config.source_prefixes_count =
         fill(&mut config.source_prefixes, &domain.source_prefixes, "domain.source_prefixes")?;
@@ -214,7 +213,34 @@ fn config_flags(input: &Input<'_>) -> abi::ConfigFlags {
     if !input.state.domain.source_prefixes.is_empty() {
         flags |= abi::SEGUE_CONFIG_CHECK_SOURCE;
     }
+    if sid_block_hints(input).is_none() {
+        flags |= abi::SEGUE_CONFIG_MANY_BLOCKS;
+    }
     flags
+}
+
+/// All SID blocks, that of RFC 9602 among them.
+fn sid_blocks(input: &Input<'_>) -> Vec<Ipv6Net> {
+    let mut blocks = vec![SRV6_SIDS];
+    blocks.extend(input.state.domain.sid_blocks.iter().filter(|block| !SRV6_SIDS.contains(*block)));
+    blocks
+}
+
+/// The first 16 bits of the SID blocks, as they lie in a packet. `None` if two such numbers do not say them all.
+fn sid_block_hints(input: &Input<'_>) -> Option<[u16; 2]> {
+    let blocks = sid_blocks(input);
+    if blocks.iter().any(|block| block.prefix_len() < 16) {
+        return None;
+    }
+    let mut hints: Vec<u16> =
+        blocks.iter().map(|block| block.addr().octets()).map(|[a, b, ..]| u16::from_ne_bytes([a, b])).collect();
+    hints.sort_unstable();
+    hints.dedup();
+    match hints[..] {
+        [only] => Some([only, only]),
+        [first, second] => Some([first, second]),
+        _ => None,
+    }
 }
 
 fn fill(entries: &mut [abi::Prefix], prefixes: &[Ipv6Net], place: &str) -> Result<u32, CompileError> {

@@ -11,7 +11,7 @@ use zerocopy::FromZeros;
 use super::allocate::Rows;
 use super::error::sid_place;
 use super::policy::Policies;
-use super::{CompileError, Compiler, FLOW_BUCKETS_MASK, config_flags};
+use super::{CompileError, Compiler, FLOW_BUCKETS_MASK, config_flags, sid_block_hints};
 use crate::compiled::{CompiledFirewall, CompiledPort, CompiledSid};
 use crate::facts::{Interface, Table};
 
@@ -53,6 +53,7 @@ pub(super) fn compile(
         let mut entry = entry(input.state, port, interface, policies)?;
         entry.firewall = super::firewall_index(firewalls, port.firewall.as_deref(), &place)?;
         entry.config_flags = config_flags(input);
+        entry.sid_block_hints = sid_block_hints(input).unwrap_or_default();
         entry.proxy = returns.get(port.name.as_str()).copied().unwrap_or(abi::SEGUE_NONE);
         let row = rows.take(port.name.clone(), &place)?;
         entry.index = u16::try_from(row).map_err(|_| {

@@ -139,7 +139,11 @@ fn function(
     let from = if to.is_some() { compiler.interface(place, &from)? } else { None };
     let peer_elsewhere = to.is_some_and(|to| to.peer_elsewhere);
     match (to, from) {
-        (Some(to), Some(_)) => entry.oif = to.ifindex,
+        (Some(to), Some(_)) => {
+            entry.oif = to.ifindex;
+            entry.source_mac = to.mac;
+            entry.function_mtu = if to.up { u16::try_from(to.mtu).unwrap_or(u16::MAX) } else { 0 };
+        }
         // It leads nowhere now, but it says what becomes of packets while the function is dead.
         _ if sid.watch().is_some() => {}
         _ => return Ok(None),
