@@ -123,6 +123,9 @@ Examples:
   segue capture --seconds 5 -w trace.pcapng
   segue --lab main-job --node nfv1 capture -w - | tshark -r - -V")]
     Capture(CaptureArgs),
+    /// Firewalls: rules with counters, the switch, checks of rule files
+    #[command(subcommand)]
+    Firewall(FirewallCommand),
     /// Print the JSON Schema of what an operator writes
     #[command(after_help = "Example:\n  segue schema topology > topology.schema.json")]
     Schema {
@@ -146,6 +149,118 @@ Examples:
     },
     /// Versions of this program, and of the agent if one answers
     Version,
+}
+
+/// What to do with firewalls.
+#[derive(Debug, Subcommand)]
+pub enum FirewallCommand {
+    /// Show rules with their counters
+    #[command(after_help = "Examples:\n  segue firewall show\n  segue firewall show fw1 --form iptables\n  segue firewall show fw1 --form save > rules.v6")]
+    Show {
+        /// Only this one
+        name: Option<String>,
+        /// How rules are printed
+        #[arg(long, value_enum, default_value_t = FirewallForm::Table)]
+        form: FirewallForm,
+    },
+    /// Filter again
+    #[command(after_help = "Example:\n  segue firewall on fw1")]
+    On {
+        /// Which one
+        name: String,
+    },
+    /// Let every packet pass, unfiltered and uncounted
+    #[command(after_help = "Example:\n  segue firewall off fw1")]
+    Off {
+        /// Which one
+        name: String,
+    },
+    /// Say which rules a packet would be compared with, which it would hit, and why not the others
+    #[command(after_help = "Example:\n  segue firewall explain fw1 --source fd00::1 --destination fd00::2 --protocol tcp --destination-port 22 --state new")]
+    Explain {
+        /// Which firewall
+        name: String,
+        /// The packet
+        #[command(flatten)]
+        packet: PacketArgs,
+    },
+    /// Read rule files and say what is wrong with them; no agent is needed
+    #[command(after_help = "Examples:\n  segue firewall check rules.v6\n  segue firewall check --ipv4 --sets sets.ipset rules.v4")]
+    Check {
+        /// Files of ip6tables-save (with --ipv4: of iptables-save), or in YAML if the name ends so
+        #[arg(required = true)]
+        files: Vec<PathBuf>,
+        /// The files are rules for IPv4
+        #[arg(long)]
+        ipv4: bool,
+        /// Files of ipset save that the rules name
+        #[arg(long = "sets", value_name = "FILE")]
+        sets: Vec<PathBuf>,
+        /// SERA's advanced mode: -s and -d are those of the outermost header
+        #[arg(long)]
+        advanced: bool,
+    },
+}
+
+/// A packet by its fields: those of the inner packet where it is steered.
+#[derive(Debug, Clone, Args)]
+pub struct PacketArgs {
+    /// Its source address, which says whether it is IPv4 or IPv6
+    #[arg(long, value_name = "ADDRESS")]
+    pub source: std::net::IpAddr,
+    /// Its destination address
+    #[arg(long, value_name = "ADDRESS")]
+    pub destination: std::net::IpAddr,
+    /// tcp, udp, icmp, icmpv6, sctp or a number
+    #[arg(long, default_value = "udp")]
+    pub protocol: segue_model::value::Protocol,
+    /// Source port
+    #[arg(long, value_name = "PORT")]
+    pub source_port: Option<u16>,
+    /// Destination port
+    #[arg(long, value_name = "PORT")]
+    pub destination_port: Option<u16>,
+    /// TCP: octet 13 of its header, such as 2 for SYN
+    #[arg(long, value_name = "NUMBER", default_value_t = 2)]
+    pub tcp_flags: u8,
+    /// ICMP: type
+    #[arg(long, value_name = "NUMBER", default_value_t = 128)]
+    pub icmp_type: u8,
+    /// ICMP: code
+    #[arg(long, value_name = "NUMBER", default_value_t = 0)]
+    pub icmp_code: u8,
+    /// State of its connection
+    #[arg(long, value_enum, default_value_t = StateArg::New)]
+    pub state: StateArg,
+    /// Layer 3 octets
+    #[arg(long, value_name = "OCTETS", default_value_t = 100)]
+    pub length: u32,
+}
+
+/// State of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum StateArg {
+    /// No packet of it was accepted yet, or it was not answered yet
+    New,
+    /// Both sides have sent
+    Established,
+    /// An ICMP error about a known connection
+    Related,
+    /// It fits no connection
+    Invalid,
+    /// Not looked up
+    Untracked,
+}
+
+/// How `firewall show` prints rules.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum FirewallForm {
+    /// One line for each rule, with its counters
+    Table,
+    /// As `iptables -L -n -v --line-numbers`
+    Iptables,
+    /// As `iptables-save -c`
+    Save,
 }
 
 /// What `get` shows.

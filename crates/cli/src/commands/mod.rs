@@ -1,6 +1,8 @@
 //! One module per subcommand.
 
 mod capture;
+mod firewall;
+mod firewall_explain;
 mod get;
 mod state;
 mod top;
@@ -25,6 +27,7 @@ pub fn run(cli: Cli) -> Result<u8> {
         Command::Drops => get::get(global, crate::args::What::Drops)?,
         Command::Top(args) => top::top(global, &args)?,
         Command::Capture(args) => capture::capture(global, &args)?,
+        Command::Firewall(command) => firewall::run(global, command)?,
         Command::Schema { kind } => schema(kind, global.output)?,
         Command::Lab(command) => {
             let output = match global.output {

@@ -67,10 +67,12 @@ fn read(file: &Path) -> Result<NodeState> {
         let name = file.display().to_string();
         (fs::read_to_string(file).with_context(|| format!("{name}: give a file that can be read"))?, name)
     };
-    load_node_state(&text, &name).map_err(|errors| {
+    let mut state = load_node_state(&text, &name).map_err(|errors| {
         let lines: Vec<_> = errors.iter().map(|error| format!("  {error}")).collect();
         anyhow!("the state is invalid, nothing was applied:\n{}", lines.join("\n"))
-    })
+    })?;
+    segue_agent::firewall::read_files(&mut state, file).map_err(anyhow::Error::msg)?;
+    Ok(state)
 }
 
 fn changes(changes: &[Change]) -> String {
