@@ -16,9 +16,10 @@ use crate::contest::{self, Effort, mpps, target};
 use crate::cpu::Pinned;
 use crate::error::{Error, Result};
 use crate::frame::{self, ETHERNET, Packet, Steering};
-use crate::function::Function;
+use crate::function::{Function, Links, Vnf};
 use crate::lane::Lane;
 use crate::netns::Namespace;
+use crate::proxy;
 use crate::report::{Peer, Report};
 use crate::scenario::Arrival;
 use crate::segue::Node;
@@ -59,14 +60,33 @@ pub struct Point {
     pub rules: usize,
     /// Where they stand.
     pub chains: Chains,
+    /// The rules hold and drop everything: for tests that netfilter sees the packets.
+    pub blocked: bool,
 }
 
 /// Who does the work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Side {
+pub enum Side {
+    /// Segue's End.AN.NF.
     Segue,
+    /// The kernel's End.
     End,
+    /// The kernel's End.DT6 (inner IPv4: End.DX4) and a seg6 route. The route takes packets as they come in, so netfilter's
+    /// forward hook never sees them, but only the new outer packet.
     DtAndEncaps,
+    /// The kernel's End.DX6 into a namespace, whose netfilter sees the inner packet, and a seg6 route behind it. Inner IPv6.
+    ThroughNamespace,
+}
+
+impl Side {
+    fn peer(self) -> (&'static str, f64) {
+        match self {
+            Self::Segue => ("segue", 1.0),
+            Self::End => ("kernel End", 1.0),
+            Self::DtAndEncaps => ("kernel End.DT and H.Encaps", 1.5),
+            Self::ThroughNamespace => ("kernel End.DX6, netfilter, H.Encaps", 1.5),
+        }
+    }
 }
 
 impl Point {
@@ -77,10 +97,16 @@ impl Point {
         for ipv4 in [true, false] {
             // The smallest IPv6 packet with UDP and the harness's four octets has 52: the second size.
             let sizes = if ipv4 { &SIZES[..] } else { &SIZES[1..] };
-            points.extend(sizes.iter().map(|size| Self { ipv4, size: *size, rules: 0, chains: Chains::Base }));
+            points.extend(sizes.iter().map(|size| Self {
+                ipv4,
+                size: *size,
+                rules: 0,
+                chains: Chains::Base,
+                blocked: false,
+            }));
             for chains in [Chains::Base, Chains::Regular] {
                 let rules = RULES.iter().filter(|rules| **rules > 0);
-                points.extend(rules.map(|rules| Self { ipv4, size: sizes[0], rules: *rules, chains }));
+                points.extend(rules.map(|rules| Self { ipv4, size: sizes[0], rules: *rules, chains, blocked: false }));
             }
         }
         points
@@ -120,14 +146,14 @@ impl Point {
     fn sent(&self, side: Side) -> Packet {
         match side {
             // End.DT wants no segments left.
-            Side::DtAndEncaps => self.steered(HEADEND, [NEXT_SID, SID], 0, TTL),
+            Side::DtAndEncaps | Side::ThroughNamespace => self.steered(HEADEND, [NEXT_SID, SID], 0, TTL),
             Side::Segue | Side::End => self.steered(HEADEND, [SID, NEXT_SID], 1, TTL),
         }
     }
 
     fn arrival(&self, side: Side) -> Arrival {
         let packet = match side {
-            Side::DtAndEncaps => self.steered(OUT_ADDRESS, [NEXT_SID, LAST_SID], 1, TTL),
+            Side::DtAndEncaps | Side::ThroughNamespace => self.steered(OUT_ADDRESS, [NEXT_SID, LAST_SID], 1, TTL),
             Side::Segue | Side::End => self.steered(HEADEND, [SID, NEXT_SID], 0, TTL - 1),
         };
         let frame = packet.frame(SINK_MAC, OUT_MAC);
@@ -135,7 +161,7 @@ impl Point {
         let (port, balance) = (ETHERNET + packet.port, ETHERNET + packet.balance);
         mask[port..port + 2].fill(0);
         mask[balance..balance + 2].fill(0);
-        if side == Side::DtAndEncaps {
+        if matches!(side, Side::DtAndEncaps | Side::ThroughNamespace) {
             // A pushed header's flow label and hop limit, and the inner hop limit: a router is a hop.
             mask[ETHERNET + 1] = 0xf0;
             mask[ETHERNET + 2..ETHERNET + 4].fill(0);
@@ -153,8 +179,13 @@ impl Point {
 
     /// The rules as nft reads them: none of them holds, so that each packet meets all of them.
     fn ruleset(&self) -> String {
-        let rule = if self.ipv4 { "ip saddr 198.18.0.0/15 drop" } else { "ip6 saddr 2001:db8:ffff::/48 drop" };
-        let rules = vec![rule; self.rules].join("\n");
+        let rule = match (self.ipv4, self.blocked) {
+            (true, false) => "ip saddr 198.18.0.0/15 drop".to_owned(),
+            (false, false) => "ip6 saddr 2001:db8:ffff::/48 drop".to_owned(),
+            (true, true) => format!("ip saddr {INNER_SOURCE_IPV4} drop"),
+            (false, true) => format!("ip6 saddr {INNER_SOURCE} drop"),
+        };
+        let rules = vec![rule.as_str(); self.rules].join("\n");
         let hook = "type filter hook forward priority filter; policy accept;";
         match self.chains {
             Chains::Base => format!("table inet bench {{ chain forward {{ {hook}\n{rules}\n}}\n}}\n"),
@@ -187,16 +218,28 @@ impl Point {
     }
 }
 
-fn open(point: &Point, side: Side, flows: u32) -> Result<Lane> {
-    let (name, what) = match side {
-        Side::Segue => ("nf-segue", "segue"),
-        Side::End => ("nf-end", "kernel End"),
-        Side::DtAndEncaps => ("nf-dt", "kernel End.DT and H.Encaps"),
+/// Sets up a lane.
+///
+/// # Errors
+/// If any of it can not be set up; nothing stays behind.
+pub fn open(point: &Point, side: Side, flows: u32) -> Result<Lane> {
+    let name = match side {
+        Side::Segue => "nf-segue",
+        Side::End => "nf-end",
+        Side::DtAndEncaps => "nf-dt",
+        Side::ThroughNamespace => "nf-dx",
     };
-    let topology = Topology::build_shaped(name, Shape { queues: 1, mtu: MTU_MAX })?;
+    let shape = Shape { queues: 1, mtu: MTU_MAX };
+    let topology = Topology::build_shaped(name, shape)?;
     let settings = Settings { flows, ..Settings::default() };
     let traffic = Traffic::start(&topology, &point.sent(side), &point.arrival(side), settings)?;
-    let what = format!("an-nf, {}, {what}", point.name());
+    let what = format!("an-nf, {}, {}", point.name(), side.peer().0);
+    if side == Side::ThroughNamespace {
+        let function = Links::build(&topology, name, shape)?.start(Vnf::Forward, &traffic)?;
+        point.lay_rules(&function.namespace)?;
+        proxy::kernel(&topology)?;
+        return Ok(Lane::through(function, None, traffic, topology, what));
+    }
     let (namespace, node) = match side {
         Side::Segue => {
             let namespace = Namespace::create("nf")?;
@@ -213,7 +256,7 @@ fn open(point: &Point, side: Side, flows: u32) -> Result<Lane> {
             let node = Node::start(&topology.node, state)?;
             (namespace, Some(node))
         }
-        Side::End | Side::DtAndEncaps => {
+        Side::End | Side::DtAndEncaps | Side::ThroughNamespace => {
             for command in kernel_commands(point, side) {
                 topology.node.ip(&command)?;
             }
@@ -292,14 +335,16 @@ fn wire(node: &Namespace, namespace: &Namespace, wiring: &Wiring) -> Result<()> 
     Ok(())
 }
 
-/// Measures one point: a report against the kernel's End, and one against its End.DT with H.Encaps.
+/// Measures one point: a report for each peer.
 ///
 /// # Errors
 /// If a lane can not be set up, or delivers a wrong frame.
-pub fn run(point: &Point, effort: &Effort, pinned: &Pinned) -> Result<[Report; 2]> {
+pub fn run(point: &Point, effort: &Effort, pinned: &Pinned) -> Result<Vec<Report>> {
     let mut lanes = Vec::new();
-    for side in [Side::Segue, Side::End, Side::DtAndEncaps] {
-        let mut lane = open(point, side, effort.flows)?;
+    let sides = [Side::Segue, Side::End, Side::DtAndEncaps, Side::ThroughNamespace];
+    let sides = if point.ipv4 { &sides[..3] } else { &sides[..] };
+    for side in sides {
+        let mut lane = open(point, *side, effort.flows)?;
         lane.verify(contest::VERIFIED)?;
         lanes.push(lane);
     }
@@ -311,7 +356,8 @@ pub fn run(point: &Point, effort: &Effort, pinned: &Pinned) -> Result<[Report; 2
     let (Some(ours), Some(latency)) = (tallies.first(), latencies.first()) else {
         return Err(Error::Usage("a lane was not measured".into()));
     };
-    let report = |index: usize, name: &str, required: f64| {
+    let report = |index: usize| {
+        let (name, required) = sides[index].peer();
         let (theirs, their_latency) = (&tallies[index], &latencies[index]);
         let ratio = ours.rate.median / theirs.rate.median;
         Report {
@@ -347,7 +393,7 @@ pub fn run(point: &Point, effort: &Effort, pinned: &Pinned) -> Result<[Report; 2
         }
     };
     // The kernel's End does not show inner packets to netfilter; it has no rules.
-    Ok([report(1, "kernel End", 1.0), report(2, "kernel End.DT and H.Encaps", 1.5)])
+    Ok((1..sides.len()).map(report).collect())
 }
 
 fn text(latency: &Latency) -> String {
@@ -369,7 +415,7 @@ mod tests {
     #[test]
     fn rulesets_have_as_many_rules_as_they_say() {
         for chains in [Chains::Base, Chains::Regular] {
-            let point = Point { ipv4: true, size: 126, rules: 8, chains };
+            let point = Point { ipv4: true, size: 126, rules: 8, chains, blocked: false };
             assert_eq!(point.ruleset().matches("drop").count(), 8);
         }
     }

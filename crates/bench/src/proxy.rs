@@ -237,7 +237,8 @@ fn aware(function: &Function) -> Result<()> {
     function.namespace.ip(&format!("-6 route add {SID}/128 encap seg6local action End dev east")).map(drop)
 }
 
-fn kernel(topology: &Topology) -> Result<()> {
+/// The kernel takes the header off to the function and puts another one on behind it.
+pub(crate) fn kernel(topology: &Topology) -> Result<()> {
     for command in [
         "address add 2001:db8:3::1/64 dev fn-west".to_owned(),
         format!("neighbour add {KERNEL_GATEWAY} lladdr {} dev fn-west nud permanent", mac(WEST_MAC)),

@@ -61,17 +61,34 @@ fn a_wrong_header_is_seen() {
 
 #[test]
 #[ignore = "needs root"]
-fn an_nf_delivers_every_octet_and_meets_its_rules() {
+fn an_nf_delivers_every_octet_and_measures_latency() {
     let pinned = cpu::pin(None, false).unwrap();
     let effort = Effort { rounds: 1, run: Duration::from_millis(20), paced: Duration::from_millis(50), flows: 16 };
     for point in [
-        Point { ipv4: true, size: 126, rules: 0, chains: Chains::Base },
-        Point { ipv4: true, size: 126, rules: 8, chains: Chains::Regular },
-        Point { ipv4: false, size: 1518, rules: 1, chains: Chains::Base },
+        Point { ipv4: true, size: 126, rules: 0, chains: Chains::Base, blocked: false },
+        Point { ipv4: true, size: 126, rules: 8, chains: Chains::Regular, blocked: false },
+        Point { ipv4: false, size: 1518, rules: 1, chains: Chains::Base, blocked: false },
     ] {
         let reports = an_nf::run(&point, &effort, &pinned).unwrap();
         assert!(reports.iter().all(|report| report.ours.median > 0.0 && report.ratio.is_some()), "{point:?}");
         assert!(reports[0].notes.iter().any(|note| note.starts_with("latency at 10000")), "{:?}", reports[0].notes);
+    }
+}
+
+#[test]
+#[ignore = "needs root"]
+fn an_nf_packets_meet_every_rule() {
+    let _pinned = cpu::pin(None, false).unwrap();
+    for (side, ipv4, chains) in [
+        (an_nf::Side::Segue, true, Chains::Base),
+        (an_nf::Side::Segue, true, Chains::Regular),
+        (an_nf::Side::Segue, false, Chains::Base),
+        (an_nf::Side::ThroughNamespace, false, Chains::Base),
+    ] {
+        let point = Point { ipv4, size: 300, rules: 8, chains, blocked: true };
+        let lane = an_nf::open(&point, side, 16).unwrap();
+        let Err(Error::NotDone { reason, .. }) = lane.saturate(1_000) else { panic!("{side:?} {point:?} passes") };
+        assert!(reason.starts_with("of 1000 frames that were sent 0 "), "{side:?} {point:?}: {reason}");
     }
 }
 
