@@ -81,8 +81,8 @@ struct packet {
 	u64 epoch; /* generation and cache generation, read once: what is cached belongs to the generation that it came
 		      from */
 	u32 generation;
-	u32 length;   /* layer 3 octets as received, for byte counters */
-	u32 in_proxy; /* 1: in segue_proxy. A constant in each program, so that it leaves out what the other does */
+	u32 length;	 /* layer 3 octets as received, for byte counters */
+	u32 in_proxy;	 /* 1: in segue_proxy. A constant in each program, so that it leaves out what the other does */
 	u32 in_firewall; /* 1: in segue_firewall, where in_proxy is 1 too */
 };
 

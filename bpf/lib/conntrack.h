@@ -37,7 +37,7 @@ struct conntrack {
 
 PERCPU(conntracks, struct conntrack, 1);
 
-#define SECONDS(n_) ((n_) * 1000000000ULL)
+#define SECONDS(n_) ((n_)*1000000000ULL)
 
 enum tcp_event {
 	TCP_EVENT_SYN,
@@ -256,8 +256,8 @@ INLINE u32 conntrack_known(struct conntrack *track, struct segue_connection *ent
 	if (!original)
 		entry->flags |= SEGUE_CONNECTION_REPLIED;
 	if (entry->flags & SEGUE_CONNECTION_REPLIED &&
-	    (protocol == PROTOCOL_TCP ? state == SEGUE_TCP_ESTABLISHED : protocol != PROTOCOL_ICMP &&
-									      protocol != PROTOCOL_ICMPV6))
+	    (protocol == PROTOCOL_TCP ? state == SEGUE_TCP_ESTABLISHED
+				      : protocol != PROTOCOL_ICMP && protocol != PROTOCOL_ICMPV6))
 		entry->flags |= SEGUE_CONNECTION_ASSURED;
 	if (protocol != PROTOCOL_TCP)
 		entry->expires = now + conntrack_timeout(protocol, entry->flags & SEGUE_CONNECTION_ASSURED);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * The firewall: rules as iptables has them, executed on the packet that firewall_key.h reads; and what their verdicts do
- * to it. crates/classifier/src/interpreter.rs defines what a program means.
+ * The firewall: rules as iptables has them, executed on the packet that firewall_key.h reads; and what their verdicts
+ * do to it. crates/classifier/src/interpreter.rs defines what a program means.
  */
 #ifndef SEGUE_FIREWALL_H
 #define SEGUE_FIREWALL_H
@@ -203,10 +203,10 @@ RARE int firewall_run(struct xdp_md *ctx, struct firewall_work *work)
 	work->line = 0;
 	if (!state.firewall)
 		return 0;
-	state.base = state.firewall->chain[work->key.outer_family == 6 &&
-							   state.firewall->flags & SEGUE_FIREWALL_ADVANCED
-						   ? SEGUE_FIREWALL_IPV6
-						   : work->key.family == 6];
+	state.base =
+		state.firewall->chain[work->key.outer_family == 6 && state.firewall->flags & SEGUE_FIREWALL_ADVANCED
+					      ? SEGUE_FIREWALL_IPV6
+					      : work->key.family == 6];
 	if (!state.base) {
 		work->action = SEGUE_ACTION_ACCEPT;
 		return 0;
@@ -261,8 +261,9 @@ INLINE u64 firewall_argument(const struct firewall_work *work, u32 bits)
 }
 
 /* SEG6 at a SID. `sl`: Segments Left after go-next. Ends the packet. */
-INLINE int firewall_seg6(const struct packet *packet, const struct segue_sid *sid, const struct segue_firewall *firewall,
-			 struct firewall_work *work, u32 offset, u32 previous, u32 limit, u32 sl)
+INLINE int firewall_seg6(const struct packet *packet, const struct segue_sid *sid,
+			 const struct segue_firewall *firewall, struct firewall_work *work, u32 offset, u32 previous,
+			 u32 limit, u32 sl)
 {
 	void *data = (void *)(long)packet->ctx->data;
 	void *end = (void *)(long)packet->ctx->data_end;

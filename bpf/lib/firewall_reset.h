@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * REJECT --reject-with tcp-reset: a TCP segment with RST in place of the packet, from the inner destination to the inner
- * source (RFC 9293 section 3.5.2). It leaves as ICMP errors about inner packets do.
+ * REJECT --reject-with tcp-reset: a TCP segment with RST in place of the packet, from the inner destination to the
+ * inner source (RFC 9293 section 3.5.2). It leaves as ICMP errors about inner packets do.
  */
 #ifndef SEGUE_FIREWALL_RESET_H
 #define SEGUE_FIREWALL_RESET_H

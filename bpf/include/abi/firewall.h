@@ -18,8 +18,8 @@ typedef unsigned long long __u64;
 #endif
 
 enum segue_firewall_flags {
-	SEGUE_FIREWALL_OFF = 1 << 0,	 /* every packet passes unfiltered */
-	SEGUE_FIREWALL_STATE = 1 << 1,	 /* some rule looks at the connection state */
+	SEGUE_FIREWALL_OFF = 1 << 0,	  /* every packet passes unfiltered */
+	SEGUE_FIREWALL_STATE = 1 << 1,	  /* some rule looks at the connection state */
 	SEGUE_FIREWALL_ADVANCED = 1 << 2, /* encapsulated packets meet the rules of the outermost header's family */
 };
 
@@ -73,12 +73,12 @@ enum segue_firewall_extension_flags {
 
 /* A condition with a state of its own or a table behind it. Map `firewall_extensions`. 64 octets. */
 struct segue_firewall_extension {
-	__u32 kind;	/* enum segue_firewall_extension_kind */
-	__u32 flags;	/* enum segue_firewall_extension_flags */
-	__u32 chain;	/* set: line of its chain */
-	__u32 bucket;	/* limit: row in `firewall_limits`; hashlimit: number of the table */
-	__u64 interval; /* nanoseconds in which one token comes */
-	__u64 burst;	/* nanoseconds: (tokens of a full bucket - 1) * interval */
+	__u32 kind;	      /* enum segue_firewall_extension_kind */
+	__u32 flags;	      /* enum segue_firewall_extension_flags */
+	__u32 chain;	      /* set: line of its chain */
+	__u32 bucket;	      /* limit: row in `firewall_limits`; hashlimit: number of the table */
+	__u64 interval;	      /* nanoseconds in which one token comes */
+	__u64 burst;	      /* nanoseconds: (tokens of a full bucket - 1) * interval */
 	__u64 source_mask[2]; /* hashlimit: as the addresses in struct segue_classifier_key */
 	__u64 destination_mask[2];
 };

@@ -71,10 +71,10 @@ struct segue_port {
 	__u8 ipv6[16]; /* an address of the port for ICMPv6 and neighbour checks; :: if none */
 	__u8 mac[6];
 	__u16 reserved0;
-	__u32 config_flags;	 /* enum segue_config_flags: node-wide, here because every packet reads its port */
-	__u32 flow_buckets_mask; /* ECMP: flows of one next segment are spread over mask+1 FIB decisions, at most 256;
-				    0: no ECMP */
-	__u32 firewall;		 /* index in `firewalls`: what comes in by this port is filtered first; 0: none */
+	__u32 config_flags;	   /* enum segue_config_flags: node-wide, here because every packet reads its port */
+	__u32 flow_buckets_mask;   /* ECMP: flows of one next segment are spread over mask+1 FIB decisions, at most 256;
+				      0: no ECMP */
+	__u32 firewall;		   /* index in `firewalls`: what comes in by this port is filtered first; 0: none */
 	__be16 sid_block_hints[2]; /* the first 16 bits of the SID blocks: addresses with others lie in none */
 };
 
@@ -183,7 +183,7 @@ struct segue_sid {
 	__u8 backup[16];       /* SEGUE_FAILURE_REROUTE */
 	__u8 prefix_length;    /* bits of LOC:FUNCT */
 	__u8 reserved0[3];
-	__u32 firewall; /* End.AN: index in `firewalls`, the function is the node's own firewall; 0: none */
+	__u32 firewall;	    /* End.AN: index in `firewalls`, the function is the node's own firewall; 0: none */
 	__u8 source_mac[6]; /* proxies: the MAC address of `oif` */
 	__u16 function_mtu; /* proxies: layer 3 MTU of `oif`, octets (65535 at most); 0: it is down */
 };
@@ -359,8 +359,8 @@ struct segue_prefix {
 enum segue_config_flags {
 	SEGUE_CONFIG_FIB_TABLE = 1 << 0,	     /* BPF_FIB_LOOKUP_TBID (6.5 and newer); else no SID has a table */
 	SEGUE_CONFIG_REDIRECT_MULTI_BUFFER = 1 << 1, /* the kernel redirects multi-buffer frames (6.3 and newer) */
-	SEGUE_CONFIG_MANY_BLOCKS = 1 << 3, /* more SID blocks than `sid_block_hints` has room for, or shorter ones */
-	SEGUE_CONFIG_CHECK_SOURCE = 1 << 2,	     /* RFC 8754 section 5.1 level 2: `source_prefixes` */
+	SEGUE_CONFIG_MANY_BLOCKS = 1 << 3,  /* more SID blocks than `sid_block_hints` has room for, or shorter ones */
+	SEGUE_CONFIG_CHECK_SOURCE = 1 << 2, /* RFC 8754 section 5.1 level 2: `source_prefixes` */
 };
 
 /* Node-wide settings. Map `config`, double-buffered (two entries). */
@@ -436,12 +436,12 @@ enum segue_icmp {
 };
 
 enum segue_stage {
-	SEGUE_STAGE_AGAIN = 0,	 /* segue_again: a segment that is local, after the steering header was rewritten */
-	SEGUE_STAGE_ICMP = 1,	 /* segue_icmp: makes an ICMP error or echo reply */
-	SEGUE_STAGE_SERVICE = 2, /* segue_service: back from a function */
-	SEGUE_STAGE_RELAY = 3,	 /* segue_relay: an ICMP error from inside the domain for an inner source */
-	SEGUE_STAGE_ACCESS = 4,	 /* segue_access: from outside, once its priority tag is off */
-	SEGUE_STAGE_PROXY = 5,	 /* segue_proxy: to a function by a proxy that does more than the simplest do */
+	SEGUE_STAGE_AGAIN = 0,	  /* segue_again: a segment that is local, after the steering header was rewritten */
+	SEGUE_STAGE_ICMP = 1,	  /* segue_icmp: makes an ICMP error or echo reply */
+	SEGUE_STAGE_SERVICE = 2,  /* segue_service: back from a function */
+	SEGUE_STAGE_RELAY = 3,	  /* segue_relay: an ICMP error from inside the domain for an inner source */
+	SEGUE_STAGE_ACCESS = 4,	  /* segue_access: from outside, once its priority tag is off */
+	SEGUE_STAGE_PROXY = 5,	  /* segue_proxy: to a function by a proxy that does more than the simplest do */
 	SEGUE_STAGE_FIREWALL = 6, /* segue_firewall: to a SID with a firewall */
 	SEGUE_STAGE_FILTER = 7,	  /* segue_filter: in by a port with a firewall */
 	SEGUE_STAGE_FILTERED = 8, /* segue_filtered: the same port, once the firewall has let the packet pass */
