@@ -155,7 +155,9 @@ Examples:
 #[derive(Debug, Subcommand)]
 pub enum FirewallCommand {
     /// Show rules with their counters
-    #[command(after_help = "Examples:\n  segue firewall show\n  segue firewall show fw1 --form iptables\n  segue firewall show fw1 --form save > rules.v6")]
+    #[command(
+        after_help = "Examples:\n  segue firewall show\n  segue firewall show fw1 --form iptables\n  segue firewall show fw1 --form save > rules.v6"
+    )]
     Show {
         /// Only this one
         name: Option<String>,
@@ -176,7 +178,9 @@ pub enum FirewallCommand {
         name: String,
     },
     /// Say which rules a packet would be compared with, which it would hit, and why not the others
-    #[command(after_help = "Example:\n  segue firewall explain fw1 --source fd00::1 --destination fd00::2 --protocol tcp --destination-port 22 --state new")]
+    #[command(
+        after_help = "Example:\n  segue firewall explain fw1 --source fd00::1 --destination fd00::2 --protocol tcp --destination-port 22 --state new"
+    )]
     Explain {
         /// Which firewall
         name: String,
@@ -185,7 +189,9 @@ pub enum FirewallCommand {
         packet: PacketArgs,
     },
     /// Read rule files and say what is wrong with them; no agent is needed
-    #[command(after_help = "Examples:\n  segue firewall check rules.v6\n  segue firewall check --ipv4 --sets sets.ipset rules.v4")]
+    #[command(
+        after_help = "Examples:\n  segue firewall check rules.v6\n  segue firewall check --ipv4 --sets sets.ipset rules.v4"
+    )]
     Check {
         /// Files of ip6tables-save (with --ipv4: of iptables-save), or in YAML if the name ends so
         #[arg(required = true)]

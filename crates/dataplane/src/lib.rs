@@ -20,13 +20,15 @@ mod store;
 
 pub use bpffs::{is_bpffs, mount_bpffs};
 pub use compile::{CompileError, compile};
-pub use compiled::{Compiled, CompiledFirewall, CompiledList, CompiledPolicy, CompiledPort, CompiledSid, CompiledSteering, port_slot};
+pub use compiled::{
+    Compiled, CompiledFirewall, CompiledList, CompiledPolicy, CompiledPort, CompiledSid, CompiledSteering, port_slot,
+};
 pub use dataplane::{
     Applied, AttachMode, CaptureReader, CaptureSource, CapturedPacket, Counter, Counters, Dataplane, Direction,
     IcmpSent, LastDrop, Life, ListCounters, MemoryCounters, Options, Origin, PolicyCounters, PortCounters, SidCounters,
     SteeringCounters, TestOutput, TestRun,
 };
 pub use error::Error;
-pub use firewall::{FirewallCounters, FirewallListing, LogReader, LogRecord, LogRule, LogSource, RuleCounters};
 pub use facts::{Capabilities, Capacity, Interface, Interfaces, MissingInterface, Table};
+pub use firewall::{FirewallCounters, FirewallListing, LogReader, LogRecord, LogRule, LogSource, RuleCounters};
 pub use object::{OBJECT, build_id};

@@ -6,11 +6,11 @@ use ipnet::{IpNet, Ipv6Net};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::firewall::Firewall;
 pub use crate::proxy::{
     MayChange, Memory, Netfilter, OnFailure, OtherTypes, OwnTraffic, Probe, ProbeKind, Proxy, UnknownFlow, Watch,
     Wiring,
 };
-use crate::firewall::Firewall;
 use crate::value::{MacAddress, PortRange, Protocol, sid_prefix};
 
 /// Everything that a node should be. Applying it is idempotent and all-or-nothing.

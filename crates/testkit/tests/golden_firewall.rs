@@ -18,7 +18,11 @@ fn with_rules(ipv6: &[&str], ipv4: &[&str], more: &str) -> String {
     let firewall =
         format!("firewalls:\n  - {{name: fw, ipv6: {}, ipv4: {}{more}}}\n", file("v6", ipv6), file("v4", ipv4));
     configuration(DOMAIN)
-        .replacen("sids:\n", &format!("{firewall}sids:\n  - {{sid: 'fc00:0:1:a1::/64', behaviour: End.AN, firewall: fw}}\n"), 1)
+        .replacen(
+            "sids:\n",
+            &format!("{firewall}sids:\n  - {{sid: 'fc00:0:1:a1::/64', behaviour: End.AN, firewall: fw}}\n"),
+            1,
+        )
         .replacen("{name: acc0, role: access}", "{name: acc0, role: access, firewall: fw}", 1)
 }
 
@@ -52,7 +56,8 @@ fn advanced(next: u16, left: u8) -> PacketBuilder {
 #[ignore = "needs root"]
 fn basic_encapsulated() {
     let network = Network::new();
-    let ipv6 = ["-A FORWARD -d fd00:0:a1::/64 -p udp -m udp --dport 53 -j DROP", "-A FORWARD -s fd00:0:a0::2/128 -j ACCEPT"];
+    let ipv6 =
+        ["-A FORWARD -d fd00:0:a1::/64 -p udp -m udp --dport 53 -j DROP", "-A FORWARD -s fd00:0:a0::2/128 -j ACCEPT"];
     let ipv4 = ["-A FORWARD -p udp -m multiport --dports 53,5353 -j DROP"];
     let node = Golden::load(&network, &with_rules(&ipv6, &ipv4, ""));
     node.drops("IPv6 to port 53", "core0", &six(steered(), 53), "drop_firewall");
@@ -168,7 +173,12 @@ fn rejected() {
     for (packet, kind) in [(six(steered(), 53), (1_u8, 1_u8)), (four(steered(), 53), (3, 3))] {
         let found = node.send("core0", &packet);
         assert!(matches!(found.verdict, Verdict::Redirect | Verdict::Transmit), "{:?}", found.moved);
-        assert_eq!(found.moved.get("core0 drop_firewall_rejected").map(|counter| counter.0), Some(1), "{:?}", found.moved);
+        assert_eq!(
+            found.moved.get("core0 drop_firewall_rejected").map(|counter| counter.0),
+            Some(1),
+            "{:?}",
+            found.moved
+        );
         assert_eq!(found.moved.get("icmp unreachable").map(|counter| counter.0), Some(1), "{:?}", found.moved);
         let upper = if found.frame[12] == 0x86 { 14 + 40 } else { 14 + 20 };
         assert_eq!((found.frame[upper], found.frame[upper + 1]), kind);

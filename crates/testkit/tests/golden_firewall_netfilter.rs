@@ -246,16 +246,19 @@ fn connection_states_are_netfilters() {
     let mut node = Node::load(&network.node, &configuration(DOMAIN));
     // One side or the other, and its flags.
     let exchanges: [(&str, &[(bool, u8)]); 9] = [
-        ("usual", &[
-            (true, SYN),
-            (false, SYN | ACK),
-            (true, ACK),
-            (false, ACK),
-            (true, FIN | ACK),
-            (false, ACK),
-            (false, FIN | ACK),
-            (true, ACK),
-        ]),
+        (
+            "usual",
+            &[
+                (true, SYN),
+                (false, SYN | ACK),
+                (true, ACK),
+                (false, ACK),
+                (true, FIN | ACK),
+                (false, ACK),
+                (false, FIN | ACK),
+                (true, ACK),
+            ],
+        ),
         ("answer to nothing", &[(true, SYN | ACK), (true, ACK), (false, ACK)]),
         ("SYN again and again", &[(true, SYN), (true, SYN), (false, SYN | ACK), (false, SYN | ACK), (true, ACK)]),
         ("ACK too early", &[(true, SYN), (true, ACK), (false, SYN | ACK), (true, ACK)]),

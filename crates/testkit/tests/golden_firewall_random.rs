@@ -1,7 +1,7 @@
 //! Random rule sets and random packets: the data plane's verdict and every rule's counter are the interpreter's.
 
-use segue_classifier::iptables::{Family, Mode, SetFile, Surroundings, parse_rules};
 use segue_classifier::interpreter::{End, run};
+use segue_classifier::iptables::{Family, Mode, SetFile, Surroundings, parse_rules};
 use segue_classifier::random::Random;
 use segue_classifier::{Field, Key};
 use segue_testkit::fixture::{DOMAIN, Network, address::*, arriving, configuration};
@@ -79,7 +79,10 @@ fn matches(random: &mut Random) -> String {
             let (protocol, port) = (["tcp", "udp"][random.below(2)], 1 + random.below(6));
             text += &format!(" -p {protocol} -m {protocol} {}--dport {port}:{}", not(random), port + random.below(3));
         }
-        1 => text += &format!(" -p udp -m multiport {}--sports {},{}", not(random), 1 + random.below(8), 1 + random.below(8)),
+        1 => {
+            text +=
+                &format!(" -p udp -m multiport {}--sports {},{}", not(random), 1 + random.below(8), 1 + random.below(8))
+        }
         2 => text += &format!(" -p tcp -m tcp {}--tcp-flags SYN,ACK,FIN SYN", not(random)),
         _ => {}
     }

@@ -51,7 +51,8 @@ fn udp(forward: bool, client_port: u16) -> PacketBuilder {
 
 /// Sends, and says which rule was the last that counted it; None: the policy, which drops.
 fn state(node: &Golden<'_>, packet: &PacketBuilder) -> Option<usize> {
-    let count = || -> Vec<u64> { node.node().firewall_counters()[0].rules.iter().map(|rule| rule.counter.packets).collect() };
+    let count =
+        || -> Vec<u64> { node.node().firewall_counters()[0].rules.iter().map(|rule| rule.counter.packets).collect() };
     let before = count();
     let found = node.send("core0", packet);
     let moved = before.iter().zip(count()).position(|(before, after)| after != *before);
@@ -113,7 +114,8 @@ fn udp_icmp_and_related() {
     assert_eq!(state(&node, &echo(true, false)), Some(NEW));
     assert_eq!(state(&node, &echo(false, true)), Some(ESTABLISHED));
     let about = |port| {
-        let quoted = PacketBuilder::new().ipv6(ip(true)).udp(UdpRepr::new(port, 53)).payload(b"question or answer").build();
+        let quoted =
+            PacketBuilder::new().ipv6(ip(true)).udp(UdpRepr::new(port, 53)).payload(b"question or answer").build();
         steered().inner_ipv6(ip(false)).icmpv6(Icmpv6Repr::DestinationUnreachable { code: 4, packet: quoted })
     };
     assert_eq!(state(&node, &about(5000)), Some(RELATED));
@@ -174,12 +176,18 @@ fn later_fragments_match_no_layer_4_rule() {
     ];
     let node = Golden::load(&network, &with_rules(&rules, ""));
     let fragment = |offset: u16, more: bool| {
-        let repr = FragmentRepr { fragment_offset: offset, more_fragments: more, identification: 77, ..FragmentRepr::default() };
+        let repr = FragmentRepr {
+            fragment_offset: offset,
+            more_fragments: more,
+            identification: 77,
+            ..FragmentRepr::default()
+        };
         steered().inner_ipv6(ip(true)).fragment(repr)
     };
     let first = fragment(0, true).udp(UdpRepr::new(53, 53)).payload(&[0; 16]);
     assert_eq!(state(&node, &first), Some(0), "a first fragment has its ports");
-    let count = || -> Vec<u64> { node.node().firewall_counters()[0].rules.iter().map(|rule| rule.counter.packets).collect() };
+    let count =
+        || -> Vec<u64> { node.node().firewall_counters()[0].rules.iter().map(|rule| rule.counter.packets).collect() };
     for (more, hit) in [(true, 2), (false, 3)] {
         let before = count();
         node.node().send("core0", &fragment(24, more).udp(UdpRepr::new(53, 53)).payload(&[0; 16]).build());

@@ -209,7 +209,8 @@ fn ipv4(packet: &[u8], out: &mut String) -> Option<()> {
     let address = |at: usize| Some(Ipv4Addr::from(<[u8; 4]>::try_from(packet.get(at..at + 4)?).ok()?));
     let tos = packet.get(1)?;
     let _ = write!(out, "SRC={} DST={} LEN={} ", address(12)?, address(16)?, number(packet, 2)?);
-    let _ = write!(out, "TOS=0x{:02X} PREC=0x{:02X} TTL={} ID={} ", tos & 0x1e, tos & 0xe0, packet[8], number(packet, 4)?);
+    let _ =
+        write!(out, "TOS=0x{:02X} PREC=0x{:02X} TTL={} ID={} ", tos & 0x1e, tos & 0xe0, packet[8], number(packet, 4)?);
     let fragment = number(packet, 6)?;
     for (bit, name) in [(0x8000, "CE "), (0x4000, "DF "), (0x2000, "MF ")] {
         if fragment & bit != 0 {
@@ -241,9 +242,11 @@ fn upper(protocol: u8, octets: &[u8], out: &mut String) -> Option<()> {
             let (reserved, flags) = (octets.get(12)? & 15, octets.get(13)?);
             let _ = write!(out, "WINDOW={} RES=0x{reserved:02x} ", number(octets, 14)?);
             let names = ["CWR ", "ECE ", "URG ", "ACK ", "PSH ", "RST ", "SYN ", "FIN "];
-            names.iter().zip([7, 6, 5, 4, 3, 2, 1, 0]).filter(|(_, bit)| flags >> bit & 1 != 0).for_each(|(name, _)| {
-                out.push_str(name);
-            });
+            names.iter().zip([7, 6, 5, 4, 3, 2, 1, 0]).filter(|(_, bit)| flags >> bit & 1 != 0).for_each(
+                |(name, _)| {
+                    out.push_str(name);
+                },
+            );
             let _ = write!(out, "URGP={} ", number(octets, 18)?);
         }
         17 | 136 => {

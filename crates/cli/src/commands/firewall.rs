@@ -56,8 +56,7 @@ fn check(file: &Path, family: Family, mode: Mode, sets: &SetFile) -> Result<()> 
     let rules = if yaml { parse_yaml(&text, &name) } else { parse_rules(&text, &name, family) };
     let rules = rules.map_err(|errors| anyhow!("{errors}"))?;
     // Interfaces are the node's: rules that name some are not wrong because this machine has others.
-    let lowered =
-        rules.lower(sets, &Surroundings::default(), mode, &name).map_err(|errors| anyhow!("{errors}"))?;
+    let lowered = rules.lower(sets, &Surroundings::default(), mode, &name).map_err(|errors| anyhow!("{errors}"))?;
     for warning in analyse(&lowered.program) {
         eprintln!("segue: warning: {name}: {warning}");
     }
@@ -90,7 +89,8 @@ fn show(global: &Global, name: Option<&str>, form: FirewallForm) -> Result<()> {
 
 fn table(report: &FirewallReport) -> String {
     let state = if report.basic { "on" } else { "off: every packet passes" };
-    let mut text = format!("firewall {} ({} mode, {state})\n{:>12} {:>15}  rule\n", report.name, report.mode, "packets", "bytes");
+    let mut text =
+        format!("firewall {} ({} mode, {state})\n{:>12} {:>15}  rule\n", report.name, report.mode, "packets", "bytes");
     for rule in report.rules.iter().chain(&report.policies) {
         let line = rule.line.map(|line| format!(" (line {line})")).unwrap_or_default();
         let hit = if rule.packets == 0 { "  never hit" } else { "" };
@@ -104,7 +104,8 @@ fn switch(global: &Global, name: &str, on: bool) -> Result<()> {
     let target = target::one(global)?;
     let mut state: NodeState = client::request(&target, "GET", "/v1/state", None)?;
     let firewall = state.firewalls.iter_mut().find(|firewall| firewall.name == name);
-    let firewall = firewall.ok_or_else(|| anyhow!("there is no firewall {name:?}; see `segue firewall show` for all"))?;
+    let firewall =
+        firewall.ok_or_else(|| anyhow!("there is no firewall {name:?}; see `segue firewall show` for all"))?;
     firewall.basic = on;
     let report: ApplyReport = client::request(&target, "PUT", "/v1/state", Some(&serde_json::to_string(&state)?))?;
     for warning in &report.warnings {

@@ -30,7 +30,9 @@ pub fn run(firewall: &Firewall, packet: &PacketArgs) -> Result<String> {
         let line = rule.line.map(|line| format!(" (line {line})")).unwrap_or_default();
         let result = match &step.result {
             StepResult::Hit => "hit".to_owned(),
-            StepResult::Extension(index) => format!("not hit: {} does not hold", describe(&program, &rule.extensions[*index])),
+            StepResult::Extension(index) => {
+                format!("not hit: {} does not hold", describe(&program, &rule.extensions[*index]))
+            }
             StepResult::Condition { index, value } => {
                 let condition = &rule.conditions[*index];
                 match value {
@@ -167,7 +169,8 @@ fn in_set(set: &Set, sides: &[Side], key: &Key) -> bool {
         let of = |value: &SetValue| if let SetValue::Prefix { length, .. } = value { u32::from(*length) } else { 0 };
         entry.values.iter().map(of).sum()
     };
-    let fitting = set.entries.iter().filter(|entry| entry.values.iter().zip(sides).all(|(value, side)| fits(value, side)));
+    let fitting =
+        set.entries.iter().filter(|entry| entry.values.iter().zip(sides).all(|(value, side)| fits(value, side)));
     // Among equals the first.
     let best = fitting.rev().max_by_key(|entry| length(entry));
     best.is_some_and(|entry| !entry.no_match)

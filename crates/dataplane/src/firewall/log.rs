@@ -136,7 +136,8 @@ impl Dataplane {
     /// # Errors
     /// [`Error::Capture`].
     pub fn firewall_log_source(&self) -> Result<LogSource, Error> {
-        let handle = MapHandle::try_from(self.maps().get("firewall_logs")?).map_err(|source| Error::Capture { source })?;
+        let handle =
+            MapHandle::try_from(self.maps().get("firewall_logs")?).map_err(|source| Error::Capture { source })?;
         Ok(LogSource(handle))
     }
 

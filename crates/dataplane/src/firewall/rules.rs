@@ -92,9 +92,11 @@ pub(crate) fn compile(firewall: &Firewall, interfaces: &Interfaces) -> Result<Ru
     let program = Program { chains, sets };
     let image = segue_classifier::compile::compile(&program).map_err(|error| error.to_string())?;
     let rules = rows(&program, first_ipv6..own, &set_chains)?;
-    let state = program.chains.iter().flat_map(|chain| &chain.rules).any(|rule| {
-        rule.conditions.iter().any(|condition| condition.field == Field::ConnectionState)
-    });
+    let state = program
+        .chains
+        .iter()
+        .flat_map(|chain| &chain.rules)
+        .any(|rule| rule.conditions.iter().any(|condition| condition.field == Field::ConnectionState));
     Ok(Rules { image, base, count: rules.len(), rules, state, warnings, chains: program.chains })
 }
 
@@ -149,8 +151,11 @@ pub(crate) fn lower(
     let mut first_ipv6 = 0;
     for (rules, file) in rule_sets(firewall)? {
         let lowered = rules.lower(&sets, &surroundings, mode, &file).map_err(|errors| errors.to_string())?;
-        let hook = lowered.program.chains.iter().position(|chain| chain.name == firewall.hook && chain.policy.is_some());
-        let hook = hook.ok_or_else(|| format!("{file}: the table filter has no chain {}; add it, or change `hook`", firewall.hook))?;
+        let hook =
+            lowered.program.chains.iter().position(|chain| chain.name == firewall.hook && chain.policy.is_some());
+        let hook = hook.ok_or_else(|| {
+            format!("{file}: the table filter has no chain {}; add it, or change `hook`", firewall.hook)
+        })?;
         let first = all.append(lowered);
         base[usize::from(rules.family == Family::Ipv6)] = Some(first + hook);
         if rules.family == Family::Ipv4 {
@@ -203,7 +208,9 @@ fn rows(
 fn row(name: String, rule: &Rule, set_chains: &HashMap<(usize, Vec<Side>), usize>) -> Result<RuleRow, String> {
     if rule.extensions.len() > EXTENSIONS_MAX {
         let line = rule.line.unwrap_or_default();
-        return Err(format!("line {line}: more than {EXTENSIONS_MAX} sets and limits in one rule; write several rules"));
+        return Err(format!(
+            "line {line}: more than {EXTENSIONS_MAX} sets and limits in one rule; write several rules"
+        ));
     }
     let log = match &rule.action {
         Action::Log(_) => LOG_OCTETS,

@@ -76,13 +76,15 @@ impl Dataplane {
     /// # Errors
     /// [`Error::Map`].
     pub fn firewall_listing(&self, name: &str) -> Result<Option<FirewallListing>, Error> {
-        let state = self.applied_state().and_then(|state| state.firewalls.iter().find(|firewall| firewall.name == name));
+        let state =
+            self.applied_state().and_then(|state| state.firewalls.iter().find(|firewall| firewall.name == name));
         let compiled =
             self.applied().and_then(|compiled| compiled.firewalls.iter().find(|firewall| firewall.name == name));
         let (Some(state), Some(compiled)) = (state, compiled) else { return Ok(None) };
         let counters = self.counters_of(compiled)?;
         // They were read when they were applied; which interfaces there are changes neither their order nor their number.
-        let (Ok(sets), Ok((lowered, ..))) = (rules::rule_sets(state), rules::lower(state, &Interfaces::default())) else {
+        let (Ok(sets), Ok((lowered, ..))) = (rules::rule_sets(state), rules::lower(state, &Interfaces::default()))
+        else {
             return Ok(None);
         };
         let mut counted = counters.rules.iter();
@@ -123,7 +125,9 @@ impl Dataplane {
         let new: Vec<&CompiledFirewall> = compiled
             .firewalls
             .iter()
-            .filter(|firewall| !active.iter().any(|other| other.index == firewall.index && other.source == firewall.source))
+            .filter(|firewall| {
+                !active.iter().any(|other| other.index == firewall.index && other.source == firewall.source)
+            })
             .collect();
         if new.is_empty() {
             return Ok(());
