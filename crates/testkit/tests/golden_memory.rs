@@ -154,7 +154,12 @@ fn a52_dynamic_is_never_the_last_segment() {
             ("no SRH", six(arriving("core0").ipv6(outer(function, 64)), 33)),
             (
                 "no segments left",
-                six(arriving("core0").ipv6(outer(function, 64)).srh(SrhRepr::new(&path(function)).with_segments_left(0)), 33),
+                six(
+                    arriving("core0")
+                        .ipv6(outer(function, 64))
+                        .srh(SrhRepr::new(&path(function)).with_segments_left(0)),
+                    33,
+                ),
             ),
         ] {
             let found = node.send("core0", &packet);
@@ -191,7 +196,8 @@ fn flows_of_several_chains_through_one_interface() {
         node.forwards("back", "flow0", &packet, &expected, &["returned fc00:0:1:72::/64"]);
     }
     // The protocol is part of the key: TCP on the same ports is another flow.
-    let tcp = arriving("flow0").inner_ipv6(Ipv6Repr::new(CLIENT, SERVER)).tcp(segue_wire::TcpRepr::new(1000, 40_001, 2));
+    let tcp =
+        arriving("flow0").inner_ipv6(Ipv6Repr::new(CLIENT, SERVER)).tcp(segue_wire::TcpRepr::new(1000, 40_001, 2));
     node.drops("TCP and UDP on the same ports", "flow0", &tcp, "drop_unknown_flow");
     let reverse = arriving("flow0").inner_ipv6(Ipv6Repr::new(SERVER, CLIENT)).udp(UdpRepr::new(40_001, 1000));
     node.drops("the other direction is another flow", "flow0", &reverse, "drop_unknown_flow");
@@ -243,7 +249,10 @@ fn a60_masquerading_trace() {
         ("the next segment was changed", returned(other, SERVER, 60)),
         ("the tag was changed", returned(SrhRepr { tag: 9, ..one.clone() }, SERVER, 60)),
         ("the destination was changed, without the NAT flavour", returned(one.clone(), CLIENT, 60)),
-        ("never sent there", returned(SrhRepr::new(&[local(1), behind_core1(0xa), SERVER]).with_segments_left(1), SERVER, 60)),
+        (
+            "never sent there",
+            returned(SrhRepr::new(&[local(1), behind_core1(0xa), SERVER]).with_segments_left(1), SERVER, 60),
+        ),
     ] {
         node.drops(case, "mask0", &packet, "drop_header_changed");
     }
@@ -277,7 +286,13 @@ fn a61_a62_masquerading_with_nat_and_caching() {
     let expected = inserted(leaving("core1"), behind_core1(0xa), 59, list);
     let checksum = 14 + 40 + 56 + 6;
     let packet = packet.with_bytes(checksum, &expected.build()[checksum..checksum + 2]);
-    node.forwards("A61: Segment List[0] is the new destination", "mask1", &packet, &expected, &["returned fc00:0:1:82::/64"]);
+    node.forwards(
+        "A61: Segment List[0] is the new destination",
+        "mask1",
+        &packet,
+        &expected,
+        &["returned fc00:0:1:82::/64"],
+    );
     let repr = Ipv6Repr { hop_limit: 60, ..Ipv6Repr::new(CLIENT, translated) };
     let bare = arriving("mask1").ipv6(repr).udp(UdpRepr::new(1, 2)).payload(b"masqueraded");
     node.forwards("A62: without SRH it gets the last one", "mask1", &bare, &expected, &["returned fc00:0:1:82::/64"]);
