@@ -150,23 +150,24 @@ INLINE int classifier_matches(const u8 *image, u32 line, const struct segue_clas
 	return !rule->checks || classifier_checks(rule->checks, key);
 }
 
+/* As little as can be: the calls of a firewall that lead here take nearly all the stack that 6.1 allows. */
 struct classifier_long_state {
 	const struct segue_classifier_key *key;
-	const u8 *image;
 	u64 list; /* offset of the first line number */
-	u32 count, after, best, reserved;
+	u32 after, best;
 };
 
 static long classifier_long_step(u32 index, struct classifier_long_state *state)
 {
+	const u8 *image = classifier_image();
 	u32 line;
 
-	if (index >= state->count)
+	if (!image)
 		return 1;
-	line = *(const u32 *)classifier_load(state->image, state->list + 4ULL * index, 4);
+	line = *(const u32 *)classifier_load(image, state->list + 4ULL * index, 4);
 	if (line >= state->best)
 		return 1;
-	if (line > state->after && classifier_matches(state->image, line, state->key)) {
+	if (line > state->after && classifier_matches(image, line, state->key)) {
 		state->best = line;
 		return 1;
 	}
@@ -178,13 +179,11 @@ RARE u32 classifier_long(u32 slot, const struct segue_classifier_key *key, u32 a
 {
 	struct classifier_long_state state = {.key = key, .after = after, .best = best, .list = slot * 8ULL + 4};
 
-	if (!key)
+	const u8 *image = classifier_image();
+
+	if (!key || !image)
 		return best;
-	state.image = classifier_image();
-	if (!state.image)
-		return best;
-	state.count = *(const u32 *)classifier_load(state.image, slot * 8ULL, 4);
-	bpf_loop(state.count, classifier_long_step, &state, 0);
+	bpf_loop(*(const u32 *)classifier_load(image, slot * 8ULL, 4), classifier_long_step, &state, 0);
 	return state.best;
 }
 

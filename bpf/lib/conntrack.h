@@ -191,9 +191,11 @@ INLINE u32 icmp_kind(u32 family, u32 type)
 	return type == 0 || type == 14 || type == 16 || type == 18 ? ICMP_KIND_REPLY : 0;
 }
 
-/* An ICMP error about a packet of a known connection: RELATED. */
-RARE u32 conntrack_error(struct xdp_md *ctx, const struct firewall_work *work, struct conntrack *track, u32 scope)
+/* An ICMP error about a packet of a known connection: RELATED. 6.1 takes no key of a map from an argument. */
+RARE u32 conntrack_error(struct xdp_md *ctx, const struct firewall_work *work, u32 scope)
 {
+	u32 zero = 0;
+	struct conntrack *track = bpf_map_lookup_elem(&conntracks, &zero);
 	void *data = (void *)(long)ctx->data;
 	void *end = (void *)(long)ctx->data_end;
 	u32 at, family, protocol, ports = 0, upper;
@@ -300,7 +302,7 @@ RARE u32 conntrack_state(struct xdp_md *ctx, struct firewall_work *work, u32 sco
 		if (kind == ICMP_KIND_UNTRACKED)
 			return SEGUE_STATE_UNTRACKED;
 		if (kind == ICMP_KIND_ERROR)
-			return conntrack_error(ctx, work, track, scope);
+			return conntrack_error(ctx, work, scope);
 		ports = bpf_ntohs(*(const u16 *)(octet + 4)) * 0x10001U;
 	} else if (key->source_port != SEGUE_CLASSIFIER_ABSENT) {
 		ports = key->source_port << 16 | (key->destination_port & 0xffff);

@@ -107,7 +107,7 @@ INLINE int firewall_condition(struct firewall_state *state)
 		holds = rule && rule->action == SEGUE_ACTION_ACCEPT;
 		holds ^= extension->flags & SEGUE_EXTENSION_NEGATED;
 	} else {
-		holds = firewall_bucket_holds(&work->key, &work->bucket, row);
+		holds = firewall_bucket_holds(row);
 	}
 	state->condition++;
 	state->conditions = holds ? state->conditions - 1 : 0;
@@ -288,6 +288,7 @@ INLINE int firewall_seg6(const struct packet *packet, const struct segue_sid *si
 						 offset + 3);
 		sl--;
 	}
+	opaque(sl);
 	sl &= 0xff;
 	segment = (const void *)srh + SRH_FIXED_LENGTH + sl * 16;
 	if ((void *)(ip + 1) > end || (void *)(srh + 1) > end || segment + 16 > end)

@@ -70,17 +70,18 @@ INLINE int hashlimit_holds(const struct segue_classifier_key *key, struct segue_
 	return limit_take(full, extension->interval, extension->burst) != !!(flags & SEGUE_EXTENSION_NEGATED);
 }
 
-/* A bucket's condition. */
-RARE int firewall_bucket_holds(const struct segue_classifier_key *key, struct segue_firewall_bucket *bucket, u32 row)
+/* A bucket's condition. The packet is looked up here: 6.1 takes no key of a map from an argument. */
+RARE int firewall_bucket_holds(u32 row)
 {
+	struct firewall_work *work = firewall_work_get();
 	const struct segue_firewall_extension *extension = bpf_map_lookup_elem(&firewall_extensions, &row);
 	u32 slot;
 	u64 *full;
 
-	if (!key || !bucket || !extension)
+	if (!work || !extension)
 		return 0;
 	if (extension->kind == SEGUE_EXTENSION_HASHLIMIT)
-		return hashlimit_holds(key, bucket, extension);
+		return hashlimit_holds(&work->key, &work->bucket, extension);
 	slot = extension->bucket;
 	full = bpf_map_lookup_elem(&firewall_limits, &slot);
 	return full ? limit_take(full, extension->interval, extension->burst) : 0;
