@@ -295,7 +295,8 @@ struct segue_stash {
 
 enum segue_stash_flags {
 	SEGUE_STASH_TRAFFIC_CLASS_COPY = 1 << 0, /* outer and inner DSCP were equal: stays so */
-	SEGUE_STASH_SRH = 1 << 2,		 /* End.AM: only the SRH, without Segment List[0] */
+	SEGUE_STASH_SRH =
+		1 << 2, /* End.AM: only the SRH; without Segment List[0] where it is the packet's own destination */
 	SEGUE_STASH_EXACT =
 		1 << 1, /* MEMORY_PACKET: traffic class and flow label are those of the packet; else made anew */
 };
