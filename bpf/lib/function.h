@@ -7,6 +7,7 @@
 #include "adjacency.h"
 #include "advance.h"
 #include "decapsulation.h"
+#include "flow.h"
 
 INLINE u32 inner_type_of(u32 protocol)
 {
@@ -92,6 +93,36 @@ INLINE int function_reroute(const struct packet *packet, const struct segue_sid 
 	address_store(&ip->daddr, backup);
 	count(sid->counter, packet->length);
 	return leave(packet, adjacency, bpf_htons(ETH_P_IPV6));
+}
+
+/*
+ * An IP packet from a function, which flow_read() has read: malformed, or the node's own business. -1: neither, go on.
+ * What goes to the kernel must be nothing that it would process as a segment.
+ */
+INLINE int function_admit(const struct packet *packet, const struct flow *flow)
+{
+	u32 outcome;
+
+	if (unlikely(flow->outcome))
+		return drop(packet, flow->outcome);
+	if (unlikely(flow_unredirectable(packet, flow)))
+		return drop(packet, SEGUE_OUTCOME_drop_multi_buffer);
+	if (!flow->family && priority_tag_remove(packet->ctx)) {
+		bpf_tail_call(packet->ctx, &stages, SEGUE_STAGE_SERVICE);
+		return drop(packet, SEGUE_OUTCOME_drop_recirculation);
+	}
+	if (!flow->family)
+		return pass(packet, SEGUE_OUTCOME_passed_not_for_segue);
+	if (unlikely(flow->group)) {
+		if (flow->sr_seen || (flow->family == 6 &&
+				      in_sid_block(packet->generation, (struct address){flow->key[2], flow->key[3]})))
+			return drop(packet, SEGUE_OUTCOME_drop_from_function);
+		return pass(packet, SEGUE_OUTCOME_passed_not_for_segue);
+	}
+	outcome = flow_addresses(packet->port, flow);
+	if (outcome == SEGUE_OUTCOME_passed_not_for_segue)
+		return unlikely(flow->sr_seen) ? drop(packet, SEGUE_OUTCOME_drop_from_function) : pass(packet, outcome);
+	return outcome ? drop(packet, outcome) : -1;
 }
 
 #endif

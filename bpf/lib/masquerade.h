@@ -224,33 +224,15 @@ INLINE int masquerade_end(const struct packet *packet, const struct segue_sid *s
 INLINE int function_ipv6(struct packet *packet, u32 *sr_seen)
 {
 	struct flow flow = {};
-	u32 outcome;
+	int action;
 
 	flow_read(packet, &flow);
 	packet->length = flow.length;
 	*sr_seen = flow.sr_seen;
 	/* The SRH's own limits are checked by those who process it. */
-	if (unlikely(flow.outcome))
-		return drop(packet, flow.outcome);
-	if (unlikely(flow_unredirectable(packet, &flow)))
-		return drop(packet, SEGUE_OUTCOME_drop_multi_buffer);
-	if (!flow.family && priority_tag_remove(packet->ctx)) {
-		bpf_tail_call(packet->ctx, &stages, SEGUE_STAGE_SERVICE);
-		return drop(packet, SEGUE_OUTCOME_drop_recirculation);
-	}
-	if (!flow.family)
-		return pass(packet, SEGUE_OUTCOME_passed_not_for_segue);
-	if (unlikely(flow.group)) {
-		if (flow.sr_seen ||
-		    (flow.family == 6 && in_sid_block(packet->generation, (struct address){flow.key[2], flow.key[3]})))
-			return drop(packet, SEGUE_OUTCOME_drop_from_function);
-		return pass(packet, SEGUE_OUTCOME_passed_not_for_segue);
-	}
-	outcome = flow_addresses(packet->port, &flow);
-	if (outcome == SEGUE_OUTCOME_passed_not_for_segue)
-		return unlikely(flow.sr_seen) ? drop(packet, SEGUE_OUTCOME_drop_from_function) : pass(packet, outcome);
-	if (outcome)
-		return drop(packet, outcome);
+	action = function_admit(packet, &flow);
+	if (action >= 0)
+		return action;
 	if (flow.family != 6)
 		return drop(packet, SEGUE_OUTCOME_drop_inner_type);
 	if (flow.hop_limit <= 1)

@@ -307,7 +307,8 @@ INLINE int proxy_from_function(struct packet *packet, const struct segue_sid *si
 {
 	struct payload payload = {};
 	struct flow flow = {};
-	u32 type, outcome;
+	int action;
+	u32 type;
 
 	flow_read(packet, &flow);
 	packet->length = flow.length;
@@ -318,31 +319,9 @@ INLINE int proxy_from_function(struct packet *packet, const struct segue_sid *si
 		payload.length = frame_length(packet->ctx);
 		return proxy_wrap(packet, sid, &flow, &payload);
 	}
-	if (flow.outcome)
-		return drop(packet, flow.outcome);
-	if (unlikely(flow_unredirectable(packet, &flow)))
-		return drop(packet, SEGUE_OUTCOME_drop_multi_buffer);
-	if (!flow.family && priority_tag_remove(packet->ctx)) {
-		bpf_tail_call(packet->ctx, &stages, SEGUE_STAGE_SERVICE);
-		return drop(packet, SEGUE_OUTCOME_drop_recirculation);
-	}
-	if (!flow.family)
-		return pass(packet, SEGUE_OUTCOME_passed_not_for_segue);
-	/* What goes to the kernel must be nothing that it would process as a segment. */
-	if (unlikely(flow.group)) {
-		if (flow.sr_seen ||
-		    (flow.family == 6 && in_sid_block(packet->generation, (struct address){flow.key[2], flow.key[3]})))
-			return drop(packet, SEGUE_OUTCOME_drop_from_function);
-		return pass(packet, SEGUE_OUTCOME_passed_not_for_segue);
-	}
-	outcome = flow_addresses(packet->port, &flow);
-	if (outcome == SEGUE_OUTCOME_passed_not_for_segue) {
-		if (unlikely(flow.sr_seen))
-			return drop(packet, SEGUE_OUTCOME_drop_from_function);
-		return pass(packet, outcome);
-	}
-	if (outcome)
-		return drop(packet, outcome);
+	action = function_admit(packet, &flow);
+	if (action >= 0)
+		return action;
 	if (!sid)
 		return drop(packet, SEGUE_OUTCOME_drop_proxy_empty);
 	type = flow.family == 4 ? SEGUE_INNER_IPV4 : SEGUE_INNER_IPV6;
