@@ -13,13 +13,20 @@ use crate::an_nf::{self, Point};
 use crate::contest::{self, Effort};
 use crate::cpu::{self, Pinned};
 use crate::error::{Error, Result};
+use crate::firewall::{self, Form};
+use crate::firewall_rules::Last;
 use crate::function::Vnf;
 use crate::proxy::{self, Course, Proxy};
 use crate::report::Report;
 use crate::scenario::{DEFAULT_SIZE, Engine, Napi, Redirect, SIZES, Scenario};
 use crate::topology::Shape;
 use crate::traffic::FLOWS_MAX;
-use crate::{connector, cost, interrupt, netns, plot, plot_curves, wrong_header};
+use crate::{connector, cost, interrupt, netns, plot, plot_curves, plot_rules, wrong_header};
+
+/// Length of a run.
+const SECONDS: f64 = 1.0;
+/// Length of a run of a firewall: dozens of points.
+const FIREWALL_SECONDS: f64 = 0.25;
 
 /// Measure Segue's data plane beside the kernel's, in network namespaces of its own, on one processor.
 #[derive(Debug, Clone, clap::Args)]
@@ -41,9 +48,9 @@ pub struct Args {
     /// Rounds; each runs every engine once
     #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub rounds: u16,
-    /// Length of one run in seconds
-    #[arg(long, default_value_t = 1.0, value_parser = seconds)]
-    pub seconds: f64,
+    /// Length of one run in seconds; 1 if not given, 0.25 for firewall-*, which have many
+    #[arg(long, value_parser = seconds)]
+    pub seconds: Option<f64>,
     /// Different flows in the traffic, at most 16384
     #[arg(long, default_value_t = 64, value_parser = flows)]
     pub flows: u32,
@@ -56,6 +63,12 @@ pub struct Args {
     /// wrong-header: packets for each memory, both processors together
     #[arg(long, default_value_t = 100_000_000, value_parser = clap::value_parser!(u64).range(1000..=1_000_000_000_000))]
     pub packets: u64,
+    /// firewall-*: numbers of rules, 1 to 100000, separated by commas; 1, 2, 4 ... 512, 4096 and 10000 if not given
+    #[arg(long, value_name = "RULES", value_delimiter = ',', default_values_t = firewall::RULES, hide_default_value = true)]
+    pub rules: Vec<usize>,
+    /// firewall-*: what the last rule does, which is the only one that matches
+    #[arg(long, value_enum, default_value = "drop")]
+    pub last: Last,
     /// cost: only behaviours with this text in their names
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     pub behaviour: String,
@@ -98,6 +111,16 @@ pub enum Choice {
     ProxyExact,
     /// End.AN.NF beside the kernel's End and its End.DT with H.Encaps
     AnNf,
+    /// Firewall on plain packets over the number of rules, beside ip6tables and nft
+    FirewallPlain,
+    /// Firewall on encapsulated packets, inner addresses compared, beside ip6tables and nft on plain packets
+    FirewallBasicEncap,
+    /// The same with an inserted SRH
+    FirewallBasicInsert,
+    /// Firewall on encapsulated packets, outer and inner addresses compared
+    FirewallAdvancedEncap,
+    /// The same with an inserted SRH
+    FirewallAdvancedInsert,
     /// Success ratio and CPU use over offered rates, and what a packet costs
     Connector,
     /// Two processors, 10,000 chains, every packet's steering header compared; no rate
@@ -125,6 +148,7 @@ enum Task {
     Forward(Scenario),
     Proxy(Proxy),
     AnNf,
+    Firewall(Form),
     Connector,
     WrongHeader,
     Cost,
@@ -144,12 +168,20 @@ impl Choice {
             Self::ProxyAm => vec![Task::Proxy(Proxy::ProxyAm)],
             Self::ProxyExact => vec![Task::Proxy(Proxy::ProxyExact)],
             Self::AnNf => vec![Task::AnNf],
+            Self::FirewallPlain => vec![Task::Firewall(Form::Plain)],
+            Self::FirewallBasicEncap => vec![Task::Firewall(Form::BasicEncap)],
+            Self::FirewallBasicInsert => vec![Task::Firewall(Form::BasicInsert)],
+            Self::FirewallAdvancedEncap => vec![Task::Firewall(Form::AdvancedEncap)],
+            Self::FirewallAdvancedInsert => vec![Task::Firewall(Form::AdvancedInsert)],
             Self::Connector => vec![Task::Connector],
             Self::WrongHeader => vec![Task::WrongHeader],
             Self::Cost => vec![Task::Cost],
             Self::All => {
                 let forward = Scenario::value_variants().iter().copied().map(Task::Forward);
-                forward.chain(Proxy::ALL.map(Task::Proxy)).chain([Task::AnNf, Task::Connector, Task::Cost]).collect()
+                let proxies = Proxy::ALL.map(Task::Proxy);
+                let firewalls = Form::ALL.map(Task::Firewall);
+                let others = [Task::AnNf, Task::Connector, Task::Cost];
+                forward.chain(proxies).chain(firewalls).chain(others).collect()
             }
         }
     }
@@ -205,6 +237,10 @@ pub fn run(args: &Args) -> Result<()> {
             Task::Forward(scenario) => (scenario.name(), forward(args, scenario, &pinned)?),
             Task::Proxy(proxy) => (proxy.name(), proxies(args, proxy, &pinned)?),
             Task::AnNf => ("an-nf", an_nf(args, &pinned)?),
+            Task::Firewall(form) => {
+                firewalls(args, form, &pinned)?;
+                continue;
+            }
             Task::Connector => {
                 connector(args, &pinned)?;
                 continue;
@@ -262,7 +298,7 @@ fn forward(args: &Args, scenario: Scenario, pinned: &Pinned) -> Result<Vec<Repor
 }
 
 fn effort(args: &Args) -> Effort {
-    let run = Duration::from_secs_f64(args.seconds);
+    let run = Duration::from_secs_f64(args.seconds.unwrap_or(SECONDS));
     Effort { rounds: usize::from(args.rounds), run, paced: run / 2, flows: args.flows }
 }
 
@@ -303,7 +339,7 @@ fn an_nf(args: &Args, pinned: &Pinned) -> Result<Vec<Report>> {
 
 fn connector(args: &Args, pinned: &Pinned) -> Result<()> {
     progress("connector: success ratio and CPU use over the offered rate");
-    let each = Duration::from_secs_f64(args.seconds);
+    let each = Duration::from_secs_f64(args.seconds.unwrap_or(SECONDS));
     let octets = args.sizes.first().copied().unwrap_or(DEFAULT_SIZE);
     let all = connector::run(octets, args.flows, usize::from(args.rounds), each, pinned)?;
     for found in &all {
@@ -317,6 +353,26 @@ fn connector(args: &Args, pinned: &Pinned) -> Result<()> {
         plot_curves::connector(&directory.join("connector.svg"), &all)?;
         let file = directory.join("connector.json");
         let lines: String = all.iter().map(|found| to_json(found) + "\n").collect();
+        std::fs::write(&file, lines).map_err(Error::file(&file.display().to_string()))?;
+    }
+    Ok(())
+}
+
+fn firewalls(args: &Args, form: Form, pinned: &Pinned) -> Result<()> {
+    progress(&format!("{} with {:?} rules", form.name(), args.rules));
+    let octets = args.sizes.first().copied().unwrap_or(DEFAULT_SIZE);
+    let course = firewall::Course { form, last: args.last, octets, rules: args.rules.clone() };
+    let run = Duration::from_secs_f64(args.seconds.unwrap_or(FIREWALL_SECONDS));
+    let found = firewall::run(&course, &Effort { run, ..effort(args) }, pinned, |report| show(args, report))?;
+    let title = format!("{}, one processor", form.name());
+    let draw = |file: &Path| plot_rules::rules(file, &title, "rules", &found.curves);
+    if let Some(file) = &args.svg {
+        draw(file)?;
+    }
+    if let Some(directory) = &args.output {
+        draw(&directory.join(format!("{}.svg", form.name())))?;
+        let file = directory.join(format!("{}.json", form.name()));
+        let lines: String = found.reports.iter().map(|report| json(report) + "\n").collect();
         std::fs::write(&file, lines).map_err(Error::file(&file.display().to_string()))?;
     }
     Ok(())
@@ -336,7 +392,7 @@ fn wrong_headers(args: &Args) -> Result<()> {
 
 fn costs(args: &Args, pinned: &Pinned) -> Result<Vec<Report>> {
     // A packet takes about 100 ns, the harness around it included.
-    let packets = (args.seconds * 1e6) as u32;
+    let packets = (args.seconds.unwrap_or(SECONDS) * 1e6) as u32;
     let effort = cost::Effort { rounds: usize::from(args.rounds), packets: packets.max(1 << 18) };
     progress("cost of every behaviour");
     cost::run(&args.behaviour, effort, pinned, |report| show(args, report))
@@ -348,7 +404,7 @@ fn draw(file: &Path, task: Task, reports: &[Report]) -> Result<()> {
             plot::rates(file, &format!("{}, one processor, two veth hops", scenario.name()), reports)
         }
         Task::Proxy(_) | Task::AnNf => plot::pairs(file, "through a function, one processor", reports),
-        Task::Connector | Task::WrongHeader => Ok(()),
+        Task::Firewall(_) | Task::Connector | Task::WrongHeader => Ok(()),
         Task::Cost => plot::costs(file, "cost of the program alone", reports),
     }
 }
@@ -423,6 +479,9 @@ mod tests {
 
     #[test]
     fn all_is_every_scenario_and_cost() {
-        assert_eq!(Choice::All.tasks().len(), Scenario::value_variants().len() + Proxy::ALL.len() + 3);
+        assert_eq!(
+            Choice::All.tasks().len(),
+            Scenario::value_variants().len() + Proxy::ALL.len() + Form::ALL.len() + 3
+        );
     }
 }

@@ -157,6 +157,26 @@ pub fn encapsulated(inner: Packet, steering: &Steering<'_>) -> Packet {
     with_steering(inner, steering, next)
 }
 
+/// An IPv6 packet with an SRH put into it: `segments` are those before its own destination, which becomes Segment List[0].
+#[must_use]
+pub fn inserted(mut packet: Packet, segments: &[Ipv6Addr], left: usize) -> Packet {
+    const IPV6_HEADER: usize = 40;
+    let mut list = packet.octets[24..IPV6_HEADER].to_vec();
+    list.extend(segments.iter().rev().flat_map(Ipv6Addr::octets));
+    let entries = segments.len() + 1;
+    let mut srh = vec![packet.octets[6], 2 * entries as u8, 4, left as u8, entries as u8 - 1, 0, 0, 0];
+    srh.extend(&list);
+    let payload = (packet.octets.len() - IPV6_HEADER + srh.len()) as u16;
+    packet.octets[4..6].copy_from_slice(&payload.to_be_bytes());
+    packet.octets[6] = ROUTING;
+    packet.octets[24..IPV6_HEADER].copy_from_slice(&list[16 * left..16 * left + 16]);
+    packet.headers += srh.len();
+    packet.port += srh.len();
+    packet.balance += srh.len();
+    packet.octets.splice(IPV6_HEADER..IPV6_HEADER, srh);
+    packet
+}
+
 /// An Ethernet frame as the payload of a steered packet; `inner.octets` is a whole frame.
 #[must_use]
 pub fn encapsulated_frame(inner: Packet, steering: &Steering<'_>) -> Packet {
@@ -244,6 +264,17 @@ mod tests {
         assert_eq!(&packet.octets[24..40], &B.octets(), "Segments Left 1 of two is the first segment");
         assert_eq!(&packet.octets[40..48], &[41, 4, 4, 1, 1, 0, 0, 0]);
         assert_eq!(&packet.octets[48..64], &A.octets(), "Segment List[0] is the last segment");
+    }
+
+    #[test]
+    fn an_inserted_header_keeps_the_destination_as_its_last_segment() {
+        let packet = inserted(udp_over_ipv6(A, B, 64, 112), &[A], 1);
+        assert_eq!((packet.octets.len(), packet.headers, packet.port), (152, 88, 80));
+        assert_eq!(&packet.octets[4..7], &[0, 112, 43]);
+        assert_eq!((&packet.octets[24..40], &packet.octets[48..64]), (&A.octets()[..], &B.octets()[..]));
+        assert_eq!(&packet.octets[40..48], &[17, 4, 4, 1, 1, 0, 0, 0]);
+        let arrived = inserted(udp_over_ipv6(A, B, 64, 112), &[A], 0);
+        assert_eq!(&arrived.octets[24..40], &B.octets());
     }
 
     #[test]

@@ -9,6 +9,7 @@ use libbpf_rs::Link;
 use crate::error::{Error, Result};
 use crate::function::Function;
 use crate::interrupt;
+use crate::netns::Namespace;
 use crate::scenario::{Arrival, Engine, Napi, Redirect, Scenario};
 use crate::segue::Node;
 use crate::topology::Topology;
@@ -108,6 +109,39 @@ impl Lane {
     pub fn through(function: Function, node: Option<Node>, traffic: Traffic, topology: Topology, what: String) -> Self {
         let engine = if node.is_some() { Engine::Segue } else { Engine::Kernel(Napi::Gro) };
         Self { work: Work::Function(Box::new(function), node.map(Box::new)), traffic, topology, engine, what }
+    }
+
+    /// A lane whose node is already at work: Segue if there is a `node`, else the kernel.
+    #[must_use]
+    pub fn alone(node: Option<Node>, traffic: Traffic, topology: Topology, what: String) -> Self {
+        let engine = if node.is_some() { Engine::Segue } else { Engine::Kernel(Napi::Gro) };
+        let work = node.map_or(Work::Kernel(None), |node| Work::Segue(Box::new(node)));
+        Self { work, traffic, topology, engine, what }
+    }
+
+    /// Segue's data plane, if it does the work, and the namespace that it is in.
+    pub fn node(&mut self) -> Option<(&mut Node, &Namespace)> {
+        match &mut self.work {
+            Work::Segue(node) | Work::Function(_, Some(node)) => Some((node, &self.topology.node)),
+            _ => None,
+        }
+    }
+
+    /// Sends `packets` frames that shall not arrive, and returns how many were sent and in what time all of them were dealt with.
+    ///
+    /// # Errors
+    /// If the generator can not run.
+    pub fn pour(&self, packets: u32) -> Result<(u64, Duration)> {
+        interrupt::check()?;
+        self.traffic.reset(Duration::ZERO)?;
+        self.traffic.transmit(&self.topology, packets)?;
+        // One processor does everything, so nothing is under way when the generator comes back.
+        let end = traffic::now()?;
+        let sent = self.traffic.counts()?.0;
+        if sent.refused > 0 {
+            return Err(self.not_done(format!("the generator could not restore {} frames", sent.refused)));
+        }
+        Ok((sent.packets, sent.until(end)))
     }
 
     /// What it does and who does it.
@@ -271,7 +305,7 @@ impl Lane {
         text
     }
 
-    fn not_done(&self, reason: String) -> Error {
+    pub(crate) fn not_done(&self, reason: String) -> Error {
         Error::NotDone { what: self.what.clone(), reason }
     }
 }

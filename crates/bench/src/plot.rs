@@ -13,7 +13,18 @@ use crate::stats::Summary;
 const OURS: RGBColor = RGBColor(0x00, 0x6d, 0x77);
 const PEER: RGBColor = RGBColor(0xc8, 0x55, 0x3d);
 const LIMIT: RGBColor = RGBColor(0x8d, 0x8d, 0x8d);
-const SIZE: (u32, u32) = (800, 480);
+pub(crate) const SIZE: (u32, u32) = (800, 480);
+
+/// Of drawings with many curves.
+pub(crate) const COLOURS: [RGBColor; 7] = [
+    RGBColor(0x40, 0x40, 0x40),
+    RGBColor(0x8d, 0x8d, 0x8d),
+    RGBColor(0xe9, 0xa0, 0x3b),
+    RGBColor(0x00, 0x6d, 0x77),
+    RGBColor(0xc8, 0x55, 0x3d),
+    RGBColor(0x5f, 0x4b, 0x8b),
+    RGBColor(0x3a, 0x7d, 0x44),
+];
 
 pub(crate) type Drawn = std::result::Result<(), DrawingAreaErrorKind<std::io::Error>>;
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;

@@ -6,17 +6,7 @@ use plotters::prelude::*;
 
 use crate::connector::{Found, Point};
 use crate::error::Result;
-use crate::plot::{self, Drawn};
-
-const COLOURS: [RGBColor; 7] = [
-    RGBColor(0x40, 0x40, 0x40),
-    RGBColor(0x8d, 0x8d, 0x8d),
-    RGBColor(0xe9, 0xa0, 0x3b),
-    RGBColor(0x00, 0x6d, 0x77),
-    RGBColor(0xc8, 0x55, 0x3d),
-    RGBColor(0x5f, 0x4b, 0x8b),
-    RGBColor(0x3a, 0x7d, 0x44),
-];
+use crate::plot::{self, COLOURS, Drawn};
 
 /// Draws all runs of all proxies: S above, U with the fitted lines below.
 ///

@@ -29,8 +29,7 @@ impl Node {
     /// # Errors
     /// [`Error::Dataplane`] with what the data plane says.
     pub fn start(namespace: &Namespace, state: serde_json::Value) -> Result<Self> {
-        let state: NodeState = serde_json::from_value(state).map_err(failed)?;
-        let _inside = namespace.enter()?;
+        let inside = namespace.enter()?;
         mount_bpffs(Path::new(PINS)).map_err(failed)?;
         let pins = Path::new(PINS).join(namespace.name());
         let dataplane = Dataplane::open_or_load(&pins, Options::default()).map_err(|error| {
@@ -39,9 +38,30 @@ impl Node {
         })?;
         // From here on a failure removes what was pinned.
         let mut node = Self { dataplane: Some(dataplane) };
-        let interfaces = Interfaces::query().map_err(failed)?;
-        node.inner()?.apply(&state, &interfaces, MissingInterface::Refuse).map_err(failed)?;
+        drop(inside);
+        node.apply(namespace, state)?;
         Ok(node)
+    }
+
+    /// Replaces the configuration; `namespace` is the one that it was started in.
+    ///
+    /// # Errors
+    /// [`Error::Dataplane`] with what the data plane says; the old configuration stays.
+    pub fn apply(&mut self, namespace: &Namespace, state: serde_json::Value) -> Result<()> {
+        let state: NodeState = serde_json::from_value(state).map_err(failed)?;
+        let _inside = namespace.enter()?;
+        let interfaces = Interfaces::query().map_err(failed)?;
+        self.inner()?.apply(&state, &interfaces, MissingInterface::Refuse).map(drop).map_err(failed)
+    }
+
+    /// Packets that the last rule of the first firewall has counted.
+    ///
+    /// # Errors
+    /// If the counters can not be read.
+    pub fn last_rule(&mut self) -> Result<u64> {
+        let firewalls = self.inner()?.firewall_counters().map_err(failed)?;
+        let rule = firewalls.first().and_then(|firewall| firewall.rules.last());
+        rule.map(|rule| rule.counter.packets).ok_or_else(|| Error::Dataplane("it has no firewall rule".into()))
     }
 
     fn inner(&mut self) -> Result<&mut Dataplane> {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use libbpf_rs::{Link, MapCore, MapFlags, Object, ObjectBuilder, ProgramInput};
+use nix::time::{ClockId, clock_gettime};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::cpu::RealTime;
@@ -62,6 +63,22 @@ pub struct Sent {
     pub idle: u64,
     begun: u64,
     latest: u64,
+}
+
+impl Sent {
+    /// From the first frame to `end` on the monotonic clock.
+    #[must_use]
+    pub fn until(&self, end: Duration) -> Duration {
+        end.saturating_sub(Duration::from_nanos(self.first))
+    }
+}
+
+/// The monotonic clock, by which the generator notes its first frame.
+///
+/// # Errors
+/// If the system has no such clock.
+pub fn now() -> Result<Duration> {
+    clock_gettime(ClockId::CLOCK_MONOTONIC).map(Duration::from).map_err(Error::system("read the monotonic clock"))
 }
 
 /// `struct bench_received`.

@@ -9,6 +9,8 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use segue_bench::contest::{self, Effort};
 use segue_bench::error::Error;
+use segue_bench::firewall::{self, Filter, Form};
+use segue_bench::firewall_rules::Last;
 use segue_bench::lane::Lane;
 use segue_bench::scenario::{Engine, Napi, Redirect, Scenario};
 use segue_bench::{cost, cpu};
@@ -135,6 +137,44 @@ fn cost_measures_every_behaviour_or_fails() {
         assert!(report.scenario.starts_with("cost/"), "{}", report.scenario);
     }
     nothing_left_behind();
+}
+
+#[test]
+#[ignore = "needs root"]
+fn firewalls_of_every_form_filter_every_packet_whatever_the_number_of_rules() {
+    let pinned = cpu::pin(None, false).unwrap();
+    let effort = Effort { rounds: 2, run: Duration::from_millis(5), paced: Duration::ZERO, flows: 16 };
+    for (form, last) in Form::ALL.map(|form| (form, Last::Drop)).into_iter().chain([(Form::BasicInsert, Last::Accept)])
+    {
+        let course = firewall::Course { form, last, octets: 112, rules: vec![1, 40] };
+        let mut told = 0;
+        let found = firewall::run(&course, &effort, &pinned, |_| told += 1).unwrap();
+        // Plain packets are measured beside ip6tables and nft, the others beside plain packets too.
+        let peers = if form == Form::Plain { 2 } else { 3 };
+        assert_eq!((found.reports.len(), told), (2 * peers, 2 * peers), "{form:?}");
+        assert_eq!(found.curves.len(), 1 + peers);
+        for report in &found.reports {
+            assert!(report.ours.min > 0.0 && report.peer.as_ref().unwrap().rate.min > 0.0, "{report}");
+            assert_eq!(report.packets_lost, 0, "{report}");
+        }
+    }
+    nothing_left_behind();
+}
+
+#[test]
+#[ignore = "needs root"]
+fn rules_that_hold_too_early_are_no_measurement() {
+    let _pinned = cpu::pin(None, false).unwrap();
+    let course = firewall::Course { form: Form::Plain, last: Last::Drop, octets: 112, rules: Vec::new() };
+    let mut filter = Filter::open(firewall::Engine::Ip6tables, &course, 1).unwrap();
+    filter.lay(2).unwrap();
+    {
+        let _inside = filter.namespace().enter().unwrap();
+        let early = Command::new("ip6tables-legacy").args(["-I", "FORWARD", "-j", "DROP"]).status().unwrap();
+        assert!(early.success());
+    }
+    let error = filter.run(1000).unwrap_err().to_string();
+    assert!(error.contains("no packet met the last of 2 rules"), "{error}");
 }
 
 #[test]
