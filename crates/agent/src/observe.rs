@@ -164,6 +164,7 @@ fn destination(sid: &Sid) -> String {
     if let Some(netfilter) = &sid.netfilter {
         parts.push(format!("netfilter in {}", netfilter.namespace));
     }
+    parts.extend(sid.firewall.as_ref().map(|firewall| format!("firewall {firewall}")));
     parts.extend(sid.next_hop.map(|next_hop| next_hop.to_string()));
     if sid.next_hop.is_none() {
         parts.extend(sid.next_hop_mac.as_ref().map(name));

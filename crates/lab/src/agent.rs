@@ -120,6 +120,9 @@ fn not_ready(paths: &LabPaths, node: &str, what: String) -> LabError {
 /// Where an agent tells all of its counters at one moment.
 pub const REPORT: &str = "/v1/counters";
 
+/// Where an agent tells what its firewalls have counted.
+pub const FIREWALLS: &str = "/v1/firewalls";
+
 /// Asks an agent for JSON.
 ///
 /// # Errors

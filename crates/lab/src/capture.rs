@@ -31,6 +31,9 @@ pub fn capture(roots: &Roots, arguments: &CaptureArguments) -> Result<u8> {
     let paths = LabPaths::new(roots, &arguments.lab)?;
     let record = LabRecord::read(&paths).ok_or_else(|| LabError::NoSuchLab { lab: arguments.lab.clone() })?;
     let node = record.node(&arguments.node)?;
+    // What a firewall sees is what its node sees.
+    let of_node = record.nodes.iter().find(|other| other.namespace == node.namespace && other.socket.is_some());
+    let node = of_node.unwrap_or(node);
     if let Some(port) = &arguments.port
         && !node.ports.contains(port)
     {

@@ -195,7 +195,7 @@ fn up_line(record: &LabRecord, time: std::time::Duration) -> String {
     format!(
         "{}: {} namespaces, {agents} agents, up in {:.1} s\n  next: segue lab list; segue lab exec {} NODE -- COMMAND; segue lab down {}\n",
         record.lab,
-        record.nodes.len(),
+        record.namespaces(),
         time.as_secs_f64(),
         record.lab,
         record.lab

@@ -11,6 +11,14 @@ pub enum LabError {
     /// The topology is wrong.
     #[error("{0}")]
     Topology(String),
+    /// A rule file of a firewall is wrong.
+    #[error("firewall {function}: {what}.\n  do: mend the rule file; `segue firewall check FILE` looks at one")]
+    Rules {
+        /// The function.
+        function: String,
+        /// What is wrong, with file, line and column.
+        what: String,
+    },
     /// Network namespaces need root.
     #[error("`segue lab {verb}` makes and enters network namespaces, which needs root.\n  do: run it with sudo")]
     NotRoot {

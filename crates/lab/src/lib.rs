@@ -15,6 +15,7 @@ pub mod down;
 pub mod error;
 pub mod exec;
 pub mod explain;
+mod firewall;
 pub mod http;
 pub mod interrupt;
 pub mod list;

@@ -24,6 +24,8 @@ pub enum Kind {
     Host,
     /// A network function.
     Function,
+    /// A firewall in the data plane of its node: the namespace is the node's.
+    Firewall,
 }
 
 impl Kind {
@@ -36,6 +38,7 @@ impl Kind {
             Self::Plain => "plain",
             Self::Host => "host",
             Self::Function => "function",
+            Self::Firewall => "firewall",
         }
     }
 }
@@ -57,7 +60,7 @@ pub struct NodeRecord {
     pub name: String,
     /// What it is.
     pub kind: Kind,
-    /// Its network namespace.
+    /// Its network namespace; of a firewall, that of its node.
     pub namespace: String,
     /// Its interfaces, without `lo`.
     pub ports: Vec<String>,
@@ -78,7 +81,7 @@ pub struct LabRecord {
     pub file: PathBuf,
     /// How far `up` came.
     pub progress: Progress,
-    /// Its namespaces in the order of the file.
+    /// Its namespaces in the order of the file, then functions that have none.
     pub nodes: Vec<NodeRecord>,
 }
 
@@ -95,6 +98,12 @@ impl LabRecord {
     /// If the file system does not let it.
     pub fn write(&self, paths: &LabPaths) -> Result<()> {
         write_file(&paths.record(), &json(self))
+    }
+
+    /// How many namespaces the lab has.
+    #[must_use]
+    pub fn namespaces(&self) -> usize {
+        self.nodes.iter().filter(|node| node.kind != Kind::Firewall).count()
     }
 
     /// A node of the lab.

@@ -15,7 +15,7 @@ use crate::names::{self, LabPaths, Roots};
 use crate::progress::Progress;
 use crate::state::{self, Kind, LabRecord, NodeRecord};
 use crate::wiring::{self, Space};
-use crate::{agent, down, netns, parallel};
+use crate::{agent, down, firewall, netns, parallel};
 
 const AS_ROOT: &str = "check that you are root and that the file system has space";
 const REPORT: &str = "the topology was accepted but the kernel was not: report it together with the topology file";
@@ -41,7 +41,8 @@ pub fn load(file: &Path) -> Result<Loaded> {
     let text = fs::read_to_string(file).map_err(LabError::io("read", file, "give the path of a topology file"))?;
     let shown = file.display().to_string();
     let wrong = |errors: segue_model::error::Errors| LabError::Topology(errors.to_string());
-    let topology = load_topology(&text, &shown).map_err(wrong)?;
+    let mut topology = load_topology(&text, &shown).map_err(wrong)?;
+    firewall::read(&mut topology, file)?;
     let plan = segue_model::plan::plan(&topology).map_err(|errors| wrong(locate(errors, &text, &shown)))?;
     Ok(Loaded { file: file.to_path_buf(), text, topology, plan })
 }
@@ -128,6 +129,15 @@ impl Building<'_> {
         fs::create_dir_all(directory).map_err(LabError::io("make directory", directory, AS_ROOT))?;
         state::write_file(&directory.join("topology.yaml"), &self.loaded.text)?;
         state::write_file(&directory.join("plan.json"), &state::json(&self.loaded.plan))?;
+        let inside = self.loaded.plan.functions.iter().filter(|(_, function)| function.inside);
+        let inside = inside.map(|(name, function)| NodeRecord {
+            name: name.clone(),
+            kind: Kind::Firewall,
+            namespace: self.paths.namespace(&function.node),
+            ports: Vec::new(),
+            socket: None,
+            agent: None,
+        });
         let nodes = spaces.iter().map(|space| NodeRecord {
             name: space.name.to_owned(),
             kind: space.kind,
@@ -140,7 +150,7 @@ impl Building<'_> {
             lab: self.paths.lab.clone(),
             file: fs::canonicalize(&self.loaded.file).unwrap_or_else(|_| self.loaded.file.clone()),
             progress: state::Progress::Starting,
-            nodes: nodes.collect(),
+            nodes: nodes.chain(inside).collect(),
         };
         record.write(self.paths)?;
         Ok(record)

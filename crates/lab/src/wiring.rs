@@ -66,7 +66,8 @@ pub fn spaces(plan: &Plan) -> Vec<Space<'_>> {
         state: None,
         sysctls: &host.sysctls,
     });
-    let functions = plan.functions.iter().map(|(name, function)| Space {
+    // Those inside a node are a part of it.
+    let functions = plan.functions.iter().filter(|(_, function)| !function.inside).map(|(name, function)| Space {
         name,
         kind: Kind::Function,
         interfaces: &function.interfaces,

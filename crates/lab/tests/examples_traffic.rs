@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::net::{SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
-use common::{TestLab, repository};
+use common::TestLab;
 use segue_lab::demo::hops::Counters;
 use segue_lab::demo::traffic::{self, End, Flow};
 use segue_lab::{agent, netns};
@@ -28,12 +28,8 @@ enum Kind {
     Udp,
 }
 
-/// Brings an example up under a name of its own.
 fn example(name: &str) -> TestLab {
-    let text = std::fs::read_to_string(repository(&format!("examples/{name}.yaml"))).unwrap();
-    let line = format!("name: {name}\n");
-    assert!(text.contains(&line), "{name} has its name on a line of its own");
-    TestLab::up(&name[..3], &text.replace(&line, ""))
+    TestLab::example(name)
 }
 
 fn end(lab: &TestLab, host: &str) -> End {

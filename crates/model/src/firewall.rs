@@ -1,4 +1,6 @@
 //! Firewalls of a node: rules as netfilter's tools write them, applied to steered and to plain packets (SERA).
+//!
+//! A node's desired state names them (`firewalls`); in a topology a function may be one (`functions.NAME.firewall`).
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -11,7 +13,8 @@ const ARGUMENT_LENGTH: u8 = 16;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Firewall {
-    /// Unique on the node.
+    /// Unique on the node. Not in a topology: there it is the function's name.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub name: String,
     /// Rules for IPv4 packets, as `iptables-save` writes them. Without, all IPv4 packets pass.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -6,6 +6,8 @@ mod proxy;
 mod sid;
 mod steering;
 
+pub(crate) use firewall::firewall_values;
+
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
 

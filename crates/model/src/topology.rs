@@ -10,12 +10,13 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, de};
 
+use crate::firewall::Firewall;
 use crate::node::{HeadendMode, InnerType};
 use crate::proxy::{MayChange, OnFailure, Watch};
 use crate::value::{PortRange, Protocol};
 
 /// A topology: what `segue lab up` builds. Names of nodes, hosts and functions are one name space; each becomes a network
-/// namespace. Names are 1 to 15 characters: a lower-case letter, then lower-case letters, digits and hyphens.
+/// namespace, but for functions that are in a node's data plane (`firewall`). Names are 1 to 15 characters: a lower-case letter, then lower-case letters, digits and hyphens.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Topology {
@@ -134,6 +135,9 @@ pub struct Host {
     /// MTU of its link, octets; the domain's `access_mtu` if not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mtu: Option<u32>,
+    /// A function of its node that is a firewall: filters all that the host sends, steered or not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub firewall: Option<String>,
 }
 
 /// A link between two nodes.
@@ -159,6 +163,10 @@ pub struct Function {
     /// What it runs in.
     #[serde(default)]
     pub kind: FunctionKind,
+    /// It is a firewall in the node's own data plane (End.AN): these are its rules, for the inner packet. It has no namespace, and takes
+    /// none of the keys that are about one. Paths are relative to the topology's file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub firewall: Option<Firewall>,
     /// Whether it understands Segment Routing itself: it gets packets as they are (End.AN), and goes on to the next segment by
     /// itself. In the lab its kernel does that (End), unless `commands` set up something else.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -235,6 +243,8 @@ pub enum Approach {
     Aware,
     /// End.AN.NF.
     Netfilter,
+    /// End.AN in the node's own data plane.
+    Firewall,
 }
 
 impl Approach {
@@ -253,6 +263,9 @@ impl Topology {
     /// How packets get to a function and back, and what decided it. None if there is no such function.
     pub fn approach(&self, name: &str) -> Option<(Approach, String)> {
         let function = self.functions.get(name)?;
+        if function.firewall.is_some() {
+            return Some((Approach::Firewall, "it has the key `firewall`".to_owned()));
+        }
         if function.kind == FunctionKind::Netfilter {
             return Some((Approach::Netfilter, "it is of kind netfilter".to_owned()));
         }
@@ -343,7 +356,8 @@ pub struct Chain {
     /// Headend behaviour: H.Encaps or H.Encaps.Red.
     #[serde(default)]
     pub mode: HeadendMode,
-    /// What packets are marked with in functions of kind netfilter (`meta mark`); its position, from 1, if not given.
+    /// What packets are marked with in functions of kind netfilter (`meta mark`); its position, from 1, if not given. Also the argument
+    /// of firewalls' SIDs, which `seg6-eval-args` reads; 0 if not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mark: Option<u16>,
     /// Color of its SR policies (RFC 9256 section 2.1), not 0.

@@ -1,5 +1,7 @@
 //! Checks of a topology that need nothing but the topology's text: names, references, values.
 
+mod firewall;
+
 use std::collections::HashMap;
 
 use indexmap::IndexMap;
@@ -37,7 +39,11 @@ impl Topology {
         check.links();
         let functions = KeyPath::root().at("functions");
         for (name, function) in &self.functions {
-            check.function(function, &functions.at(name));
+            let key = functions.at(name);
+            check.function(function, &key);
+            if let Some(firewall) = &function.firewall {
+                check.firewall(name, function, firewall, &key);
+            }
         }
         let chains = KeyPath::root().at("chains");
         for (name, chain) in &self.chains {
@@ -247,6 +253,9 @@ impl Check<'_> {
         if let Some(mtu) = host.mtu {
             self.mtu(mtu, &key.at("mtu"));
         }
+        if let Some(firewall) = &host.firewall {
+            self.host_firewall(host, firewall, &key.at("firewall"));
+        }
         for (position, network) in host.addresses.iter().enumerate() {
             let key = key.at("addresses").at(position);
             let same_family = |other: &IpNet| other.addr().is_ipv4() == network.addr().is_ipv4();
@@ -305,7 +314,9 @@ impl Check<'_> {
                 format!("the node {:?} cannot host a function: only Segue's data plane has proxies", function.node);
             self.report.error(&key.at("node"), message, "move the function, or set the node's `dataplane: segue`");
         }
-        self.function_kind(function, key);
+        if function.firewall.is_none() {
+            self.function_kind(function, key);
+        }
         if function.inner.is_empty() {
             self.report.error(&key.at("inner"), "the function takes nothing", "write [IPv4, IPv6], or one of the two");
         }
@@ -391,11 +402,8 @@ impl Check<'_> {
                 self.report.error(&key, message, remedy);
             }
         }
-        let marks =
-            |name: &String| self.topology.functions.get(name).is_some_and(|f| f.kind == FunctionKind::Netfilter);
-        if chain.mark.is_some() && !chain.via.iter().any(marks) {
-            let message = "no function that the chain visits sees a mark";
-            self.report.error(&key.at("mark"), message, "remove the key, or visit a function of `kind: netfilter`");
+        if let Some(mark) = chain.mark {
+            self.mark(mark, chain, &key.at("mark"));
         }
         if !matches!(chain.mode, HeadendMode::HEncaps | HeadendMode::HEncapsRed) {
             let message = "this mode does not suit a chain, whose egress takes the outer header off";

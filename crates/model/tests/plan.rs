@@ -363,3 +363,48 @@ fn what_the_operator_chooses_is_taken() {
         assert!(plan.functions["f"].approach.ends_with("the topology says so"), "{}", plan.functions["f"].approach);
     }
 }
+
+const RULES: &str = "{ipv6: rules.v6, mode: advanced, argument_length: 8}";
+
+#[test]
+fn a_firewall_is_in_its_node_and_has_one_sid() {
+    let plan = two_chains(&format!(", firewall: {RULES}"), "f, f");
+    let state = plan.nodes["b"].state.as_ref().unwrap();
+    let sids: Vec<_> = state.sids.iter().filter(|sid| sid.firewall.is_some()).collect();
+    let [sid] = sids[..] else { panic!("one SID for all ways") };
+    assert_eq!((sid.behaviour, sid.sid.to_string()), (Behaviour::EndAn, "fc00:5e9:2:100::/64".to_owned()));
+    assert_eq!((sid.firewall.as_deref(), sid.proxy.is_some()), (Some("f"), false));
+    assert_eq!(
+        (state.firewalls.len(), state.firewalls[0].name.as_str(), state.firewalls[0].argument_length),
+        (1, "f", 8)
+    );
+    for (policy, egress) in [("c-forward", 2), ("d-reverse", 1)] {
+        let [function, egress] = ["fc00:5e9:2:100::".to_owned(), format!("fc00:5e9:{egress}:46::")];
+        assert_eq!(segments(&plan, policy), [function.clone(), function, egress]);
+    }
+    let function = &plan.functions["f"];
+    assert!(function.inside && function.interfaces.is_empty(), "no namespace, no links");
+    assert_eq!(function.approach, "firewall of the node itself (End.AN): it has the key `firewall`");
+    assert!(plan.explain()[1].why.contains("f is a firewall of b itself"), "{}", plan.explain()[1].why);
+}
+
+#[test]
+fn a_chain_s_mark_is_the_argument_of_a_firewall() {
+    let plan = plan(&format!(
+        "name: x\nnodes: {{a: {{}}}}\nhosts: {{h: {{node: a}}, i: {{node: a}}}}\nfunctions: {{f: {{node: a, firewall: {RULES}}}}}\n\
+         chains: {{c: {{from: h, to: i, via: [f], mark: 2}}}}\n"
+    ));
+    assert_eq!(segments(&plan, "c-forward")[0], "fc00:5e9:1:100::2");
+}
+
+#[test]
+fn a_host_s_firewall_is_that_of_its_port() {
+    let plan = plan(&format!(
+        "name: x\nnodes: {{a: {{}}}}\nhosts: {{h: {{node: a, firewall: f}}, i: {{node: a}}}}\n\
+         functions: {{f: {{node: a, firewall: {RULES}}}}}\n"
+    ));
+    let state = plan.nodes["a"].state.as_ref().unwrap();
+    let ports: Vec<_> = state.ports.iter().map(|port| (port.name.as_str(), port.firewall.as_deref())).collect();
+    assert_eq!(ports, [("h", Some("f")), ("i", None)]);
+    assert!(state.sids.iter().all(|sid| sid.firewall.is_none()), "no chain visits it");
+}

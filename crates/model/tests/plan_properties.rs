@@ -8,6 +8,7 @@ use ipnet::{IpNet, Ipv6Net};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 
+use segue_model::firewall::Firewall;
 use segue_model::node::{Behaviour, HeadendMode, InnerType, NodeState, Sid};
 use segue_model::plan::{Encap, Explanation, FunctionPlan, Plan, StepAction, plan};
 use segue_model::topology::{
@@ -22,7 +23,7 @@ struct Seed {
     nodes: Vec<u8>,
     links: Vec<(u8, u8, u8)>,
     hosts: Vec<u8>,
-    /// Node, one interface, kind: 1 to 7 of those below.
+    /// Node, one interface, kind: 1 to 8 of those below.
     functions: Vec<(u8, bool, u8)>,
     chains: Vec<(u8, u8, Vec<u8>, u8)>,
     connected: bool,
@@ -34,7 +35,7 @@ fn seed() -> impl Strategy<Value = Seed> {
         prop::collection::vec(any::<u8>(), 1..9),
         prop::collection::vec((any::<u8>(), any::<u8>(), any::<u8>()), 0..8),
         prop::collection::vec(any::<u8>(), 2..6),
-        prop::collection::vec((any::<u8>(), any::<bool>(), 0u8..10), 0..6),
+        prop::collection::vec((any::<u8>(), any::<bool>(), 0u8..11), 0..6),
         prop::collection::vec(chain, 0..4),
         prop::bool::weighted(0.9),
     )
@@ -50,6 +51,10 @@ fn seed() -> impl Strategy<Value = Seed> {
 
 fn link(a: usize, b: usize, weight: u32) -> Link {
     Link { between: [format!("n{a}"), format!("n{b}")], mtu: None, weight }
+}
+
+fn firewall() -> Firewall {
+    serde_json::from_str(r#"{"ipv6": "rules.v6"}"#).expect("a firewall")
 }
 
 fn topology(seed: &Seed) -> Topology {
@@ -75,12 +80,14 @@ fn topology(seed: &Seed) -> Topology {
             .filter(|(a, b, _)| a != b)
             .map(|(a, b, weight)| link(a, b, weight)),
     );
-    let host = |number: &u8| Host { node: format!("n{}", pick(*number)), addresses: Vec::new(), mtu: None };
+    let host =
+        |number: &u8| Host { node: format!("n{}", pick(*number)), addresses: Vec::new(), mtu: None, firewall: None };
     let hosts = seed.hosts.iter().enumerate().map(|(i, number)| (format!("h{i}"), host(number)));
     let segue: Vec<usize> = (0..count).filter(|i| dataplane(seed.nodes[*i]) == Dataplane::Segue).collect();
     let functions = seed.functions.iter().enumerate().filter_map(|(i, (number, one, kind))| {
         let function = Function {
             node: format!("n{}", segue.get(usize::from(*number) % segue.len().max(1))?),
+            firewall: (*kind == 8).then(firewall),
             kind: if *kind == 6 { FunctionKind::Netfilter } else { FunctionKind::Namespace },
             aware: *kind == 5,
             may_change: None,
@@ -95,7 +102,7 @@ fn topology(seed: &Seed) -> Topology {
             on_failure: None,
             watch: None,
             inner: vec![InnerType::IPv4, InnerType::IPv6],
-            interfaces: if *one && *kind != 6 { Interfaces::One } else { Interfaces::Two },
+            interfaces: if *one && *kind != 6 && *kind != 8 { Interfaces::One } else { Interfaces::Two },
             nftables: None,
             sysctls: Default::default(),
             commands: Vec::new(),
@@ -267,6 +274,13 @@ fn check_direction(plan: &Plan, topology: &Topology, sids: &HashMap<Ipv6Net, Str
                     assert_eq!(segment.to_bits() >> (128 - length) & 0xffff, mark as u128, "the mark is the argument");
                     continue;
                 }
+                if approach == Approach::Firewall {
+                    assert_eq!((sid.behaviour, sid.firewall.as_deref()), (Behaviour::EndAn, Some(*function)));
+                    let state = plan.nodes[node].state.as_ref().expect("a state");
+                    assert!(state.firewalls.iter().any(|firewall| firewall.name == **function));
+                    assert!(plan.functions[*function].inside && plan.functions[*function].interfaces.is_empty());
+                    continue;
+                }
                 let proxy = sid.proxy.as_ref().expect("a proxy");
                 let is_static = approach == Approach::Static;
                 assert_eq!(is_static, sid.behaviour == Behaviour::EndAs);
@@ -434,7 +448,7 @@ fn large(count: usize, links: Vec<Link>) -> Topology {
     source.push_str("hosts: {}\n");
     let mut topology = segue_model::load::load_topology(&source, "x").expect("topology");
     topology.nodes = (0..count).map(|i| (format!("n{i}"), Node::default())).collect();
-    let host = |i: usize| Host { node: format!("n{i}"), addresses: Vec::new(), mtu: None };
+    let host = |i: usize| Host { node: format!("n{i}"), addresses: Vec::new(), mtu: None, firewall: None };
     topology.hosts = (0..count).map(|i| (format!("h{i}"), host(i))).collect();
     topology.links = links;
     for i in 0..count / 2 {

@@ -186,7 +186,7 @@ fn record_packets(scene: &Scene<'_>, report: &mut Report) -> Result<()> {
     }
     for side in sides(scene) {
         srh_was_there(scene, &side, &on_nodes, answered, report);
-        functions_saw_none(&side, &in_functions, answered, report);
+        functions_saw_none(scene, &side, &in_functions, answered, report);
     }
     Ok(())
 }
@@ -229,8 +229,15 @@ fn srh_was_there(
 }
 
 /// The functions met the bare packets only.
-fn functions_saw_none(side: &Side<'_>, in_functions: &[(String, Vec<Vec<u8>>)], answered: u32, report: &mut Report) {
-    for function in side.steps.iter().filter_map(function_of) {
+fn functions_saw_none(
+    scene: &Scene<'_>,
+    side: &Side<'_>,
+    in_functions: &[(String, Vec<Vec<u8>>)],
+    answered: u32,
+    report: &mut Report,
+) {
+    let apart = scene.functions();
+    for function in side.steps.iter().filter_map(function_of).filter(|function| apart.contains(*function)) {
         let mut found = Tally::default();
         for (_, frames) in in_functions.iter().filter(|(name, _)| name == function) {
             let one = tally(frames, &side.expected);

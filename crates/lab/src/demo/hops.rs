@@ -44,7 +44,7 @@ impl Sum for Count {
 pub struct Counters {
     /// What each Segue node's agent reports.
     agents: BTreeMap<String, Value>,
-    /// Named nftables counters of each function.
+    /// Named nftables counters of each function; rules of firewalls, and policies, that packets have hit.
     functions: BTreeMap<String, BTreeMap<String, Count>>,
 }
 
@@ -60,15 +60,19 @@ impl Counters {
                 counters.agents.insert(name.clone(), agent::get(&paths.socket(name), name, agent::REPORT)?);
             }
         }
-        for name in plan.functions.keys() {
+        for (name, _) in plan.functions.iter().filter(|(_, function)| !function.inside) {
             let namespace = paths.namespace(name);
             let text = Run::new("nft", ["--json", "list", "counters"]).inside(&namespace).text()?;
             counters.functions.insert(name.clone(), nft_counters(&text));
         }
+        for (name, function) in plan.functions.iter().filter(|(_, function)| function.inside) {
+            let firewalls = agent::get(&paths.socket(&function.node), &function.node, agent::FIREWALLS)?;
+            counters.functions.insert(name.clone(), rule_counters(&firewalls, name));
+        }
         Ok(counters)
     }
 
-    /// A named counter of a function's ruleset.
+    /// A named counter of a function's ruleset; of a firewall, a rule that some packet has hit, by its family and text.
     #[must_use]
     pub fn of_function(&self, function: &str, counter: &str) -> Option<Count> {
         self.functions.get(function)?.get(counter).copied()
@@ -115,6 +119,18 @@ fn nft_counters(text: &str) -> BTreeMap<String, Count> {
         .collect()
 }
 
+/// Rules and policies of a firewall that packets have hit.
+fn rule_counters(firewalls: &Value, name: &str) -> BTreeMap<String, Count> {
+    let all = firewalls.as_array().into_iter().flatten();
+    let found = all.filter(|one| one.get("name").and_then(Value::as_str) == Some(name));
+    let rows = found.flat_map(|one| ["rules", "policies"].map(|key| one.get(key).and_then(Value::as_array)));
+    rows.flatten()
+        .flatten()
+        .filter_map(|row| Some((row.get("name")?.as_str()?.to_owned(), count(row)?)))
+        .filter(|(_, count)| count.packets != 0)
+        .collect()
+}
+
 /// Counters of one direction of a chain at each of its stations, in order.
 #[must_use]
 pub fn way(steps: &[Explanation], counters: &Counters) -> Way {
@@ -134,11 +150,15 @@ pub fn way(steps: &[Explanation], counters: &Counters) -> Way {
                 let count = counters.of_sid(&step.node, *sid);
                 add(&step.node, crate::explain::word(behaviour), sid.to_string(), count.map(|(arrived, _)| arrived));
                 if let Some(function) = function {
-                    for (name, count) in counters.functions.get(function).into_iter().flatten() {
-                        add(function, format!("nft counter {name}"), String::new(), Some(*count));
-                    }
                     let returned = count.and_then(|(_, returned)| returned);
-                    add(&step.node, format!("back from {function}"), String::new(), returned);
+                    // A firewall is in its node: nothing comes back from anywhere.
+                    let what = if returned.is_some() { "nft counter" } else { "rule" };
+                    for (name, count) in counters.functions.get(function).into_iter().flatten() {
+                        add(function, format!("{what} {name}"), String::new(), Some(*count));
+                    }
+                    if returned.is_some() {
+                        add(&step.node, format!("back from {function}"), String::new(), returned);
+                    }
                 }
             }
         }
@@ -209,6 +229,23 @@ mod tests {
         let text = r#"{"nftables":[{"metainfo":{}},{"counter":{"family":"inet","name":"telnet","table":"f","handle":1,"packets":3,"bytes":180}}]}"#;
         assert_eq!(nft_counters(text), BTreeMap::from([("telnet".to_owned(), Count { packets: 3, octets: 180 })]));
         assert!(nft_counters("no json").is_empty());
+    }
+
+    #[test]
+    fn counters_of_a_firewall_are_those_that_moved() {
+        let row =
+            |name: &str, packets: u64| serde_json::json!({"name": name, "packets": packets, "bytes": 2 * packets});
+        let firewall = |name: &str| {
+            serde_json::json!({"name": name, "rules": [row("IPv6 -A FORWARD -j DROP", 3), row("never", 0)],
+                               "policies": [row("IPv6 policy of FORWARD", 4)]})
+        };
+        let found = rule_counters(&serde_json::json!([firewall("other"), firewall("fw")]), "fw");
+        let expected = [("IPv6 -A FORWARD -j DROP", 3), ("IPv6 policy of FORWARD", 4)];
+        assert_eq!(
+            found,
+            expected.map(|(name, packets)| (name.to_owned(), Count { packets, octets: 2 * packets })).into()
+        );
+        assert!(rule_counters(&Value::Null, "fw").is_empty());
     }
 
     #[test]

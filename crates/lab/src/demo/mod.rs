@@ -42,7 +42,7 @@ pub fn demo(roots: &Roots, file: &Path, keep: bool, output: Output) -> Result<u8
     let brought_up = up::up(roots, &loaded, &Progress::on_terminal())?;
     let agents = brought_up.nodes.iter().filter(|node| node.agent.is_some()).count();
     let figures =
-        format!("{} namespaces, {agents} agents in {:.1} s", brought_up.nodes.len(), begun.elapsed().as_secs_f64());
+        format!("{} namespaces, {agents} agents in {:.1} s", brought_up.namespaces(), begun.elapsed().as_secs_f64());
     report.check("topology is up", true, figures);
     checks::all(&scene, &mut report);
     if keep {
@@ -100,9 +100,10 @@ impl<'a> Scene<'a> {
         if scene.functions().is_empty() || scene.reverse.is_empty() { Err(unfit()) } else { Ok(scene) }
     }
 
-    /// Functions that the chain visits.
+    /// Functions that the chain visits, but for those inside a node, where nobody but the node sees packets.
     fn functions(&self) -> BTreeSet<String> {
-        self.forward.iter().filter_map(function_of).map(str::to_owned).collect()
+        let apart = |name: &&str| self.plan.functions.get(*name).is_some_and(|function| !function.inside);
+        self.forward.iter().filter_map(function_of).filter(apart).map(str::to_owned).collect()
     }
 
     /// A file for what the demo records.

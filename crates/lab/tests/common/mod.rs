@@ -45,9 +45,27 @@ pub struct TestLab {
 impl TestLab {
     /// Brings up a topology of which `text` is everything but the name.
     pub fn up(stem: &str, text: &str) -> Self {
+        Self::up_beside(stem, text, &[])
+    }
+
+    /// Brings an example up under a name of its own; files beside it that are called like it go along.
+    pub fn example(name: &str) -> Self {
+        let text = std::fs::read_to_string(repository(&format!("examples/{name}.yaml"))).unwrap();
+        let line = format!("name: {name}\n");
+        assert!(text.contains(&line), "{name} has its name on a line of its own");
+        let beside = std::fs::read_dir(repository("examples")).unwrap().map(|entry| entry.unwrap().path());
+        let beside: Vec<_> = beside.filter(|path| path.file_stem().is_some_and(|stem| stem == name)).collect();
+        Self::up_beside(&name[..3], &text.replace(&line, ""), &beside)
+    }
+
+    /// As [`TestLab::up`], with copies of these files beside the topology's.
+    fn up_beside(stem: &str, text: &str, files: &[PathBuf]) -> Self {
         need_root();
         let name = unique(stem);
         let file = topology_file(&format!("name: {name}\n{text}"));
+        for path in files {
+            std::fs::copy(path, file.path.parent().unwrap().join(path.file_name().unwrap())).unwrap();
+        }
         let loaded = up::load(&file.path).unwrap_or_else(|error| panic!("{error}"));
         let roots = Roots::default();
         let record = up::up(&roots, &loaded, &Progress::silent()).unwrap_or_else(|error| panic!("{error}"));

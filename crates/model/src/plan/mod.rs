@@ -52,7 +52,7 @@ pub fn plan(topology: &Topology) -> Result<Plan, Errors> {
     for ((name, node), mut parts) in nodes.iter_mut().zip(parts) {
         node.routes.append(&mut parts.routes);
         if node.dataplane == Dataplane::Segue {
-            node.state = Some(state::node_state(name, node, &topology.domain, parts, &mut builder.report));
+            node.state = Some(state::node_state(name, node, topology, parts, &mut builder.report));
         }
     }
     builder.report.check()?;
@@ -186,6 +186,9 @@ pub struct FunctionPlan {
     pub neighbours: Vec<Neighbour>,
     /// sysctls, to set before interfaces get addresses: what forwarding needs, then what the topology says.
     pub sysctls: IndexMap<String, String>,
+    /// It is in the node's data plane: it has no namespace.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub inside: bool,
 }
 
 /// One end of a veth pair.

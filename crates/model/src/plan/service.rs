@@ -244,6 +244,7 @@ impl Services {
                 rules: visits.rules,
                 neighbours: visits.neighbours,
                 sysctls,
+                inside: function.firewall.is_some(),
             };
             plans.insert(name.clone(), plan);
         }

@@ -13,6 +13,7 @@ use super::chain::{Family, Lane};
 use super::route::{Encap, Neighbour, NextHop, Route, Rule, Seg6LocalAction};
 use super::service::{NewServiceLink, ServiceLink, Services, service_mtu};
 use super::steer::local_sid;
+use crate::error::KeyPath;
 use crate::node::{Behaviour, Memory, Netfilter, Proxy, Sid};
 use crate::topology::{Approach, Function, Interfaces};
 
@@ -49,6 +50,7 @@ pub(super) fn words(approach: Approach) -> &'static str {
         Approach::Masquerading => "masquerading proxy (End.AM)",
         Approach::Aware => "SR-aware function (End.AN)",
         Approach::Netfilter => "netfilter on the inner packet (End.AN.NF)",
+        Approach::Firewall => "firewall of the node itself (End.AN)",
     }
 }
 
@@ -69,7 +71,7 @@ impl Services {
             let links = self.shared_links(builder, lane, approach, (name, function), node);
             self.shared.insert(name.to_owned(), Shared { links, sids: IndexMap::new() });
         }
-        let one_way = approach == Approach::Netfilter || function.interfaces == Interfaces::One;
+        let one_way = without_links(approach) || function.interfaces == Interfaces::One;
         let way = if one_way { Direction::Forward } else { direction };
         let behaviour = behaviour(approach);
         let known = self.shared.get(name).and_then(|shared| shared.sids.get(&way)).copied();
@@ -81,6 +83,13 @@ impl Services {
                 if let Some(shared) = self.shared.get_mut(name) {
                     shared.sids.insert(way, sid);
                 }
+                if let Some(bits) = function.firewall.as_ref().map(|firewall| firewall.argument_length)
+                    && prefix_length(builder, node) > 128 - bits
+                {
+                    let key = KeyPath::root().at("functions").at(name).at("firewall").at("argument_length");
+                    let message = format!("{bits} bits of argument do not fit behind the locator of {}", function.node);
+                    builder.error(&key, message, "choose fewer, or give the node a shorter locator");
+                }
                 if approach == Approach::Aware {
                     self.own_end(name, way, one_way, sid);
                 }
@@ -89,6 +98,10 @@ impl Services {
         };
         let segment = match approach {
             Approach::Netfilter => with_mark(sid, prefix_length(builder, node), mark(builder, lane)),
+            // The rightmost bits.
+            Approach::Firewall => {
+                Ipv6Addr::from_bits(sid.to_bits() | u128::from(lane.definition.mark.unwrap_or_default()))
+            }
             _ => sid,
         };
         Some(Visit { segment, behaviour, new })
@@ -102,7 +115,7 @@ impl Services {
         (name, function): (&str, &Function),
         node: usize,
     ) -> Vec<ServiceLink> {
-        if approach == Approach::Netfilter {
+        if without_links(approach) {
             return Vec::new();
         }
         // Where the steering header stays on, the link carries what the core carries.
@@ -173,6 +186,11 @@ impl Services {
         };
         let mut entry = local_sid(sid, behaviour(approach), format!("function {name}, {through}"));
         let on_failure = function.on_failure.unwrap_or_default();
+        if approach == Approach::Firewall {
+            entry.sid = Ipv6Net::new(sid, prefix_length(builder, node)).unwrap_or(sid.into());
+            entry.firewall = Some(name.to_owned());
+            return entry;
+        }
         let (Some(out), Some(back)) = (out, back) else {
             entry.sid = Ipv6Net::new(sid, prefix_length(builder, node)).unwrap_or(sid.into());
             entry.argument_length = MARK_BITS;
@@ -227,9 +245,14 @@ fn behaviour(approach: Approach) -> Behaviour {
         Approach::Static => Behaviour::EndAs,
         Approach::Dynamic | Approach::Flow | Approach::Exact => Behaviour::EndAd,
         Approach::Masquerading => Behaviour::EndAm,
-        Approach::Aware => Behaviour::EndAn,
+        Approach::Aware | Approach::Firewall => Behaviour::EndAn,
         Approach::Netfilter => Behaviour::EndAnNf,
     }
+}
+
+/// Whether no link of the plan leads to the function: the agent makes those of netfilter, and a firewall needs none.
+fn without_links(approach: Approach) -> bool {
+    matches!(approach, Approach::Netfilter | Approach::Firewall)
 }
 
 /// Default routes by the node at the other end of a link.

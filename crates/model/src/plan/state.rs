@@ -5,8 +5,9 @@ use std::net::{IpAddr, Ipv4Addr};
 use super::steer::NodeParts;
 use super::{LinkKind, NodePlan};
 use crate::error::{KeyPath, Report};
+use crate::firewall::Firewall;
 use crate::node::{Domain, NodeState, Port, PortRole, Settings};
-use crate::topology::LabDomain;
+use crate::topology::Topology;
 
 /// RFC 7600 section 4.8: what an IPv6-only node sends ICMPv4 errors from.
 const IPV4_DUMMY: Ipv4Addr = Ipv4Addr::new(192, 0, 0, 8);
@@ -15,7 +16,7 @@ const IPV4_DUMMY: Ipv4Addr = Ipv4Addr::new(192, 0, 0, 8);
 pub(super) fn node_state(
     name: &str,
     node: &NodePlan,
-    domain: &LabDomain,
+    topology: &Topology,
     parts: NodeParts,
     report: &mut Report,
 ) -> NodeState {
@@ -24,12 +25,23 @@ pub(super) fn node_state(
         LinkKind::Access => PortRole::Access,
         LinkKind::Service => PortRole::Service,
     };
+    let domain = &topology.domain;
+    // A host's firewall is that of the port that it is connected to.
+    let firewall = |interface: &super::Interface| match interface.link {
+        LinkKind::Access => topology.hosts.get(&interface.peer.namespace)?.firewall.clone(),
+        LinkKind::Core | LinkKind::Service => None,
+    };
+    let firewalls = topology.functions.iter().filter(|(_, function)| function.node == name);
+    let firewalls = firewalls.filter_map(|(name, function)| {
+        let rules = function.firewall.clone()?;
+        Some(Firewall { name: name.clone(), ..rules })
+    });
     let port = |interface: &super::Interface| Port {
         name: interface.name.clone(),
         role: role(interface.link),
         accept_hmac: false,
         l2_policy: None,
-        firewall: None,
+        firewall: firewall(interface),
     };
     let ipv4 =
         node.interfaces.iter().flat_map(|interface| &interface.addresses).find_map(|address| match address.addr() {
@@ -43,7 +55,7 @@ pub(super) fn node_state(
         locator: Some(node.locator),
         domain: Domain { sid_blocks: vec![domain.sid_block], source_prefixes: vec![domain.loopback_prefix] },
         hmac_keys: Vec::new(),
-        firewalls: Vec::new(),
+        firewalls: firewalls.collect(),
         ports: node.interfaces.iter().map(port).collect(),
         sids: parts.sids,
         policies: parts.policies,

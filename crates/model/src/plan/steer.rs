@@ -464,6 +464,10 @@ fn explanation(approach: Approach, name: &str, node: &str) -> String {
             "{name} on {node} is netfilter: End.AN.NF shows its hooks the inner packet, marked with the SID's argument, and \
              goes on to the next segment"
         ),
+        Approach::Firewall => format!(
+            "{name} is a firewall of {node} itself: the rules of its End.AN SID filter the packet where it arrives, and what they \
+             accept goes on to the next segment"
+        ),
     }
 }
 
