@@ -92,12 +92,14 @@ impl MapSet {
         }
     }
 
-    /// All entries of a hash map, read in batches: an entry that comes or goes meanwhile may be missed or be there twice.
+    /// All entries of a hash map: one that comes or goes meanwhile may be missed or be there twice.
     pub fn entries<K: FromBytes, V: FromBytes>(&self, map: &str) -> Result<Vec<(K, V)>, Error> {
-        /// A bucket must fit; the kernel's have few entries.
-        const BATCH: u32 = 4096;
+        // All in one call. The kernel ends a batch before a bucket that does not fit, and libbpf-rs takes a batch that is not full
+        // for the last one. Twice the size, because entries that come while it reads may be more than those that go. Memory
+        // that nothing is written to costs nothing.
         let handle = self.get(map)?;
-        let batch = BATCH.min(handle.max_entries()).max(64);
+        let largest = u32::MAX / handle.key_size().max(handle.value_size()).max(4);
+        let batch = handle.max_entries().saturating_mul(2).saturating_add(64).min(largest);
         let entries =
             handle.lookup_batch(batch, MapFlags::ANY, MapFlags::ANY).map_err(map_error(map, "read all entries"))?;
         entries.map(|(key, of_key)| Ok((value(map, &key)?, value(map, &of_key)?))).collect()

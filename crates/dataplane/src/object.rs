@@ -89,6 +89,27 @@ pub fn build_id() -> &'static str {
 /// Buckets of all hashlimits; idle ones give way to new ones.
 const HASHLIMITS_FOR_EACH_RULE: u32 = 64;
 
+/// Entries of an LRU table that may lie unused while it already evicts others: the kernel hands free ones to each CPU in batches
+/// of so many, and makes as many at once when there are no more (LOCAL_FREE_TARGET in kernel/bpf/bpf_lru_list.c).
+const LRU_BATCH: u32 = 128;
+
+/// The entries that an LRU table needs beyond those that it must hold.
+fn lru_spare() -> u32 {
+    // Where the number of CPUs is not to be known, loading fails anyhow.
+    let cpus = libbpf_rs::num_possible_cpus().map_or(1, |cpus| u32::try_from(cpus).unwrap_or(1));
+    cpus.saturating_mul(LRU_BATCH)
+}
+
+/// The size of an LRU table that holds `wanted` entries whatever CPUs made them; 1 is that of a table that is not used.
+fn lru_entries(wanted: u32) -> u32 {
+    if wanted <= 1 { wanted } else { wanted.saturating_add(lru_spare()) }
+}
+
+/// What a table of this size holds: the inverse of [`lru_entries`].
+fn lru_wanted(entries: u32) -> u32 {
+    entries.saturating_sub(lru_spare()).max(1)
+}
+
 /// The entries that a map needs for this capacity; `None` where the object's own size stays.
 fn entries(map: &str, capacity: &Capacity) -> Option<u32> {
     let objects = match map {
@@ -101,8 +122,8 @@ fn entries(map: &str, capacity: &Capacity) -> Option<u32> {
         "outcomes" => return Some(1 + 2 * capacity.ports),
         "memories" | "memory_counters" => return Some(capacity.memories()),
         "stash" | "stash_index" => return Some(capacity.stash),
-        "proxy_flows" => return Some(capacity.proxy_flows),
-        "connections" | "connections_new" => return Some(capacity.connections),
+        "proxy_flows" => return Some(lru_entries(capacity.proxy_flows)),
+        "connections" | "connections_new" => return Some(lru_entries(capacity.connections)),
         "firewalls" => return Some(1 + 2 * capacity.firewalls),
         "firewall_rules" | "firewall_extensions" | "firewall_limits" => return Some(1 + 2 * capacity.firewall_rules),
         "firewall_counters" => return Some(capacity.firewall_counters()),
@@ -123,9 +144,9 @@ pub(crate) fn capacity_of(maps: &MapSet) -> Result<Capacity, Error> {
         steering_rules: size("steering_rules")? / 2,
         steering_prefixes: size("steering")? / 2,
         ports: size("outcomes")?.saturating_sub(1) / 2,
-        proxy_flows: size("proxy_flows")?,
+        proxy_flows: lru_wanted(size("proxy_flows")?),
         stash: size("stash")?,
-        connections: size("connections")?,
+        connections: lru_wanted(size("connections")?),
         firewalls: size("firewalls")?.saturating_sub(1) / 2,
         firewall_rules: size("firewall_rules")?.saturating_sub(1) / 2,
         classifier: maps.get("classifier")?.value_size(),

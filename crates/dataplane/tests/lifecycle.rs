@@ -468,9 +468,11 @@ fn memories_grow_and_nothing_else_is_lost() {
         let applied = apply(&mut dataplane, &with_flows(300));
         assert_eq!((applied.generation, applied.warnings), (2, vec![]), "no counter starts anew");
         assert_eq!((size(&dataplane, "stash"), size(&dataplane, "stash_index")), (65_536, 65_536));
-        assert_eq!(size(&dataplane, "proxy_flows"), 300);
-        let after = control(&dataplane);
         let cpus = libbpf_rs::num_possible_cpus().expect("CPUs") as u32;
+        // The kernel keeps 128 entries of an LRU table in hand for each CPU.
+        let spare = 128 * cpus;
+        assert_eq!(size(&dataplane, "proxy_flows"), 300 + spare);
+        let after = control(&dataplane);
         assert!(before.stash_bits < after.stash_bits && cpus << after.stash_bits <= 65_536);
         assert!(cpus << (after.stash_bits + 1) > 65_536, "nearly all slots are used");
         assert_eq!(sid_packets(&dataplane), 1);
@@ -493,9 +495,9 @@ fn memories_grow_and_nothing_else_is_lost() {
         assert_eq!(dataplane.origin(), Origin::Adopted);
         assert!(!apply(&mut dataplane, &with_flows(300)).changed);
         assert!(apply(&mut dataplane, &with_flows(200)).changed, "fewer fit as well");
-        assert_eq!(size(&dataplane, "proxy_flows"), 300);
+        assert_eq!(size(&dataplane, "proxy_flows"), 300 + spare);
         assert!(apply(&mut dataplane, &with_flows(301)).changed);
-        assert_eq!(size(&dataplane, "proxy_flows"), 301);
+        assert_eq!(size(&dataplane, "proxy_flows"), 301 + spare);
         assert_eq!(sid_packets(&dataplane), 2);
     });
 }
@@ -546,5 +548,58 @@ fn memories_are_counted_and_never_inherited() {
         let bytes = dataplane.map("memories").expect("memories").lookup(&scope.to_ne_bytes(), MapFlags::ANY);
         let current = abi::Memory::read_from_bytes(&bytes.expect("a read").expect("an entry")).expect("a memory");
         assert_eq!(current.current, 0);
+    });
+}
+
+/// Runs this thread on one CPU.
+fn pin_to(cpu: usize) {
+    let mut set = nix::sched::CpuSet::new();
+    set.set(cpu).expect("a CPU");
+    nix::sched::sched_setaffinity(nix::unistd::Pid::from_raw(0), &set).expect("a CPU of this machine");
+}
+
+/// Puts flows in from all CPUs by turns, and says how many are there then.
+fn fill(dataplane: &Dataplane, flows: u32) -> u64 {
+    use segue_abi::zerocopy::{FromZeros, IntoBytes};
+    let scope = dataplane.applied().expect("applied").scopes["p2 flow"];
+    let map = dataplane.map("proxy_flows").expect("flows");
+    let cpus = std::thread::available_parallelism().expect("the number of CPUs").get() as u32;
+    for cpu in 0..cpus {
+        pin_to(cpu as usize);
+        for number in (cpu..flows).step_by(cpus as usize) {
+            let key = [u64::from(number), 0, 0, 0, 0];
+            let key = abi::ProxyFlowKey { key, scope, ..abi::ProxyFlowKey::new_zeroed() };
+            map.update(key.as_bytes(), abi::ProxyFlow { stash: 1, used: 1 }.as_bytes(), MapFlags::ANY).expect("room");
+        }
+    }
+    let sids = dataplane.counters().expect("counters").sids;
+    sids.into_iter().find_map(|sid| sid.memory).expect("a proxy that remembers").present
+}
+
+#[test]
+fn as_many_flows_are_held_as_the_setting_says() {
+    isolated(|pins| {
+        let mut dataplane = open(pins);
+        for flows in [2, 300, 4096, 50_000] {
+            let mut state = with_flows(flows);
+            // Another function, so that it remembers nothing yet.
+            apply(&mut dataplane, &crate::state());
+            state["sids"][1]["next_hop_mac"] = json!(format!("02:00:00:00:{:02x}:07", flows & 0xff));
+            apply(&mut dataplane, &state);
+            assert_eq!(fill(&dataplane, flows), u64::from(flows), "none had to go, and all are counted");
+        }
+    });
+}
+
+#[test]
+fn a_function_inherits_none_of_many_flows() {
+    const FLOWS: u32 = 50_000;
+    isolated(|pins| {
+        let mut dataplane = open(pins);
+        apply(&mut dataplane, &with_flows(FLOWS));
+        assert_eq!(fill(&dataplane, FLOWS), u64::from(FLOWS));
+        apply(&mut dataplane, &state());
+        apply(&mut dataplane, &with_flows(FLOWS));
+        assert_eq!(dataplane.map("proxy_flows").expect("flows").keys().count(), 0);
     });
 }
