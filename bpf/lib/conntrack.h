@@ -192,7 +192,7 @@ INLINE u32 icmp_kind(u32 family, u32 type)
 }
 
 /* An ICMP error about a packet of a known connection: RELATED. 6.1 takes no key of a map from an argument. */
-RARE u32 conntrack_error(struct xdp_md *ctx, const struct firewall_work *work, u32 scope)
+RARE u32 conntrack_error(struct xdp_md *ctx, struct firewall_work *work, u32 scope)
 {
 	u32 zero = 0;
 	struct conntrack *track = bpf_map_lookup_elem(&conntracks, &zero);
@@ -200,6 +200,7 @@ RARE u32 conntrack_error(struct xdp_md *ctx, const struct firewall_work *work, u
 	void *end = (void *)(long)ctx->data_end;
 	u32 at, family, protocol, ports = 0, upper;
 	u64 source[2] = {}, destination[2] = {};
+	const struct segue_connection *entry;
 	const u8 *octet;
 
 	if (!work || !track)
@@ -236,12 +237,16 @@ RARE u32 conntrack_error(struct xdp_md *ctx, const struct firewall_work *work, u
 		 protocol == PROTOCOL_UDPLITE || protocol == PROTOCOL_DCCP)
 		ports = bpf_ntohl(*(const u32 *)octet);
 	conntrack_key(track, source, destination, ports, protocol, family, scope);
-	return conntrack_find(&track->key, bpf_ktime_get_coarse_ns()) ? SEGUE_STATE_RELATED : SEGUE_STATE_INVALID;
+	entry = conntrack_find(&track->key, bpf_ktime_get_coarse_ns());
+	if (!entry)
+		return SEGUE_STATE_INVALID;
+	/* It goes against the packet that it is about. */
+	work->key.connection_direction = track->forward == entry->forward;
+	return SEGUE_STATE_RELATED;
 }
 
 /* A packet of a connection that is in a table: its state, and what becomes of the entry. */
-INLINE u32 conntrack_known(struct conntrack *track, struct segue_connection *entry, const struct firewall_work *work,
-			   u64 now)
+INLINE u32 conntrack_known(struct conntrack *track, struct segue_connection *entry, struct firewall_work *work, u64 now)
 {
 	u32 original = track->forward == entry->forward, state = entry->state, protocol = work->key.protocol;
 	u32 was = entry->flags;
@@ -255,6 +260,7 @@ INLINE u32 conntrack_known(struct conntrack *track, struct segue_connection *ent
 		entry->state = state;
 		entry->expires = now + tcp_timeout(state);
 	}
+	work->key.connection_direction = !original;
 	if (!original)
 		entry->flags |= SEGUE_CONNECTION_REPLIED;
 	if (entry->flags & SEGUE_CONNECTION_REPLIED &&
@@ -282,7 +288,7 @@ RARE u32 conntrack_state(struct xdp_md *ctx, struct firewall_work *work, u32 sco
 	struct conntrack *track = bpf_map_lookup_elem(&conntracks, &zero);
 	struct segue_connection *entry;
 	u64 now = bpf_ktime_get_coarse_ns();
-	const struct segue_classifier_key *key;
+	struct segue_classifier_key *key;
 
 	if (!work || !track)
 		return SEGUE_STATE_INVALID;
@@ -334,6 +340,7 @@ RARE u32 conntrack_state(struct xdp_md *ctx, struct firewall_work *work, u32 sco
 	track->fresh.forward = track->forward;
 	track->fresh.flags = 0;
 	work->fresh = 1;
+	key->connection_direction = 0;
 	return SEGUE_STATE_NEW;
 }
 

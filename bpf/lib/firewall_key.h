@@ -330,6 +330,7 @@ INLINE void firewall_key_clear(struct segue_classifier_key *key)
 	key->destination_port = SEGUE_CLASSIFIER_ABSENT;
 	key->protocol = SEGUE_CLASSIFIER_ABSENT;
 	key->connection_state = SEGUE_CLASSIFIER_ABSENT;
+	key->connection_direction = SEGUE_CLASSIFIER_ABSENT;
 	key->tcp_flags = SEGUE_CLASSIFIER_ABSENT;
 	key->icmp = SEGUE_CLASSIFIER_ABSENT;
 	key->egress = 0;

@@ -81,7 +81,9 @@ struct segue_classifier_key {
 	__u64 last_sid[2];     /* Segment List[0] */
 	__u64 outer_source[2];
 	__u64 outer_destination[2];
-	__u64 reserved[2];
+	__u32 connection_direction; /* 0: from the side that began, 1: back to it; ABSENT without a connection */
+	__u32 reserved0;
+	__u64 reserved;
 };
 
 /*

@@ -7,7 +7,7 @@ use crate::program::{Action, Chain, Condition, Extension, Limit, Log, Program, R
 use crate::random::Random;
 
 /// Every field.
-pub const FIELDS: [Field; 40] = [
+pub const FIELDS: [Field; 41] = [
     Field::Family,
     Field::SourceIpv4,
     Field::DestinationIpv4,
@@ -35,6 +35,7 @@ pub const FIELDS: [Field; 40] = [
     Field::Egress,
     Field::Mark,
     Field::ConnectionState,
+    Field::ConnectionDirection,
     Field::SourceMac,
     Field::SrhPresent,
     Field::SrhNextHeader,

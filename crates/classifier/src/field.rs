@@ -67,6 +67,9 @@ pub enum Field {
     /// State of the connection: one bit of [`state`]. 8 bit; absent where there is no connection tracking. Test it with
     /// [`crate::Test::AnyBit`].
     ConnectionState,
+    /// 0: the packet goes from the side that began the connection, 1: it comes back. 1 bit; absent where there is no connection
+    /// (INVALID, UNTRACKED).
+    ConnectionDirection,
     /// Source MAC address of the frame, 48 bit; absent where the packet did not come in an Ethernet frame.
     SourceMac,
     /// 1: there is an SRH, else 0. 1 bit, always present.
@@ -116,7 +119,7 @@ impl Field {
     pub const fn width(self) -> u32 {
         use Field::*;
         match self {
-            FragmentMore | FragmentDont | FragmentReserved | SrhPresent => 1,
+            FragmentMore | FragmentDont | FragmentReserved | SrhPresent | ConnectionDirection => 1,
             Ecn => 2,
             Dscp => 6,
             Family | Protocol | TcpFlags | IcmpType | IcmpCode | TrafficClass | HopLimit | ConnectionState

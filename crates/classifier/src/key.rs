@@ -57,6 +57,7 @@ pub mod word {
     pub const LAST_SID: usize = 48;
     pub const OUTER_SOURCE: usize = 52;
     pub const OUTER_DESTINATION: usize = 56;
+    pub const CONNECTION_DIRECTION: usize = 60;
 }
 
 /// Bits of the word [`word::FRAGMENT_FLAGS`].
@@ -135,6 +136,7 @@ impl Field {
             Self::Egress => at(word::EGRESS, 0, Always),
             Self::Mark => at(word::MARK, 0, Always),
             Self::ConnectionState => at(word::CONNECTION_STATE, 0, UpTo(0xff)),
+            Self::ConnectionDirection => at(word::CONNECTION_DIRECTION, 0, UpTo(1)),
             Self::SourceMac => at(word::SOURCE_MAC, 0, UpTo(0xffff)),
             Self::SrhPresent => at(word::PRESENT, 0, Always),
             Self::SrhNextHeader => at(word::SRH_NEXT_HEADER, 0, UpTo(0xff)),
@@ -189,6 +191,7 @@ impl Key {
             word::SRH_SEGMENTS_LEFT,
             word::SRH_LAST_ENTRY,
             word::SRH_TAG,
+            word::CONNECTION_DIRECTION,
         ] {
             key.set_word(word, ABSENT);
         }

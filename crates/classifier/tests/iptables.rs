@@ -270,6 +270,9 @@ fn part() -> impl Strategy<Value = String> {
         (not.clone(), any::<u32>(), any::<u32>())
             .prop_map(|(not, value, mask)| format!("-m mark {not}--mark {value}/{mask}")),
         (not.clone(), any::<u32>()).prop_map(|(not, id)| format!("-m frag {not}--fragid {id} --fragfirst")),
+        any::<bool>().prop_map(|reply| {
+            format!("-m conntrack --ctstate NEW --ctdir {}", if reply { "REPLY" } else { "ORIGINAL" })
+        }),
         (not, 1..64_u8).prop_map(|(not, bits)| {
             let names =
                 [("INVALID", 1), ("NEW", 2), ("RELATED", 4), ("ESTABLISHED", 8), ("UNTRACKED", 16), ("NEW", 32)];

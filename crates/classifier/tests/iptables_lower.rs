@@ -200,10 +200,12 @@ fn header_fields_marks_states_and_links() {
         (Field::Ingress, 3),
         (Field::Egress, 2),
         (Field::ConnectionState, u128::from(state::ESTABLISHED)),
+        (Field::ConnectionDirection, 1),
         (Field::SourceMac, 0x0011_22aa_bbcc),
         (Field::SourcePort, 9),
     ];
     let key = packet("10.1.0.1", "224.0.0.5", 17, &fields);
+    let invalid = v4(6, 1, 2).with(Field::ConnectionState, u128::from(state::INVALID));
     table(
         Family::Ipv4,
         &[
@@ -234,6 +236,15 @@ fn header_fields_marks_states_and_links() {
             ("-m state --state RELATED,ESTABLISHED", key, true),
             ("-m conntrack ! --ctstate NEW,INVALID", key, true),
             ("-m conntrack --ctstate NEW", key, false),
+            ("-m conntrack --ctdir REPLY", key, true),
+            ("-m conntrack --ctdir original", key, false),
+            ("-m conntrack --ctstate ESTABLISHED --ctdir REPLY", key, true),
+            ("-m conntrack --ctdir ORIGINAL", v4(6, 1, 2), false),
+            ("-m conntrack --ctdir ORIGINAL", invalid, false),
+            ("-m conntrack --ctstate INVALID --ctdir ORIGINAL", invalid, true),
+            ("-m conntrack ! --ctstate NEW --ctdir REPLY", invalid, true),
+            ("-m conntrack --ctstate NEW --ctdir REPLY", invalid, false),
+            ("-m conntrack --ctdir REPLY", v4(6, 1, 2), false),
             ("-m state --state NEW", v4(6, 1, 2), false),
             ("-m state ! --state NEW", v4(6, 1, 2), false),
             ("-m mac --mac-source 00:11:22:aa:bb:cc", key, true),

@@ -106,8 +106,10 @@ impl RuleFile {
 impl Firewall {
     /// Connections that it needs to remember; None if no rule can look at their states.
     pub fn connections(&self) -> Option<u32> {
-        // `-m state --state`, `-m conntrack --ctstate`, and the same in YAML.
-        let looks = |file: &RuleFile| file.text().is_some_and(|text| text.contains("state"));
+        // `-m state --state`, `-m conntrack --ctstate` and `--ctdir`, and the same in YAML.
+        let looks = |file: &RuleFile| {
+            file.text().is_some_and(|text| ["state", "ctdir", "direction"].iter().any(|word| text.contains(word)))
+        };
         self.files().any(looks).then_some(self.conntrack.entries)
     }
 

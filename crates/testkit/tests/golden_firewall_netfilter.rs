@@ -131,9 +131,17 @@ fn steered(packet: &Packet) -> Vec<u8> {
 
 fn counted(node: &Node<'_>) -> Counted {
     let mut counted = Counted::new();
+    let mut last = None;
     for rule in &node.firewall_counters()[0].rules {
         let chain = rule.name.split(' ').nth(2).expect("IPv6 -A CHAIN").to_owned();
-        counted.entry(chain).or_default().push((rule.counter.packets, rule.counter.bytes));
+        let rules = counted.entry(chain).or_default();
+        // Some rules are two inside; a packet hits one of them at most.
+        if last != rule.line {
+            rules.push((0, 0));
+        }
+        last = rule.line;
+        let sum = rules.last_mut().expect("a rule");
+        *sum = (sum.0 + rule.counter.packets, sum.1 + rule.counter.bytes);
     }
     counted
 }
@@ -233,6 +241,10 @@ const STATES: &str = "*filter
 -A FORWARD -m conntrack --ctstate ESTABLISHED
 -A FORWARD -m conntrack --ctstate RELATED
 -A FORWARD -m state --state INVALID
+-A FORWARD -m conntrack --ctdir ORIGINAL
+-A FORWARD -m conntrack --ctdir REPLY
+-A FORWARD -m conntrack --ctstate RELATED --ctdir REPLY
+-A FORWARD -m conntrack ! --ctstate ESTABLISHED --ctdir ORIGINAL
 COMMIT
 ";
 
@@ -285,6 +297,11 @@ fn connection_states_are_netfilters() {
         let packet = quoted.udp(UdpRepr::new(port, 53)).payload(b"12345678").build();
         Icmpv6Repr::DestinationUnreachable { code: 4, packet }
     };
+    let about_reply = |port| {
+        let quoted = PacketBuilder::new().ipv6(Ipv6Repr::new(host(0xa1, 1), host(0xa0, 1)));
+        let packet = quoted.udp(UdpRepr::new(53, port)).payload(b"12345678").build();
+        Icmpv6Repr::DestinationUnreachable { code: 4, packet }
+    };
     let packets = [
         Packet::udp(true, (1, 1), (500, 53)),
         Packet::udp(true, (1, 1), (500, 53)),
@@ -297,6 +314,11 @@ fn connection_states_are_netfilters() {
         Packet::icmp(false, echo(true, 8)),
         Packet::icmp(false, about(500)),
         Packet::icmp(false, about(501)),
+        Packet::udp(false, (1, 1), (502, 53)),
+        Packet::udp(true, (1, 1), (502, 53)),
+        Packet::icmp(false, about(502)),
+        Packet::icmp(true, about_reply(502)),
+        Packet::icmp(true, about_reply(500)),
     ];
     compare("UDP and ICMP", &mut node, &kernel, STATES, &packets);
 }

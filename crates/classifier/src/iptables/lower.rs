@@ -201,7 +201,7 @@ impl<'a> Lowering<'a> {
         }
         let limits = parts.extensions.iter().any(|extension| matches!(extension, Extension::Limit(_)));
         if parts.branches.len() > 1 && limits {
-            // Negated ICMP types with code, and multiport --ports.
+            // Negated ICMP types with code, multiport --ports, and --ctdir with --ctstate INVALID.
             let reason = "what this rule tests takes two rules here, which can not share the bucket of one limit";
             let remedy = "write two rules (--sports and --dports, or a type each), or use hashlimit";
             let word = "limit";

@@ -11,7 +11,7 @@ mod set;
 mod srh;
 
 pub use comment::Comment;
-pub use connection::{Conntrack, Mark, State};
+pub use connection::{Conntrack, Direction, Mark, State};
 pub use header::{AddressRange, Dscp, Frag, HopLimit, HopLimitTest, IpRange, Length, Tos};
 pub use icmp::{Icmp, IcmpType};
 pub use link::{AddressType, Mac};

@@ -96,7 +96,8 @@ pub(crate) fn compile(firewall: &Firewall, interfaces: &Interfaces) -> Result<Ru
         .chains
         .iter()
         .flat_map(|chain| &chain.rules)
-        .any(|rule| rule.conditions.iter().any(|condition| condition.field == Field::ConnectionState));
+        .flat_map(|rule| &rule.conditions)
+        .any(|condition| matches!(condition.field, Field::ConnectionState | Field::ConnectionDirection));
     Ok(Rules { image, base, count: rules.len(), rules, state, warnings, chains: program.chains })
 }
 

@@ -1,11 +1,12 @@
 //! Options and matches as conditions on fields.
 
 use super::super::matches::{
-    AddressType, Compared, Frag, HashLimit, HopLimitTest, Icmp, IpRange, Multiport, MultiportSide, PortRange, Srh, Tcp,
+    AddressType, Compared, Conntrack, Direction, Frag, HashLimit, HopLimitTest, Icmp, IpRange, Multiport,
+    MultiportSide, PortRange, Srh, Tcp,
 };
 use super::super::syntax::{Head, Interface, Network, Not};
 use super::{Condition, ErrorKind, Extension, Family, Lowering, Match, Mode, Origin, Parts, RuleError};
-use crate::field::Field;
+use crate::field::{Field, state};
 use crate::program::{self, Limit, Test};
 
 /// Routing, Fragment, Authentication and Destination Options.
@@ -100,7 +101,7 @@ impl<'a> Lowering<'a> {
             Match::Multiport(multiport) => multiport_conditions(multiport, parts),
             Match::IpRange(ranges) => self.ranges(ranges, parts),
             Match::State(state) => states(&state.states, parts),
-            Match::Conntrack(conntrack) => states(&conntrack.states, parts),
+            Match::Conntrack(conntrack) => conntrack_conditions(conntrack, parts),
             Match::Mark(mark) => {
                 if let Some(value) = &mark.value {
                     let (wanted, mask) = value.value;
@@ -287,6 +288,21 @@ fn numbers(field: Field, tests: &Compared, parts: &mut Parts) {
             parts.push(test.on(field, compared(field, how, test.value)));
         }
     }
+}
+
+fn conntrack_conditions(conntrack: &Conntrack, parts: &mut Parts) {
+    states(&conntrack.states, parts);
+    let Some(direction) = conntrack.direction else { return };
+    // With a state, too, the kernel does not look at the direction of a packet that has no connection.
+    let lone = conntrack.states.map_or(0, |states| if states.negated { !states.value } else { states.value })
+        & (state::INVALID | state::UNTRACKED);
+    let mut others = if lone == 0 { Vec::new() } else { parts.branches.clone() };
+    for branch in &mut others {
+        branch.push(is(Field::ConnectionState, Test::AnyBit(u128::from(lone))));
+    }
+    let value = u128::from(direction == Direction::Reply);
+    parts.push(is(Field::ConnectionDirection, Test::equal(Field::ConnectionDirection, value)));
+    parts.branches.extend(others);
 }
 
 fn states(states: &Option<Not<u8>>, parts: &mut Parts) {

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::{Complaint, Extension, Given, Spec, missing, negatable, plain, save_not};
+use super::{Complaint, Extension, Given, Spec, missing, negatable, plain, save_not, save_option};
 use crate::iptables::error::{ErrorKind, RuleError};
 use crate::iptables::lexer::Word;
 use crate::iptables::names::STATES;
@@ -69,11 +69,37 @@ impl Extension for State {
     }
 }
 
-/// `-m conntrack`: `--ctstate` alone.
+/// `-m conntrack`: `--ctstate` and `--ctdir`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Conntrack {
     /// Bits of [`crate::field::state`].
     pub states: Option<Not<u8>>,
+    /// The packet's direction in its connection.
+    pub direction: Option<Direction>,
+}
+
+/// `--ctdir`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Direction {
+    /// From the side that began.
+    Original,
+    /// Back to it.
+    Reply,
+}
+
+impl Direction {
+    fn text(self) -> &'static str {
+        match self {
+            Self::Original => "ORIGINAL",
+            Self::Reply => "REPLY",
+        }
+    }
+
+    fn read(word: &Word<'_>) -> Result<Self, RuleError> {
+        let known =
+            [Self::Original, Self::Reply].into_iter().find(|known| word.text.eq_ignore_ascii_case(known.text()));
+        known.ok_or_else(|| RuleError::value(word, "no direction of a connection", "write ORIGINAL or REPLY"))
+    }
 }
 
 impl Extension for Conntrack {
@@ -103,24 +129,31 @@ impl Extension for Conntrack {
             "--ctproto" => ("a rule tests the packet, not the connection's tuple", "write -p PROTOCOL"),
             "--ctstatus" => ("rules do not see a connection's status bits", "match on --ctstate"),
             "--ctexpire" => ("rules do not see how long a connection lives yet", "leave the rule out"),
-            "--ctdir" => {
-                ("rules do not see a packet's direction in its connection", "match on -s, -d or the interface")
-            }
+            "--ctdir" => return given.once(&mut self.direction, Direction::read(given.value())?),
             _ => ("a rule tests the packet, not the connection's tuple", "write -s, -d, --sport or --dport"),
         };
         Err(RuleError::at(given.word, ErrorKind::NotHonoured, reason, remedy))
     }
 
     fn finish(&mut self, _: &Head) -> Result<(), Complaint> {
-        self.states.map(|_| ()).ok_or_else(|| missing("conntrack without a state", "add --ctstate STATE,..."))
+        if self.states.is_none() && self.direction.is_none() {
+            return Err(missing("conntrack without a state", "add --ctstate STATE,... or --ctdir DIRECTION"));
+        }
+        Ok(())
     }
 
     fn save(&self, out: &mut String) {
         save_not(out, "--ctstate", &self.states, states_text);
+        if let Some(direction) = self.direction {
+            save_option(out, "--ctdir", false, &direction.text());
+        }
     }
 
     fn list(&self, out: &mut String) {
         list_states(out, "ctstate", &self.states);
+        if let Some(direction) = self.direction {
+            let _ = write!(out, " ctdir {}", direction.text());
+        }
     }
 }
 

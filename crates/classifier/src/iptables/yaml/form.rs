@@ -131,6 +131,8 @@ pub struct MatchForm {
     pub destination_range: Option<Scalar>,
     /// new, established, related, invalid, untracked.
     pub state: Option<Scalars>,
+    /// original (from the side that began the connection) or reply.
+    pub direction: Option<Scalar>,
     /// value or value/mask.
     pub mark: Option<Scalar>,
     /// Octets of the packet, or first-last.

@@ -125,6 +125,7 @@ impl<'f> Words<'f> {
             (hop_limit[0], hop_limit[2], &form.hop_limit_below),
             (hop_limit[0], hop_limit[3], &form.hop_limit_above),
             ("mac", "--mac-source", &form.source_mac),
+            ("conntrack", "--ctdir", &form.direction),
         ]);
         self.lists(&[
             ("conntrack", "--ctstate", &form.state, false),
