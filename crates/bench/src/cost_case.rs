@@ -91,7 +91,7 @@ pub enum Program {
 }
 
 /// Ports beside `in` and `out`, with their roles.
-const PORTS: [(&str, &str); 9] = [
+const PORTS: [(&str, &str); 10] = [
     ("access", "access"),
     ("l2", "access"),
     ("l2-red", "access"),
@@ -101,6 +101,7 @@ const PORTS: [(&str, &str); 9] = [
     ("fn-flow", "service"),
     ("fn-am", "service"),
     ("fn-exact", "service"),
+    ("filter", "core"),
 ];
 
 /// Adds the ports that only these cases need. Their other ends are in the sink's namespace.
@@ -141,6 +142,18 @@ fn dynamic(function: u16, port: &str, memory: &str) -> Value {
     }})
 }
 
+/// One rule, which drops what goes to [`INNER_DESTINATION`]; all else meets the policy.
+fn firewall(mode: &str) -> Value {
+    let rule = match mode {
+        "advanced" => {
+            format!("-s {HEADEND}/128 -m srh --inner-src {INNER_SOURCE}/128 --inner-dst {INNER_DESTINATION}/128")
+        }
+        _ => format!("-s {INNER_SOURCE}/128 -d {INNER_DESTINATION}/128"),
+    };
+    let text = format!("*filter\n:FORWARD ACCEPT [0:0]\n-A FORWARD {rule} -j DROP\nCOMMIT\n");
+    json!({"name": mode, "mode": mode, "ipv6": {"file": "rules.v6", "text": text}})
+}
+
 /// The node's desired state.
 #[must_use]
 pub fn node_state() -> Value {
@@ -149,6 +162,9 @@ pub fn node_state() -> Value {
         let mut port = json!({"name": name, "role": role});
         if name.starts_with("l2") {
             port["l2_policy"] = json!(name);
+        }
+        if name == "filter" {
+            port["firewall"] = json!("basic");
         }
         ports.push(port);
     }
@@ -166,6 +182,7 @@ pub fn node_state() -> Value {
         "node": "cost",
         "source_address": OUT_ADDRESS,
         "ports": ports,
+        "firewalls": [firewall("basic"), firewall("advanced")],
         "sids": [
             {"sid": sid(1), "behaviour": "End"},
             {"sid": sid(2), "behaviour": "End", "flavours": ["PSP"]},
@@ -189,6 +206,8 @@ pub fn node_state() -> Value {
             {"sid": sid(17), "behaviour": "End.AM", "next_hop_mac": FUNCTION_MAC, "proxy": {
                 "to_function": "fn-am", "from_function": "fn-am",
             }},
+            {"sid": sid(18), "behaviour": "End.AN", "firewall": "basic"},
+            {"sid": sid(19), "behaviour": "End.AN", "firewall": "advanced"},
         ],
         "policies": policies,
         "steering": [
@@ -254,6 +273,7 @@ pub fn all() -> Vec<Case> {
     cases.extend(endpoints());
     cases.extend(proxies());
     cases.extend(headends());
+    cases.extend(firewalls());
     let outside = steered(inner_ipv6(INNER_DESTINATION), sid(1), 1);
     cases.push(Case {
         verdict: DROP,
@@ -327,6 +347,24 @@ fn masquerade(inner: Packet, sid: Ipv6Addr, three: bool, back: bool) -> Packet {
         packet.octets[24..40].copy_from_slice(&segments[segments.len() - 1].octets());
     }
     packet
+}
+
+/// The firewall with one rule, which drops, and with a packet that meets the policy.
+fn firewalls() -> Vec<Case> {
+    let (dropped, passed) = (|| inner_ipv6(INNER_DESTINATION), || inner_ipv6(destination(9)));
+    let drops = |name, port, packet: &Packet| Case {
+        verdict: DROP,
+        program: Program::Segue("drop_firewall"),
+        ..case(name, port, packet)
+    };
+    let inserted = frame::inserted(dropped(), &[sid(18)], 1);
+    vec![
+        drops("firewall on a port, dropped", "filter", &dropped()),
+        drops("firewall at a SID, dropped", "in", &steered(dropped(), sid(18), 1)),
+        drops("firewall at a SID, inserted SRH, dropped", "in", &inserted),
+        drops("firewall at a SID, advanced, dropped", "in", &steered(dropped(), sid(19), 1)),
+        case("firewall at a SID, passed", "in", &steered(passed(), sid(18), 1)),
+    ]
 }
 
 fn headends() -> Vec<Case> {
