@@ -273,8 +273,12 @@ INLINE int endpoint(const struct packet *packet, const struct segue_sid *sid, vo
 	outer.ecn = (((const u8 *)ip)[1] >> 4) & 3;
 	/* The usual case, without a walk. */
 	if (likely(ip->nexthdr == PROTOCOL_ROUTING && (void *)(srh + 1) <= end && offset + 8 <= limit &&
-		   srh->type == ROUTING_TYPE_SRH && srh->segments_left))
+		   srh->type == ROUTING_TYPE_SRH && srh->segments_left)) {
+		/* All that follows is done there. */
+		if (!packet->in_proxy && unlikely(sid->firewall))
+			bpf_tail_call(packet->ctx, &stages, SEGUE_STAGE_FIREWALL);
 		return segment_advance(packet, sid, data, end, ip, offset, previous, &outer);
+	}
 	if (!packet->in_proxy &&
 	    (ip->nexthdr == PROTOCOL_IPV4 || ip->nexthdr == PROTOCOL_IPV6 || ip->nexthdr == PROTOCOL_ETHERNET)) {
 		outer.offset = offset;

@@ -16,7 +16,16 @@
 #define PROTOCOL_ICMP 1
 #define PROTOCOL_DCCP 33
 #define PROTOCOL_UDPLITE 136
-#define KEY_WORD(field_) (1ULL << (offsetof(struct segue_classifier_key, field_) / 4))
+
+/* The bits of a field's 32-bit words in `words` of a firewall. */
+#define KEY_WORDS(field_)                                                                                              \
+	(((1ULL << sizeof(((struct segue_classifier_key *)0)->field_) / 4) - 1)                                        \
+	 << offsetof(struct segue_classifier_key, field_) / 4)
+/* What firewall_key_srh() reads. */
+#define KEY_WORDS_SRH                                                                                                  \
+	(KEY_WORDS(present) | KEY_WORDS(srh_next_header) | KEY_WORDS(srh_length) | KEY_WORDS(srh_segments_left) |      \
+	 KEY_WORDS(srh_last_entry) | KEY_WORDS(srh_tag) | KEY_WORDS(previous_sid) | KEY_WORDS(next_sid) |              \
+	 KEY_WORDS(last_sid))
 
 /* IPv6 extension headers walked: RFC 8200 section 4. */
 struct firewall_walk {
@@ -61,10 +70,14 @@ INLINE struct firewall_work *firewall_work_get(void)
 	return bpf_map_lookup_elem(&firewall_works, &zero);
 }
 
+/* All of them are less than 64. */
+#define EXTENSION_HEADERS                                                                                              \
+	(1ULL << PROTOCOL_HOP_BY_HOP | 1ULL << PROTOCOL_ROUTING | 1ULL << PROTOCOL_FRAGMENT |                          \
+	 1ULL << PROTOCOL_DESTINATION_OPTIONS | 1ULL << PROTOCOL_AUTHENTICATION)
+
 INLINE int is_extension_header(u32 protocol)
 {
-	return protocol == PROTOCOL_HOP_BY_HOP || protocol == PROTOCOL_ROUTING || protocol == PROTOCOL_FRAGMENT ||
-	       protocol == PROTOCOL_DESTINATION_OPTIONS || protocol == PROTOCOL_AUTHENTICATION;
+	return protocol < 64 && EXTENSION_HEADERS >> protocol & 1;
 }
 
 /* Walks on from the header of type `walk->protocol` at `walk->upper` up to `limit`. */
@@ -177,7 +190,7 @@ INLINE void firewall_key_upper(struct xdp_md *ctx, struct firewall_work *work, u
 		key->destination_port = word & 0xffff;
 		if (protocol == PROTOCOL_TCP && offset + 20 <= limit && (void *)(octet + 20) <= end) {
 			key->tcp_flags = octet[13];
-			if (work->words & KEY_WORD(tcp_options) && octet[12] > 0x5f)
+			if (work->words & KEY_WORDS(tcp_options) && octet[12] > 0x5f)
 				key->tcp_options = firewall_tcp_options(ctx, offset, (octet[12] >> 4) * 4);
 		}
 	} else if (protocol == (key->family == 6 ? PROTOCOL_ICMPV6 : PROTOCOL_ICMP)) {
@@ -232,6 +245,26 @@ INLINE u32 firewall_key_ipv4(struct xdp_md *ctx, struct firewall_work *work, u32
 	return 0;
 }
 
+/* The usual extension header: one SRH alone. 1: it is walked. `offset` is that of what follows the IPv6 header. */
+INLINE int firewall_walk_srh(struct xdp_md *ctx, u32 limit, u32 offset, struct firewall_walk *walk)
+{
+	void *data = (void *)(long)ctx->data;
+	void *end = (void *)(long)ctx->data_end;
+	const struct srh *srh = data + (offset & OFFSET_MASK);
+	u32 upper;
+
+	if (offset > OFFSET_MASK || (void *)(srh + 1) > end)
+		return 0;
+	upper = offset + (srh->length + 1) * 8;
+	if (srh->type != ROUTING_TYPE_SRH || is_extension_header(srh->next_header) || upper > limit ||
+	    upper > OFFSET_MASK - 64)
+		return 0;
+	walk->protocol = srh->next_header;
+	walk->upper = upper;
+	walk->srh = offset;
+	return 1;
+}
+
 /* The IPv6 header at `l3` alone. 0, or the outcome; `*limit` becomes the packet's end. */
 INLINE u32 firewall_key_ipv6(struct xdp_md *ctx, struct firewall_work *work, u32 l3, u32 *limit)
 {
@@ -270,8 +303,10 @@ INLINE u32 firewall_key_ipv6(struct xdp_md *ctx, struct firewall_work *work, u32
 	walk->fragment = 0;
 	walk->fragment_offset = 0;
 	walk->error = 0;
-	if (is_extension_header(ip->nexthdr))
-		firewall_walk_on(ctx, *limit, walk);
+	if (!is_extension_header(ip->nexthdr) ||
+	    (ip->nexthdr == PROTOCOL_ROUTING && firewall_walk_srh(ctx, *limit, l3 + IPV6_LENGTH, walk)))
+		return 0;
+	firewall_walk_on(ctx, *limit, walk);
 	return walk->error;
 }
 
@@ -365,6 +400,22 @@ INLINE u32 firewall_key_inner(struct xdp_md *ctx, struct firewall_work *work, u3
 	return 0;
 }
 
+/* End of the frame. Asking for it is a call, so only for what does not fit the first buffer. */
+INLINE u32 firewall_frame(struct xdp_md *ctx)
+{
+	void *data = (void *)(long)ctx->data;
+	void *end = (void *)(long)ctx->data_end;
+	u32 frame = end - data, length;
+
+	if (data + ETHERNET_LENGTH + 8 > end)
+		return frame;
+	if (*(const u16 *)(data + 12) == bpf_htons(ETH_P_IP))
+		length = bpf_ntohs(*(const u16 *)(data + ETHERNET_LENGTH + 2));
+	else
+		length = IPV6_LENGTH + bpf_ntohs(*(const u16 *)(data + ETHERNET_LENGTH + 4));
+	return likely(ETHERNET_LENGTH + length <= frame) ? frame : frame_length(ctx);
+}
+
 /*
  * Fills the key. `work->sid` and `work->words` are set. 0, or the outcome for which the packet has to be dropped.
  */
@@ -387,7 +438,7 @@ RARE u32 firewall_read(struct xdp_md *ctx, struct firewall_work *work)
 	key->ingress = ctx->ingress_ifindex;
 	mac = bpf_be64_to_cpu(*(const u64 *)(data + 6)) >> 16;
 	key->source_mac = mac;
-	limit = frame_length(ctx);
+	limit = firewall_frame(ctx);
 	if (*(const u16 *)(data + 12) == bpf_htons(ETH_P_IP))
 		return firewall_key_ipv4(ctx, work, ETHERNET_LENGTH, limit);
 	error = firewall_key_ipv6(ctx, work, ETHERNET_LENGTH, &limit);
@@ -403,14 +454,17 @@ RARE u32 firewall_read(struct xdp_md *ctx, struct firewall_work *work)
 		key->active_sid[0] = key->destination[0];
 		key->active_sid[1] = key->destination[1];
 	}
+	inner = (walk->protocol == PROTOCOL_IPV4 || walk->protocol == PROTOCOL_IPV6) && !walk->fragment;
 	if (walk->srh) {
 		work->srh = walk->srh;
-		error = firewall_key_srh(ctx, work);
-		if (error)
-			return error;
+		/* A SID has checked it already: it is read only where a rule or the destination needs it. */
+		if (!work->sid || !inner || work->words & KEY_WORDS_SRH) {
+			error = firewall_key_srh(ctx, work);
+			if (error)
+				return error;
+		}
 	}
-	inner = walk->protocol == PROTOCOL_IPV4 || walk->protocol == PROTOCOL_IPV6;
-	if (inner && !walk->fragment) {
+	if (inner) {
 		error = firewall_key_inner(ctx, work, limit);
 		if (error || key->family == 4)
 			return error;

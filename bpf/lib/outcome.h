@@ -52,21 +52,15 @@ RARE int capture(struct xdp_md *ctx, u32 ifindex, u32 direction, u32 outcome)
 	return 0;
 }
 
-/* Keeps the headers of the last packet dropped for each reason and port; at most one per nanosecond clock tick of 4 ms.
- */
+/* Keeps the headers of a packet that was dropped. */
 RARE int record_drop(struct xdp_md *ctx, u32 port_index, u32 outcome)
 {
 	struct segue_last_drop_key key = {.port = port_index, .outcome = outcome};
 	struct scratch *scratch = scratch_get();
-	u64 now = bpf_ktime_get_coarse_ns();
 	u32 length, captured;
 
-	if (!scratch || outcome >= SEGUE_OUTCOMES_MAX)
+	if (!scratch)
 		return 0;
-	/* Port and time in one word: another port's drop is recorded even in the same tick. */
-	if (scratch->drop_time[outcome] == (now << 8 | (port_index & 0xff)))
-		return 0;
-	scratch->drop_time[outcome] = now << 8 | (port_index & 0xff);
 	length = frame_length(ctx);
 	captured = length;
 	if (captured > SEGUE_LAST_DROP_BYTES)
@@ -98,16 +92,32 @@ INLINE int pass(const struct packet *packet, u32 outcome)
 RARE int drop_counted(struct xdp_md *ctx, u32 port_index, u32 length, u32 outcome)
 {
 	struct segue_outcomes *row = bpf_map_lookup_elem(&outcomes, &port_index);
-	u32 received = frame_length(ctx) - ETHERNET_LENGTH;
+	struct scratch *scratch = scratch_get();
+	u32 received = ctx->data_end - ctx->data - ETHERNET_LENGTH;
+	u64 now;
 
 	/* Before the length is read it is 0, and the one in a header may lie. */
-	if (!length || length > received)
-		length = (s32)received > 0 ? received : 0;
-	if (row && outcome < SEGUE_OUTCOMES_MAX) {
-		row->outcome[outcome].packets++;
-		row->outcome[outcome].bytes += length;
+	if (unlikely(!length || (s32)length > (s32)received)) {
+		received = frame_length(ctx) - ETHERNET_LENGTH;
+		if (!length || length > received)
+			length = (s32)received > 0 ? received : 0;
 	}
-	record_drop(ctx, port_index, outcome);
+	if (unlikely(!row || !scratch))
+		return XDP_DROP;
+	/* Less by its nature; said where the verifier needs it. */
+	opaque(outcome);
+	outcome &= SEGUE_OUTCOMES_MAX - 1;
+	row->outcome[outcome].packets++;
+	row->outcome[outcome].bytes += length;
+	/*
+	 * At most one record for each reason in a jiffy. Port and time are one word: another port's drop is recorded
+	 * even in the same jiffy.
+	 */
+	now = bpf_jiffies64() << 8 | (port_index & 0xff);
+	if (unlikely(scratch->drop_time[outcome] != now)) {
+		scratch->drop_time[outcome] = now;
+		record_drop(ctx, port_index, outcome);
+	}
 	return XDP_DROP;
 }
 

@@ -54,6 +54,8 @@ pub enum Form {
 pub enum Engine {
     /// Segue, packets of this form.
     Segue(Form),
+    /// The same, always with one rule.
+    OneRule(Form),
     /// `ip6tables-legacy`, plain packets that the kernel forwards.
     Ip6tables,
     /// `nft`, one rule a line, plain packets that the kernel forwards.
@@ -139,6 +141,7 @@ impl Engine {
         match self {
             Self::Segue(Form::Plain) => "segue, plain packets",
             Self::Segue(_) => "segue",
+            Self::OneRule(_) => "segue, one rule",
             Self::Ip6tables => "ip6tables-legacy",
             Self::Nft => "nft",
         }
@@ -146,7 +149,7 @@ impl Engine {
 
     fn form(self) -> Form {
         match self {
-            Self::Segue(form) => form,
+            Self::Segue(form) | Self::OneRule(form) => form,
             Self::Ip6tables | Self::Nft => Form::Plain,
         }
     }
@@ -195,13 +198,16 @@ impl Filter {
         let topology = Topology::build(match engine {
             Engine::Segue(Form::Plain) => "fw-plain",
             Engine::Segue(_) => "fw-segue",
+            Engine::OneRule(_) => "fw-one",
             Engine::Ip6tables => "fw-ip6tables",
             Engine::Nft => "fw-nft",
         })?;
         let settings = Settings { flows, ..Settings::default() };
         let traffic = Traffic::start(&topology, &form.packet(octets, 1), &form.arrival(octets), settings)?;
         let node = match engine {
-            Engine::Segue(form) => Some(Node::start(&topology.node, form.node_state(1, course.last))?),
+            Engine::Segue(form) | Engine::OneRule(form) => {
+                Some(Node::start(&topology.node, form.node_state(1, course.last))?)
+            }
             Engine::Ip6tables | Engine::Nft => {
                 topology.enable_gro()?;
                 None
@@ -220,10 +226,11 @@ impl Filter {
     /// If the engine refuses them, or packets do not get there.
     pub fn lay(&mut self, count: usize) -> Result<()> {
         interrupt::check()?;
+        let count = if matches!(self.engine, Engine::OneRule(_)) { 1 } else { count };
         self.count = count;
         let last = self.last;
         match self.engine {
-            Engine::Segue(form) => {
+            Engine::Segue(form) | Engine::OneRule(form) => {
                 if let Some((node, namespace)) = self.lane.node() {
                     node.apply(namespace, form.node_state(count, last))?;
                 }
@@ -253,7 +260,7 @@ impl Filter {
     /// Packets that the last rule has counted since the rules were laid.
     fn counted(&mut self) -> Result<u64> {
         match self.engine {
-            Engine::Segue(_) => self.lane.node().map_or(Ok(0), |(node, _)| node.last_rule()),
+            Engine::Segue(_) | Engine::OneRule(_) => self.lane.node().map_or(Ok(0), |(node, _)| node.last_rule()),
             Engine::Ip6tables => rules::counted_by_ip6tables(self.namespace(), self.count),
             Engine::Nft => rules::counted_by_nft(self.namespace()),
         }
@@ -333,7 +340,7 @@ pub fn run(course: &Course, effort: &Effort, pinned: &Pinned, mut done: impl FnM
     if let Some(count) = course.rules.iter().find(|count| !(1..=RULES_MAX).contains(*count)) {
         return Err(Error::Usage(format!("--rules {count}: 1 to {RULES_MAX} rules can be measured")));
     }
-    let mut engines = vec![Engine::Segue(course.form), Engine::Ip6tables, Engine::Nft];
+    let mut engines = vec![Engine::Segue(course.form), Engine::Ip6tables, Engine::Nft, Engine::OneRule(course.form)];
     if course.form != Form::Plain {
         engines.push(Engine::Segue(Form::Plain));
     }
@@ -341,7 +348,6 @@ pub fn run(course: &Course, effort: &Effort, pinned: &Pinned, mut done: impl FnM
         engines.iter().map(|engine| Filter::open(*engine, course, effort.flows)).collect::<Result<Vec<_>>>()?;
     let mut found = Found::default();
     found.curves.extend(engines.iter().map(|engine| Curve { name: engine.name().into(), points: Vec::new() }));
-    let mut first = None;
     for count in &course.rules {
         for filter in &mut filters {
             filter.lay(*count)?;
@@ -350,9 +356,8 @@ pub fn run(course: &Course, effort: &Effort, pinned: &Pinned, mut done: impl FnM
         for (curve, tally) in found.curves.iter_mut().zip(&tallies) {
             curve.points.push((*count, tally.rate));
         }
-        let one_rule = *first.get_or_insert((*count, tallies[0].rate.median));
         for (engine, theirs) in engines.iter().zip(&tallies).skip(1) {
-            let report = report(course, *count, (*engine, &tallies[0], theirs), one_rule, effort, pinned);
+            let report = report(course, *count, (*engine, &tallies[0], theirs), effort, pinned);
             done(&report);
             found.reports.push(report);
         }
@@ -361,33 +366,26 @@ pub fn run(course: &Course, effort: &Effort, pinned: &Pinned, mut done: impl FnM
 }
 
 /// What the project has set itself, where this point is one of them.
-fn targets(course: &Course, count: usize, engine: Engine, ratio: f64, to_first: Option<f64>) -> Vec<String> {
-    let mut notes = Vec::new();
-    match (course.form, count, engine) {
-        (Form::Plain, 1, Engine::Ip6tables) => notes.push(target("ratio to ip6tables", ratio, 2.0)),
-        (Form::BasicEncap, 1, Engine::Segue(_)) => notes.push(target("ratio to our own plain packets", ratio, 0.95)),
-        (_, 4096, Engine::Nft) => notes.push(target("ratio to nft", ratio, 50.0)),
-        _ => {}
-    }
-    match to_first {
-        Some(share) if count == 512 => notes.push(target("ratio to our own rate at one rule", share, 0.9)),
-        Some(share) => notes.push(format!("{share:.2} of our own rate at one rule")),
-        None => {}
-    }
-    notes
+fn required(course: &Course, count: usize, engine: Engine, ratio: f64) -> Option<String> {
+    let (what, least) = match (course.form, count, engine) {
+        (Form::Plain, 1, Engine::Ip6tables) => ("ratio to ip6tables", 2.0),
+        (Form::BasicEncap, 1, Engine::Segue(_)) => ("ratio to our own plain packets", 0.95),
+        (_, 512, Engine::OneRule(_)) => ("ratio to our own rate at one rule", 0.9),
+        (_, 4096, Engine::Nft) => ("ratio to nft", 50.0),
+        _ => return None,
+    };
+    Some(target(what, ratio, least))
 }
 
 fn report(
     course: &Course,
     count: usize,
     (engine, ours, theirs): (Engine, &Tally, &Tally),
-    first: (usize, f64),
     effort: &Effort,
     pinned: &Pinned,
 ) -> Report {
     let ratio = ours.rate.median / theirs.rate.median;
-    let to_first = (first.0 == 1 && count > 1).then(|| ours.rate.median / first.1);
-    let mut notes = targets(course, count, engine, ratio, to_first);
+    let mut notes: Vec<String> = required(course, count, engine, ratio).into_iter().collect();
     notes.push(match course.last {
         Last::Drop => format!("{} rules that do not match, then one that drops; its counter is the rate", count - 1),
         Last::Accept => {

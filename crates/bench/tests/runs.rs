@@ -149,8 +149,8 @@ fn firewalls_of_every_form_filter_every_packet_whatever_the_number_of_rules() {
         let course = firewall::Course { form, last, octets: 112, rules: vec![1, 40] };
         let mut told = 0;
         let found = firewall::run(&course, &effort, &pinned, |_| told += 1).unwrap();
-        // Plain packets are measured beside ip6tables and nft, the others beside plain packets too.
-        let peers = if form == Form::Plain { 2 } else { 3 };
+        // Plain packets are measured beside ip6tables, nft and one rule, the others beside plain packets too.
+        let peers = if form == Form::Plain { 3 } else { 4 };
         assert_eq!((found.reports.len(), told), (2 * peers, 2 * peers), "{form:?}");
         assert_eq!(found.curves.len(), 1 + peers);
         for report in &found.reports {
