@@ -438,3 +438,37 @@ fn aware() {
     nothing_dropped(&lab);
     lab.down();
 }
+
+/// Whether a function forwarded IPv4 and IPv6 packets while datagrams went both ways.
+fn carried(lab: &TestLab, functions: [&str; 2]) -> [[bool; 2]; 2] {
+    let before = functions.map(|function| forwarded(lab, function));
+    send(Kind::Udp, &end(lab, "client"), &end(lab, "server"));
+    let after = functions.map(|function| forwarded(lab, function));
+    [0, 1].map(|function| [0, 1].map(|family| after[function][family] > before[function][family]))
+}
+
+#[test]
+fn backup() {
+    let lab = example("backup");
+    for counts in chain_carries(&lab, "metered", Kind::Udp).values() {
+        assert_eq!(counts[0].1, 2 * FLOWS, "{counts:?}");
+    }
+    let functions = ["meter", "spare"];
+    assert_eq!(carried(&lab, functions), [[true; 2], [false; 2]], "the spare has nothing to do");
+    nothing_dropped(&lab);
+
+    lab.sh("meter", "ip link set dev west down");
+    let deadline = Instant::now() + Duration::from_secs(10);
+    let dead = || {
+        let functions = agent::get(&lab.paths().socket("nfv1"), "nfv1", "/v1/functions").unwrap();
+        let states: Vec<_> = functions.as_array().unwrap().iter().map(|one| one["state"].clone()).collect();
+        assert_eq!(states.len(), 2, "one SID for each way: {functions}");
+        states.iter().all(|state| state == "dead")
+    };
+    while !dead() {
+        assert!(Instant::now() < deadline, "nobody saw the function die");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(carried(&lab, functions), [[false; 2], [true; 2]], "the spare has all");
+    lab.down();
+}

@@ -177,9 +177,12 @@ pub struct Function {
     /// What stands in for a function that knows nothing of Segment Routing.
     #[serde(default, skip_serializing_if = "ProxyChoice::is_auto")]
     pub proxy: ProxyChoice,
-    /// What becomes of packets while it is dead: drop, bypass or withdraw; needs `watch`.
+    /// What becomes of packets while it is dead; needs `watch`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_failure: Option<OnFailure>,
+    /// `on_failure: reroute`: the function that packets go to instead, one that any number of chains can share.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub backup: Option<String>,
     /// How to see that it is dead; not watched if not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub watch: Option<Watch>,
@@ -280,6 +283,9 @@ impl Topology {
             ProxyChoice::Exact => return chosen(Approach::Exact),
             ProxyChoice::Masquerading => return chosen(Approach::Masquerading),
             ProxyChoice::Auto => {}
+        }
+        if self.functions.values().any(|other| other.backup.as_deref() == Some(name)) {
+            return Some((Approach::Exact, "it is a backup, whatever chain needs it".to_owned()));
         }
         let visits = |chain: &Chain| chain.via.iter().filter(|stop| *stop == name).count();
         let chains: Vec<(&String, usize)> = self

@@ -12,7 +12,8 @@ use crate::error::{Errors, KeyPath, Report};
 use crate::node::{HeadendMode, InnerType};
 use crate::proxy::OnFailure;
 use crate::topology::{
-    Chain, Dataplane, Endpoint, Function, FunctionKind, Host, Interfaces, LabDomain, Match, ProxyChoice, Topology,
+    Approach, Chain, Dataplane, Endpoint, Function, FunctionKind, Host, Interfaces, LabDomain, Match, ProxyChoice,
+    Topology,
 };
 
 /// How `via` names a waypoint.
@@ -41,6 +42,9 @@ impl Topology {
         for (name, function) in &self.functions {
             let key = functions.at(name);
             check.function(function, &key);
+            if let Some(backup) = &function.backup {
+                check.backup(name, function, backup, &key.at("backup"));
+            }
             if let Some(firewall) = &function.firewall {
                 check.firewall(name, function, firewall, &key);
             }
@@ -369,9 +373,45 @@ impl Check<'_> {
             let message = "nothing tells whether the function is dead";
             self.report.error(&key.at("on_failure"), message, "add `watch: {}` beside it, or remove the key");
         }
-        if function.on_failure == Some(OnFailure::Reroute) {
-            let message = "the planner knows no backup of a function";
-            self.report.error(&key.at("on_failure"), message, "write drop, bypass or withdraw");
+        match (&function.backup, function.on_failure) {
+            (None, Some(OnFailure::Reroute)) => {
+                let message = "packets of a dead function have nowhere to go";
+                self.report.error(&key.at("on_failure"), message, "add `backup:` with the name of another function");
+            }
+            (Some(_), Some(OnFailure::Reroute)) | (None, _) => {}
+            (Some(_), _) => {
+                let message = "a backup is for `on_failure: reroute` only";
+                self.report.error(&key.at("backup"), message, "write that, or remove the key");
+            }
+        }
+    }
+
+    /// Whether a backup can take what comes for its function: from any chain, on with the same segment list.
+    fn backup(&mut self, name: &str, function: &Function, backup: &str, key: &KeyPath) {
+        let remedy = "name another function";
+        let Some(other) = self.topology.functions.get(backup) else {
+            let message = format!("there is no function {backup:?}");
+            return self.report.error(key, message, "add it to `functions`, or correct the name");
+        };
+        if backup == name {
+            return self.report.error(key, "the backup is this function itself", remedy);
+        }
+        match self.topology.approach(backup) {
+            Some((Approach::Static | Approach::Dynamic, _)) => {
+                let message = format!("{backup:?} has a proxy for one chain, and cannot take what comes for {name:?}");
+                let remedy = "give it `proxy: exact`, or another that chains can share";
+                self.report.error(key, message, remedy);
+            }
+            Some((Approach::Netfilter | Approach::Firewall, _)) => {
+                let message =
+                    format!("{backup:?} has marks of its own, which the segment lists of {name:?} do not have");
+                self.report.error(key, message, "name a function with `proxy: exact`, or another that has no mark");
+            }
+            _ => {}
+        }
+        if let Some(inner) = function.inner.iter().find(|inner| !other.inner.contains(inner)) {
+            let message = format!("{backup:?} does not take {inner:?} packets, which come for {name:?}");
+            self.report.error(key, message, "add the type to `inner` of the backup, or name another function");
         }
     }
 

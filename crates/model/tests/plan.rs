@@ -364,6 +364,44 @@ fn what_the_operator_chooses_is_taken() {
     }
 }
 
+#[test]
+fn a_dead_function_has_a_backup() {
+    // Each other's backups, on two nodes; no chain names the second.
+    let plan = plan(
+        "name: x\nnodes: {a: {}, b: {}}\nlinks: [{between: [a, b]}]\nhosts: {h: {node: a}, i: {node: a}}\n\
+         chains: {c: {from: h, to: i, via: [f]}}\nfunctions:\n\
+         \x20 f: {node: a, on_failure: reroute, backup: g, watch: {}}\n\
+         \x20 g: {node: b, on_failure: reroute, backup: f, watch: {}}\n",
+    );
+    let sids = |node: &str| -> Vec<Sid> {
+        let state = plan.nodes[node].state.as_ref().unwrap();
+        state.sids.iter().filter(|sid| sid.proxy.is_some()).cloned().collect()
+    };
+    let (first, second) = (sids("a"), sids("b"));
+    assert_eq!((first.len(), second.len()), (2, 2), "one for each way");
+    for (one, other) in first.iter().zip(&second) {
+        for (sid, backup) in [(one, other), (other, one)] {
+            let proxy = sid.proxy.as_ref().unwrap();
+            assert_eq!((sid.behaviour, proxy.memory), (Behaviour::EndAd, Some(Memory::Packet)));
+            assert_eq!((proxy.on_failure, proxy.backup), (OnFailure::Reroute, Some(backup.sid.addr())));
+        }
+    }
+    assert!(plan.functions["g"].approach.contains("it is a backup"), "{}", plan.functions["g"].approach);
+}
+
+#[test]
+fn a_static_proxy_may_have_a_backup_that_chains_share() {
+    let plan = plan(
+        "name: x\nnodes: {a: {}}\nhosts: {h: {node: a}, i: {node: a}}\nchains: {c: {from: h, to: i, via: [f]}}\nfunctions:\n\
+         \x20 f: {node: a, proxy: static, on_failure: reroute, backup: g, watch: {}}\n  g: {node: a, proxy: dynamic-flow}\n",
+    );
+    let state = plan.nodes["a"].state.as_ref().unwrap();
+    let of = |behaviour: Behaviour| state.sids.iter().filter(move |sid| sid.behaviour == behaviour);
+    let backups: Vec<_> = of(Behaviour::EndAs).map(|sid| sid.proxy.as_ref().unwrap().backup).collect();
+    let sids: Vec<_> = of(Behaviour::EndAd).map(|sid| Some(sid.sid.addr())).collect();
+    assert_eq!((backups.len(), &backups), (2, &sids));
+}
+
 const RULES: &str = "{ipv6: rules.v6, mode: advanced, argument_length: 8}";
 
 #[test]

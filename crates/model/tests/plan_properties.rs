@@ -100,6 +100,7 @@ fn topology(seed: &Seed) -> Topology {
                 _ => ProxyChoice::Auto,
             },
             on_failure: None,
+            backup: None,
             watch: None,
             inner: vec![InnerType::IPv4, InnerType::IPv6],
             interfaces: if *one && *kind != 6 && *kind != 8 { Interfaces::One } else { Interfaces::Two },

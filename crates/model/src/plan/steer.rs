@@ -9,7 +9,9 @@ use super::address;
 use super::build::Builder;
 use super::chain::{Family, Lane, Stop};
 use super::service::{Passage, Services};
+use super::shared::Visit;
 use super::{Direction, Encap, Explanation, NextHop, Route, Seg6LocalAction, StepAction};
+use crate::error::KeyPath;
 use crate::limits::{HEADROOM_MAX, RULES_PER_PREFIX_MAX, SEGMENTS_MAX};
 use crate::node::{Behaviour, HeadendMode, InnerType, Policy, Proxy, SegmentList, Sid, SteeringRule, TrafficClass};
 use crate::topology::{Approach, Dataplane};
@@ -116,9 +118,11 @@ impl<'a, 'b> Steerer<'a, 'b> {
             let Some(passage) = passages.get(function).and_then(|ways| ways.get(&direction)) else { continue };
             let remaining = list[position + 1..].to_vec();
             let mut sid = proxy_sid(lane, direction, segment, function, passage, remaining);
-            if let (Some(proxy), Some(function)) = (&mut sid.proxy, self.builder.topology.functions.get(function)) {
-                proxy.on_failure = function.on_failure.unwrap_or_default();
-                proxy.watch = function.watch;
+            let topology = self.builder.topology;
+            if let (Some(proxy), Some(definition)) = (&mut sid.proxy, topology.functions.get(function)) {
+                proxy.on_failure = definition.on_failure.unwrap_or_default();
+                proxy.watch = definition.watch;
+                proxy.backup = self.backup(lane, direction, function, segment.node);
             }
             self.parts[segment.node].sids.push(sid);
         }
@@ -159,31 +163,50 @@ impl<'a, 'b> Steerer<'a, 'b> {
         let topology = self.builder.topology;
         let (approach, decided) = topology.approach(name).unwrap_or((Approach::Static, String::new()));
         let why = format!("{}; {decided}", explanation(approach, name, self.builder.node_name(node)));
-        let parts = &mut self.parts[node];
-        let key = lane.key.at("via");
-        let mut number = |builder: &mut Builder<'_>| {
-            let number = FIRST_PROXY.saturating_add(parts.proxies);
-            parts.proxies = parts.proxies.saturating_add(1);
-            if number > LAST_PROXY {
-                let message = format!("node {} has no SIDs left for functions", builder.node_name(node));
-                builder.error(&key, message, "spread the functions over more nodes");
-            }
-            number.min(LAST_PROXY)
-        };
         let function = Some(name.to_owned());
         if !approach.is_shared() {
-            let number = number(self.builder);
+            let number = function_number(&mut self.parts[node], node, lane, self.builder);
             let behaviour = if approach == Approach::Static { Behaviour::EndAs } else { Behaviour::EndAd };
             let sid = address::sid(self.builder.nodes[node].locator, number);
             return Segment { node, sid, behaviour, function, why };
         }
-        let visit = self.services.visit(self.builder, lane, direction, (name, node), number);
-        let Some(visit) = visit else {
+        let Some(visit) = self.visit(lane, direction, name, node) else {
             // The function exists: `via` was checked.
             return Segment { node, sid: Ipv6Addr::UNSPECIFIED, behaviour: Behaviour::End, function, why };
         };
-        self.parts[node].sids.extend(visit.new);
         Segment { node, sid: visit.segment, behaviour: visit.behaviour, function, why }
+    }
+
+    /// One direction of a lane through a function that chains share; the first visit adds its SID, and that of its backup.
+    fn visit(&mut self, lane: &Lane<'_>, direction: Direction, name: &str, node: usize) -> Option<Visit> {
+        let parts = &mut self.parts[node];
+        let number = |builder: &mut Builder<'_>| function_number(parts, node, lane, builder);
+        let mut visit = self.services.visit(self.builder, lane, direction, (name, node), number)?;
+        if let Some(mut sid) = visit.new.take() {
+            // Two may be each other's backup: by now this one has its SID.
+            let backup = self.backup(lane, direction, name, node);
+            if let Some(proxy) = &mut sid.proxy {
+                proxy.backup = backup;
+            } else if let Some(netfilter) = &mut sid.netfilter {
+                netfilter.backup = backup;
+            }
+            self.parts[node].sids.push(sid);
+        }
+        Some(visit)
+    }
+
+    /// The SID of a function's backup.
+    fn backup(&mut self, lane: &Lane<'_>, direction: Direction, name: &str, node: usize) -> Option<Ipv6Addr> {
+        let topology = self.builder.topology;
+        let backup = topology.functions.get(name)?.backup.as_deref()?;
+        let there = topology.nodes.get_index_of(&topology.functions.get(backup)?.node)?;
+        if self.builder.graph.distance(node, there).is_none() {
+            let names = [node, there].map(|node| self.builder.node_name(node));
+            let message = format!("no links lead from {} to {}, where {backup:?} is", names[0], names[1]);
+            let key = KeyPath::root().at("functions").at(name).at("backup");
+            self.builder.error(&key, message, "add the missing link to `links`, or name another function");
+        }
+        Some(self.visit(lane, direction, backup, there)?.segment)
     }
 
     fn egress(&mut self, lane: &Lane<'_>, direction: Direction) -> Segment {
@@ -436,7 +459,17 @@ impl<'a, 'b> Steerer<'a, 'b> {
     }
 }
 
-/// What a node does for a function, in words.
+/// The next number for the SID of a function of a node.
+fn function_number(parts: &mut NodeParts, node: usize, lane: &Lane<'_>, builder: &mut Builder<'_>) -> u16 {
+    let number = FIRST_PROXY.saturating_add(parts.proxies);
+    parts.proxies = parts.proxies.saturating_add(1);
+    if number > LAST_PROXY {
+        let message = format!("node {} has no SIDs left for functions", builder.node_name(node));
+        builder.error(&lane.key.at("via"), message, "spread the functions over more nodes");
+    }
+    number.min(LAST_PROXY)
+}
+
 fn explanation(approach: Approach, name: &str, node: &str) -> String {
     let ignorant = format!("{name} on {node} knows nothing of Segment Routing");
     match approach {

@@ -15,6 +15,7 @@ impl Check<'_> {
             ("proxy", function.proxy != ProxyChoice::Auto),
             ("may_change", function.may_change.is_some()),
             ("on_failure", function.on_failure.is_some()),
+            ("backup", function.backup.is_some()),
             ("watch", function.watch.is_some()),
             ("interfaces", function.interfaces != Interfaces::Two),
             ("nftables", function.nftables.is_some()),
