@@ -10,6 +10,7 @@ pub mod compile;
 pub mod execute;
 pub mod explain;
 pub mod field;
+pub mod frame;
 pub mod image;
 pub mod interpreter;
 pub mod iptables;

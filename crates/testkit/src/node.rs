@@ -1,11 +1,12 @@
 //! The data plane of one node, loaded and attached for real. Packets go in by `BPF_PROG_TEST_RUN`, and everything that comes
 //! of one is seen: verdict, octets, and every counter that moved.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 use std::sync::Mutex;
 
-use libbpf_rs::{MapCore, MapFlags};
+use libbpf_rs::query::{ProgInfoIter, ProgInfoQueryOptions};
+use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use segue_abi as abi;
 use segue_dataplane::{Capacity, Compiled, Dataplane, Interfaces, MemoryCounters, MissingInterface, Options, TestRun};
 use zerocopy::FromBytes;
@@ -318,6 +319,17 @@ impl Runner<'_> {
         let run = TestRun::once(frame, ingress);
         let output = self.dataplane.test_run(&run).unwrap_or_else(|error| panic!("{} octets: {error}", frame.len()));
         (Verdict::from_return(output.verdict), output.frame)
+    }
+
+    /// The maps of this name that only the programs have: scratch memory, which is pinned nowhere. There may be more than one,
+    /// because several objects share what is pinned.
+    pub fn scratch(&self, name: &str) -> Vec<MapHandle> {
+        let id = |map: &MapHandle| map.info().expect("what the map is").info.id;
+        let outcomes = id(self.dataplane.map("outcomes").unwrap_or_else(|error| panic!("{error}")));
+        let options = ProgInfoQueryOptions::default().include_map_ids(true);
+        let mine = ProgInfoIter::with_query_opts(options).filter(|program| program.map_ids.contains(&outcomes));
+        let ids: BTreeSet<u32> = mine.flat_map(|program| program.map_ids).collect();
+        ids.into_iter().filter_map(|id| MapHandle::from_map_id(id).ok()).filter(|map| map.name() == name).collect()
     }
 
     /// Packets counted so far for each outcome of a port.
