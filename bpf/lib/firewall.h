@@ -219,6 +219,40 @@ RARE int firewall_run(struct xdp_md *ctx, struct firewall_work *work)
 	return 0;
 }
 
+/*
+ * For `-o`: the interface that the packet is about to leave by, which is that of the kernel's route to the next
+ * segment, or to the outermost destination. It stays 0 where there is no such route.
+ */
+RARE int firewall_egress(struct xdp_md *ctx, struct firewall_work *work)
+{
+	struct bpf_fib_lookup fib = {};
+	struct segue_classifier_key *key;
+	u64 source[2], destination[2];
+	long verdict;
+
+	if (!work)
+		return 0;
+	key = &work->key;
+	fib.ifindex = ctx->ingress_ifindex;
+	if (key->outer_family == 6) {
+		source[0] = bpf_cpu_to_be64(key->outer_source[0]);
+		source[1] = bpf_cpu_to_be64(key->outer_source[1]);
+		destination[0] = bpf_cpu_to_be64(work->sid ? key->next_sid[0] : key->outer_destination[0]);
+		destination[1] = bpf_cpu_to_be64(work->sid ? key->next_sid[1] : key->outer_destination[1]);
+		fib.family = 10; /* AF_INET6 */
+		__builtin_memcpy(fib.ipv6_src, source, sizeof(source));
+		__builtin_memcpy(fib.ipv6_dst, destination, sizeof(destination));
+	} else {
+		fib.family = 2; /* AF_INET */
+		fib.ipv4_src = bpf_htonl(key->source[0]);
+		fib.ipv4_dst = bpf_htonl(key->destination[0]);
+	}
+	verdict = bpf_fib_lookup(ctx, &fib, sizeof(fib), 0);
+	if (verdict == BPF_FIB_LKUP_RET_SUCCESS || verdict == BPF_FIB_LKUP_RET_NO_NEIGH)
+		key->egress = fib.ifindex;
+	return 0;
+}
+
 /* Reads and judges the packet. 0, or an outcome for which it is dropped without asking rules. */
 INLINE u32 firewall_filter(struct xdp_md *ctx, struct firewall_work *work, const struct segue_firewall *firewall,
 			   u32 index, u32 sid)
@@ -234,6 +268,8 @@ INLINE u32 firewall_filter(struct xdp_md *ctx, struct firewall_work *work, const
 	work->fresh = 0;
 	if (firewall->flags & SEGUE_FIREWALL_STATE)
 		work->key.connection_state = conntrack_state(ctx, work, firewall->scope);
+	if (unlikely(firewall->words & KEY_WORD(egress)))
+		firewall_egress(ctx, work);
 	firewall_run(ctx, work);
 	if (work->fresh && (work->action == SEGUE_ACTION_ACCEPT || work->action == SEGUE_ACTION_SEG6))
 		conntrack_confirm();

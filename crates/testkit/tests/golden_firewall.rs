@@ -163,6 +163,41 @@ fn chains_marks_limits_and_sets() {
     node.finish();
 }
 
+/// `-o` is the interface of the route to the next segment, or to a plain packet's destination.
+#[test]
+#[ignore = "needs root"]
+fn outgoing_interfaces() {
+    let network = Network::new();
+    let rules = [
+        "-A FORWARD -i core0 -o core1 -p udp --dport 1 -j DROP",
+        "-A FORWARD ! -o core1 -p udp --dport 2 -j DROP",
+        "-A FORWARD -o acc+ -p udp --dport 3 -j DROP",
+        "-A FORWARD -i acc0 ! -o core+ -p udp --dport 4 -j DROP",
+    ];
+    let node = Golden::load(&network, &with_rules(&rules, &rules, ""));
+    let path = |next| SrhRepr::new(&[local(FIREWALL), next, behind_core1(0xb)]);
+    let to = |next, port| six(arriving("core0").ipv6(outer()).srh(path(next)), port);
+    let from = |link, next, port| {
+        let outer = Ipv6Repr { hop_limit: 63, ..Ipv6Repr::new(HEADEND, next) };
+        six(leaving(link).ipv6(outer).srh(path(next).with_segments_left(1)), port)
+    };
+    let (one, two) = (behind_core1(0xa), behind_core2(0xa));
+    node.drops("the next segment is behind core1", "core0", &to(one, 1), "drop_firewall");
+    node.forwards("the next segment is behind core2", "core0", &to(two, 1), &from("core2", two, 1), &[SID]);
+    node.forwards("negated, behind core1", "core0", &to(one, 2), &from("core1", one, 2), &[SID]);
+    node.drops("negated, behind core2", "core0", &to(two, 2), "drop_firewall");
+    node.forwards("the inner destination does not count", "core0", &to(one, 3), &from("core1", one, 3), &[SID]);
+    for packet in [six, four] {
+        let plain = |port| packet(arriving("acc0"), port);
+        node.drops("plain, to another access port", "acc0", &plain(3), "drop_firewall");
+        node.drops("plain, not to a core port", "acc0", &plain(4), "drop_firewall");
+        node.passes("plain, not from core0", "acc0", &plain(1), &plain(1), "passed_not_for_segue", &[]);
+    }
+    let plain = arriving("acc0").ipv6(Ipv6Repr::new(CLIENT, HEADEND)).udp(UdpRepr::new(40_000, 4));
+    node.passes("plain, to a core port", "acc0", &plain, &plain, "passed_not_for_segue", &[]);
+    node.finish();
+}
+
 #[test]
 #[ignore = "needs root"]
 fn rejected() {
