@@ -178,9 +178,12 @@ pub enum FirewallCommand {
         name: String,
     },
     /// Say which rules a packet would be compared with, which it would hit, and why not the others
-    #[command(
-        after_help = "Example:\n  segue firewall explain fw1 --source fd00::1 --destination fd00::2 --protocol tcp --destination-port 22 --state new"
-    )]
+    #[command(after_help = "\
+Examples:
+  segue firewall explain fw1 --source fd00::1 --destination fd00::2 --protocol tcp --destination-port 22 --state new
+  segue firewall explain fw1 --source fd00::1 --destination fd00::2 --segments fc00:0:1:a1::,fc00:0:2:: --outer-source fd00::9
+  tcpdump -xx -r file.pcap -c 1 | segue firewall explain fw1 --hex -
+  segue firewall explain fw1 --pcap file.pcapng --number 7")]
     Explain {
         /// Which firewall
         name: String,
@@ -208,15 +211,15 @@ pub enum FirewallCommand {
     },
 }
 
-/// A packet by its fields: those of the inner packet where it is steered.
+/// A packet: by its fields (those of the inner packet where it is steered), as octets, or from a capture file.
 #[derive(Debug, Clone, Args)]
 pub struct PacketArgs {
     /// Its source address, which says whether it is IPv4 or IPv6
-    #[arg(long, value_name = "ADDRESS")]
-    pub source: std::net::IpAddr,
+    #[arg(long, value_name = "ADDRESS", required_unless_present_any = ["hex", "pcap"], requires = "destination")]
+    pub source: Option<std::net::IpAddr>,
     /// Its destination address
-    #[arg(long, value_name = "ADDRESS")]
-    pub destination: std::net::IpAddr,
+    #[arg(long, value_name = "ADDRESS", requires = "source")]
+    pub destination: Option<std::net::IpAddr>,
     /// tcp, udp, icmp, icmpv6, sctp or a number
     #[arg(long, default_value = "udp")]
     pub protocol: segue_model::value::Protocol,
@@ -235,12 +238,48 @@ pub struct PacketArgs {
     /// ICMP: code
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]
     pub icmp_code: u8,
-    /// State of its connection
-    #[arg(long, value_enum, default_value_t = StateArg::New)]
-    pub state: StateArg,
     /// Layer 3 octets
     #[arg(long, value_name = "OCTETS", default_value_t = 100)]
     pub length: u32,
+    /// It has an SRH with these segments, in the order in which they are visited
+    #[arg(long, value_name = "SID,...", value_delimiter = ',', requires = "source")]
+    pub segments: Vec<std::net::Ipv6Addr>,
+    /// Segments Left of the SRH: the first segment is active unless given
+    #[arg(long, value_name = "NUMBER", requires = "segments")]
+    pub segments_left: Option<u8>,
+    /// Tag of the SRH
+    #[arg(long, value_name = "NUMBER", requires = "segments", default_value_t = 0)]
+    pub tag: u16,
+    /// It is encapsulated, and this is the outer source; without it the SRH was inserted into its own header
+    #[arg(long, value_name = "ADDRESS", requires = "segments")]
+    pub outer_source: Option<std::net::Ipv6Addr>,
+    /// The packet in hexadecimal, as tcpdump, tshark, xxd and hexdump -C print it or without any order; - reads standard input
+    #[arg(long, value_name = "OCTETS", conflicts_with_all = ["source", "pcap"])]
+    pub hex: Option<String>,
+    /// All packets of this capture file, pcap or pcapng
+    #[arg(long, value_name = "FILE", conflicts_with = "source")]
+    pub pcap: Option<PathBuf>,
+    /// Of the capture file only this packet, counted from 1
+    #[arg(long, value_name = "NUMBER", requires = "pcap")]
+    pub number: Option<usize>,
+    /// Interface that it comes in by
+    #[arg(long, value_name = "INTERFACE")]
+    pub ingress: Option<String>,
+    /// Interface that it leaves by: that of the route to the next segment, or to a plain packet's destination
+    #[arg(long, value_name = "INTERFACE")]
+    pub egress: Option<String>,
+    /// Firewall mark that it has before the first rule
+    #[arg(long, value_name = "NUMBER", default_value_t = 0)]
+    pub mark: u32,
+    /// State of its connection
+    #[arg(long, value_enum, default_value_t = StateArg::New)]
+    pub state: StateArg,
+    /// It goes back to the side that began the connection
+    #[arg(long)]
+    pub reply: bool,
+    /// Show every rule that it is compared with, not only those that it hits or hardly misses
+    #[arg(long)]
+    pub all: bool,
 }
 
 /// State of a connection.

@@ -26,7 +26,7 @@ pub fn run(global: &Global, command: FirewallCommand) -> Result<()> {
             let firewall = state.firewalls.iter().find(|firewall| firewall.name == name);
             let firewall =
                 firewall.ok_or_else(|| anyhow!("there is no firewall {name:?}; see `segue firewall show` for all"))?;
-            output::print(&super::firewall_explain::run(firewall, &packet)?)
+            output::print(&super::firewall_explain::run(&state, firewall, &packet)?)
         }
         FirewallCommand::Check { files, ipv4, sets, advanced } => {
             let sets = read_sets(&sets)?;

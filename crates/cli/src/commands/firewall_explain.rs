@@ -1,47 +1,128 @@
 //! `firewall explain`: a packet's way through the rules that the node has.
 
-use std::net::IpAddr;
+use std::collections::{HashMap, hash_map::Entry};
 
 use anyhow::{Result, anyhow};
 use segue_classifier::{
-    Extension, Field, Key, Program,
+    Action, Extension, Field, Key, Program,
     explain::{FieldValue, StepResult, explain},
-    interpreter::End,
-    iptables::{Family, Mode, SetFile, Surroundings, parse_rules, parse_sets, parse_yaml},
+    interpreter::{End, condition_holds},
+    iptables::{Family, Mode, NodeInterface, SetFile, Surroundings, parse_rules, parse_sets, parse_yaml},
     program::{Set, SetValue, Side},
 };
 use segue_model::firewall::{Firewall, FirewallMode, RuleFile};
+use segue_model::node::NodeState;
 
-use crate::args::{PacketArgs, StateArg};
+use super::firewall_packet;
+use crate::args::PacketArgs;
 
-/// The way of a packet through the rules of a firewall, as text.
-pub fn run(firewall: &Firewall, packet: &PacketArgs) -> Result<String> {
-    let key = key(packet)?;
-    let family = if packet.source.is_ipv4() { Family::Ipv4 } else { Family::Ipv6 };
-    let Some(program) = program(firewall, family)? else {
-        return Ok(format!("firewall {} has no rules for {family}: the packet passes\n", firewall.name));
-    };
-    let hook = program.chain(&firewall.hook).ok_or_else(|| anyhow!("there is no chain {}", firewall.hook))?;
-    let way = explain(&program, hook, &key, |_, _, extension, key| holds(&program, extension, key));
+/// So many rules are shown whether they were hit or not.
+const FEW: usize = 20;
+
+/// The way of packets through the rules of a firewall, as text.
+pub fn run(state: &NodeState, firewall: &Firewall, packet: &PacketArgs) -> Result<String> {
+    let interfaces = firewall_packet::interfaces(state, packet).into_iter().zip(1..);
+    let interfaces = interfaces.map(|(name, index)| NodeInterface { name, index }).collect();
+    let surroundings = Surroundings { interfaces, ..Surroundings::default() };
+    let mut programs = HashMap::new();
     let mut text = String::new();
+    for asked in firewall_packet::asked(state, &firewall.name, packet)? {
+        let key = match asked.key {
+            Ok(key) => key,
+            Err(fault) => {
+                text.push_str(&format!("{}: {fault}\n", asked.name));
+                continue;
+            }
+        };
+        if !asked.name.is_empty() {
+            text.push_str(&format!("{}: {}\n", asked.name, summary(&key)));
+        }
+        for note in asked.notes {
+            text.push_str(&format!("note: {note}\n"));
+        }
+        // In advanced mode the outermost header says which rules a packet meets.
+        let steered = firewall.mode == FirewallMode::Advanced && key.get(Field::OuterFamily) == Some(6);
+        let ipv4 = key.get(Field::Family) == Some(4) && !steered;
+        let family = if ipv4 { Family::Ipv4 } else { Family::Ipv6 };
+        let rules = match programs.entry(ipv4) {
+            Entry::Occupied(entry) => entry.into_mut(),
+            Entry::Vacant(entry) => entry.insert(program(firewall, family, &surroundings)?),
+        };
+        match rules {
+            None => {
+                text.push_str(&format!("firewall {} has no rules for {family}: the packet passes\n", firewall.name))
+            }
+            Some((program, file)) => text.push_str(&way(firewall, program, file, &key, packet.all)?),
+        }
+    }
+    Ok(text)
+}
+
+/// What a packet is.
+fn summary(key: &Key) -> String {
+    let field = |field: Field| key.get(field).map(|value| FieldValue(field, value).to_string());
+    let either = |first: Field, second: Field| field(first).or_else(|| field(second)).unwrap_or_default();
+    let mut text = format!(
+        "{} to {}, protocol {}",
+        either(Field::SourceIpv6, Field::SourceIpv4),
+        either(Field::DestinationIpv6, Field::DestinationIpv4),
+        field(Field::Protocol).unwrap_or_default()
+    );
+    for (what, value) in [
+        (", ports ", Field::SourcePort),
+        (" to ", Field::DestinationPort),
+        (", ICMP type ", Field::IcmpType),
+        (" code ", Field::IcmpCode),
+        (", fragment offset ", Field::FragmentOffset),
+        (", tag ", Field::SrhTag),
+        (", Segments Left ", Field::SrhSegmentsLeft),
+        (", at SID ", Field::ActiveSid),
+    ] {
+        if let Some(value) = field(value) {
+            text.push_str(&format!("{what}{value}"));
+        }
+    }
+    text
+}
+
+/// A packet's way through the rules.
+fn way(firewall: &Firewall, program: &Program, file: &str, key: &Key, all: bool) -> Result<String> {
+    let hook = program.chain(&firewall.hook).ok_or_else(|| anyhow!("there is no chain {}", firewall.hook))?;
+    let way = explain(program, hook, key, |_, _, extension, key| holds(program, extension, key));
+    let mut text = String::new();
+    let (mut shown, mut hidden) = (0, 0);
     for step in &way.steps {
         let chain = &program.chains[step.chain];
         let rule = &chain.rules[step.rule];
-        let line = rule.line.map(|line| format!(" (line {line})")).unwrap_or_default();
-        let result = match &step.result {
-            StepResult::Hit => "hit".to_owned(),
+        let missed = rule.conditions.iter().filter(|condition| !condition_holds(condition, key)).count();
+        let near = missed <= 1 && rule.conditions.len() > 1 && shown < FEW;
+        let is_condition = matches!(step.result, StepResult::Condition { .. });
+        if !all && way.steps.len() > FEW && is_condition && !near {
+            hidden += 1;
+            continue;
+        }
+        shown += usize::from(is_condition);
+        let line = rule.line.map(|line| format!(" ({file}:{line})")).unwrap_or_default();
+        text.push_str(&format!("{} {}{line}: {}\n    ", chain.name, step.rule + 1, rule.text));
+        text.push_str(&match &step.result {
+            StepResult::Hit => "hit\n".to_owned(),
             StepResult::Extension(index) => {
-                format!("not hit: {} does not hold", describe(&program, &rule.extensions[*index]))
+                format!("not hit: {} does not hold\n", describe(program, &rule.extensions[*index]))
             }
             StepResult::Condition { index, value } => {
                 let condition = &rule.conditions[*index];
+                let others = if missed > 1 { format!(" ({} more do not hold)", missed - 1) } else { String::new() };
                 match value {
-                    Some(value) => format!("not hit: {condition}, but it is {}", FieldValue(condition.field, *value)),
-                    None => format!("not hit: {condition}, but the packet has no such field"),
+                    Some(value) => {
+                        format!("not hit: {condition}, but it is {}{others}\n", FieldValue(condition.field, *value))
+                    }
+                    None => format!("not hit: {condition}, but the packet has no such field{others}\n"),
                 }
             }
-        };
-        text.push_str(&format!("{} {}{line}: {}\n    {result}\n", chain.name, step.rule + 1, rule.text));
+        });
+    }
+    if hidden > 0 {
+        text.push_str(&format!("{hidden} more rules are not hit; --all shows them\n"));
     }
     let end = match way.walk.end {
         End::Accept => "the packet passes".to_owned(),
@@ -51,9 +132,12 @@ pub fn run(firewall: &Firewall, packet: &PacketArgs) -> Result<String> {
         End::Steps => "the packet is dropped: it hits too many rules".to_owned(),
         other => format!("{other:?}"),
     };
-    let policy = matches!(way.steps.last(), Some(step) if step.result == StepResult::Hit);
-    let by = if policy { "" } else { ", by the policy" };
-    text.push_str(&format!("{end}{by}\n"));
+    // A rule that ends the packet's way is the last that it is compared with.
+    let decided = way.steps.last().filter(|step| step.result == StepResult::Hit).is_some_and(|step| {
+        let action = &program.chains[step.chain].rules[step.rule].action;
+        matches!(action, Action::Accept | Action::Drop | Action::Reject(_) | Action::Seg6(_))
+    });
+    text.push_str(&format!("{end}{}\n", if decided { "" } else { ", by the policy" }));
     Ok(text)
 }
 
@@ -61,7 +145,8 @@ fn text(file: &RuleFile) -> Result<&str> {
     file.text().ok_or_else(|| anyhow!("{}: the agent has no text of it; apply the document again", file.name()))
 }
 
-fn program(firewall: &Firewall, family: Family) -> Result<Option<Program>> {
+/// The rules of a family, and the name of their file.
+fn program(firewall: &Firewall, family: Family, around: &Surroundings) -> Result<Option<(Program, String)>> {
     let mut sets = SetFile::default();
     for file in &firewall.sets {
         sets.sets.extend(parse_sets(text(file)?, file.name()).map_err(|errors| anyhow!("{errors}"))?.sets);
@@ -77,51 +162,8 @@ fn program(firewall: &Firewall, family: Family) -> Result<Option<Program>> {
         return Ok(None);
     }
     let mode = if firewall.mode == FirewallMode::Advanced { Mode::Advanced } else { Mode::Basic };
-    // Interfaces are the node's: rules that name one match no packet here.
-    let lowered = rules.lower(&sets, &Surroundings::default(), mode, file.name());
-    Ok(Some(lowered.map_err(|errors| anyhow!("{errors}"))?.program))
-}
-
-fn key(packet: &PacketArgs) -> Result<Key> {
-    let mut key = Key::new();
-    match (packet.source, packet.destination) {
-        (IpAddr::V4(source), IpAddr::V4(destination)) => {
-            key.set(Field::SourceIpv4, source.to_bits().into());
-            key.set(Field::DestinationIpv4, destination.to_bits().into());
-        }
-        (IpAddr::V6(source), IpAddr::V6(destination)) => {
-            key.set(Field::SourceIpv6, source.to_bits());
-            key.set(Field::DestinationIpv6, destination.to_bits());
-            key.set(Field::OuterSource, source.to_bits());
-            key.set(Field::OuterDestination, destination.to_bits());
-        }
-        _ => return Err(anyhow!("source and destination must be of one family")),
-    }
-    key.set(Field::Protocol, packet.protocol.0.into());
-    key.set(Field::Length, packet.length.into());
-    key.set(Field::HopLimit, 64);
-    for (field, port) in [(Field::SourcePort, packet.source_port), (Field::DestinationPort, packet.destination_port)] {
-        if let Some(port) = port {
-            key.set(field, port.into());
-        }
-    }
-    match packet.protocol.0 {
-        6 => key.set(Field::TcpFlags, packet.tcp_flags.into()),
-        1 | 58 => {
-            key.set(Field::IcmpType, packet.icmp_type.into());
-            key.set(Field::IcmpCode, packet.icmp_code.into());
-        }
-        _ => {}
-    }
-    let state = match packet.state {
-        StateArg::Invalid => 1,
-        StateArg::Established => 2,
-        StateArg::Related => 4,
-        StateArg::New => 8,
-        StateArg::Untracked => 64,
-    };
-    key.set(Field::ConnectionState, state);
-    Ok(key)
+    let lowered = rules.lower(&sets, around, mode, file.name());
+    Ok(Some((lowered.map_err(|errors| anyhow!("{errors}"))?.program, file.name().to_owned())))
 }
 
 /// Limits are taken to have a token.
@@ -188,18 +230,129 @@ mod tests {
         packet: PacketArgs,
     }
 
+    fn state(mode: &str, rules: &str) -> NodeState {
+        let file = |name: &str| format!("{{file: {name}, text: \"*filter\\n:FORWARD DROP [0:0]\\n{rules}COMMIT\\n\"}}");
+        let yaml = format!(
+            "node: n\nsource_address: fd00::1\nlocator: 'fc00:0:1::/48'\ndomain: {{sid_blocks: ['fc00::/16']}}\n\
+             ports: [{{name: core0, role: core}}]\nfirewalls: [{{name: fw, mode: {mode}, ipv6: {}}}]\n\
+             sids: [{{sid: 'fc00:0:1:a1::/64', behaviour: End.AN, firewall: fw}}]\n",
+            file("rules.v6")
+        );
+        segue_model::load::load_node_state(&yaml, "node.yaml").unwrap_or_else(|errors| panic!("{errors}"))
+    }
+
+    fn explained(state: &NodeState, words: &[&str]) -> String {
+        let line = Line::try_parse_from(["x"].iter().chain(words)).unwrap_or_else(|error| panic!("{error}"));
+        run(state, &state.firewalls[0], &line.packet).unwrap()
+    }
+
+    const RULES: &str = "-A FORWARD -p tcp -m tcp --dport 22 -j ACCEPT\\n-A FORWARD -s fd00::/64 -j ACCEPT\\n";
+
     #[test]
     fn says_why_rules_are_not_hit() {
-        let yaml = "node: n\nsource_address: fd00::1\nfirewalls:\n  - name: fw\n    ipv6: {file: rules.v6, text: \"*filter\\n:FORWARD DROP [0:0]\\n-A FORWARD -p tcp -m tcp --dport 22 -j ACCEPT\\n-A FORWARD -s fd00::/64 -j ACCEPT\\nCOMMIT\\n\"}\n";
-        let state = segue_model::load::load_node_state(yaml, "node.yaml").unwrap();
-        let explained = |words: &[&str]| {
-            let line = Line::parse_from(["x", "--destination", "fd01::2"].iter().chain(words));
-            run(&state.firewalls[0], &line.packet).unwrap()
-        };
-        let text = explained(&["--source", "fd00::1", "--protocol", "tcp", "--destination-port", "23"]);
-        assert!(text.contains("FORWARD 1 (line 3)") && text.contains("but it is 23"), "{text}");
-        assert!(text.contains("FORWARD 2 (line 4)") && text.ends_with("hit\nthe packet passes\n"), "{text}");
-        let text = explained(&["--source", "fd05::1"]);
+        let state = state("basic", RULES);
+        let to = ["--destination", "fd01::2", "--source"];
+        let tcp = ["fd00::1", "--protocol", "tcp", "--destination-port", "23"];
+        let text = explained(&state, &[&to[..], &tcp].concat());
+        assert!(text.contains("FORWARD 1 (rules.v6:3)") && text.contains("but it is 23"), "{text}");
+        assert!(text.contains("FORWARD 2 (rules.v6:4)") && text.ends_with("hit\nthe packet passes\n"), "{text}");
+        let text = explained(&state, &[&to[..], &["fd05::1"]].concat());
         assert!(text.ends_with("the packet is dropped, by the policy\n"), "{text}");
+    }
+
+    #[test]
+    fn of_many_rules_those_that_hardly_miss_are_shown() {
+        let rule =
+            |port: u16, net: u16| format!("-A FORWARD -s fd00:{net:x}::/32 -p udp -m udp --dport {port} -j ACCEPT\\n");
+        let rules: String = (1..=60).map(|port| rule(port, if port == 30 { 7 } else { 9 })).collect();
+        let state = state("basic", &rules);
+        let words = ["--source", "fd00:7::1", "--destination", "fd01::2", "--destination-port", "99"];
+        let text = explained(&state, &words);
+        assert!(text.contains("FORWARD 30 (rules.v6:32)") && !text.contains("FORWARD 29 "), "{text}");
+        assert!(text.contains("59 more rules are not hit; --all shows them\n"), "{text}");
+        let text = explained(&state, &[&words[..], &["--all"]].concat());
+        assert!(text.contains("FORWARD 29 ") && text.contains("(1 more do not hold)"), "{text}");
+    }
+
+    /// Inner IPv6 from fd00::5 to fd01::2, UDP 1 to 53, behind an SRH with tag 7 at the firewall's SID; the outer source is fd00:9::1.
+    const STEERED: &str = "02000000000102000000000286dd\
+        60000000006c2b40fd000009000000000000000000000001fc000000000100a10000000000000000\
+        2904040101000007fc000000000200000000000000000000fc000000000100a10000000000000000\
+        6000000000081140fd000000000000000000000000000005fd010000000000000000000000000002\
+        0001003500080000";
+
+    const SRH_RULES: &str = "-A FORWARD -i core0 -m srh --srh-tag 8 -j DROP\\n-A FORWARD -s fd00:9::/32 -m srh --srh-tag 7 \
+        --srh-segs-eq 1 --srh-lsid fc00:0:2::/48 --inner-dst fd01::2 -j SEG6 --seg6-action seg6-go-last\\n";
+
+    #[test]
+    fn octets_of_a_steered_packet() {
+        // Payload Length is 40 octets of SRH, 48 of the inner packet.
+        let frame = STEERED.replace("60000000006c2b40", "6000000000582b40");
+        let state = state("advanced", SRH_RULES);
+        let text = explained(&state, &["--hex", &frame, "--ingress", "core0"]);
+        assert!(text.starts_with("the packet: fd00::5 to fd01::2, protocol 17, ports 1 to 53, tag 7, Segments Left 1, at SID fc00:0:1:a1::\n"), "{text}");
+        assert!(text.contains("SrhTag 8, but it is 7") && text.ends_with("hit\nSEG6 GoLast\n"), "{text}");
+        let text = explained(&state, &["--hex", STEERED]);
+        assert!(text.contains("dropped as drop_bad_length"), "{text}");
+    }
+
+    #[test]
+    fn the_same_by_fields() {
+        let state = state("advanced", SRH_RULES);
+        let words = [
+            "--source",
+            "fd00::5",
+            "--destination",
+            "fd01::2",
+            "--destination-port",
+            "53",
+            "--tag",
+            "7",
+            "--segments",
+            "fc00:0:1:a1::,fc00:0:2::",
+            "--outer-source",
+            "fd00:9::1",
+        ];
+        let text = explained(&state, &words);
+        assert!(text.contains("Ingress in 1") && text.ends_with("hit\nSEG6 GoLast\n"), "{text}");
+    }
+
+    #[test]
+    fn interfaces_by_name() {
+        let state = state("basic", "-A FORWARD -i core0 -o eth9 -j ACCEPT\\n");
+        let words = ["--source", "fd00::5", "--destination", "fd01::2", "--ingress", "core0", "--egress"];
+        assert!(explained(&state, &[&words[..], &["eth9"]].concat()).ends_with("hit\nthe packet passes\n"));
+        assert!(explained(&state, &[&words[..], &["core0"]].concat()).ends_with("is dropped, by the policy\n"));
+    }
+
+    #[test]
+    fn packets_of_a_capture() {
+        let octets = |text: &str| -> Vec<u8> {
+            (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).unwrap()).collect()
+        };
+        let frame = octets(&STEERED.replace("60000000006c2b40", "6000000000582b40"));
+        let mut arp = frame.clone();
+        arp[13] = 0x06;
+        arp[12] = 0x08;
+        let mut bytes = segue_agent::pcapng::section();
+        bytes.extend(segue_agent::pcapng::interface("core0"));
+        for frame in [&arp, &frame] {
+            let direction = segue_agent::pcapng::Direction::Inbound;
+            bytes.extend(segue_agent::pcapng::packet(0, 1, frame, frame.len() as u32, direction, ""));
+        }
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), bytes).unwrap();
+        let path = file.path().to_str().unwrap();
+        let state = state("advanced", SRH_RULES);
+        let text = explained(&state, &["--pcap", path]);
+        assert!(
+            text.starts_with("packet 1: it is neither IPv4 nor IPv6") && text.contains("\npacket 2: fd00::5"),
+            "{text}"
+        );
+        let text = explained(&state, &["--pcap", path, "--number", "2"]);
+        assert!(text.starts_with("packet 2: fd00::5") && text.ends_with("SEG6 GoLast\n"), "{text}");
+        let line = Line::parse_from(["x", "--pcap", path, "--number", "3"]);
+        let error = run(&state, &state.firewalls[0], &line.packet).unwrap_err().to_string();
+        assert!(error.ends_with("there is no packet 3; the file has 2"), "{error}");
     }
 }

@@ -3,6 +3,7 @@
 mod capture;
 mod firewall;
 mod firewall_explain;
+mod firewall_packet;
 mod get;
 mod state;
 mod top;
