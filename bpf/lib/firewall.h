@@ -268,7 +268,7 @@ INLINE u32 firewall_filter(struct xdp_md *ctx, struct firewall_work *work, const
 	work->fresh = 0;
 	if (firewall->flags & SEGUE_FIREWALL_STATE)
 		work->key.connection_state = conntrack_state(ctx, work, firewall->scope);
-	if (unlikely(firewall->words & KEY_WORD(egress)))
+	if (unlikely(firewall->words & KEY_WORDS(egress)))
 		firewall_egress(ctx, work);
 	firewall_run(ctx, work);
 	if (work->fresh && (work->action == SEGUE_ACTION_ACCEPT || work->action == SEGUE_ACTION_SEG6))

@@ -21,11 +21,11 @@
 #define KEY_WORDS(field_)                                                                                              \
 	(((1ULL << sizeof(((struct segue_classifier_key *)0)->field_) / 4) - 1)                                        \
 	 << offsetof(struct segue_classifier_key, field_) / 4)
-/* What firewall_key_srh() reads. */
+/* What firewall_key_srh() reads; `egress` is looked up by the next SID. */
 #define KEY_WORDS_SRH                                                                                                  \
-	(KEY_WORDS(present) | KEY_WORDS(srh_next_header) | KEY_WORDS(srh_length) | KEY_WORDS(srh_segments_left) |      \
-	 KEY_WORDS(srh_last_entry) | KEY_WORDS(srh_tag) | KEY_WORDS(previous_sid) | KEY_WORDS(next_sid) |              \
-	 KEY_WORDS(last_sid))
+	(KEY_WORDS(egress) | KEY_WORDS(present) | KEY_WORDS(srh_next_header) | KEY_WORDS(srh_length) |                 \
+	 KEY_WORDS(srh_segments_left) | KEY_WORDS(srh_last_entry) | KEY_WORDS(srh_tag) | KEY_WORDS(previous_sid) |     \
+	 KEY_WORDS(next_sid) | KEY_WORDS(last_sid))
 
 /* IPv6 extension headers walked: RFC 8200 section 4. */
 struct firewall_walk {

@@ -15,10 +15,14 @@ use segue_wire::{Icmpv4Repr, Icmpv6Repr, Ipv4Repr, Ipv6Repr, PacketBuilder, SrhR
 const PACKETS: usize = 40_000;
 const PORT: &str = "acc0";
 
-/// A firewall on the port whose rules look at TCP options, which else are not read.
+/// A firewall on the port whose rules look at TCP options and the SRH, which else are not read.
 fn document() -> String {
-    let rules = "*filter\\n:FORWARD ACCEPT [0:0]\\n-A FORWARD -p tcp --tcp-option 9 -j ACCEPT\\nCOMMIT\\n";
-    let file = |name: &str| format!("{{file: {name}, text: \"{rules}\"}}");
+    let file = |name: &str| {
+        let srh = if name == "v6" { "-A FORWARD -m srh --srh-tag 99 -j ACCEPT\\n" } else { "" };
+        let rules =
+            format!("*filter\\n:FORWARD ACCEPT [0:0]\\n-A FORWARD -p tcp --tcp-option 9 -j ACCEPT\\n{srh}COMMIT\\n");
+        format!("{{file: {name}, text: \"{rules}\"}}")
+    };
     let firewall = format!("firewalls:\n  - {{name: fw, ipv6: {}, ipv4: {}}}\n", file("v6"), file("v4"));
     let sid = "  - {sid: 'fc00:0:1:a1::/64', behaviour: End.AN, firewall: fw}\n";
     configuration(DOMAIN).replacen("sids:\n", &format!("{firewall}sids:\n{sid}"), 1).replacen(
