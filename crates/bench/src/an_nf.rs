@@ -112,7 +112,9 @@ impl Point {
         points
     }
 
-    fn name(&self) -> String {
+    /// Family, size and rules in words.
+    #[must_use]
+    pub fn name(&self) -> String {
         let family = if self.ipv4 { "IPv4" } else { "IPv6" };
         let chains = match self.chains {
             Chains::Base => "base",

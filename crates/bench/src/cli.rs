@@ -69,7 +69,7 @@ pub struct Args {
     /// firewall-*: what the last rule does, which is the only one that matches
     #[arg(long, value_enum, default_value = "drop")]
     pub last: Last,
-    /// cost: only behaviours with this text in their names
+    /// cost, an-nf: only behaviours or points with this text in their names
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     pub behaviour: String,
     /// Processor to measure on; the last one if not given
@@ -327,7 +327,7 @@ fn proxies(args: &Args, proxy: Proxy, pinned: &Pinned) -> Result<Vec<Report>> {
 
 fn an_nf(args: &Args, pinned: &Pinned) -> Result<Vec<Report>> {
     let mut reports = Vec::new();
-    for point in Point::all() {
+    for point in Point::all().into_iter().filter(|point| point.name().contains(&args.behaviour)) {
         progress(&format!("an-nf, {point:?}"));
         for report in an_nf::run(&point, &effort(args), pinned)? {
             show(args, &report);
