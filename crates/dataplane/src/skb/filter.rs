@@ -1,4 +1,5 @@
-//! Filters on the ingress and egress of interfaces.
+//! Programs on the ingress and egress of interfaces: by a link where the kernel has them (6.6), else by a filter of
+//! `clsact`.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -11,6 +12,7 @@ use netlink_packet_route::tc::{TcAttribute, TcHandle, TcMessage};
 
 use crate::Error;
 use crate::interfaces::dump;
+use crate::skb::tcx::{self, Linked};
 
 /// Among other filters of the interface: ours is the first, and says nothing about packets that are not ours.
 const PRIORITY: u32 = 1;
@@ -33,19 +35,38 @@ pub enum Side {
     Egress,
 }
 
+impl Side {
+    /// Name of its link's pin.
+    fn pin(self) -> &'static str {
+        match self {
+            Self::Ingress => "ingress",
+            Self::Egress => "egress",
+        }
+    }
+}
+
 /// Gives the interface this program in place of any other of Segue's, without a packet passing in between; nothing happens
 /// if it has it already.
 ///
 /// # Errors
 /// [`Error::Filter`], [`Error::Pin`].
 pub fn attach(pin_dir: &Path, ifindex: u32, name: &str, side: Side, program: BorrowedFd<'_>) -> Result<(), Error> {
-    let mut hook = hook(program, ifindex, side);
-    if hook.query().is_ok_and(|attached| Some(attached) == id(program)) {
-        return Ok(());
-    }
     let failed = |action| move |source| Error::Filter { interface: name.to_owned(), action, source };
     let noted = path(pin_dir, ifindex);
     make(&noted)?;
+    let mut hook = hook(program, ifindex, side);
+    let linked = tcx::attach(&noted.join(side.pin()), ifindex, side, program)
+        .map_err(|source| failed("link the TC program to")(source.into()))?;
+    if linked == Linked::Yes {
+        // A build that knew no links may have left a filter; until here it had the packets.
+        if noted.join(QDISC).is_dir() || hook.query().is_ok() {
+            detach_filters(&noted, ifindex);
+        }
+        return Ok(());
+    }
+    if hook.query().is_ok_and(|attached| Some(attached) == number_of(program, "prog_id:")) {
+        return Ok(());
+    }
     // The note comes first: an agent that dies now leaves a note too many, not a queueing discipline.
     if !has_clsact(ifindex)? {
         make(&noted.join(QDISC))?;
@@ -61,6 +82,17 @@ pub fn attach(pin_dir: &Path, ifindex: u32, name: &str, side: Side, program: Bor
 /// [`Error::Pin`].
 pub fn detach(pin_dir: &Path, ifindex: u32) -> Result<(), Error> {
     let noted = path(pin_dir, ifindex);
+    detach_filters(&noted, ifindex);
+    // A link ends with its pin.
+    match fs::remove_dir_all(&noted) {
+        Err(source) if source.kind() != ErrorKind::NotFound => {
+            Err(Error::Pin { path: noted, action: "remove it", source })
+        }
+        _ => Ok(()),
+    }
+}
+
+fn detach_filters(noted: &Path, ifindex: u32) {
     for side in [Side::Ingress, Side::Egress] {
         // The descriptor plays no part in it.
         if let Err(error) = hook(std::io::stderr().as_fd(), ifindex, side).detach() {
@@ -73,12 +105,7 @@ pub fn detach(pin_dir: &Path, ifindex: u32) -> Result<(), Error> {
         if let Err(error) = both.destroy() {
             tracing::debug!("clsact of ifindex {ifindex}: {error}");
         }
-    }
-    match fs::remove_dir_all(&noted) {
-        Err(source) if source.kind() != ErrorKind::NotFound => {
-            Err(Error::Pin { path: noted, action: "remove it", source })
-        }
-        _ => Ok(()),
+        let _ = fs::remove_dir(noted.join(QDISC));
     }
 }
 
@@ -110,10 +137,10 @@ fn hook(program: BorrowedFd<'_>, ifindex: u32, side: Side) -> TcHook {
     builder.hook(if side == Side::Ingress { TC_INGRESS } else { TC_EGRESS })
 }
 
-/// The kernel's number of a program.
-fn id(program: BorrowedFd<'_>) -> Option<u32> {
-    let text = fs::read_to_string(format!("/proc/self/fdinfo/{}", program.as_raw_fd())).ok()?;
-    text.lines().find_map(|line| line.strip_prefix("prog_id:"))?.trim().parse().ok()
+/// What the kernel says of a program or link: `prog_id:`, `ifindex:`.
+pub(super) fn number_of(object: BorrowedFd<'_>, what: &str) -> Option<u32> {
+    let text = fs::read_to_string(format!("/proc/self/fdinfo/{}", object.as_raw_fd())).ok()?;
+    text.lines().find_map(|line| line.strip_prefix(what))?.trim().parse().ok()
 }
 
 fn has_clsact(ifindex: u32) -> Result<bool, Error> {

@@ -1,19 +1,21 @@
 //! The data plane where packets are socket buffers: the programs of `bpf/segue_skb.bpf.c` for the TC hook, which lead
 //! packets through functions on the kernel's path.
 //!
-//! Unlike XDP links, filters are not objects that can be pinned: they stay with their interface until they are removed.
-//! What is pinned is enough to find, replace and remove them after a crash:
+//! They are attached by links, which are pinned. Kernels before 6.6 know no links of this kind: there a filter does it, which can not be
+//! pinned and stays with its interface until it is removed. What is pinned is enough to find, replace and remove them after a crash:
 //!
 //! ```text
 //! PIN_DIR/
 //!   filter-IFINDEX/        the interface has, or is about to get, one of the programs
-//!     qdisc/               ... and the queueing discipline `clsact` that filters need was made for it
+//!     ingress, egress      the links
+//!     qdisc/               before 6.6: the queueing discipline `clsact` that filters need was made for it
 //!   maps-N/
 //!     functions-BUILD/     the programs, on the maps of this set
 //! ```
 
 mod filter;
 mod programs;
+mod tcx;
 
 pub(crate) use self::filter::{Side, attach, attached, detach};
 pub(crate) use self::programs::open_or_load;
