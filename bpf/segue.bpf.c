@@ -53,9 +53,17 @@ INLINE int core_ipv6(struct packet *packet, void *data, void *end, int again)
 	u32 limit, frame = end - data;
 	struct address source, destination;
 	const struct segue_sid *sid;
+	u16 ethertype;
 
 	if (unlikely((void *)(ip + 1) > end))
 		return drop(packet, SEGUE_OUTCOME_drop_truncated);
+	destination = address_load(&ip->daddr);
+	sid = sid_find(packet->epoch, destination);
+	if (!again && sid && sid->behaviour == SEGUE_END_AD && sid->memory == SEGUE_MEMORY_INTERFACE) {
+		ethertype = dynamic_usual_inner(packet, sid, data, end);
+		if (likely(ethertype))
+			return dynamic_usual_to(packet, sid, ethertype);
+	}
 	if (unlikely(*(const u8 *)ip >> 4 != 6))
 		return drop(packet, SEGUE_OUTCOME_drop_bad_version);
 	packet->length = IPV6_LENGTH + bpf_ntohs(ip->payload_len);
@@ -67,8 +75,6 @@ INLINE int core_ipv6(struct packet *packet, void *data, void *end, int again)
 		if (!(packet->port->config_flags & SEGUE_CONFIG_REDIRECT_MULTI_BUFFER))
 			return pass(packet, SEGUE_OUTCOME_passed_multi_buffer);
 	}
-	destination = address_load(&ip->daddr);
-	sid = sid_find(packet->epoch, destination);
 	if (packet->in_proxy)
 		return sid ? endpoint(packet, sid, data, end, ip, limit, frame)
 			   : drop(packet, SEGUE_OUTCOME_drop_recirculation);

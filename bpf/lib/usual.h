@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * The usual packet from a function, without the detour by the stage that can do everything (lib/proxy.h,
+ * The usual packet to and from a function, without the detour by the stage that can do everything (lib/proxy.h,
  * lib/masquerade.h): no extension headers, options or fragments, nothing behind the packet, a link that it fits. All
  * that is not usual is left to the stage, with the packet unchanged.
  */
@@ -13,18 +13,14 @@
 #include "proxy.h"
 
 #define NOT_USUAL (-1)
+/* An IPv6 header and an SRH with two segments, and where the inner packet is behind them. */
+#define USUAL_STEERING (IPV6_LENGTH + SRH_FIXED_LENGTH + 32)
+#define USUAL_INNER (ETHERNET_LENGTH + USUAL_STEERING)
 
 /* A unicast address beyond the link, as nearly all are. The rest is judged by flow_addresses(). */
 INLINE int address_usual(struct address a)
 {
 	return address_first_octet(a) < 0xfe && a.high;
-}
-
-/* Upper layers that are no extension header. */
-INLINE int protocol_usual(u32 protocol)
-{
-	return protocol == PROTOCOL_TCP || protocol == PROTOCOL_UDP || protocol == PROTOCOL_ICMPV6 ||
-	       protocol == PROTOCOL_SCTP;
 }
 
 /* An IPv6 packet that fills its frame, from somewhere to somewhere beyond this node. */
@@ -44,39 +40,178 @@ INLINE int ipv4_usual(const struct packet *packet, const struct iphdr *ip, const
 	       ipv4_valid_source(ip->saddr) && ipv4_valid_source(ip->daddr) && ip->daddr != packet->port->ipv4;
 }
 
+/* The first word of an IPv6 header, as it lies in memory. */
+#define WORD_VERSION 0xf0ULL
+#define WORD_ECN 0x3000ULL
+#define WORD_NEXT_HEADER (0xffULL << 48)
+#define WORD_HOP_LIMIT(word) ((u32)((word) >> 56))
+#define WORD_PAYLOAD_LENGTH(word) bpf_ntohs((u16)((word) >> 32))
+#define WORD_OF_SRH (0x60ULL | (u64)PROTOCOL_ROUTING << 48)
+
+/* The shape of a remembered header that follows the packet's DSCP or not: its fields from `length` on, in one word. */
+#define STASH_USUAL_SHAPE (USUAL_STEERING | IPV6_LENGTH << 16)
+#define STASH_USUAL_MASK (~((u32)SEGUE_STASH_TRAFFIC_CLASS_COPY << 24))
+
+/* The packet's steering header is the one remembered, but for what makes no difference: see header_same(). */
+INLINE int header_usual(const struct segue_stash *entry, const u64 *word, u32 margin)
+{
+	const u64 *known = (const u64 *)entry->header;
+	u64 difference = (word[1] ^ known[1]) | (word[2] ^ known[2]);
+
+	if ((*(const u32 *)&entry->length & STASH_USUAL_MASK) != STASH_USUAL_SHAPE)
+		return 0;
+	difference |= ((word[5] - (1ULL << 24)) ^ known[5]) & ~0xffULL;
+	difference |= (word[6] ^ known[6]) | (word[7] ^ known[7]) | (word[8] ^ known[8]) | (word[9] ^ known[9]);
+	return !difference && WORD_HOP_LIMIT(word[0]) - 1 - WORD_HOP_LIMIT(known[0]) + margin - 1 <= 2 * (margin - 1);
+}
+
+/* An inner IPv4 packet that fills the frame and whose ECN the tunnel leaves alone. */
+INLINE int inner_ipv4_usual(const struct iphdr *ip, const void *end, u32 length, u64 outer)
+{
+	return *(const u8 *)ip == 0x45 && bpf_ntohs(ip->tot_len) == length && ipv4_header_sum(ip, end, 5) == 0xffff &&
+	       ipv4_valid_source(ip->saddr) && ipv4_valid_source(ip->daddr) && (ip->tos & 3) == ((outer >> 12) & 3);
+}
+
+/* The same for IPv6; and to nowhere in the domain. */
+INLINE int inner_ipv6_usual(const struct packet *packet, const u64 *word, u32 length, u64 outer)
+{
+	struct address source = {word[1], word[2]}, destination = {word[3], word[4]};
+
+	return (word[0] & WORD_VERSION) == 0x60 && WORD_PAYLOAD_LENGTH(word[0]) + IPV6_LENGTH == length &&
+	       !((word[0] ^ outer) & WORD_ECN) && address_usual(source) && address_usual(destination) &&
+	       !rarely_in_sid_block(packet, destination);
+}
+
+/*
+ * End.AD with the interface's memory, on the way to the function: is the packet one with the header that is remembered
+ * already, and an inner packet as nearly all are? What its outer addresses and its SRH must be was seen when the header
+ * was remembered. The inner packet's Ethertype, or 0; nothing is changed.
+ */
+INLINE u16 dynamic_usual_inner(struct packet *packet, const struct segue_sid *sid, const void *data, const void *end)
+{
+	const u64 *word = data + ETHERNET_LENGTH;
+	const struct segue_stash *entry;
+	u32 length, id = 0;
+	u64 head;
+
+	if (data + USUAL_INNER + IPV6_LENGTH > end ||
+	    (sid->flags & (SEGUE_SID_DEAD | SEGUE_SID_NEXT_HOP_MAC)) != SEGUE_SID_NEXT_HOP_MAC ||
+	    packet->port->config_flags & (SEGUE_CONFIG_CHECK_SOURCE | SEGUE_CONFIG_MANY_BLOCKS))
+		return 0;
+	head = word[0];
+	length = end - data - USUAL_INNER;
+	if ((head & (WORD_VERSION | WORD_NEXT_HEADER)) != WORD_OF_SRH || WORD_HOP_LIMIT(head) <= 1 ||
+	    WORD_PAYLOAD_LENGTH(head) != length + USUAL_STEERING - IPV6_LENGTH || length > sid->function_mtu)
+		return 0;
+	entry = memory_current(sid->scope, &id);
+	if (unlikely(!entry || !header_usual(entry, word, sid->hop_limit_margin ?: 1) || !stash_still(entry, id)))
+		return 0;
+	packet->length = length + USUAL_STEERING;
+	if (likely((word[5] & 0xff) == PROTOCOL_IPV6))
+		return sid->inner & SEGUE_INNER_IPV6 && inner_ipv6_usual(packet, word + 10, length, head)
+			       ? bpf_htons(ETH_P_IPV6)
+			       : 0;
+	return (word[5] & 0xff) == PROTOCOL_IPV4 && sid->inner & SEGUE_INNER_IPV4 &&
+			       inner_ipv4_usual(data + USUAL_INNER, end, length, head)
+		       ? bpf_htons(ETH_P_IP)
+		       : 0;
+}
+
+/* Such a packet goes to the function. */
+INLINE int dynamic_usual_to(const struct packet *packet, const struct segue_sid *sid, u16 ethertype)
+{
+	const struct function_link link = {.destination_mac = sid->mac, .source_mac = sid->source_mac};
+	void *data;
+
+	if (bpf_xdp_adjust_head(packet->ctx, USUAL_INNER - ETHERNET_LENGTH))
+		return drop(packet, SEGUE_OUTCOME_drop_adjust);
+	data = (void *)(long)packet->ctx->data;
+	if (data + ETHERNET_LENGTH > (void *)(long)packet->ctx->data_end)
+		return drop(packet, SEGUE_OUTCOME_drop_adjust);
+	function_ethernet(data, &link, ethertype);
+	count(sid->counter, packet->length);
+	return transmit(packet, sid->oif, SEGUE_OUTCOME_to_function);
+}
+
+/*
+ * What an IPv6 packet that fills its frame says of its flow: 0, or the packet is not usual. `key` is that of
+ * flow_read_ipv6().
+ */
+INLINE int returned_ipv6_usual(const struct packet *packet, const u64 *word, const void *end, u32 length, u64 *key)
+{
+	struct address source, destination;
+	u32 protocol;
+
+	if ((const void *)(word + 5) + 4 > end)
+		return -1;
+	source = (struct address){word[1], word[2]};
+	destination = (struct address){word[3], word[4]};
+	protocol = (word[0] & WORD_NEXT_HEADER) >> 48;
+	if ((word[0] & WORD_VERSION) != 0x60 || WORD_PAYLOAD_LENGTH(word[0]) + IPV6_LENGTH != length ||
+	    WORD_HOP_LIMIT(word[0]) <= 1 || !address_usual(source) || !address_usual(destination) ||
+	    address_equal(destination, address_load(packet->port->ipv6)))
+		return -1;
+	key[0] = source.high;
+	key[1] = source.low;
+	key[2] = destination.high;
+	key[3] = destination.low;
+	key[4] = (u64)protocol << 32 | 6ULL << 40;
+	if (likely(protocol_has_ports(protocol)))
+		key[4] |= *(const u32 *)(word + 5);
+	else if (protocol != PROTOCOL_ICMPV6) /* perhaps an extension header */
+		return -1;
+	return 0;
+}
+
+/* Puts the usual header on a packet that fits the link. Ends it. */
+INLINE int restore_usual(const struct packet *packet, const struct segue_stash *entry, u32 id,
+			 const struct payload *payload, u32 scope, const struct adjacency *adjacency)
+{
+	const u64 *known = (const u64 *)entry->header;
+	u64 first = (known[0] & ~0xffffffffULL) | restored_word(entry, payload) |
+		    (u64)bpf_htons(USUAL_STEERING - IPV6_LENGTH + payload->length) << 32;
+	void *data;
+	u64 *word;
+
+	if (bpf_xdp_adjust_head(packet->ctx, -USUAL_STEERING))
+		return drop(packet, SEGUE_OUTCOME_drop_no_headroom);
+	data = (void *)(long)packet->ctx->data;
+	if (data + ETHERNET_LENGTH + USUAL_STEERING > (void *)(long)packet->ctx->data_end)
+		return drop(packet, SEGUE_OUTCOME_drop_adjust);
+	word = data + ETHERNET_LENGTH;
+	word[0] = first;
+#pragma unroll
+	for (int i = 1; i < USUAL_STEERING / 8; i++)
+		word[i] = known[i];
+	*(u8 *)(word + IPV6_LENGTH / 8) = payload->protocol;
+	if (unlikely(!stash_still(entry, id))) {
+		memory_count(scope, MEMORY_OVERWRITTEN);
+		return drop(packet, SEGUE_OUTCOME_drop_header_forgotten);
+	}
+	ethernet_write(data, adjacency);
+	count(payload->counter, packet->length);
+	return transmit(packet, adjacency->ifindex, SEGUE_OUTCOME_forwarded);
+}
+
 /* End.AD with the interface's memory: back from the function. */
 INLINE int dynamic_usual(struct packet *packet, const struct segue_sid *sid)
 {
 	void *data = (void *)(long)packet->ctx->data;
 	void *end = (void *)(long)packet->ctx->data_end;
-	u32 length = end - data - ETHERNET_LENGTH, id = 0, word, ports;
+	u32 length = end - data - ETHERNET_LENGTH, id = 0;
 	const struct adjacency *adjacency;
 	const struct segue_stash *entry;
 	struct payload payload = {};
 	u64 key[5] = {};
 
-	if (data + ETHERNET_LENGTH + IPV6_LENGTH > end || *(const u8 *)data & 1)
+	if (data + ETHERNET_LENGTH + sizeof(struct iphdr) + 4 > end || *(const u8 *)data & 1)
 		return NOT_USUAL;
 	if (likely(*(const u16 *)(data + 12) == bpf_htons(ETH_P_IPV6))) {
-		const struct ipv6hdr *ip = data + ETHERNET_LENGTH;
-		const u64 *words = (const void *)&ip->saddr;
-
-		if (!(sid->inner & SEGUE_INNER_IPV6) || !protocol_usual(ip->nexthdr) || !ipv6_usual(packet, ip, length))
+		if (!(sid->inner & SEGUE_INNER_IPV6) ||
+		    returned_ipv6_usual(packet, data + ETHERNET_LENGTH, end, length, key))
 			return NOT_USUAL;
-		word = bpf_ntohl(*(const u32 *)ip);
 		payload.protocol = PROTOCOL_IPV6;
-		payload.traffic_class = word >> 20;
-		key[0] = words[0];
-		key[1] = words[1];
-		key[2] = words[2];
-		key[3] = words[3];
-		key[4] = (u64)ip->nexthdr << 32 | 6ULL << 40;
-		if (protocol_has_ports(ip->nexthdr)) {
-			if (data + ETHERNET_LENGTH + IPV6_LENGTH + 4 > end)
-				return NOT_USUAL;
-			ports = *(const u32 *)(data + ETHERNET_LENGTH + IPV6_LENGTH);
-			key[4] |= ports;
-		}
+		payload.traffic_class = bpf_ntohl(*(const u32 *)(data + ETHERNET_LENGTH)) >> 20;
 	} else {
 		const struct iphdr *ip = data + ETHERNET_LENGTH;
 
@@ -99,9 +234,15 @@ INLINE int dynamic_usual(struct packet *packet, const struct segue_sid *sid)
 		return NOT_USUAL;
 	packet->length = length;
 	payload.length = length;
-	payload.decrement = 1;
 	payload.counter = sid->counter_return;
-	return restore_on(packet, entry, id, &payload, sid->scope, adjacency, 1);
+	payload.decrement = 1;
+	if (unlikely((*(const u32 *)&entry->length & STASH_USUAL_MASK) != STASH_USUAL_SHAPE))
+		return restore_on(packet, entry, id, &payload, sid->scope, adjacency, 1);
+	if (payload.protocol == PROTOCOL_IPV6)
+		((struct ipv6hdr *)(data + ETHERNET_LENGTH))->hop_limit--;
+	else
+		ipv4_decrement(data + ETHERNET_LENGTH);
+	return restore_usual(packet, entry, id, &payload, sid->scope, adjacency);
 }
 
 /* End.AM: back from the function. */
