@@ -52,17 +52,19 @@ INLINE int core_ipv6(struct packet *packet, void *data, void *end, int again)
 	struct ipv6hdr *ip = data + ETHERNET_LENGTH;
 	u32 limit, frame = end - data;
 	struct address source, destination;
-	const struct segue_sid *sid;
+	const struct segue_sid *sid = NULL;
 	u16 ethertype;
 
 	if (unlikely((void *)(ip + 1) > end))
 		return drop(packet, SEGUE_OUTCOME_drop_truncated);
 	destination = address_load(&ip->daddr);
-	sid = sid_find(packet->epoch, destination);
-	if (!again && sid && sid->behaviour == SEGUE_END_AD && sid->memory == SEGUE_MEMORY_INTERFACE) {
-		ethertype = dynamic_usual_inner(packet, sid, data, end);
-		if (likely(ethertype))
-			return dynamic_usual_to(packet, sid, ethertype);
+	if (!again) {
+		sid = sid_find(packet->epoch, destination);
+		if (sid && sid->behaviour == SEGUE_END_AD && sid->memory == SEGUE_MEMORY_INTERFACE) {
+			ethertype = dynamic_usual_inner(packet, sid, data, end);
+			if (likely(ethertype))
+				return dynamic_usual_to(packet, sid, ethertype);
+		}
 	}
 	if (unlikely(*(const u8 *)ip >> 4 != 6))
 		return drop(packet, SEGUE_OUTCOME_drop_bad_version);
@@ -75,6 +77,8 @@ INLINE int core_ipv6(struct packet *packet, void *data, void *end, int again)
 		if (!(packet->port->config_flags & SEGUE_CONFIG_REDIRECT_MULTI_BUFFER))
 			return pass(packet, SEGUE_OUTCOME_passed_multi_buffer);
 	}
+	if (again)
+		sid = sid_find(packet->epoch, destination);
 	if (packet->in_proxy)
 		return sid ? endpoint(packet, sid, data, end, ip, limit, frame)
 			   : drop(packet, SEGUE_OUTCOME_drop_recirculation);
