@@ -21,7 +21,7 @@ use crate::report::Report;
 use crate::scenario::{DEFAULT_SIZE, Engine, Napi, Redirect, SIZES, Scenario};
 use crate::topology::Shape;
 use crate::traffic::FLOWS_MAX;
-use crate::{connector, cost, interrupt, netns, plot, plot_curves, plot_rules, wrong_header};
+use crate::{connector, cost, interrupt, lookup_case, netns, plot, plot_curves, plot_rules, wrong_header};
 
 /// Length of a run.
 const SECONDS: f64 = 1.0;
@@ -395,7 +395,11 @@ fn costs(args: &Args, pinned: &Pinned) -> Result<Vec<Report>> {
     let packets = (args.seconds.unwrap_or(SECONDS) * 1e6) as u32;
     let effort = cost::Effort { rounds: usize::from(args.rounds), packets: packets.max(1 << 18) };
     progress("cost of every behaviour");
-    cost::run(&args.behaviour, effort, pinned, |report| show(args, report))
+    let mut reports = lookup_case::run(&args.behaviour, effort.rounds, pinned, |report| show(args, report))?;
+    if reports.is_empty() || cost::has(&args.behaviour) {
+        reports.extend(cost::run(&args.behaviour, effort, pinned, |report| show(args, report))?);
+    }
+    Ok(reports)
 }
 
 fn draw(file: &Path, task: Task, reports: &[Report]) -> Result<()> {

@@ -94,6 +94,12 @@ pub fn run(only: &str, effort: Effort, pinned: &Pinned, mut done: impl FnMut(&Re
     Ok(reports)
 }
 
+/// Whether some behaviour has this text in its name.
+#[must_use]
+pub fn has(only: &str) -> bool {
+    PAIRS.iter().any(|pair| pair.name.contains(only)) || cost_case::all().iter().any(|case| case.name.contains(only))
+}
+
 /// Nanoseconds for each packet.
 #[derive(Debug)]
 struct Costs {

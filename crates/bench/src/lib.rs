@@ -18,6 +18,8 @@ pub mod frame;
 pub mod function;
 pub mod interrupt;
 pub mod lane;
+pub mod lookup;
+pub mod lookup_case;
 pub mod netns;
 mod object;
 pub mod plot;
