@@ -13,7 +13,7 @@ use segue_bench::firewall::{self, Filter, Form};
 use segue_bench::firewall_rules::Last;
 use segue_bench::lane::Lane;
 use segue_bench::scenario::{Engine, Napi, Redirect, Scenario};
-use segue_bench::{cost, cpu};
+use segue_bench::{cost, cpu, lookup_case};
 
 const BARE: Engine = Engine::Bare(Redirect::Ifindex);
 const KERNEL: Engine = Engine::Kernel(Napi::Gro);
@@ -175,6 +175,19 @@ fn rules_that_hold_too_early_are_no_measurement() {
     }
     let error = filter.run(1000).unwrap_err().to_string();
     assert!(error.contains("no packet met the last of 2 rules"), "{error}");
+}
+
+#[test]
+#[ignore = "needs root"]
+fn lookups_find_rules_and_report_what_compiling_took() {
+    let pinned = cpu::pin(None, true).unwrap();
+    let reports = lookup_case::run("lookup, 512", 2, &pinned, |_| {}).unwrap();
+    assert_eq!(reports.len(), 4);
+    for report in &reports {
+        assert!(report.ours.min > 0.0 && report.ours.max >= report.ours.median, "{report}");
+        assert!(report.notes.iter().any(|note| note.starts_with("compiled in ")), "{report}");
+        assert!(report.notes.iter().any(|note| note.starts_with("a walk: 1.")), "{report}");
+    }
 }
 
 #[test]
