@@ -156,14 +156,17 @@ Examples:
 pub enum FirewallCommand {
     /// Show rules with their counters
     #[command(
-        after_help = "Examples:\n  segue firewall show\n  segue firewall show fw1 --form iptables\n  segue firewall show fw1 --form save > rules.v6"
+        after_help = "Examples:\n  segue firewall show\n  segue firewall show fw1 --never-hit\n  segue firewall show fw1 -o json\n  segue firewall show fw1 --form iptables\n  segue firewall show fw1 --form save > rules.v6"
     )]
     Show {
         /// Only this one
         name: Option<String>,
-        /// How rules are printed
+        /// How rules are printed; not with -o json or yaml, which have all of it
         #[arg(long, value_enum, default_value_t = FirewallForm::Table)]
         form: FirewallForm,
+        /// Only rules that no packet has hit yet
+        #[arg(long)]
+        never_hit: bool,
     },
     /// Filter again
     #[command(after_help = "Example:\n  segue firewall on fw1")]

@@ -1,14 +1,15 @@
 //! `firewall`: rules and counters, the switch, checks of rule files.
 
-use std::{fs, path::Path};
+use std::{collections::BTreeSet, fs, path::Path};
 
 use anyhow::{Context, Result, anyhow, bail};
 use segue_agent::{apply::ApplyReport, firewall::FirewallReport};
 use segue_classifier::{
     analysis::analyse,
-    iptables::{Family, Mode, SetFile, Surroundings, parse_rules, parse_sets, parse_yaml},
+    iptables::{Family, Mode, NodeInterface, RuleSet, SetFile, Surroundings, parse_rules, parse_sets, parse_yaml},
 };
 use segue_model::node::NodeState;
+use serde::Serialize;
 
 use crate::{
     args::{FirewallCommand, FirewallForm, Global, Output},
@@ -18,7 +19,7 @@ use crate::{
 /// Runs the command.
 pub fn run(global: &Global, command: FirewallCommand) -> Result<()> {
     match command {
-        FirewallCommand::Show { name, form } => show(global, name.as_deref(), form),
+        FirewallCommand::Show { name, form, never_hit } => show(global, name.as_deref(), form, never_hit),
         FirewallCommand::On { name } => switch(global, &name, true),
         FirewallCommand::Off { name } => switch(global, &name, false),
         FirewallCommand::Explain { name, packet } => {
@@ -32,7 +33,13 @@ pub fn run(global: &Global, command: FirewallCommand) -> Result<()> {
             let sets = read_sets(&sets)?;
             let family = if ipv4 { Family::Ipv4 } else { Family::Ipv6 };
             let mode = if advanced { Mode::Advanced } else { Mode::Basic };
-            files.iter().try_for_each(|file| check(file, family, mode, &sets))
+            files.iter().try_for_each(|file| {
+                let (warnings, text) = check(file, family, mode, &sets)?;
+                for warning in warnings {
+                    eprintln!("segue: warning: {warning}");
+                }
+                output::print(&text)
+            })
         }
     }
 }
@@ -50,21 +57,45 @@ fn read_sets(files: &[std::path::PathBuf]) -> Result<SetFile> {
     Ok(all)
 }
 
-fn check(file: &Path, family: Family, mode: Mode, sets: &SetFile) -> Result<()> {
+/// Warnings about a file, and what is in it.
+fn check(file: &Path, family: Family, mode: Mode, sets: &SetFile) -> Result<(Vec<String>, String)> {
     let (text, name) = (read(file)?, file.display().to_string());
     let yaml = file.extension().is_some_and(|extension| extension == "yaml" || extension == "yml");
     let rules = if yaml { parse_yaml(&text, &name) } else { parse_rules(&text, &name, family) };
     let rules = rules.map_err(|errors| anyhow!("{errors}"))?;
-    // Interfaces are the node's: rules that name some are not wrong because this machine has others.
-    let lowered = rules.lower(sets, &Surroundings::default(), mode, &name).map_err(|errors| anyhow!("{errors}"))?;
-    for warning in analyse(&lowered.program) {
-        eprintln!("segue: warning: {name}: {warning}");
-    }
+    let lowered = rules.lower(sets, &named_interfaces(&rules), mode, &name).map_err(|errors| anyhow!("{errors}"))?;
+    let warnings = lowered.warnings.iter().map(|warning| {
+        let place = warning.position;
+        format!("{name}: line {}: {}", place.line, warning.message)
+    });
+    let odd = analyse(&lowered.program);
+    let warnings = warnings.chain(odd.iter().map(|warning| format!("{name}: {warning}"))).collect();
     let count: usize = lowered.program.chains.iter().map(|chain| chain.rules.len()).sum();
-    output::print(&format!("{name}: {count} rules in {} chains can be loaded\n", lowered.program.chains.len()))
+    Ok((warnings, format!("{name}: {count} rules in {} chains can be loaded\n", lowered.program.chains.len())))
 }
 
-fn show(global: &Global, name: Option<&str>, form: FirewallForm) -> Result<()> {
+/// Interfaces are the node's: rules that name some are not wrong because this machine has others.
+pub(super) fn named_interfaces(rules: &RuleSet) -> Surroundings {
+    let rules = rules.tables.iter().flat_map(|table| &table.chains).flat_map(|chain| &chain.rules);
+    let named = rules.flat_map(|rule| [&rule.head.in_interface, &rule.head.out_interface]).flatten();
+    let names: BTreeSet<&str> = named.map(|interface| interface.value.name.as_str()).collect();
+    let interfaces = names.into_iter().zip(1..).map(|(name, index)| NodeInterface { name: name.to_owned(), index });
+    Surroundings { interfaces: interfaces.collect(), ..Surroundings::default() }
+}
+
+/// A firewall, and what is odd about its rules.
+#[derive(Debug, Serialize)]
+struct Shown {
+    #[serde(flatten)]
+    report: FirewallReport,
+    /// Rules that no packet can hit, and why.
+    warnings: Vec<String>,
+}
+
+fn show(global: &Global, name: Option<&str>, form: FirewallForm, never_hit: bool) -> Result<()> {
+    if form != FirewallForm::Table && (never_hit || global.output != Output::Table) {
+        bail!("--form {form:?} prints what iptables prints: leave out --never-hit and -o, or --form");
+    }
     let target = target::one(global)?;
     let mut reports: Vec<FirewallReport> = client::request(&target, "GET", "/v1/firewalls", None)?;
     if let Some(name) = name {
@@ -73,21 +104,38 @@ fn show(global: &Global, name: Option<&str>, form: FirewallForm) -> Result<()> {
             bail!("there is no firewall {name:?}; see `segue firewall show` for all");
         }
     }
-    if global.output != Output::Table {
-        return output::structured(&reports, global.output);
+    if form != FirewallForm::Table {
+        let iptables = form == FirewallForm::Iptables;
+        let text = reports.iter().map(|report| if iptables { report.listing.as_str() } else { report.save.as_str() });
+        return output::print(&text.collect::<String>());
     }
-    let text: String = reports
-        .iter()
-        .map(|report| match form {
-            FirewallForm::Table => table(report),
-            FirewallForm::Iptables => report.listing.clone(),
-            FirewallForm::Save => report.save.clone(),
-        })
-        .collect();
-    output::print(&text)
+    let state: NodeState = client::request(&target, "GET", "/v1/state", None)?;
+    let shown = reports.into_iter().map(|report| shown(&state, report, never_hit)).collect::<Result<Vec<_>>>()?;
+    match global.output {
+        Output::Table => output::print(&shown.iter().map(table).collect::<String>()),
+        structured => output::structured(&shown, structured),
+    }
 }
 
-fn table(report: &FirewallReport) -> String {
+/// With what is odd about the rules; `never_hit` leaves only rules and policies that no packet has met.
+fn shown(state: &NodeState, mut report: FirewallReport, never_hit: bool) -> Result<Shown> {
+    if never_hit {
+        report.rules.retain(|rule| rule.packets == 0);
+        report.policies.retain(|policy| policy.packets == 0);
+    }
+    let mut warnings = Vec::new();
+    if let Some(firewall) = state.firewalls.iter().find(|firewall| firewall.name == report.name) {
+        for family in [Family::Ipv4, Family::Ipv6] {
+            if let Some((program, file)) = super::firewall_explain::program(firewall, family, None)? {
+                warnings.extend(analyse(&program).iter().map(|warning| format!("{file}: {warning}")));
+            }
+        }
+    }
+    Ok(Shown { report, warnings })
+}
+
+fn table(shown: &Shown) -> String {
+    let report = &shown.report;
     let state = if report.basic { "on" } else { "off: every packet passes" };
     let mut text =
         format!("firewall {} ({} mode, {state})\n{:>12} {:>15}  rule\n", report.name, report.mode, "packets", "bytes");
@@ -95,6 +143,9 @@ fn table(report: &FirewallReport) -> String {
         let line = rule.line.map(|line| format!(" (line {line})")).unwrap_or_default();
         let hit = if rule.packets == 0 { "  never hit" } else { "" };
         text.push_str(&format!("{:>12} {:>15}  {}{line}{hit}\n", rule.packets, rule.bytes, rule.name.trim()));
+    }
+    for warning in &shown.warnings {
+        text.push_str(&format!("warning: {warning}\n"));
     }
     text
 }
@@ -112,4 +163,64 @@ fn switch(global: &Global, name: &str, on: bool) -> Result<()> {
         eprintln!("segue: warning: {warning}");
     }
     output::print(&format!("firewall {name} is {}\n", if on { "on" } else { "off: every packet passes" }))
+}
+
+#[cfg(test)]
+mod tests {
+    use segue_agent::firewall::RuleReport;
+
+    use super::*;
+
+    const RULES: &str = "*filter\n:FORWARD DROP [0:0]\n-A FORWARD -i eth0 -s fd00::/16 -j ACCEPT\n\
+        -A FORWARD -m limit --limit 1/second -p tcp -m tcp --dport 22 -j ACCEPT\n\
+        -A FORWARD -i eth0 -s fd00:1::/32 -j DROP\n-A FORWARD ! -i eth0 -s fd00:1::/32 -j DROP\nCOMMIT\n";
+
+    #[test]
+    fn check_names_both_lines_of_a_shadowed_rule() {
+        let file = tempfile::Builder::new().suffix(".v6").tempfile().unwrap();
+        fs::write(file.path(), RULES).unwrap();
+        let (warnings, text) = check(file.path(), Family::Ipv6, Mode::Basic, &SetFile::default()).unwrap();
+        let name = file.path().display();
+        assert_eq!(text, format!("{name}: 4 rules in 3 chains can be loaded\n"));
+        let shadowed = "line 5: chain FORWARD, rule 3: never hit: rule 1 (line 3) takes every packet that it matches";
+        assert_eq!(warnings.len(), 2, "{warnings:?}");
+        assert!(warnings[0].starts_with(&format!("{name}: line 4: a limit in front of tcp")), "{warnings:?}");
+        assert_eq!(warnings[1], format!("{name}: {shadowed}"));
+        fs::write(file.path(), "*filter\n:FORWARD DROP [0:0]\n-A FORWARD -m owner --uid-owner 1 -j DROP\nCOMMIT\n")
+            .unwrap();
+        let error = check(file.path(), Family::Ipv6, Mode::Basic, &SetFile::default()).unwrap_err().to_string();
+        assert!(error.starts_with(&format!("{name}:3:15: `owner`: the match owner is not honoured: ")), "{error}");
+    }
+
+    #[test]
+    fn show_has_counters_lines_and_warnings() {
+        let rules = RULES.replace('\n', "\\n");
+        let yaml = format!(
+            "node: n\nsource_address: fd00::1\nfirewalls: [{{name: fw, ipv6: {{file: r, text: \"{rules}\"}}}}]\n"
+        );
+        let state = segue_model::load::load_node_state(&yaml, "node.yaml").unwrap_or_else(|errors| panic!("{errors}"));
+        let rule = |name: &str, line, packets| RuleReport { name: name.into(), line, packets, bytes: packets * 60 };
+        let report = || FirewallReport {
+            name: "fw".into(),
+            mode: "basic".into(),
+            basic: true,
+            rules: vec![rule("IPv6 -A FORWARD one", Some(3), 7), rule("IPv6 -A FORWARD two", Some(5), 0)],
+            policies: vec![rule("IPv6 policy of FORWARD", None, 1)],
+            listing: String::new(),
+            save: String::new(),
+        };
+        let all = shown(&state, report(), false).unwrap();
+        let warning = "r: line 5: chain FORWARD, rule 3: never hit: rule 1 (line 3) takes every packet that it matches";
+        assert_eq!(all.warnings, [warning]);
+        let text = table(&all);
+        assert!(text.contains("           7             420  IPv6 -A FORWARD one (line 3)\n"), "{text}");
+        assert!(text.contains("IPv6 -A FORWARD two (line 5)  never hit\n"), "{text}");
+        assert!(text.ends_with(&format!("warning: {warning}\n")), "{text}");
+        let json = serde_json::to_value(shown(&state, report(), true).unwrap()).unwrap();
+        assert_eq!(
+            json["rules"],
+            serde_json::json!([{"name": "IPv6 -A FORWARD two", "line": 5, "packets": 0, "bytes": 0}])
+        );
+        assert_eq!((json["policies"].as_array().map(Vec::len), json["warnings"][0].as_str()), (Some(0), Some(warning)));
+    }
 }

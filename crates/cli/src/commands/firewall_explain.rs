@@ -13,7 +13,7 @@ use segue_classifier::{
 use segue_model::firewall::{Firewall, FirewallMode, RuleFile};
 use segue_model::node::NodeState;
 
-use super::firewall_packet;
+use super::{firewall::named_interfaces, firewall_packet};
 use crate::args::PacketArgs;
 
 /// So many rules are shown whether they were hit or not.
@@ -46,7 +46,7 @@ pub fn run(state: &NodeState, firewall: &Firewall, packet: &PacketArgs) -> Resul
         let family = if ipv4 { Family::Ipv4 } else { Family::Ipv6 };
         let rules = match programs.entry(ipv4) {
             Entry::Occupied(entry) => entry.into_mut(),
-            Entry::Vacant(entry) => entry.insert(program(firewall, family, &surroundings)?),
+            Entry::Vacant(entry) => entry.insert(program(firewall, family, Some(&surroundings))?),
         };
         match rules {
             None => {
@@ -145,8 +145,12 @@ fn text(file: &RuleFile) -> Result<&str> {
     file.text().ok_or_else(|| anyhow!("{}: the agent has no text of it; apply the document again", file.name()))
 }
 
-/// The rules of a family, and the name of their file.
-fn program(firewall: &Firewall, family: Family, around: &Surroundings) -> Result<Option<(Program, String)>> {
+/// The rules of a family, and the name of their file. Without surroundings there are all interfaces that rules name.
+pub(super) fn program(
+    firewall: &Firewall,
+    family: Family,
+    around: Option<&Surroundings>,
+) -> Result<Option<(Program, String)>> {
     let mut sets = SetFile::default();
     for file in &firewall.sets {
         sets.sets.extend(parse_sets(text(file)?, file.name()).map_err(|errors| anyhow!("{errors}"))?.sets);
@@ -162,7 +166,8 @@ fn program(firewall: &Firewall, family: Family, around: &Surroundings) -> Result
         return Ok(None);
     }
     let mode = if firewall.mode == FirewallMode::Advanced { Mode::Advanced } else { Mode::Basic };
-    let lowered = rules.lower(&sets, around, mode, file.name());
+    let named = named_interfaces(&rules);
+    let lowered = rules.lower(&sets, around.unwrap_or(&named), mode, file.name());
     Ok(Some((lowered.map_err(|errors| anyhow!("{errors}"))?.program, file.name().to_owned())))
 }
 
