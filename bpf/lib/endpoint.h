@@ -111,7 +111,8 @@ INLINE int function_dead_last(const struct packet *packet, const struct segue_si
 
 	if ((void *)(ip + 1) > end)
 		return drop(packet, SEGUE_OUTCOME_drop_truncated);
-	if (sid->failure == SEGUE_FAILURE_REROUTE)
+	if (sid->failure == SEGUE_FAILURE_REROUTE &&
+	    !(ip->nexthdr == PROTOCOL_ROUTING && function_rerouted(ip, (void *)(ip + 1) + SRH_FIXED_LENGTH, end)))
 		return function_reroute(packet, sid, ip, outer->limit - ETHERNET_LENGTH);
 	return drop(packet, SEGUE_OUTCOME_drop_function_dead);
 }
@@ -170,7 +171,10 @@ INLINE int end_proxy(const struct packet *packet, const struct segue_sid *sid, s
 	if (unlikely(sid->flags & SEGUE_SID_DEAD)) {
 		if (sid->failure == SEGUE_FAILURE_BYPASS)
 			return end_forward(packet, sid, ip, srh, offset, previous, outer->limit, sl, next);
-		if (sid->failure == SEGUE_FAILURE_REROUTE)
+		/* A reduced list has no first segment to compare with. */
+		if (sid->failure == SEGUE_FAILURE_REROUTE &&
+		    !(sl < srh->last_entry && function_rerouted(ip, (void *)srh + SRH_FIXED_LENGTH + 16 + sl * 16,
+								(void *)(long)packet->ctx->data_end)))
 			return function_reroute(packet, sid, ip, outer->limit - ETHERNET_LENGTH);
 		return drop(packet, SEGUE_OUTCOME_drop_function_dead);
 	}

@@ -71,6 +71,15 @@ INLINE void function_ethernet(void *frame, const struct function_link *link, u16
 	half[6] = ethertype;
 }
 
+/*
+ * Whether a packet has come to a SID as a backup: the active segment of its list, at `segment`, is another. To reroute
+ * it once more could lead it in a circle.
+ */
+INLINE int function_rerouted(const struct ipv6hdr *ip, const void *segment, const void *end)
+{
+	return segment + 16 <= end && !address_equal(address_load(segment), address_load(&ip->daddr));
+}
+
 /* To the backup SID, as a segment in place of this one: the SRH stays as it is. */
 INLINE int function_reroute(const struct packet *packet, const struct segue_sid *sid, struct ipv6hdr *ip, u32 length)
 {

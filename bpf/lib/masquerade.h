@@ -251,7 +251,7 @@ INLINE int function_own(const struct packet *packet, const struct segue_sid *sid
 	if (in_sid_block(packet->generation, address_load(data + ETHERNET_LENGTH + 24)))
 		return drop(packet, SEGUE_OUTCOME_drop_from_function);
 	if (sid->proxy_flags & SEGUE_PROXY_OWN_DROP)
-		return drop(packet, SEGUE_OUTCOME_drop_proxy_empty);
+		return drop(packet, SEGUE_OUTCOME_drop_from_function);
 	return pass(packet, SEGUE_OUTCOME_passed_not_for_segue);
 }
 

@@ -9,7 +9,7 @@ use ipnet::Ipv6Net;
 use libbpf_rs::{MapCore, MapFlags};
 use segue_abi as abi;
 use segue_abi::zerocopy::FromBytes;
-use segue_dataplane::{Dataplane, Life};
+use segue_dataplane::{Dataplane, Life, TestRun};
 use serde_json::{Value, json};
 use support::*;
 
@@ -141,5 +141,52 @@ fn setting_it_while_another_thread_applies_loses_nothing() {
         let all: BTreeSet<Ipv6Net> = (1..40).map(sid).collect();
         life.set(all.iter().copied(), true).expect("writes");
         assert_eq!(flagged(&dataplane), all);
+    });
+}
+
+/// The packet to fc00:1:1::, with another segment in its place in the list: it comes to that SID as a backup.
+fn as_backup() -> Vec<u8> {
+    let mut frame = packet();
+    // Segment List[1], behind the outer header, the SRH's eight octets and Segment List[0]: fc00:3:1::.
+    frame[14 + 40 + 8 + 16 + 3] = 3;
+    frame
+}
+
+#[test]
+fn what_came_as_to_a_backup_is_not_rerouted_again() {
+    const DROPPED: u32 = 1;
+    const REDIRECTED: u32 = 4;
+    isolated(|pins| {
+        let mut dataplane = open(pins);
+        let mut state = state();
+        state["ports"] = json!([{ "name": "p1", "role": "core" }, { "name": "p2", "role": "service" }]);
+        let proxied = |number: u32, memory: &str, backup: &str| {
+            let proxy = json!({ "inner": ["IPv6"], "memory": memory, "to_function": "p2", "from_function": "p2",
+                "on_failure": "reroute", "backup": backup, "watch": {} });
+            json!({ "sid": sid(number), "behaviour": "End.AD", "next_hop_mac": "02:00:00:00:00:07", "proxy": proxy })
+        };
+        let run = |dataplane: &mut Dataplane, frame: &[u8]| {
+            dataplane.test_run(&TestRun::once(frame, ifindex("p1"))).expect("a run")
+        };
+        for memory in ["interface", "flow"] {
+            state["sids"] = json!([proxied(1, memory, "fc00:2:2::")]);
+            apply(&mut dataplane, &state);
+            dataplane.life().clone().set([sid(1)], true).expect("a write");
+            let rerouted = run(&mut dataplane, &packet());
+            assert_eq!(rerouted.verdict, REDIRECTED, "{memory}");
+            assert_eq!(rerouted.frame[14 + 24..14 + 30], [0xfc, 0, 0, 2, 0, 2], "{memory}: to the backup");
+            assert_eq!(run(&mut dataplane, &as_backup()).verdict, DROPPED, "{memory}: no further");
+        }
+        // Each other's backup, on one node.
+        state["sids"] = json!([proxied(1, "flow", "fc00:1:2::"), proxied(2, "flow", "fc00:1:1::")]);
+        apply(&mut dataplane, &state);
+        dataplane.life().clone().set([sid(1), sid(2)], true).expect("a write");
+        assert_eq!(flagged(&dataplane), BTreeSet::from([sid(1), sid(2)]));
+        assert_eq!(run(&mut dataplane, &packet()).verdict, DROPPED, "both are dead");
+        let counters = dataplane.counters().expect("counters");
+        let port = counters.ports.iter().find(|port| port.ifindex == ifindex("p1")).expect("p1");
+        let outcomes: Vec<(&str, u64)> =
+            port.outcomes.iter().map(|(name, counter)| (&**name, counter.packets)).collect();
+        assert_eq!(outcomes, [("drop_function_dead", 3), ("forwarded", 2)], "counted as what they are, once each");
     });
 }

@@ -353,7 +353,7 @@ fn traffic_of_its_own_is_dropped_or_routed_by_the_kernel() {
     let back = move || PacketBuilder::ethernet(function, node);
     aware.set_program(move |_| vec![own(EAST_HOST, 64)(back())]);
     // What comes without SRH from a function that got it with one may as well be a packet that lost its SRH.
-    aware.dropped("unless the operator says otherwise", &sent(), "drop_proxy_empty");
+    aware.dropped("unless the operator says otherwise", &sent(), "drop_from_function");
     aware.node.apply(&configuration(&site, "nothing, own_traffic: route"));
     aware.east.drain();
     aware.west.send(&sent());

@@ -257,7 +257,7 @@ fn a60_masquerading_trace() {
         node.drops(case, "mask0", &packet, "drop_header_changed");
     }
     let own = arriving("mask0").ipv6(Ipv6Repr::new(SERVER, CLIENT)).udp(UdpRepr::new(2, 1));
-    node.drops("the function's own packet", "mask0", &own, "drop_proxy_empty");
+    node.drops("the function's own packet", "mask0", &own, "drop_from_function");
     // Two chains at the same time: what was sent first is still known.
     let second = SrhRepr::new(&[local(END_AM), behind_core1(0xe), behind_core1(0xf), SERVER]);
     let out = inserted(arriving("core0"), local(END_AM), 64, second.clone());
