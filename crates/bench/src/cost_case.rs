@@ -5,6 +5,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use serde_json::{Value, json};
 
 use crate::error::Result;
+use crate::firewall_rules::{self, Compared, Last};
 use crate::frame::{self, Packet, Steering};
 use crate::topology::{
     GENERATOR_MAC, HEADEND, IN_MAC, INNER_DESTINATION, INNER_DESTINATION_IPV4, INNER_SOURCE, INNER_SOURCE_IPV4,
@@ -91,7 +92,7 @@ pub enum Program {
 }
 
 /// Ports beside `in` and `out`, with their roles.
-const PORTS: [(&str, &str); 10] = [
+const PORTS: [(&str, &str); 11] = [
     ("access", "access"),
     ("l2", "access"),
     ("l2-red", "access"),
@@ -102,6 +103,7 @@ const PORTS: [(&str, &str); 10] = [
     ("fn-am", "service"),
     ("fn-exact", "service"),
     ("filter", "core"),
+    ("filter-512", "core"),
 ];
 
 /// Adds the ports that only these cases need. Their other ends are in the sink's namespace.
@@ -142,16 +144,11 @@ fn dynamic(function: u16, port: &str, memory: &str) -> Value {
     }})
 }
 
-/// One rule, which drops what goes to [`INNER_DESTINATION`]; all else meets the policy.
-fn firewall(mode: &str) -> Value {
-    let rule = match mode {
-        "advanced" => {
-            format!("-s {HEADEND}/128 -m srh --inner-src {INNER_SOURCE}/128 --inner-dst {INNER_DESTINATION}/128")
-        }
-        _ => format!("-s {INNER_SOURCE}/128 -d {INNER_DESTINATION}/128"),
-    };
-    let text = format!("*filter\n:FORWARD ACCEPT [0:0]\n-A FORWARD {rule} -j DROP\nCOMMIT\n");
-    json!({"name": mode, "mode": mode, "ipv6": {"file": "rules.v6", "text": text}})
+/// A firewall of so many rules, the last of which drops what goes to [`INNER_DESTINATION`]; all else meets the policy.
+fn firewall(name: &str, mode: &str, count: usize) -> Value {
+    let compared = if mode == "advanced" { Compared::ENCAPSULATED_AT_ANY_SID } else { Compared::Two };
+    let text = firewall_rules::save(count, compared, Last::Drop);
+    json!({"name": name, "mode": mode, "ipv6": {"file": "rules.v6", "text": text}})
 }
 
 /// The node's desired state.
@@ -163,8 +160,8 @@ pub fn node_state() -> Value {
         if name.starts_with("l2") {
             port["l2_policy"] = json!(name);
         }
-        if name == "filter" {
-            port["firewall"] = json!("basic");
+        if name.starts_with("filter") {
+            port["firewall"] = json!(if name == "filter" { "basic" } else { "512" });
         }
         ports.push(port);
     }
@@ -182,7 +179,7 @@ pub fn node_state() -> Value {
         "node": "cost",
         "source_address": OUT_ADDRESS,
         "ports": ports,
-        "firewalls": [firewall("basic"), firewall("advanced")],
+        "firewalls": [firewall("basic", "basic", 1), firewall("advanced", "advanced", 1), firewall("512", "basic", 512)],
         "sids": [
             {"sid": sid(1), "behaviour": "End"},
             {"sid": sid(2), "behaviour": "End", "flavours": ["PSP"]},
@@ -349,7 +346,7 @@ fn masquerade(inner: Packet, sid: Ipv6Addr, three: bool, back: bool) -> Packet {
     packet
 }
 
-/// The firewall with one rule, which drops, and with a packet that meets the policy.
+/// The firewall with one rule and with 512, the last of which drops, and with a packet that meets the policy.
 fn firewalls() -> Vec<Case> {
     let (dropped, passed) = (|| inner_ipv6(INNER_DESTINATION), || inner_ipv6(destination(9)));
     let drops = |name, port, packet: &Packet| Case {
@@ -360,6 +357,7 @@ fn firewalls() -> Vec<Case> {
     let inserted = frame::inserted(dropped(), &[sid(18)], 1);
     vec![
         drops("firewall on a port, dropped", "filter", &dropped()),
+        drops("firewall on a port, 512 rules, dropped", "filter-512", &dropped()),
         drops("firewall at a SID, dropped", "in", &steered(dropped(), sid(18), 1)),
         drops("firewall at a SID, inserted SRH, dropped", "in", &inserted),
         drops("firewall at a SID, advanced, dropped", "in", &steered(dropped(), sid(19), 1)),

@@ -30,14 +30,18 @@ pub enum Compared {
     Four {
         /// Outermost source.
         outer_source: Ipv6Addr,
+        /// Outermost destination, unless any will do.
+        outer_destination: Option<Ipv6Addr>,
     },
 }
 
 impl Compared {
     /// For packets behind an outer header of the headend.
-    pub const ENCAPSULATED: Self = Self::Four { outer_source: HEADEND };
+    pub const ENCAPSULATED: Self = Self::Four { outer_source: HEADEND, outer_destination: Some(SID) };
+    /// The same, to any SID.
+    pub const ENCAPSULATED_AT_ANY_SID: Self = Self::Four { outer_source: HEADEND, outer_destination: None };
     /// For packets with an inserted SRH.
-    pub const INSERTED: Self = Self::Four { outer_source: INNER_SOURCE };
+    pub const INSERTED: Self = Self::Four { outer_source: INNER_SOURCE, outer_destination: Some(SID) };
 }
 
 /// Hosts that no packet is from or to. `index` below 2^32.
@@ -59,11 +63,13 @@ pub fn save(count: usize, compared: Compared, last: Last) -> String {
         let target = if last == Last::Accept && index + 1 == count { "ACCEPT" } else { "DROP" };
         let _ = match compared {
             Compared::Two => writeln!(text, "-A FORWARD -s {source}/128 -d {destination}/128 -j {target}"),
-            Compared::Four { outer_source } => writeln!(
-                text,
-                "-A FORWARD -s {outer_source}/128 -d {SID}/128 -m srh --inner-src {source}/128 --inner-dst \
-                 {destination}/128 -j {target}"
-            ),
+            Compared::Four { outer_source, outer_destination } => {
+                let sid = outer_destination.map(|sid| format!("-d {sid}/128 ")).unwrap_or_default();
+                writeln!(
+                    text,
+                    "-A FORWARD -s {outer_source}/128 {sid}-m srh --inner-src {source}/128 --inner-dst {destination}/128 -j {target}"
+                )
+            }
         };
     }
     text + "COMMIT\n"
