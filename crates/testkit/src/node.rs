@@ -157,6 +157,31 @@ impl<'a> Node<'a> {
         self.compiled = compiled;
     }
 
+    /// Keys and values of a pinned hash map.
+    ///
+    /// # Panics
+    ///
+    /// When there is no such map.
+    pub fn entries(&self, map: &str) -> Vec<(Vec<u8>, Vec<u8>)> {
+        self.with(|dataplane| {
+            let map = dataplane.map(map).unwrap_or_else(|error| panic!("{error}"));
+            let value = |key: &Vec<u8>| map.lookup(key, MapFlags::ANY).ok().flatten();
+            map.keys().filter_map(|key| value(&key).map(|value| (key, value))).collect()
+        })
+    }
+
+    /// Sets a value of a pinned hash map.
+    ///
+    /// # Panics
+    ///
+    /// When there is no such map, or it takes no such entry.
+    pub fn set_entry(&self, map: &str, key: &[u8], value: &[u8]) {
+        self.with(|dataplane| {
+            let map = dataplane.map(map).unwrap_or_else(|error| panic!("{error}"));
+            map.update(key, value, MapFlags::ANY).expect("the entry is taken");
+        });
+    }
+
     /// Directory of the pins.
     pub fn pin_directory(&self) -> std::path::PathBuf {
         self.pins.0.path().join("node")

@@ -124,6 +124,65 @@ fn udp_icmp_and_related() {
     node.finish_with_faults();
 }
 
+/// Maps of connections: those that both sides have agreed upon, and all others.
+const TABLES: [&str; 2] = ["connections", "connections_new"];
+
+/// In how many seconds, rounded, the only connection that lives is forgotten.
+fn lifetime(node: &Golden<'_>) -> u64 {
+    let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC_COARSE).expect("a clock");
+    let now = u64::try_from(now.tv_sec()).expect("seconds") * 1_000_000_000 + u64::try_from(now.tv_nsec()).expect("ns");
+    let expires = |value: &[u8]| u64::from_ne_bytes(value[..8].try_into().expect("struct segue_connection"));
+    let entries = TABLES.iter().flat_map(|table| node.node().entries(table));
+    let alive: Vec<u64> = entries.map(|(_, value)| expires(&value)).filter(|expires| *expires > now).collect();
+    assert_eq!(alive.len(), 1, "one connection: {alive:?}");
+    (alive[0] - now + 500_000_000) / 1_000_000_000
+}
+
+/// All connections are as if their time had come.
+fn expire(node: &Golden<'_>) {
+    for table in TABLES {
+        for (key, mut value) in node.node().entries(table) {
+            value[..8].copy_from_slice(&1_u64.to_ne_bytes());
+            node.node().set_entry(table, &key, &value);
+        }
+    }
+}
+
+/// Seconds that netfilter documents (nf_conntrack-sysctl).
+#[test]
+#[ignore = "needs root"]
+fn lifetimes_are_netfilters_defaults() {
+    let network = Network::new();
+    let node = Golden::load(&network, &with_rules(&STATES, ""));
+    let expect = |case: &str, packet: &PacketBuilder, wanted, seconds| {
+        assert_eq!(state(&node, packet), Some(wanted), "{case}");
+        assert_eq!(lifetime(&node), seconds, "{case}");
+    };
+    for (case, forward, flags, wanted, seconds) in [
+        ("SYN_SENT", true, SYN, NEW, 120),
+        ("SYN_RECV", false, SYN | ACK, ESTABLISHED, 60),
+        ("ESTABLISHED", true, ACK, ESTABLISHED, 432_000),
+        ("FIN_WAIT", true, FIN | ACK, ESTABLISHED, 120),
+        ("CLOSE_WAIT", false, ACK, ESTABLISHED, 60),
+        ("LAST_ACK", false, FIN | ACK, ESTABLISHED, 30),
+        ("TIME_WAIT", true, ACK, ESTABLISHED, 120),
+    ] {
+        expect(case, &tcp(forward, 6000, flags), wanted, seconds);
+    }
+    expire(&node);
+    assert_eq!(state(&node, &tcp(false, 6000, ACK)), None, "forgotten: a beginning from there, the policy");
+    expect("SYN_SENT", &tcp(true, 6001, SYN), NEW, 120);
+    expect("CLOSE", &tcp(false, 6001, RST | ACK), ESTABLISHED, 10);
+    expire(&node);
+    expect("UDP", &udp(true, 6002), NEW, 30);
+    expect("UDP, answered", &udp(false, 6002), ESTABLISHED, 120);
+    expire(&node);
+    assert_eq!(state(&node, &udp(false, 6002)), None, "a beginning from there again: the policy");
+    let echo = Icmpv6Repr::EchoRequest { identifier: 9, sequence_number: 1, data: Vec::new() };
+    expect("ICMP", &steered().inner_ipv6(ip(true)).icmpv6(echo), NEW, 30);
+    node.finish_with_faults();
+}
+
 #[test]
 #[ignore = "needs root"]
 fn a_flood_of_beginnings_evicts_no_connection() {
