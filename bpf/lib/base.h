@@ -120,8 +120,6 @@ TRIE(sids, struct segue_sid_key, u32, 131072);
 ARRAY(sid_entries, struct segue_sid, 4096);
 ARRAY(policies, struct segue_policy, 1024);
 ARRAY(segment_lists, struct segue_segment_list, 4096);
-TRIE(steering, struct segue_steering_key, struct segue_steering_value, 131072);
-ARRAY(steering_rules, struct segue_steering_rule, 8192);
 PERCPU(counters, struct segue_counter, 16384);
 PERCPU(outcomes, struct segue_outcomes, 256);
 PERCPU(icmp_sent, u64, SEGUE_ICMP_MAX);

@@ -211,7 +211,7 @@ INLINE int own_steered(struct packet *packet, const struct flow *flow)
 	void *data, *end;
 	u8 *octet;
 
-	verdict = steering_find(packet, flow);
+	verdict = steering_verdict(packet, flow);
 	if (!verdict)
 		return drop(packet, SEGUE_OUTCOME_drop_policy_invalid);
 	if (verdict->outcome) {

@@ -207,8 +207,7 @@ struct segue_classifier_rule {
 	__u8 action;  /* enum segue_classifier_action */
 	__u32 checks; /* line of the first check, 0: none */
 	__u32 argument;
-	__u8 detail;
-	__u8 reserved[3];
+	__u32 detail; /* steering rules: row in `counters` */
 };
 
 #define SEGUE_CLASSIFIER_CHECKS_MAX 65000 /* of one rule */

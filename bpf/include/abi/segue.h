@@ -26,15 +26,14 @@ typedef unsigned int __be32;
 #endif
 
 /* Changes whenever a layout or the meaning of a field changes; programs and maps of another version are replaced. */
-#define SEGUE_ABI_VERSION 2
+#define SEGUE_ABI_VERSION 3
 
-#define SEGUE_PORT_SLOTS 4096	  /* ports are found at ifindex modulo this */
-#define SEGUE_SEGMENTS_MAX 10	  /* segments in one list: what fits in an XDP frame's headroom */
-#define SEGUE_HEADROOM_MAX 216	  /* 256 octets less the kernel's struct xdp_frame, rounded up */
-#define SEGUE_TEMPLATE_MAX 208	  /* 40 + 8 + 16 * SEGUE_SEGMENTS_MAX */
-#define SEGUE_POLICY_BUCKETS 256  /* flows are spread over a policy's lists in shares of 1/256 */
-#define SEGUE_RULES_PER_PREFIX 32 /* steering rules tried for one destination prefix, inherited ones included */
-#define SEGUE_PREFIXES_MAX 4	  /* SID blocks, source prefixes */
+#define SEGUE_PORT_SLOTS 4096	 /* ports are found at ifindex modulo this */
+#define SEGUE_SEGMENTS_MAX 10	 /* segments in one list: what fits in an XDP frame's headroom */
+#define SEGUE_HEADROOM_MAX 216	 /* 256 octets less the kernel's struct xdp_frame, rounded up */
+#define SEGUE_TEMPLATE_MAX 208	 /* 40 + 8 + 16 * SEGUE_SEGMENTS_MAX */
+#define SEGUE_POLICY_BUCKETS 256 /* flows are spread over a policy's lists in shares of 1/256 */
+#define SEGUE_PREFIXES_MAX 4	 /* SID blocks, source prefixes */
 #define SEGUE_OUTCOMES_MAX 64
 #define SEGUE_SID_CACHE_BITS 10 /* entries per CPU, as powers of two */
 #define SEGUE_ADJACENCY_CACHE_BITS 11
@@ -238,44 +237,6 @@ struct segue_segment_list {
 	__u8 reserved[16];
 };
 
-struct segue_steering_key {
-	__u32 prefixlen; /* 64 + prefix length */
-	__u32 generation;
-	__u32 family;	  /* 4 or 6 */
-	__u8 address[16]; /* IPv4 in the first four octets, the rest 0 */
-};
-
-/* Rules for one destination prefix: its own, then those of shorter prefixes that cover it, most specific first. */
-struct segue_steering_value {
-	__u32 first; /* index in `steering_rules` */
-	__u32 count; /* 1 to SEGUE_RULES_PER_PREFIX */
-};
-
-enum segue_steering_action {
-	SEGUE_STEER_POLICY = 1,
-	SEGUE_STEER_PASS = 2, /* to the kernel, unsteered */
-	SEGUE_STEER_DROP = 3,
-};
-
-enum segue_steering_flags {
-	SEGUE_STEER_PROTOCOL = 1 << 0, /* `protocol` is compared */
-	SEGUE_STEER_PORTS = 1 << 1,    /* port ranges are compared; fragments never match */
-};
-
-struct segue_steering_rule {
-	__u8 source[16]; /* masked; IPv4 in the first four octets */
-	__u8 source_mask[16];
-	__u32 ingress; /* ifindex, 0: any */
-	__u32 policy;
-	__u32 counter;
-	__u16 source_port_low, source_port_high;
-	__u16 destination_port_low, destination_port_high;
-	__u8 protocol;
-	__u8 action; /* enum segue_steering_action */
-	__u8 flags;  /* enum segue_steering_flags */
-	__u8 reserved[9];
-};
-
 /*
  * A steering header that a proxy remembers. Map `stash`, SEGUE_STASH_SLOTS entries at most. 256 octets. Each CPU writes
  * only its own share of the slots, 1 << control.stash_bits of them, one after the other; so no two write the same slot.
@@ -361,6 +322,7 @@ enum segue_config_flags {
 	SEGUE_CONFIG_FIB_TABLE = 1 << 0,	     /* BPF_FIB_LOOKUP_TBID (6.5 and newer); else no SID has a table */
 	SEGUE_CONFIG_REDIRECT_MULTI_BUFFER = 1 << 1, /* the kernel redirects multi-buffer frames (6.3 and newer) */
 	SEGUE_CONFIG_MANY_BLOCKS = 1 << 3,  /* more SID blocks than `sid_block_hints` has room for, or shorter ones */
+	SEGUE_CONFIG_STEER_MARKS = 1 << 4,  /* some steering rule looks at the flow label or the DSCP */
 	SEGUE_CONFIG_CHECK_SOURCE = 1 << 2, /* RFC 8754 section 5.1 level 2: `source_prefixes` */
 };
 
@@ -373,6 +335,8 @@ struct segue_config {
 	__u8 address[16];    /* the node's address in the domain: source of ICMPv6 errors and of ICMP relay checks */
 	__u32 sid_blocks_count;
 	__u32 source_prefixes_count;
+	__u32 steering; /* line of the steering rules' chain in map `steering`; 0: there are none */
+	__u32 reserved0;
 	struct segue_prefix sid_blocks[SEGUE_PREFIXES_MAX];
 	struct segue_prefix source_prefixes[SEGUE_PREFIXES_MAX];
 };

@@ -19,6 +19,9 @@ const CHAIN_LINES: usize = 3;
 const VERSION: u32 = 1;
 /// `SEGUE_CLASSIFIER_LEAF_MAX`.
 pub(crate) const LEAF_MAX: usize = 16;
+/// Words of a rule's line.
+const RULE_ARGUMENT: usize = 14;
+const RULE_DETAIL: usize = 15;
 /// `SEGUE_CLASSIFIER_CHECKS_MAX`.
 const CHECKS_MAX: usize = 65_000;
 /// Half of the lines that targets of 28 bits reach: there is room for a second image.
@@ -121,6 +124,18 @@ impl Image {
 
     fn first_rule(&self) -> usize {
         1 + CHAIN_LINES * (self.chain_rules.len() - 1)
+    }
+
+    /// As [`Image::emit`], in one piece, with other arguments and details in the rules' lines: those of `results`, by the
+    /// rules' numbers.
+    pub fn emit_with(&self, base: u32, results: &[[u32; 2]]) -> Vec<u8> {
+        let mut octets = self.emit(base).into_flattened();
+        let rules = octets.chunks_exact_mut(LINE).skip(self.first_rule());
+        for (line, [argument, detail]) in rules.zip(results) {
+            line[4 * RULE_ARGUMENT..][..4].copy_from_slice(&argument.to_le_bytes());
+            line[4 * RULE_DETAIL..][..4].copy_from_slice(&detail.to_le_bytes());
+        }
+        octets
     }
 
     /// The lines, as they are to lie from line `base` on of the whole array.
@@ -257,7 +272,7 @@ impl<'a> Layout<'a> {
         let rest =
             [ports(fast.source_ports), ports(fast.destination_ports), u32::from_le_bytes(octets), checks, argument];
         self.put(at + 10, &rest);
-        self.put_octet(at + 15, 0, detail);
+        self.put(at + RULE_DETAIL, &[detail.into()]);
         Ok(())
     }
 
@@ -281,11 +296,11 @@ impl<'a> Layout<'a> {
                 let at = self.align(LINE_WORDS);
                 self.image.words.resize(at + LINE_WORDS, 0);
                 self.put(at, &[*value, *mask]);
-                self.relocate(rule + 14, Unit::Line);
+                self.relocate(rule + RULE_ARGUMENT, Unit::Line);
                 (action::MARK, 0, (at / LINE_WORDS) as u32)
             }
             Action::Jump(chain) | Action::Goto(chain) => {
-                self.relocate(rule + 14, Unit::Line);
+                self.relocate(rule + RULE_ARGUMENT, Unit::Line);
                 let kind = if matches!(action, Action::Jump(_)) { action::JUMP } else { action::GOTO };
                 (kind, 0, self.image.chain_line(*chain, 0))
             }

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use ipnet::{IpNet, Ipv6Net};
+use ipnet::Ipv6Net;
 use segue_abi as abi;
+use segue_classifier::image::Image;
 use serde::{Deserialize, Serialize};
 
 use crate::firewall::rules::Rules;
@@ -24,8 +25,8 @@ pub struct Compiled {
     pub sids: Vec<CompiledSid>,
     /// Entries of the maps `policies` and `segment_lists`.
     pub policies: Vec<CompiledPolicy>,
-    /// Entries of the maps `steering` and `steering_rules`.
-    pub steering: Vec<CompiledSteering>,
+    /// What lies in the map `steering`.
+    pub steering: CompiledSteering,
     /// Steering rules by name: row in `counters`.
     pub steering_counters: BTreeMap<String, u32>,
     /// What proxies remember, by return interface and kind: row in `memories` and `memory_counters`, the `scope` of their
@@ -108,18 +109,42 @@ pub struct CompiledList {
     pub entry: abi::SegmentList,
 }
 
-/// The rules for one destination prefix.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// The steering rules: their image in the map `steering`.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct CompiledSteering {
-    /// Prefix of the inner destination.
-    pub destination: IpNet,
-    /// Index of the first rule in `steering_rules`; the others follow it.
-    pub first: u32,
-    /// Names of the rules, one for each of `rules`.
-    pub names: Vec<String>,
-    /// The map entries in the order in which they are tried.
-    #[serde(with = "octets_list")]
-    pub rules: Vec<abi::SteeringRule>,
+    /// Hash of all that the image follows from; empty if there are no rules.
+    pub source: String,
+    /// The half of the map that the image is in: 0 or 1.
+    pub half: u32,
+    /// First line of the image.
+    pub first_line: u32,
+    /// Line of the chain; 0 if there are no rules.
+    pub chain: u32,
+    /// The image; not kept beside the maps.
+    #[serde(skip)]
+    pub(crate) image: Option<Arc<SteeringImage>>,
+}
+
+/// A compiled chain of steering rules, and what becomes of packets that match.
+#[derive(Debug)]
+pub(crate) struct SteeringImage {
+    pub image: Arc<Image>,
+    /// Index of the policy and row in `counters` of each rule.
+    pub results: Vec<[u32; 2]>,
+}
+
+impl SteeringImage {
+    /// As it lies in the map from line `first_line` on.
+    pub fn octets(&self, first_line: u32) -> Vec<u8> {
+        self.image.emit_with(first_line, &self.results)
+    }
+}
+
+impl PartialEq for CompiledSteering {
+    /// The source decides what the image is.
+    fn eq(&self, other: &Self) -> bool {
+        (&self.source, self.chain) == (&other.source, other.chain)
+    }
 }
 
 /// A firewall: entry of the map `firewalls`, rows of those beside it, and its image in the map `classifier`.

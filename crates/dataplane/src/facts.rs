@@ -64,10 +64,10 @@ pub struct Capacity {
     pub policies: u32,
     /// Segment lists of all policies.
     pub segment_lists: u32,
-    /// Steering rules after expansion: one for each pair of port ranges, once for each destination prefix that has them.
+    /// Steering rules.
     pub steering_rules: u32,
-    /// Destination prefixes of steering rules.
-    pub steering_prefixes: u32,
+    /// Octets of the structure that steering rules are looked up in, of both generations; a power of two.
+    pub steering: u32,
     /// Ports.
     pub ports: u32,
     /// Flows that proxies remember; 1 while none does so.
@@ -91,7 +91,7 @@ impl Default for Capacity {
             policies: 2048,
             segment_lists: 4096,
             steering_rules: 16384,
-            steering_prefixes: 8192,
+            steering: 1 << 16,
             ports: 512,
             proxy_flows: 1,
             stash: Self::STASH_UNUSED,
@@ -143,8 +143,8 @@ impl Capacity {
         1 + 2 * (2 * self.sids + self.policies + self.segment_lists + self.steering_rules)
     }
 
-    /// Doubles a table. False if it has reached the largest size that makes sense.
-    pub(crate) fn grow(&mut self, table: Table) -> bool {
+    /// Doubles a table until it holds `needed`. False if it has reached the largest size that makes sense.
+    pub(crate) fn grow(&mut self, table: Table, needed: u32) -> bool {
         // A segment list names its policy in 16 bits, and there are two generations of policies.
         const POLICIES_MAX: u32 = 1 << 15;
         const PORTS_MAX: u32 = segue_abi::SEGUE_PORT_SLOTS;
@@ -155,14 +155,17 @@ impl Capacity {
             Table::Policies => (&mut self.policies, POLICIES_MAX),
             Table::SegmentLists => (&mut self.segment_lists, MAX),
             Table::SteeringRules => (&mut self.steering_rules, MAX),
-            Table::SteeringPrefixes => (&mut self.steering_prefixes, MAX),
+            Table::SteeringLines => (&mut self.steering, CLASSIFIER_MAX),
             Table::Ports => (&mut self.ports, PORTS_MAX),
             Table::Firewalls => (&mut self.firewalls, MAX),
             Table::FirewallRules => (&mut self.firewall_rules, MAX),
             Table::FirewallLines => (&mut self.classifier, CLASSIFIER_MAX),
             Table::Counters => return false,
         };
-        let grown = size.saturating_mul(2).clamp(1, max);
+        let mut grown = size.saturating_mul(2).clamp(1, max);
+        while grown < needed.min(max) {
+            grown = grown.saturating_mul(2).min(max);
+        }
         let changed = grown > *size;
         *size = grown;
         changed
@@ -175,7 +178,7 @@ impl Capacity {
             policies: self.policies.max(other.policies),
             segment_lists: self.segment_lists.max(other.segment_lists),
             steering_rules: self.steering_rules.max(other.steering_rules),
-            steering_prefixes: self.steering_prefixes.max(other.steering_prefixes),
+            steering: self.steering.max(other.steering),
             ports: self.ports.max(other.ports),
             proxy_flows: self.proxy_flows.max(other.proxy_flows),
             stash: self.stash.max(other.stash),
@@ -197,10 +200,10 @@ pub enum Table {
     Policies,
     /// `segment_lists`.
     SegmentLists,
-    /// `steering_rules`.
+    /// Their counters.
     SteeringRules,
     /// `steering`.
-    SteeringPrefixes,
+    SteeringLines,
     /// `outcomes`: one row for each port.
     Ports,
     /// `firewalls`.
@@ -220,7 +223,7 @@ impl fmt::Display for Table {
             Self::Policies => "SR policies",
             Self::SegmentLists => "segment lists",
             Self::SteeringRules => "steering rules",
-            Self::SteeringPrefixes => "steering prefixes",
+            Self::SteeringLines => "octets of the steering rules' lookup structure",
             Self::Ports => "ports",
             Self::Firewalls => "firewalls",
             Self::FirewallRules => "firewall rules",

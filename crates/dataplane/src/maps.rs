@@ -55,6 +55,17 @@ impl MapSet {
         found.map(|bytes| value(map, &bytes)).transpose()
     }
 
+    /// Overwrites a part of a map of lines, which is one value: what lies beside it is written again with the same octets.
+    pub fn write_lines(&self, map: &str, first_line: u32, octets: &[u8]) -> Result<(), Error> {
+        let handle = self.get(map)?;
+        let key = 0_u32.to_ne_bytes();
+        let missing = || Error::MapEntry { map: map.to_owned() };
+        let mut all = handle.lookup(&key, MapFlags::ANY).map_err(map_error(map, "read it"))?.ok_or_else(missing)?;
+        let start = first_line as usize * segue_classifier::image::LINE;
+        all.get_mut(start..start + octets.len()).ok_or_else(missing)?.copy_from_slice(octets);
+        handle.update(&key, &all, MapFlags::ANY).map_err(map_error(map, "write it"))
+    }
+
     /// The entry `index` of an array map.
     pub fn read_array<V: FromBytes>(&self, map: &str, index: u32) -> Result<V, Error> {
         self.read(map, &index)?.ok_or_else(|| Error::MapEntry { map: map.to_owned() })

@@ -43,9 +43,12 @@ const STAGES: [(abi::Stage, &str); 10] = [
 /// The object's name of the map that is pinned and shown as `control`: libbpf makes it from a data section.
 const CONTROL_SECTION: &str = ".data.control";
 
+/// The object's name of the map with `steering_size`, the size of the map `steering`.
+pub(crate) const STEERING_SIZE: &str = ".rodata.steering";
+
 /// Maps whose layout and meaning `SEGUE_ABI_VERSION` covers: they survive a change of the programs. All others (caches,
 /// stages, scratch memory) belong to one build.
-pub(crate) const SHARED: [&str; 29] = [
+pub(crate) const SHARED: [&str; 28] = [
     "control",
     "config",
     "ports",
@@ -54,7 +57,6 @@ pub(crate) const SHARED: [&str; 29] = [
     "policies",
     "segment_lists",
     "steering",
-    "steering_rules",
     "counters",
     "outcomes",
     "stash",
@@ -116,8 +118,6 @@ fn entries(map: &str, capacity: &Capacity) -> Option<u32> {
         "sids" | "sid_entries" => capacity.sids,
         "policies" => capacity.policies,
         "segment_lists" => capacity.segment_lists,
-        "steering" => capacity.steering_prefixes,
-        "steering_rules" => capacity.steering_rules,
         "counters" => return Some(capacity.counters()),
         "outcomes" => return Some(1 + 2 * capacity.ports),
         "memories" | "memory_counters" => return Some(capacity.memories()),
@@ -137,12 +137,12 @@ fn entries(map: &str, capacity: &Capacity) -> Option<u32> {
 /// The capacity of existing maps: what [`entries`] turned into their sizes.
 pub(crate) fn capacity_of(maps: &MapSet) -> Result<Capacity, Error> {
     let size = |name| maps.get(name).map(|map| map.max_entries());
-    Ok(Capacity {
+    let mut capacity = Capacity {
         sids: size("sid_entries")? / 2,
         policies: size("policies")? / 2,
         segment_lists: size("segment_lists")? / 2,
-        steering_rules: size("steering_rules")? / 2,
-        steering_prefixes: size("steering")? / 2,
+        steering_rules: 0,
+        steering: maps.get("steering")?.value_size(),
         ports: size("outcomes")?.saturating_sub(1) / 2,
         proxy_flows: lru_wanted(size("proxy_flows")?),
         stash: size("stash")?,
@@ -150,7 +150,10 @@ pub(crate) fn capacity_of(maps: &MapSet) -> Result<Capacity, Error> {
         firewalls: size("firewalls")?.saturating_sub(1) / 2,
         firewall_rules: size("firewall_rules")?.saturating_sub(1) / 2,
         classifier: maps.get("classifier")?.value_size(),
-    })
+    };
+    // They have no table but their counters'.
+    capacity.steering_rules = size("counters")?.saturating_sub(capacity.counters()) / 2;
+    Ok(capacity)
 }
 
 /// The object with its maps sized for `capacity`, not loaded yet.
@@ -163,16 +166,34 @@ pub(crate) fn open(capacity: &Capacity) -> Result<OpenObject, Error> {
         if let Some(entries) = entries(&name, capacity) {
             map.set_max_entries(entries).map_err(map_error(&name, "set its size"))?;
         }
-        if name == "classifier" {
-            map.set_value_size(capacity.classifier).map_err(map_error(&name, "set its size"))?;
-        } else if name.ends_with(".rodata") {
-            // The only constant of the object: `classifier_size`.
-            let constants = map.initial_value_mut().filter(|constants| constants.len() == size_of::<u32>());
-            let constants = constants.ok_or_else(|| Error::MapEntry { map: name.clone() })?;
-            constants.copy_from_slice(&capacity.classifier.to_ne_bytes());
+        if let Some(octets) = lines_octets(&name, capacity) {
+            map.set_value_size(octets).map_err(map_error(&name, "set its size"))?;
+        }
+        if name.ends_with(".rodata") {
+            // The only constant there: `classifier_size`.
+            set_constant(&mut map, &name, capacity.classifier)?;
+        } else if name == STEERING_SIZE {
+            set_constant(&mut map, &name, capacity.steering)?;
         }
     }
     Ok(object)
+}
+
+/// Octets of a map of lines that rules are looked up in; `None` for other maps.
+fn lines_octets(map: &str, capacity: &Capacity) -> Option<u32> {
+    match map {
+        "classifier" => Some(capacity.classifier),
+        "steering" => Some(capacity.steering),
+        _ => None,
+    }
+}
+
+/// Sets the only constant of a section.
+pub(crate) fn set_constant(map: &mut OpenMapMut<'_>, name: &str, value: u32) -> Result<(), Error> {
+    let constants = map.initial_value_mut().filter(|constants| constants.len() == size_of::<u32>());
+    let constants = constants.ok_or_else(|| Error::MapEntry { map: name.to_owned() })?;
+    constants.copy_from_slice(&value.to_ne_bytes());
+    Ok(())
 }
 
 /// Whether pinned maps are what this build would create, and at least as large.
@@ -189,8 +210,10 @@ pub(crate) fn fits(object: &mut OpenObject, maps: &MapSet) -> Result<bool, Error
         let layout = pinned.map_type() == own.map_type()
             && pinned.key_size() == own.key_size()
             && match name {
-                // Its size is that of what lies in it.
-                "classifier" => pinned.value_size() >= own.value_size() && pinned.value_size().is_power_of_two(),
+                // Their size is that of what lies in them.
+                _ if lines_octets(name, &Capacity::default()).is_some() => {
+                    pinned.value_size() >= own.value_size() && pinned.value_size().is_power_of_two()
+                }
                 _ => pinned.value_size() == own.value_size(),
             };
         if !(layout && entries) {

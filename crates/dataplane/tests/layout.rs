@@ -88,23 +88,6 @@ fn rust() -> Vec<(&'static str, usize, Fields)> {
             header,
             reserved
         }),
-        rust_layout!(SteeringKey { prefixlen, generation, family, address }),
-        rust_layout!(SteeringValue { first, count }),
-        rust_layout!(SteeringRule {
-            source,
-            source_mask,
-            ingress,
-            policy,
-            counter,
-            source_port_low,
-            source_port_high,
-            destination_port_low,
-            destination_port_high,
-            protocol,
-            action,
-            flags,
-            reserved
-        }),
         rust_layout!(Prefix { address, mask }),
         rust_layout!(Config {
             cache_lifetime,
@@ -114,6 +97,8 @@ fn rust() -> Vec<(&'static str, usize, Fields)> {
             address,
             sid_blocks_count,
             source_prefixes_count,
+            steering,
+            reserved0,
             sid_blocks,
             source_prefixes
         }),

@@ -14,6 +14,7 @@ pub mod node;
 mod node_check;
 pub mod plan;
 pub mod proxy;
+pub mod range;
 pub mod schema;
 pub mod topology;
 mod topology_check;

@@ -10,8 +10,6 @@ pub const HEADROOM_MAX: usize = 216;
 pub const LISTS_MAX: usize = 16;
 /// Flows are spread over a policy's segment lists in this many shares.
 pub const SHARES: u16 = 256;
-/// Most steering rules that can be tried for one packet.
-pub const RULES_PER_PREFIX_MAX: usize = 32;
 /// Most SID blocks besides 5f00::/16 (RFC 9602).
 pub const SID_BLOCKS_MAX: usize = 3;
 /// Most prefixes that packets to local SIDs may come from.

@@ -11,6 +11,7 @@ pub use crate::proxy::{
     MayChange, Memory, Netfilter, OnFailure, OtherTypes, OwnTraffic, Probe, ProbeKind, Proxy, UnknownFlow, Watch,
     Wiring,
 };
+use crate::range::{AddressRange, NumberRange};
 use crate::value::{MacAddress, PortRange, Protocol, sid_prefix};
 
 /// Everything that a node should be. Applying it is idempotent and all-or-nothing.
@@ -312,8 +313,8 @@ pub enum TrafficClass {
     Dscp(u8),
 }
 
-/// Which traffic of access ports goes where. The longest `destination` wins; among equals the more specific rule, then the
-/// earlier one. A rule whose other conditions do not hold gives way to the next.
+/// Which traffic of access ports goes where. The first rule that holds wins. Rules are tried by `priority`; among equals
+/// the longer `destination` comes first, then the more specific rule, then the earlier one.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SteeringRule {
@@ -339,6 +340,21 @@ pub struct SteeringRule {
     /// Only packets that came in by this port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ingress: Option<String>,
+    /// Source addresses that are no prefix, such as `10.0.0.5-10.0.0.9`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source_range: Option<AddressRange>,
+    /// Addresses within `destination`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub destination_range: Option<AddressRange>,
+    /// Values of the DSCP, 0 to 63, such as `[46, "8-15"]`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub dscp: Vec<NumberRange>,
+    /// Values of the IPv6 flow label, 0 to 0xfffff.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub flow_labels: Vec<NumberRange>,
+    /// Rules of higher priority are tried before all others, whatever their destinations are.
+    #[serde(default, skip_serializing_if = "is_zero_priority")]
+    pub priority: i32,
     /// Into the policy of this name. Either this or `action`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<String>,
@@ -382,6 +398,9 @@ fn yes() -> bool {
 }
 fn is_true(value: &bool) -> bool {
     *value
+}
+fn is_zero_priority(value: &i32) -> bool {
+    *value == 0
 }
 fn is_zero(value: &u8) -> bool {
     *value == 0

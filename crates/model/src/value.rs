@@ -21,7 +21,7 @@ pub struct ValueError {
 }
 
 impl ValueError {
-    fn new(expected: &'static str, found: &str) -> Self {
+    pub(crate) fn new(expected: &'static str, found: &str) -> Self {
         Self { expected, found: found.to_owned() }
     }
 }
@@ -265,7 +265,7 @@ impl JsonSchema for PortRange {
 }
 
 /// Takes an integer or a string, and hands its text to a parser.
-struct NumberOrText<T>(&'static str, fn(&str) -> Result<T, ValueError>);
+pub(crate) struct NumberOrText<T>(pub &'static str, pub fn(&str) -> Result<T, ValueError>);
 
 impl<T> de::Visitor<'_> for NumberOrText<T> {
     type Value = T;

@@ -69,7 +69,7 @@ const CAPACITY: Capacity = Capacity {
     policies: 64,
     segment_lists: 128,
     steering_rules: 64,
-    steering_prefixes: 64,
+    steering: 1 << 16,
     ports: 32,
     proxy_flows: 1,
     stash: Capacity::STASH_UNUSED,

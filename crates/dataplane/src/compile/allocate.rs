@@ -60,40 +60,13 @@ impl<K: Ord + Hash> Rows<K> {
     }
 }
 
-/// Runs of consecutive indices of one map.
-#[derive(Debug)]
-pub(super) struct Runs {
-    /// Runs in use: first index and length.
-    used: BTreeMap<u32, u32>,
-    end: u32,
-    capacity: u32,
-}
-
-impl Runs {
-    /// A map with indices below `end`, of which the previous generation uses `used`.
-    pub fn new(end: u32, used: impl IntoIterator<Item = (u32, u32)>, capacity: u32) -> Self {
-        Self { used: used.into_iter().collect(), end, capacity }
-    }
-
-    /// The first index of the first gap that is long enough.
-    pub fn take(&mut self, length: u32, place: &str) -> Result<u32, CompileError> {
-        let mut start = 0;
-        for (&first, &count) in &self.used {
-            if first.saturating_sub(start) >= length {
-                break;
-            }
-            start = start.max(first.saturating_add(count));
-        }
-        if start.saturating_add(length) > self.end {
-            return Err(full(place, Table::SteeringRules, self.capacity));
-        }
-        self.used.insert(start, length);
-        Ok(start)
-    }
-}
-
 pub(super) fn full(place: &str, table: Table, capacity: u32) -> CompileError {
-    CompileError::TableFull { place: place.to_owned(), table, capacity }
+    full_for(place, table, capacity, capacity.saturating_add(1))
+}
+
+/// As [`full`], where it is known how many there are.
+pub(super) fn full_for(place: &str, table: Table, capacity: u32, needed: u32) -> CompileError {
+    CompileError::TableFull { place: place.to_owned(), table, capacity, needed }
 }
 
 #[cfg(test)]
@@ -116,16 +89,5 @@ mod tests {
         assert_eq!(rows.take("d", "d"), Ok(4));
         assert_eq!(rows.take("a", "a"), Ok(1));
         assert!(rows.take("e", "e").is_err());
-    }
-
-    #[test]
-    fn runs_fill_gaps() {
-        let mut runs = Runs::new(12, [(2, 2), (6, 1)], 6);
-        assert_eq!(runs.take(2, "a"), Ok(0));
-        assert_eq!(runs.take(3, "b"), Ok(7));
-        assert_eq!(runs.take(2, "c"), Ok(4));
-        assert_eq!(runs.take(2, "d"), Ok(10));
-        assert!(runs.take(1, "e").is_err());
-        assert_eq!(Runs::new(12, [(0, 12)], 6).take(1, "f"), Err(full("f", Table::SteeringRules, 6)));
     }
 }

@@ -2,7 +2,7 @@
 
 use std::net::Ipv6Addr;
 
-use ipnet::{IpNet, Ipv6Net};
+use ipnet::Ipv6Net;
 
 use crate::facts::Table;
 
@@ -86,19 +86,6 @@ pub enum CompileError {
         /// Position, from 1.
         list: usize,
     },
-    /// More rules for one destination than the data plane tries.
-    #[error(
-        "steering to {destination}: {count} rules apply after expansion of port ranges, those of shorter prefixes included; at most \
-         {max} are tried. Use fewer port ranges, or longer destination prefixes"
-    )]
-    Rules {
-        /// Prefix of the inner destination.
-        destination: IpNet,
-        /// Rules after expansion.
-        count: usize,
-        /// Rules allowed.
-        max: usize,
-    },
     /// A table is too small.
     #[error("{place}: the table of {table} is full; it holds {capacity}, and can not grow further. Use fewer of them")]
     TableFull {
@@ -108,6 +95,8 @@ pub enum CompileError {
         table: Table,
         /// For how many it was made.
         capacity: u32,
+        /// How many it would have to hold, at least.
+        needed: u32,
     },
     /// Something that `segue_model`'s validation refuses.
     #[error("{place}: {problem}")]

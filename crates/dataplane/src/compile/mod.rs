@@ -23,7 +23,7 @@ use segue_model::node::{NodeState, Port};
 use segue_model::proxy::LOOP_IN;
 use zerocopy::FromZeros;
 
-use self::allocate::{Rows, full};
+use self::allocate::{Rows, full_for};
 pub use self::error::CompileError;
 use self::memory::Scopes;
 pub use self::steering::rule_name;
@@ -72,9 +72,11 @@ pub fn compile(input: &Input<'_>) -> Result<Compiled, CompileError> {
         false => 0,
     };
     let (steering, steering_counters) = steering::compile(&mut compiler, &policies)?;
+    let mut config = config(input)?;
+    config.steering = steering.chain;
     Ok(Compiled {
         generation: input.generation,
-        config: config(input)?,
+        config,
         ports,
         sids,
         policies: policies.into_compiled(),
@@ -138,7 +140,10 @@ impl<'a> Compiler<'a> {
     }
 
     fn check_room(&self, table: Table, count: usize, capacity: u32, place: &str) -> Result<(), CompileError> {
-        if count > capacity as usize { Err(full(place, table, capacity)) } else { Ok(()) }
+        if count > capacity as usize {
+            return Err(full_for(place, table, capacity, u32::try_from(count).unwrap_or(u32::MAX)));
+        }
+        Ok(())
     }
 }
 
@@ -212,6 +217,9 @@ fn config_flags(input: &Input<'_>) -> abi::ConfigFlags {
     }
     if !input.state.domain.source_prefixes.is_empty() {
         flags |= abi::SEGUE_CONFIG_CHECK_SOURCE;
+    }
+    if steering::looks_at_marks(&input.state.steering) {
+        flags |= abi::SEGUE_CONFIG_STEER_MARKS;
     }
     if sid_block_hints(input).is_none() {
         flags |= abi::SEGUE_CONFIG_MANY_BLOCKS;

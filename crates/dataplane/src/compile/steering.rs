@@ -1,52 +1,73 @@
-//! Steering rules (RFC 9256 section 8.8): a trie of destination prefixes, and for each the rules that are tried in order.
+//! Steering rules (RFC 9256 section 8.8) in the order in which they are tried, as one chain of the classifier.
+//!
+//! The structure follows from what rules match alone. Policies and counters are put into its lines when it is written, so
+//! that it is compiled anew only when the matches have changed.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use ipnet::IpNet;
-use segue_abi as abi;
+use segue_classifier::image::{Image, LINE};
+use segue_classifier::program::{Action, Chain, Condition, Program, Rule, Test};
+use segue_classifier::{Field, compile as classifier};
 use segue_model::node::{SteeringRule, SteeringVerdict};
-use segue_model::value::PortRange;
-use zerocopy::FromZeros;
+use sha2::{Digest, Sha256};
+use zerocopy::IntoBytes;
 
-use super::allocate::Runs;
+use super::allocate::full_for;
 use super::policy::Policies;
 use super::{CompileError, Compiler, counter_name};
-use crate::compiled::CompiledSteering;
+use crate::compiled::{CompiledSteering, SteeringImage};
 use crate::facts::Table;
 
-/// A rule of the configuration after expansion of its port ranges.
-struct Expanded {
-    name: String,
-    entries: Vec<abi::SteeringRule>,
-    /// No condition but the destination: what stands behind it is never tried.
-    unconditional: bool,
-}
+/// The structure that was compiled last: a check is followed by an apply, and either may be repeated for larger tables.
+static RECENT: Mutex<Option<(String, Arc<Image>)>> = Mutex::new(None);
 
-type Tries = Vec<CompiledSteering>;
+/// The rules in the order in which they are tried.
+#[derive(Default)]
+struct Ordered {
+    rules: Vec<Rule>,
+    /// Policy and row in `counters` of each.
+    results: Vec<[u32; 2]>,
+    counters: BTreeMap<String, u32>,
+}
 
 pub(super) fn compile(
     compiler: &mut Compiler<'_>,
     policies: &Policies,
-) -> Result<(Tries, BTreeMap<String, u32>), CompileError> {
+) -> Result<(CompiledSteering, BTreeMap<String, u32>), CompileError> {
     let input = compiler.input;
-    let mut counters = BTreeMap::new();
-    let mut by_destination: BTreeMap<IpNet, Vec<Expanded>> = BTreeMap::new();
-    let mut rules: Vec<(usize, &SteeringRule)> = input.state.steering.iter().enumerate().collect();
-    rules.sort_by_key(|(position, rule)| (Reverse(specificity(rule)), *position));
-    let mut names = BTreeSet::new();
-    for (position, rule) in rules {
-        let name = rule_name(rule, position);
-        let place = format!("steering rule {name}");
-        if !names.insert(name.clone()) {
-            return Err(CompileError::Duplicate { place });
-        }
-        let Some(expanded) = expand(compiler, policies, rule, &name, &place, &mut counters)? else { continue };
-        by_destination.entry(rule.destination.trunc()).or_default().push(expanded);
+    compiler.check_room(
+        Table::SteeringRules,
+        input.state.steering.len(),
+        input.capacity.steering_rules,
+        "steering",
+    )?;
+    let ordered = order(compiler, policies)?;
+    if ordered.rules.is_empty() {
+        return Ok((CompiledSteering::default(), ordered.counters));
     }
-    compiler.check_room(Table::SteeringPrefixes, by_destination.len(), input.capacity.steering_prefixes, "steering")?;
-    let runs = lay_out(compiler, &by_destination)?;
-    Ok((runs, counters))
+    let matches = hash_matches(&ordered.rules);
+    let source = hex(Sha256::new().chain_update(&matches).chain_update(ordered.results.as_bytes()));
+    let previous = input.previous.map(|previous| &previous.steering);
+    if let Some(same) = previous.filter(|previous| previous.source == source) {
+        return Ok((same.clone(), ordered.counters));
+    }
+    let image = recent(&matches, ordered.rules)?;
+    let lines = u32::try_from(image.lines()).unwrap_or(u32::MAX);
+    let half_lines = input.capacity.steering / 2 / LINE as u32;
+    if lines > half_lines {
+        let needed = lines.saturating_mul(2).saturating_mul(LINE as u32);
+        return Err(full_for("steering", Table::SteeringLines, input.capacity.steering, needed));
+    }
+    // The other half than that which packets walk.
+    let half = previous.map_or(0, |previous| 1 - previous.half.min(1));
+    let first_line = half * half_lines;
+    let chain = image.chain_line(0, first_line);
+    let image = Some(Arc::new(SteeringImage { image, results: ordered.results }));
+    Ok((CompiledSteering { source, half, first_line, chain, image }, ordered.counters))
 }
 
 /// The name of a rule without one is its position, counted from 1.
@@ -54,136 +75,151 @@ pub fn rule_name(rule: &SteeringRule, position: usize) -> String {
     rule.name.clone().unwrap_or_else(|| format!("rule {}", position + 1))
 }
 
-/// Order among rules for the same destination: the longer source prefix, then a protocol, then ports, then an ingress port.
-fn specificity(rule: &SteeringRule) -> (u8, bool, usize, bool) {
-    let source = rule.source.map_or(0, |source| source.prefix_len());
-    let ports = usize::from(!rule.source_ports.is_empty()) + usize::from(!rule.destination_ports.is_empty());
-    (source, rule.protocol.is_some(), ports, rule.ingress.is_some())
+/// Whether some rule looks at what does not tell flows apart.
+pub(super) fn looks_at_marks(rules: &[SteeringRule]) -> bool {
+    rules.iter().any(|rule| !rule.dscp.is_empty() || !rule.flow_labels.is_empty())
 }
 
-fn expand(
+/// Order of rules: the longer destination prefix, then the longer source prefix, then a protocol, then ports, then an
+/// ingress port, then flow label and DSCP.
+fn specificity(rule: &SteeringRule) -> (u8, u8, bool, usize, bool, usize) {
+    let source = rule.source.map_or(0, |source| source.prefix_len());
+    let given = |lists: [bool; 2]| lists.into_iter().filter(|empty| !empty).count();
+    let ports = given([rule.source_ports.is_empty(), rule.destination_ports.is_empty()]);
+    let marks = given([rule.flow_labels.is_empty(), rule.dscp.is_empty()]);
+    (rule.destination.prefix_len(), source, rule.protocol.is_some(), ports, rule.ingress.is_some(), marks)
+}
+
+fn order(compiler: &mut Compiler<'_>, policies: &Policies) -> Result<Ordered, CompileError> {
+    let mut rules: Vec<(usize, &SteeringRule)> = compiler.input.state.steering.iter().enumerate().collect();
+    rules.sort_by_key(|(position, rule)| (Reverse(rule.priority), Reverse(specificity(rule)), *position));
+    let mut ordered = Ordered::default();
+    let mut names = BTreeSet::new();
+    for (position, rule) in rules {
+        let name = rule_name(rule, position);
+        let place = format!("steering rule {name}");
+        if !names.insert(name.clone()) {
+            return Err(CompileError::Duplicate { place });
+        }
+        let (action, policy) = match (&rule.policy, rule.action) {
+            // Which policy it is stands beside the structure.
+            (Some(policy), None) => (Action::Policy(0), policies.index(policy, &place)?),
+            (None, Some(SteeringVerdict::Pass)) => (Action::Accept, 0),
+            (None, Some(SteeringVerdict::Drop)) => (Action::Drop, 0),
+            _ => return Err(CompileError::invalid(place, "give either `policy` or `action`")),
+        };
+        let Some(conditions) = conditions(compiler, rule, &place)? else { continue };
+        let counter = compiler.counters.take(counter_name::steering(&name), &place)?;
+        ordered.rules.push(Rule { conditions, extensions: Vec::new(), action, line: None, text: String::new() });
+        ordered.results.push([policy, counter]);
+        ordered.counters.insert(name, counter);
+    }
+    Ok(ordered)
+}
+
+/// What a packet must be. `None`: the rule is left out, because its ingress port does not exist.
+fn conditions(
     compiler: &mut Compiler<'_>,
-    policies: &Policies,
     rule: &SteeringRule,
-    name: &str,
     place: &str,
-    counters: &mut BTreeMap<String, u32>,
-) -> Result<Option<Expanded>, CompileError> {
-    let mut entry = abi::SteeringRule::new_zeroed();
-    (entry.action, entry.policy) = match (&rule.policy, rule.action) {
-        (Some(policy), None) => (abi::SEGUE_STEER_POLICY as u8, policies.index(policy, place)?),
-        (None, Some(SteeringVerdict::Pass)) => (abi::SEGUE_STEER_PASS as u8, abi::SEGUE_NONE),
-        (None, Some(SteeringVerdict::Drop)) => (abi::SEGUE_STEER_DROP as u8, abi::SEGUE_NONE),
-        _ => return Err(CompileError::invalid(place, "give either `policy` or `action`")),
+) -> Result<Option<Vec<Condition>>, CompileError> {
+    let [source, destination] = match rule.destination {
+        IpNet::V4(_) => [Field::SourceIpv4, Field::DestinationIpv4],
+        IpNet::V6(_) => [Field::SourceIpv6, Field::DestinationIpv6],
     };
-    let source = rule.source.filter(|source| source.prefix_len() != 0);
-    match (rule.destination, source) {
-        (IpNet::V4(_), Some(IpNet::V4(source))) => {
-            entry.source[..4].copy_from_slice(&source.network().octets());
-            entry.source_mask[..4].copy_from_slice(&source.netmask().octets());
+    let mut conditions = vec![prefix(destination, rule.destination)];
+    if let Some(net) = rule.source.filter(|source| source.prefix_len() != 0) {
+        if matches!(net, IpNet::V4(_)) != matches!(rule.destination, IpNet::V4(_)) {
+            return Err(CompileError::invalid(place, "`source` and `destination` must be of one address family"));
         }
-        (IpNet::V6(_), Some(IpNet::V6(source))) => {
-            entry.source = source.network().octets();
-            entry.source_mask = source.netmask().octets();
-        }
-        (_, None) => {}
-        _ => return Err(CompileError::invalid(place, "`source` and `destination` must be of one address family")),
+        conditions.push(prefix(source, net));
     }
     if let Some(protocol) = rule.protocol {
-        entry.protocol = protocol.0;
-        entry.flags |= abi::SEGUE_STEER_PROTOCOL as u8;
+        conditions.push(condition(Field::Protocol, Test::equal(Field::Protocol, protocol.0.into())));
+    }
+    for (field, ports) in
+        [(Field::SourcePort, &rule.source_ports), (Field::DestinationPort, &rule.destination_ports)]
+    {
+        if !ports.is_empty() {
+            let ports = ports.iter().map(|range| (range.low().into(), range.high().into())).collect();
+            conditions.push(condition(field, Test::Ranges(ports)));
+        }
     }
     if let Some(ingress) = &rule.ingress {
         let Some(interface) = compiler.interface(place, ingress)? else { return Ok(None) };
-        entry.ingress = interface.ifindex;
+        conditions.push(condition(Field::Ingress, Test::equal(Field::Ingress, interface.ifindex.into())));
     }
-    let ports = !rule.source_ports.is_empty() || !rule.destination_ports.is_empty();
-    if ports {
-        entry.flags |= abi::SEGUE_STEER_PORTS as u8;
+    for (field, range) in [(source, rule.source_range), (destination, rule.destination_range)] {
+        conditions.extend(range.map(|range| condition(field, Test::range(number(range.first()), number(range.last())))));
     }
-    entry.counter = compiler.counters.take(counter_name::steering(name), place)?;
-    counters.insert(name.to_owned(), entry.counter);
-    let unconditional = source.is_none() && rule.protocol.is_none() && !ports && rule.ingress.is_none();
-    Ok(Some(Expanded { name: name.to_owned(), entries: with_ports(&entry, rule, ports), unconditional }))
-}
-
-/// One entry for each pair of a source port range and a destination port range.
-fn with_ports(entry: &abi::SteeringRule, rule: &SteeringRule, ports: bool) -> Vec<abi::SteeringRule> {
-    if !ports {
-        return vec![*entry];
-    }
-    let sources = merged(&rule.source_ports);
-    let destinations = merged(&rule.destination_ports);
-    let pairs = sources.iter().flat_map(|source| destinations.iter().map(move |destination| (*source, *destination)));
-    pairs
-        .map(|(source, destination)| abi::SteeringRule {
-            source_port_low: source.0,
-            source_port_high: source.1,
-            destination_port_low: destination.0,
-            destination_port_high: destination.1,
-            ..*entry
-        })
-        .collect()
-}
-
-/// The ranges in order, those that touch or overlap as one; all ports if none is given.
-fn merged(ranges: &[PortRange]) -> Vec<(u16, u16)> {
-    let mut sorted: Vec<(u16, u16)> = ranges.iter().map(|range| (range.low(), range.high())).collect();
-    sorted.sort_unstable();
-    let mut merged: Vec<(u16, u16)> = Vec::new();
-    for (low, high) in sorted {
-        match merged.last_mut() {
-            Some(last) if low <= last.1.saturating_add(1) => last.1 = last.1.max(high),
-            _ => merged.push((low, high)),
+    for (field, values) in [(Field::FlowLabel, &rule.flow_labels), (Field::Dscp, &rule.dscp)] {
+        if !values.is_empty() {
+            let values = values.iter().map(|range| (range.low().into(), range.high().into())).collect();
+            conditions.push(condition(field, Test::Ranges(values)));
         }
     }
-    if merged.is_empty() { vec![(0, u16::MAX)] } else { merged }
+    Ok(Some(conditions))
 }
 
-/// Writes the rules of each destination one behind the other, each followed by those of shorter prefixes that cover it.
-fn lay_out(compiler: &Compiler<'_>, by_destination: &BTreeMap<IpNet, Vec<Expanded>>) -> Result<Tries, CompileError> {
-    let capacity = compiler.input.capacity.steering_rules;
-    let previous = compiler.input.previous.map(|previous| previous.steering.as_slice()).unwrap_or_default();
-    let before: BTreeMap<IpNet, &CompiledSteering> = previous.iter().map(|run| (run.destination, run)).collect();
-    let mut runs = Runs::new(2 * capacity, previous.iter().map(|run| (run.first, run.rules.len() as u32)), capacity);
-    let mut laid_out = Vec::new();
-    let mut total = 0;
-    for &destination in by_destination.keys() {
-        let (names, rules) = tried(by_destination, destination)?;
-        let place = format!("steering to {destination}");
-        total += rules.len();
-        compiler.check_room(Table::SteeringRules, total, capacity, &place)?;
-        let same = before.get(&destination).filter(|run| run.rules == rules);
-        let first = match same {
-            Some(same) => same.first,
-            None => runs.take(rules.len() as u32, &place)?,
-        };
-        laid_out.push(CompiledSteering { destination, first, names, rules });
+fn condition(field: Field, test: Test) -> Condition {
+    Condition { field, negated: false, test }
+}
+
+fn prefix(field: Field, net: IpNet) -> Condition {
+    condition(field, Test::prefix(field, number(net.network()), net.prefix_len().into()))
+}
+
+fn number(address: IpAddr) -> u128 {
+    match address {
+        IpAddr::V4(address) => u32::from(address).into(),
+        IpAddr::V6(address) => address.into(),
     }
-    Ok(laid_out)
 }
 
-/// The rules for one destination, in the order in which they are tried, with their names.
-fn tried(
-    by_destination: &BTreeMap<IpNet, Vec<Expanded>>,
-    destination: IpNet,
-) -> Result<(Vec<String>, Vec<abi::SteeringRule>), CompileError> {
-    let mut names = Vec::new();
-    let mut rules = Vec::new();
-    let mut covering = Some(destination);
-    'prefixes: while let Some(prefix) = covering {
-        for rule in by_destination.get(&prefix).into_iter().flatten() {
-            names.extend(rule.entries.iter().map(|_| rule.name.clone()));
-            rules.extend_from_slice(&rule.entries);
-            if rule.unconditional {
-                break 'prefixes;
+/// What the structure follows from.
+fn hash_matches(rules: &[Rule]) -> String {
+    let mut hash = Sha256::new();
+    let mut octets = Vec::new();
+    for rule in rules {
+        octets.clear();
+        octets.push(match rule.action {
+            Action::Policy(_) => 0,
+            Action::Accept => 1,
+            _ => 2,
+        });
+        for condition in &rule.conditions {
+            octets.push(condition.field as u8);
+            let mut pair = |kind: u8, first: &u128, second: &u128| {
+                octets.push(kind);
+                octets.extend(first.to_ne_bytes());
+                octets.extend(second.to_ne_bytes());
+            };
+            match &condition.test {
+                Test::Masked { value, mask } => pair(0, value, mask),
+                Test::AnyBit(mask) => pair(1, mask, mask),
+                Test::Ranges(ranges) => ranges.iter().for_each(|(first, last)| pair(2, first, last)),
             }
         }
-        covering = prefix.supernet();
+        octets.push(u8::MAX); // no field's number
+        hash.update(&octets);
     }
-    let max = abi::SEGUE_RULES_PER_PREFIX as usize;
-    if rules.len() > max {
-        return Err(CompileError::Rules { destination, count: rules.len(), max });
+    hex(hash)
+}
+
+fn hex(hash: Sha256) -> String {
+    hash.finalize().iter().map(|octet| format!("{octet:02x}")).collect()
+}
+
+/// The structure for these rules.
+fn recent(matches: &str, rules: Vec<Rule>) -> Result<Arc<Image>, CompileError> {
+    let mut known = RECENT.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some((_, image)) = known.as_ref().filter(|(of, _)| of == matches) {
+        return Ok(Arc::clone(image));
     }
-    Ok((names, rules))
+    let chain = Chain { name: "steering".to_owned(), rules, policy: None };
+    let image = classifier::compile(&Program { chains: vec![chain], sets: Vec::new() })
+        .map_err(|error| CompileError::invalid("steering", error.to_string()))?;
+    let image = Arc::new(image);
+    *known = Some((matches.to_owned(), Arc::clone(&image)));
+    Ok(image)
 }

@@ -8,7 +8,6 @@ use serde_json::{Value, json};
 use zerocopy::IntoBytes;
 
 use super::*;
-use crate::compiled::CompiledSteering;
 
 fn interfaces() -> Interfaces {
     let interface = |ifindex: u32, addresses: &[&str]| Interface {
@@ -59,7 +58,7 @@ impl Case {
             policies: 8,
             segment_lists: 8,
             steering_rules: 40,
-            steering_prefixes: 8,
+            steering: 1 << 16,
             ports: 4,
             ..Capacity::default()
         };
@@ -275,11 +274,6 @@ fn policy_knows_its_lists() {
     assert_eq!(compiled.policy("none").expect("none").entry.lists, 0);
 }
 
-fn run<'a>(compiled: &'a Compiled, destination: &str) -> &'a CompiledSteering {
-    let destination: ipnet::IpNet = destination.parse().expect("a prefix");
-    compiled.steering.iter().find(|run| run.destination == destination).expect("a run of rules")
-}
-
 #[test]
 fn missing_interface_is_refused_or_left_out() {
     let mut case = Case::with(json!({
@@ -302,8 +296,8 @@ fn missing_interface_is_refused_or_left_out() {
     case.missing = MissingInterface::LeaveOut;
     let compiled = case.compiled();
     assert_eq!((compiled.ports.len(), compiled.sids.len()), (0, 0));
-    let left: Vec<String> = compiled.steering.iter().map(|run| run.destination.to_string()).collect();
-    assert_eq!(left, ["11.0.0.0/8"]);
+    let left: Vec<String> = compiled.steering_counters.keys().cloned().collect();
+    assert_eq!(left, ["rule 2"], "the rule of another port");
     assert_eq!(compiled.warnings.len(), 4 + 2 + 1);
 }
 

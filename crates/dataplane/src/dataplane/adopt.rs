@@ -164,9 +164,6 @@ impl Dataplane {
         for key in self.maps.keys::<abi::SidKey>("sids")?.into_iter().filter(|key| key.generation != active) {
             self.maps.delete("sids", &key)?;
         }
-        for key in self.maps.keys::<abi::SteeringKey>("steering")?.into_iter().filter(|key| key.generation != active) {
-            self.maps.delete("steering", &key)?;
-        }
         let first = abi::SEGUE_PORT_SLOTS * (1 - (active & 1));
         for slot in first..first + abi::SEGUE_PORT_SLOTS {
             if self.maps.read_array::<abi::Port>("ports", slot)?.ifindex != 0 {

@@ -6,7 +6,7 @@ use segue_model::node::NodeState;
 use serde::Serialize;
 use zerocopy::FromZeros;
 
-use ipnet::{IpNet, Ipv6Net};
+use ipnet::Ipv6Net;
 
 use super::adopt::load_beside;
 use super::{AttachMode, Dataplane, Options, Origin, remove_tree};
@@ -101,7 +101,7 @@ impl Dataplane {
                 generation: self.generation().checked_add(1).unwrap_or(1),
             });
             match compiled {
-                Err(CompileError::TableFull { table, .. }) if capacity.grow(table) => {}
+                Err(CompileError::TableFull { table, needed, .. }) if capacity.grow(table, needed) => {}
                 compiled => return Ok((compiled?, capacity)),
             }
         }
@@ -183,18 +183,22 @@ impl Dataplane {
             self.life.write(&self.set, &self.maps, sid)?;
             self.maps.write("sids", &sid_key(&sid.prefix, compiled.generation), &sid.index)?;
         }
-        for run in &compiled.steering {
-            for (index, rule) in (run.first..).zip(&run.rules) {
-                self.maps.write("steering_rules", &index, rule)?;
-            }
-            let value = abi::SteeringValue { first: run.first, count: run.rules.len() as u32 };
-            self.maps.write("steering", &steering_key(&run.destination, compiled.generation), &value)?;
-        }
+        self.write_steering(compiled)?;
         for port in &compiled.ports {
             self.maps.write("ports", &port.slot(compiled.generation), &port.entry)?;
         }
         self.maps.write("config", &(compiled.generation & 1), &compiled.config)?;
         self.store.write(record)
+    }
+
+    /// The image of the steering rules, beside that which packets walk.
+    fn write_steering(&self, compiled: &Compiled) -> Result<(), Error> {
+        let new = &compiled.steering;
+        if new.chain == 0 || self.applied().is_some_and(|active| active.steering == *new) {
+            return Ok(());
+        }
+        let Some(image) = &new.image else { return Err(Error::MapEntry { map: "steering".to_owned() }) };
+        self.maps.write_lines("steering", new.first_line, &image.octets(new.first_line))
     }
 
     /// Rows of counters that no object of the active generation has.
@@ -313,9 +317,6 @@ impl Dataplane {
         for sid in &compiled.sids {
             self.maps.delete("sids", &sid_key(&sid.prefix, compiled.generation))?;
         }
-        for run in &compiled.steering {
-            self.maps.delete("steering", &steering_key(&run.destination, compiled.generation))?;
-        }
         for port in &compiled.ports {
             self.maps.write("ports", &port.slot(compiled.generation), &abi::Port::new_zeroed())?;
         }
@@ -357,21 +358,6 @@ fn sid_key(prefix: &Ipv6Net, generation: u32) -> abi::SidKey {
     abi::SidKey { prefixlen: 32 + u32::from(prefix.prefix_len()), generation, address: prefix.network().octets() }
 }
 
-fn steering_key(prefix: &IpNet, generation: u32) -> abi::SteeringKey {
-    let mut address = [0; 16];
-    let family = match prefix {
-        IpNet::V4(prefix) => {
-            address[..4].copy_from_slice(&prefix.network().octets());
-            4
-        }
-        IpNet::V6(prefix) => {
-            address = prefix.network().octets();
-            6
-        }
-    };
-    abi::SteeringKey { prefixlen: 64 + u32::from(prefix.prefix_len()), generation, family, address }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -380,10 +366,5 @@ mod tests {
     fn keys_have_the_generation_in_front() {
         let key = sid_key(&"fc00:1:2::/48".parse().expect("a prefix"), 7);
         assert_eq!((key.prefixlen, key.generation, key.address[..6].to_vec()), (80, 7, vec![0xfc, 0, 0, 1, 0, 2]));
-        let key = steering_key(&"10.1.0.0/16".parse().expect("a prefix"), 8);
-        assert_eq!((key.prefixlen, key.generation, key.family), (80, 8, 4));
-        assert_eq!(key.address, [10, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
-        let key = steering_key(&"::/0".parse().expect("a prefix"), 8);
-        assert_eq!((key.prefixlen, key.family, key.address), (64, 6, [0; 16]));
     }
 }

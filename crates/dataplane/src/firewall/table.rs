@@ -1,6 +1,5 @@
 //! What firewalls have counted, and the writing of their map entries.
 
-use libbpf_rs::{MapCore, MapFlags};
 use segue_abi as abi;
 use segue_classifier::iptables::{Counters, ListOptions};
 use serde::Serialize;
@@ -11,8 +10,7 @@ use crate::compile::firewall::image_octets;
 use crate::compiled::{Compiled, CompiledFirewall};
 use crate::dataplane::{Counter, Dataplane};
 use crate::facts::Interfaces;
-use crate::maps::map_error;
-use crate::{Error, error};
+use crate::Error;
 
 /// Counters of one rule, or of a chain's policy.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -141,8 +139,11 @@ impl Dataplane {
         for row in new.iter().flat_map(|firewall| firewall.limits.values()).filter(|row| !old_limits.contains(row)) {
             self.maps().write("firewall_limits", row, &0_u64)?;
         }
-        self.write_images(&new)?;
         for firewall in new {
+            if let Some(rules) = &firewall.image {
+                let octets = image_octets(&rules.image, firewall.first_line);
+                self.maps().write_lines("classifier", firewall.first_line, &octets)?;
+            }
             for (row, extension) in (firewall.first_extension..).zip(&firewall.extensions) {
                 self.maps().write("firewall_extensions", &row, extension)?;
             }
@@ -152,25 +153,6 @@ impl Dataplane {
             self.maps().write("firewalls", &firewall.index, &firewall.entry)?;
         }
         Ok(())
-    }
-
-    /// The map is one value: what lies in it is written again with the same octets.
-    fn write_images(&self, firewalls: &[&CompiledFirewall]) -> Result<(), Error> {
-        const MAP: &str = "classifier";
-        let map = self.maps().get(MAP)?;
-        let key = 0_u32.to_ne_bytes();
-        let mut all = map
-            .lookup(&key, MapFlags::ANY)
-            .map_err(map_error(MAP, "read it"))?
-            .ok_or_else(|| error::Error::MapEntry { map: MAP.to_owned() })?;
-        for firewall in firewalls {
-            let Some(rules) = &firewall.image else { continue };
-            let octets = image_octets(&rules.image, firewall.first_line);
-            let start = firewall.first_line as usize * segue_classifier::image::LINE;
-            let place = all.get_mut(start..start + octets.len());
-            place.ok_or_else(|| error::Error::MapEntry { map: MAP.to_owned() })?.copy_from_slice(&octets);
-        }
-        map.update(&key, &all, MapFlags::ANY).map_err(map_error(MAP, "write it"))
     }
 }
 

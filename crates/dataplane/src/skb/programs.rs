@@ -99,6 +99,11 @@ pub(super) fn open() -> Result<OpenObject, Error> {
 fn load(reused: &[(String, &MapHandle)], directory: &Path) -> Result<(), Error> {
     let mut open = open()?;
     for mut map in open.maps_mut() {
+        if map.name() == object::STEERING_SIZE {
+            let steering = reused.iter().find(|(name, _)| name == "steering");
+            let (name, steering) = steering.ok_or_else(|| Error::MapEntry { map: "steering".to_owned() })?;
+            object::set_constant(&mut map, name, steering.value_size())?;
+        }
         let Some(name) = object::pin_name(map.name()) else { continue };
         if let Some((_, handle)) = reused.iter().find(|(reused, _)| *reused == name) {
             map.reuse_fd(handle.as_fd()).map_err(map_error(&name, "reuse the pinned map"))?;

@@ -56,7 +56,7 @@ pub fn options() -> Options {
         policies: 64,
         segment_lists: 64,
         steering_rules: 256,
-        steering_prefixes: 64,
+        steering: 1 << 16,
         ports: 16,
         ..Capacity::default()
     };

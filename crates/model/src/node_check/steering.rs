@@ -1,11 +1,8 @@
 //! Steering rules.
 
-use std::collections::{HashMap, HashSet};
-
-use ipnet::IpNet;
+use std::collections::HashSet;
 
 use crate::error::KeyPath;
-use crate::limits::RULES_PER_PREFIX_MAX;
 use crate::node::{HeadendMode, PortRole, SteeringRule};
 
 use super::Check;
@@ -25,7 +22,6 @@ impl Check<'_> {
             self.rule_match(rule, &key);
             self.rule_action(rule, &key);
         }
-        self.rules_per_prefix(&steering);
     }
 
     fn rule_match(&mut self, rule: &SteeringRule, key: &KeyPath) {
@@ -44,6 +40,7 @@ impl Check<'_> {
                 self.error(&key.at(name), message, "add `protocol: tcp`, udp or sctp, or remove the ports");
             }
         }
+        self.rule_ranges(rule, key);
         if let Some(ingress) = &rule.ingress {
             let key = key.at("ingress");
             if let Some(port) = self.port(ingress, &key)
@@ -52,6 +49,25 @@ impl Check<'_> {
                 let message = format!("{ingress:?} is not an access port, and only traffic of those is steered");
                 self.error(&key, message, "name an access port, or remove the key");
             }
+        }
+    }
+
+    fn rule_ranges(&mut self, rule: &SteeringRule, key: &KeyPath) {
+        let is_ipv4 = rule.destination.addr().is_ipv4();
+        for (name, range) in [("source_range", rule.source_range), ("destination_range", rule.destination_range)] {
+            let Some(range) = range.filter(|range| range.first().is_ipv4() != is_ipv4) else { continue };
+            let message = format!("{range} is of another address family than the destination {}", rule.destination);
+            self.error(&key.at(name), message, "make one rule for each family");
+        }
+        for (name, values, max) in [("dscp", &rule.dscp, 63), ("flow_labels", &rule.flow_labels, 0xfffff)] {
+            if let Some(large) = values.iter().find(|range| range.high() > max) {
+                let message = format!("{large} is above {max}, the greatest value of this field");
+                self.error(&key.at(name), message, format!("use values from 0 to {max}"));
+            }
+        }
+        if is_ipv4 && !rule.flow_labels.is_empty() {
+            let message = "IPv4 packets have no flow label";
+            self.error(&key.at("flow_labels"), message, "remove the key, or steer IPv6 destinations");
         }
     }
 
@@ -73,32 +89,6 @@ impl Check<'_> {
         if policy.mode == HeadendMode::HInsert && rule.destination.addr().is_ipv4() {
             let message = format!("the policy {name:?} inserts an SRH, which IPv4 packets cannot have");
             self.error(&key, message, "change the policy's mode to H.Encaps.Red, or steer IPv6 destinations only");
-        }
-    }
-
-    /// A packet tries the rules of its longest prefix and of all that cover it; the data plane bounds how many.
-    fn rules_per_prefix(&mut self, steering: &KeyPath) {
-        // Every pair of a source and a destination range is one rule of the data plane.
-        let expanded = |rule: &SteeringRule| rule.source_ports.len().max(1) * rule.destination_ports.len().max(1);
-        let mut own: HashMap<IpNet, usize> = HashMap::new();
-        for rule in &self.state.steering {
-            *own.entry(rule.destination.trunc()).or_default() += expanded(rule);
-        }
-        let mut reported = HashSet::new();
-        for (position, rule) in self.state.steering.iter().enumerate() {
-            let prefix = rule.destination.trunc();
-            let covering = (0..=prefix.prefix_len()).filter_map(|length| IpNet::new(prefix.addr(), length).ok());
-            let count: usize = covering.filter_map(|shorter| own.get(&shorter.trunc())).sum();
-            if count > RULES_PER_PREFIX_MAX && reported.insert(prefix) {
-                let message = format!(
-                    "{count} rules would be tried for packets to {prefix}, those of shorter prefixes included (each pair of \
-                     port ranges counts)"
-                );
-                let remedy = format!(
-                    "keep at most {RULES_PER_PREFIX_MAX}: join port ranges, or use longer destination prefixes"
-                );
-                self.error(&steering.at(position).at("destination"), message, remedy);
-            }
         }
     }
 }

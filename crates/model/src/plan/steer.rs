@@ -12,7 +12,7 @@ use super::service::{Passage, Services};
 use super::shared::Visit;
 use super::{Direction, Encap, Explanation, NextHop, Route, Seg6LocalAction, StepAction};
 use crate::error::KeyPath;
-use crate::limits::{HEADROOM_MAX, RULES_PER_PREFIX_MAX, SEGMENTS_MAX};
+use crate::limits::{HEADROOM_MAX, SEGMENTS_MAX};
 use crate::node::{Behaviour, HeadendMode, InnerType, Policy, Proxy, SegmentList, Sid, SteeringRule, TrafficClass};
 use crate::topology::{Approach, Dataplane};
 
@@ -308,14 +308,6 @@ impl<'a, 'b> Steerer<'a, 'b> {
             );
             self.builder.error(&lane.key.at("color"), message, "choose another color (RFC 9256 section 2.1)");
         }
-        let tried = matching.source_ports.len().max(1) * matching.destination_ports.len().max(1);
-        if tried > RULES_PER_PREFIX_MAX {
-            let message = format!(
-                "{tried} pairs of port ranges are too many: the data plane tries at most {RULES_PER_PREFIX_MAX} for one destination"
-            );
-            self.builder.error(&lane.key.at("match"), message, "join port ranges, or make several chains");
-            return;
-        }
         let mut rules = Vec::new();
         for destination in lane.prefixes(to) {
             let sources = lane.prefixes(from).filter(|source| Family::of(source) == Family::of(destination));
@@ -328,6 +320,11 @@ impl<'a, 'b> Steerer<'a, 'b> {
                     source_ports: matching.source_ports.clone(),
                     destination_ports: matching.destination_ports.clone(),
                     ingress: None,
+                    source_range: None,
+                    destination_range: None,
+                    dscp: Vec::new(),
+                    flow_labels: Vec::new(),
+                    priority: 0,
                     policy: Some(name.clone()),
                     action: None,
                 });

@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * The walk of classifier.h over one map of images. Included once for each such map, because a BPF function knows only
+ * one size of map values; before it:
+ *
+ * CLASSIFIER(name): the names of the functions. CLASSIFIER_MAP: the map. CLASSIFIER_OCTETS: the constant that says how
+ * large its value is.
+ */
+#ifndef SEGUE_CLASSIFIER_WALK_H
+#define SEGUE_CLASSIFIER_WALK_H
+
+#include "base.h"
+#include "abi/classifier.h"
+
+#define CLASSIFIER_NOTHING 0xffffffffU
+#define CLASSIFIER_TARGET ((1ULL << SEGUE_SLOT_TARGET_BITS) - 1)
+
+struct classifier_check_state {
+	const struct segue_classifier_key *key;
+	const u8 *image;
+	u32 line;
+	u32 number; /* of the next check, or how it ended */
+};
+
+/* As little as can be: the calls of a firewall that lead here take nearly all the stack that 6.1 allows. */
+struct classifier_long_state {
+	const struct segue_classifier_key *key;
+	u64 list; /* offset of the first line number */
+	u32 after, best;
+};
+
+/* Not 0: `value` is outside of first..last. Without a branch, which varying packets would mispredict. */
+INLINE u64 classifier_outside(u64 value, u64 first, u64 last)
+{
+	u64 sign = (value - first) | (last - value);
+
+	opaque(sign); /* else the compiler makes comparisons of it */
+	return sign >> 63;
+}
+
+/* How many of a line's thresholds are less than the value. The last word of the line is unused: all ones. */
+INLINE u64 classifier_above(const u32 *thresholds, u64 value)
+{
+	u64 count = 0;
+
+#pragma unroll
+	for (int i = 0; i < SEGUE_CLASSIFIER_THRESHOLDS; i++) {
+		u64 sign = thresholds[i] - value;
+
+		opaque(sign);
+		count += sign >> 63;
+	}
+	return count;
+}
+
+#endif
+
+/* Octets at `offset`, which must be a multiple of `size`, and `size` a power of two of at most 64. */
+#define CLASSIFIER_LOAD(image_, offset_, size_)                                                                        \
+	((const void *)((image_) + ((u64)(offset_) & ((u64)(CLASSIFIER_OCTETS - 1) & ~((size_)-1ULL)))))
+
+INLINE const u8 *CLASSIFIER(image)(void)
+{
+	u32 zero = 0;
+
+	return bpf_map_lookup_elem(&CLASSIFIER_MAP, &zero);
+}
+
+/* A rule by its line. NULL only for the verifier. */
+INLINE const struct segue_classifier_rule *CLASSIFIER(rule)(u32 line)
+{
+	const u8 *image = CLASSIFIER(image)();
+
+	return image ? CLASSIFIER_LOAD(image, (u64)line * SEGUE_CLASSIFIER_LINE, 64) : NULL;
+}
+
+/* One check; returns 1 when the end is reached. */
+static long CLASSIFIER(check)(u32 index, struct classifier_check_state *state)
+{
+	const struct segue_classifier_check *check;
+	u64 word, inside;
+	u32 next;
+
+	(void)index;
+	check = CLASSIFIER_LOAD(state->image, (u64)state->line * SEGUE_CLASSIFIER_LINE + state->number * 32, 32);
+	word = *(const u64 *)((const u8 *)state->key + (check->word & 31) * 8);
+	inside = ((word & check->mask) - check->low) <= check->span;
+	next = inside != check->negate ? check->on_true : check->on_false;
+	state->number = next;
+	return next >= SEGUE_CHECK_FAIL;
+}
+
+/* What a rule asks beyond addresses, ports and protocol. Not 0: it holds. */
+RARE int CLASSIFIER(checks)(u32 line, const struct segue_classifier_key *key)
+{
+	struct classifier_check_state state = {.key = key, .line = line};
+
+	if (!key)
+		return 0;
+	state.image = CLASSIFIER(image)();
+	if (!state.image)
+		return 0;
+	/* Most rules have one or two; the helper's call is dearer than they are. */
+	for (int i = 0; i < 4; i++)
+		if (CLASSIFIER(check)(0, &state))
+			return state.number == SEGUE_CHECK_MATCH;
+	bpf_loop(SEGUE_CLASSIFIER_CHECKS_MAX, CLASSIFIER(check), &state, 0);
+	return state.number == SEGUE_CHECK_MATCH;
+}
+
+/* Whether the rule at `line` matches. */
+INLINE int CLASSIFIER(matches)(const u8 *image, u32 line, const struct segue_classifier_key *key)
+{
+	const struct segue_classifier_rule *rule = CLASSIFIER_LOAD(image, (u64)line * SEGUE_CLASSIFIER_LINE, 64);
+	u64 wrong, flags;
+
+	wrong = (rule->half[0] ^ key->source[0]) >> rule->shift[0] >> rule->shift_more[0];
+	wrong |= (rule->half[1] ^ key->source[1]) >> rule->shift[1] >> rule->shift_more[1];
+	wrong |= (rule->half[2] ^ key->destination[0]) >> rule->shift[2] >> rule->shift_more[2];
+	wrong |= (rule->half[3] ^ key->destination[1]) >> rule->shift[3] >> rule->shift_more[3];
+	flags = rule->flags;
+	wrong |= classifier_outside(key->source_port, rule->source_port_first, rule->source_port_last) & flags;
+	wrong |= classifier_outside(key->destination_port, rule->destination_port_first, rule->destination_port_last) &
+		 flags >> 1;
+	wrong |= (u64)(key->protocol ^ rule->protocol) * (flags >> 2 & 1);
+	wrong |= (u64)(key->family ^ rule->family) * (flags >> 3 & 1);
+	if (wrong)
+		return 0;
+	return !rule->checks || CLASSIFIER(checks)(rule->checks, key);
+}
+
+static long CLASSIFIER(long_step)(u32 index, struct classifier_long_state *state)
+{
+	const u8 *image = CLASSIFIER(image)();
+	u32 line;
+
+	if (!image)
+		return 1;
+	line = *(const u32 *)CLASSIFIER_LOAD(image, state->list + 4ULL * index, 4);
+	if (line >= state->best)
+		return 1;
+	if (line > state->after && CLASSIFIER(matches)(image, line, state->key)) {
+		state->best = line;
+		return 1;
+	}
+	return 0;
+}
+
+/* A leaf with more rules than are walked in place: many rules that overlap in all that a tree can divide. */
+RARE u32 CLASSIFIER(long)(u32 slot, const struct segue_classifier_key *key, u32 after, u32 best)
+{
+	struct classifier_long_state state = {.key = key, .after = after, .best = best, .list = slot * 8ULL + 4};
+
+	const u8 *image = CLASSIFIER(image)();
+
+	if (!key || !image)
+		return best;
+	bpf_loop(*(const u32 *)CLASSIFIER_LOAD(image, slot * 8ULL, 4), CLASSIFIER(long_step), &state, 0);
+	return state.best;
+}
+
+/* Line of the first rule of `chain` that matches and lies behind line `after`; 0: none. */
+RARE u32 CLASSIFIER(find)(u32 chain, const struct segue_classifier_key *key, u32 after)
+{
+	const u8 *image = CLASSIFIER(image)();
+	const struct segue_classifier_root *root;
+	u32 best = CLASSIFIER_NOTHING, shift;
+	/* What `first` of a slot may be: one less than what stands for nothing, then the best match's. */
+	u64 bound = (1U << SEGUE_SLOT_FIRST_BITS) - 2;
+
+	if (!image || !key)
+		return 0;
+	chain += key->family == 4 ? 0 : key->family == 6 ? 1 : 2;
+	root = CLASSIFIER_LOAD(image, (u64)chain * SEGUE_CLASSIFIER_LINE, 64);
+	shift = root->first_shift & 31;
+	for (u32 tree = 0; tree < SEGUE_CLASSIFIER_TREES; tree++) {
+		u64 slot, target, value;
+		u32 kind, count, line;
+
+		if (tree >= root->trees)
+			break;
+		slot = root->tree[tree];
+		for (int depth = 0; depth < SEGUE_CLASSIFIER_DEPTH_MAX; depth++) {
+			kind = slot >> SEGUE_SLOT_TARGET_BITS & 3;
+			if (kind < SEGUE_SLOT_CUT || slot >> SEGUE_SLOT_FIRST_SHIFT > bound)
+				break;
+			target = slot & CLASSIFIER_TARGET;
+			value = *(const u32 *)((const u8 *)key + (slot >> 28 & 0xfc));
+			if (kind == SEGUE_SLOT_CUT)
+				target += value >> (slot >> 36 & 31) & ((1U << (slot >> 41 & 31)) - 1);
+			else
+				target += 8 + classifier_above(CLASSIFIER_LOAD(image, target * 8, 64), value);
+			slot = *(const u64 *)CLASSIFIER_LOAD(image, target * 8, 8);
+		}
+		if (slot >> SEGUE_SLOT_FIRST_SHIFT > bound)
+			continue; /* nothing there, or nothing before the match that another tree had */
+		target = slot & CLASSIFIER_TARGET;
+		count = slot >> 41 & 31;
+		line = 0;
+		if (unlikely((slot >> SEGUE_SLOT_TARGET_BITS & 3) == SEGUE_SLOT_LONG)) {
+			line = CLASSIFIER(long)(target, key, after, best);
+			count = 0;
+		}
+		for (u32 i = 0; i < SEGUE_CLASSIFIER_LEAF_MAX; i++) {
+			if (i >= count)
+				break;
+			line = target;
+			if (count > 1)
+				line = *(const u32 *)CLASSIFIER_LOAD(image, target * 8 + i * 4, 4);
+			if (line >= best)
+				break;
+			if (line > after && CLASSIFIER(matches)(image, line, key))
+				break;
+			line = 0;
+		}
+		if (line && line < best) {
+			best = line;
+			bound = (line - root->rules) >> shift;
+		}
+	}
+	return best == CLASSIFIER_NOTHING ? 0 : best;
+}
+
+#undef CLASSIFIER_LOAD
+#undef CLASSIFIER_OCTETS
+#undef CLASSIFIER_MAP
+#undef CLASSIFIER
