@@ -4,7 +4,7 @@
  * one size of map values; before it:
  *
  * CLASSIFIER(name): the names of the functions. CLASSIFIER_MAP: the map. CLASSIFIER_OCTETS: the constant that says how
- * large its value is.
+ * large its value is. CLASSIFIER_FIRST, if defined: nobody asks for more than the first match, which saves stack.
  */
 #ifndef SEGUE_CLASSIFIER_WALK_H
 #define SEGUE_CLASSIFIER_WALK_H
@@ -159,20 +159,27 @@ RARE u32 CLASSIFIER(long)(u32 slot, const struct segue_classifier_key *key, u32 
 	return state.best;
 }
 
-/* Line of the first rule of `chain` that matches and lies behind line `after`; 0: none. */
-RARE u32 CLASSIFIER(find)(u32 chain, const struct segue_classifier_key *key, u32 after)
+/* Line of the first rule of `chain` that matches and lies behind line `behind`; 0: none. */
+RARE u32 CLASSIFIER(find)(u32 chain, const struct segue_classifier_key *key, u32 behind)
 {
 	const u8 *image = CLASSIFIER(image)();
 	const struct segue_classifier_root *root;
-	u32 best = CLASSIFIER_NOTHING, shift;
-	/* What `first` of a slot may be: one less than what stands for nothing, then the best match's. */
-	u64 bound = (1U << SEGUE_SLOT_FIRST_BITS) - 2;
+#ifdef CLASSIFIER_FIRST
+	const u32 after = 0;
+#else
+	const u32 after = behind;
+#endif
+	/*
+	 * The line of the best match, and in the upper half what `first` of a slot may be: one less than what stands
+	 * for nothing, then the best match's. One word, because stack is short.
+	 */
+	u64 best = CLASSIFIER_NOTHING | (u64)((1U << SEGUE_SLOT_FIRST_BITS) - 2) << 32;
 
+	(void)behind;
 	if (!image || !key)
 		return 0;
 	chain += key->family == 4 ? 0 : key->family == 6 ? 1 : 2;
 	root = CLASSIFIER_LOAD(image, (u64)chain * SEGUE_CLASSIFIER_LINE, 64);
-	shift = root->first_shift & 31;
 	for (u32 tree = 0; tree < SEGUE_CLASSIFIER_TREES; tree++) {
 		u64 slot, target, value;
 		u32 kind, count, line;
@@ -182,7 +189,7 @@ RARE u32 CLASSIFIER(find)(u32 chain, const struct segue_classifier_key *key, u32
 		slot = root->tree[tree];
 		for (int depth = 0; depth < SEGUE_CLASSIFIER_DEPTH_MAX; depth++) {
 			kind = slot >> SEGUE_SLOT_TARGET_BITS & 3;
-			if (kind < SEGUE_SLOT_CUT || slot >> SEGUE_SLOT_FIRST_SHIFT > bound)
+			if (kind < SEGUE_SLOT_CUT || slot >> SEGUE_SLOT_FIRST_SHIFT > best >> 32)
 				break;
 			target = slot & CLASSIFIER_TARGET;
 			value = *(const u32 *)((const u8 *)key + (slot >> 28 & 0xfc));
@@ -192,13 +199,13 @@ RARE u32 CLASSIFIER(find)(u32 chain, const struct segue_classifier_key *key, u32
 				target += 8 + classifier_above(CLASSIFIER_LOAD(image, target * 8, 64), value);
 			slot = *(const u64 *)CLASSIFIER_LOAD(image, target * 8, 8);
 		}
-		if (slot >> SEGUE_SLOT_FIRST_SHIFT > bound)
+		if (slot >> SEGUE_SLOT_FIRST_SHIFT > best >> 32)
 			continue; /* nothing there, or nothing before the match that another tree had */
 		target = slot & CLASSIFIER_TARGET;
 		count = slot >> 41 & 31;
 		line = 0;
 		if (unlikely((slot >> SEGUE_SLOT_TARGET_BITS & 3) == SEGUE_SLOT_LONG)) {
-			line = CLASSIFIER(long)(target, key, after, best);
+			line = CLASSIFIER(long)(target, key, after, (u32)best);
 			count = 0;
 		}
 		for (u32 i = 0; i < SEGUE_CLASSIFIER_LEAF_MAX; i++) {
@@ -207,21 +214,20 @@ RARE u32 CLASSIFIER(find)(u32 chain, const struct segue_classifier_key *key, u32
 			line = target;
 			if (count > 1)
 				line = *(const u32 *)CLASSIFIER_LOAD(image, target * 8 + i * 4, 4);
-			if (line >= best)
+			if (line >= (u32)best)
 				break;
 			if (line > after && CLASSIFIER(matches)(image, line, key))
 				break;
 			line = 0;
 		}
-		if (line && line < best) {
-			best = line;
-			bound = (line - root->rules) >> shift;
-		}
+		if (line && line < (u32)best)
+			best = line | (u64)((line - root->rules) >> (root->first_shift & 31)) << 32;
 	}
-	return best == CLASSIFIER_NOTHING ? 0 : best;
+	return (u32)best == CLASSIFIER_NOTHING ? 0 : best;
 }
 
 #undef CLASSIFIER_LOAD
+#undef CLASSIFIER_FIRST
 #undef CLASSIFIER_OCTETS
 #undef CLASSIFIER_MAP
 #undef CLASSIFIER

@@ -32,6 +32,7 @@ struct {
 #define CLASSIFIER(name_) steering_##name_
 #define CLASSIFIER_MAP steering
 #define CLASSIFIER_OCTETS steering_size
+#define CLASSIFIER_FIRST
 #include "classifier_walk.h"
 
 PERCPU(steering_keys, struct segue_classifier_key, 1);
@@ -185,22 +186,19 @@ INLINE const struct flow_verdict *steering_verdict(const struct packet *packet, 
 }
 
 /* Every frame of the port into one policy. */
-INLINE int access_l2(struct packet *packet)
+INLINE int access_l2(struct packet *packet, u32 hash, struct payload *payload)
 {
 	const struct segue_segment_list *list;
-	struct payload payload = {};
-	struct flow flow = {};
 
-	flow_read(packet, &flow);
-	payload.protocol = PROTOCOL_ETHERNET;
-	payload.length = frame_length(packet->ctx);
-	payload.flow = flow.hash;
-	payload.counter = SEGUE_NONE;
-	packet->length = payload.length;
-	list = policy_list(packet->port->policy, flow.hash);
+	payload->protocol = PROTOCOL_ETHERNET;
+	payload->length = frame_length(packet->ctx);
+	payload->flow = hash;
+	payload->counter = SEGUE_NONE;
+	packet->length = payload->length;
+	list = policy_list(packet->port->policy, hash);
 	if (!list)
 		return drop(packet, SEGUE_OUTCOME_drop_policy_invalid);
-	return encapsulate(packet, list, &payload, list_adjacency(packet, list, payload.flow));
+	return encapsulate(packet, list, payload, list_adjacency(packet, list, hash));
 }
 
 #define SRH_FLAG_HMAC 0x08 /* Linux expects it; RFC 8754 knows no such flag */
@@ -240,9 +238,9 @@ INLINE int access_port(struct packet *packet)
 	struct flow flow = {};
 	u32 index;
 
-	if (packet->port->flags & SEGUE_PORT_L2)
-		return access_l2(packet);
 	flow_read(packet, &flow);
+	if (packet->port->flags & SEGUE_PORT_L2)
+		return access_l2(packet, flow.hash, &payload);
 	if (flow.length)
 		packet->length = flow.length;
 	if (unlikely(flow.outcome))
