@@ -159,15 +159,19 @@ RARE u32 CLASSIFIER(long)(u32 slot, const struct segue_classifier_key *key, u32 
 	return state.best;
 }
 
-/* Line of the first rule of `chain` that matches and lies behind line `behind`; 0: none. */
-RARE u32 CLASSIFIER(find)(u32 chain, const struct segue_classifier_key *key, u32 behind)
+#ifdef CLASSIFIER_FIRST
+#define CLASSIFIER_AFTER
+#else
+#define CLASSIFIER_AFTER , u32 after
+#endif
+
+/* Line of the first rule of `chain` that matches and lies behind line `after`; 0: none. */
+RARE u32 CLASSIFIER(find)(u32 chain, const struct segue_classifier_key *key CLASSIFIER_AFTER)
 {
 	const u8 *image = CLASSIFIER(image)();
 	const struct segue_classifier_root *root;
 #ifdef CLASSIFIER_FIRST
 	const u32 after = 0;
-#else
-	const u32 after = behind;
 #endif
 	/*
 	 * The line of the best match, and in the upper half what `first` of a slot may be: one less than what stands
@@ -175,7 +179,6 @@ RARE u32 CLASSIFIER(find)(u32 chain, const struct segue_classifier_key *key, u32
 	 */
 	u64 best = CLASSIFIER_NOTHING | (u64)((1U << SEGUE_SLOT_FIRST_BITS) - 2) << 32;
 
-	(void)behind;
 	if (!image || !key)
 		return 0;
 	chain += key->family == 4 ? 0 : key->family == 6 ? 1 : 2;
@@ -228,6 +231,7 @@ RARE u32 CLASSIFIER(find)(u32 chain, const struct segue_classifier_key *key, u32
 
 #undef CLASSIFIER_LOAD
 #undef CLASSIFIER_FIRST
+#undef CLASSIFIER_AFTER
 #undef CLASSIFIER_OCTETS
 #undef CLASSIFIER_MAP
 #undef CLASSIFIER

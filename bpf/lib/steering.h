@@ -148,7 +148,7 @@ INLINE void steering_decide(const struct packet *packet, const struct flow *flow
 	key = bpf_map_lookup_elem(&steering_keys, &zero);
 	if (!key)
 		return;
-	line = steering_find(chain, key, 0);
+	line = steering_find(chain, key);
 	if (line)
 		steering_obey(line, flow->hash, verdict);
 }
