@@ -197,10 +197,12 @@ fn policy_report(policy: &Policy, counters: &Counters) -> PolicyReport {
 }
 
 fn steering_reports(rules: &[SteeringRule], counters: &Counters) -> Vec<SteeringReport> {
+    let by_name: std::collections::HashMap<&str, _> =
+        counters.steering.iter().map(|counted| (counted.rule.as_str(), counted)).collect();
     let mut reports = Vec::new();
     for (position, rule) in rules.iter().enumerate() {
         let name_of = segue_dataplane::compile::rule_name(rule, position);
-        let counted = counters.steering.iter().find(|counted| counted.rule == name_of);
+        let counted = by_name.get(name_of.as_str());
         reports.push(SteeringReport {
             matches: matches(rule),
             action: match (&rule.policy, &rule.action) {
@@ -225,6 +227,13 @@ fn matches(rule: &SteeringRule) -> String {
     parts.extend(list("source port", &rule.source_ports));
     parts.extend(list("destination port", &rule.destination_ports));
     parts.extend(rule.ingress.as_ref().map(|port| format!("in by {port}")));
+    parts.extend(rule.source_range.map(|range| format!("from {range}")));
+    parts.extend(rule.destination_range.map(|range| format!("to {range}")));
+    for (what, values) in [("DSCP", &rule.dscp), ("flow label", &rule.flow_labels)] {
+        let values: Vec<_> = values.iter().map(ToString::to_string).collect();
+        parts.extend((!values.is_empty()).then(|| format!("{what} {}", values.join(","))));
+    }
+    parts.extend((rule.priority != 0).then(|| format!("priority {}", rule.priority)));
     parts.join(" ")
 }
 

@@ -45,7 +45,7 @@ impl Packet {
         };
         let [from, to] = self.ports;
         match self.protocol {
-            6 => frame.tcp(TcpRepr::new(from, to)).payload(b"x").build(),
+            6 => frame.tcp(TcpRepr::new(from, to, 0x10)).payload(b"x").build(),
             _ => frame.udp(UdpRepr::new(from, to)).payload(b"x").build(),
         }
     }
@@ -107,7 +107,8 @@ fn address(random: &mut Random, ipv4: bool, net: Option<IpNet>) -> IpAddr {
 fn rule(random: &mut Random, number: usize) -> Value {
     let ipv4 = random.per_mille(500);
     let prefix = |random: &mut Random| {
-        let length = *random.pick(if ipv4 { &[8, 12, 16, 24, 30, 32][..] } else { &[32, 33, 48, 64, 112, 126, 128][..] });
+        let length =
+            *random.pick(if ipv4 { &[8, 12, 16, 24, 30, 32][..] } else { &[32, 33, 48, 64, 112, 126, 128][..] });
         IpNet::new(address(random, ipv4, None), length).expect("a prefix").trunc().to_string()
     };
     let mut rule = json!({ "name": format!("r{number}"), "destination": prefix(random) });
@@ -170,7 +171,7 @@ fn packet(random: &mut Random, rules: &[SteeringRule]) -> Packet {
         ports: [random.below(16) as u16, random.below(16) as u16],
         dscp: random.below(12) as u8,
         flow_label: random.between(0, 5) as u32 * if random.per_mille(500) { 1 } else { 0x10000 },
-        ingress: random.pick(&["p1", "p2"]),
+        ingress: ["p1", "p2"][random.below(2)],
     }
 }
 
@@ -239,7 +240,7 @@ fn descriptors(count: usize, random: &mut Random) -> Vec<Value> {
         let [high, low] = [number >> 8 & 0xffff, number & 0xff];
         let mut rule = json!({ "destination": format!("2001:db8:{high:x}:{low:x}::/64"), "action": "drop" });
         match random.below(6) {
-            0 => rule["destination"] = json!(format!("2001:db8:{high:x}:{low:x}::{number:x}/128")),
+            0 => rule["destination"] = json!(format!("2001:db8:{high:x}:{low:x}::{:x}/128", number & 0xffff)),
             1 => rule["source"] = json!(format!("2001:db9:{:x}::/48", random.below(64))),
             2 => {
                 rule["protocol"] = json!(*random.pick(&["tcp", "udp"]));
@@ -268,12 +269,18 @@ fn a_hundred_thousand_descriptors() {
         apply(&mut dataplane, &state);
         println!("{COUNT} descriptors: applied in {:.1?}", began.elapsed());
         let packets: Vec<Packet> = (0..300)
-            .map(|_| Packet { dscp: 0, flow_label: 0, ports: [1, random.below(65536) as u16], ..packet(&mut random, &state.steering) })
+            .map(|_| Packet {
+                dscp: 0,
+                flow_label: 0,
+                ports: [1, random.below(65536) as u16],
+                ..packet(&mut random, &state.steering)
+            })
             .collect();
         let mut wanted: BTreeMap<String, u64> = BTreeMap::new();
         for packet in &packets {
             let position = send(&mut dataplane, &state.steering, packet, &ports);
-            let name = position.map(|position| segue_dataplane::compile::rule_name(&state.steering[position], position));
+            let name =
+                position.map(|position| segue_dataplane::compile::rule_name(&state.steering[position], position));
             *wanted.entry(name.unwrap_or_else(|| "none".to_owned())).or_default() += 1;
         }
         wanted.remove("none");
@@ -309,6 +316,10 @@ fn a_hundred_thousand_descriptors() {
             applied += 1;
         }
         assert_eq!(run.join().expect("no panic"), XDP_DROP);
-        assert_eq!(counted(&dataplane)["all others"] - before, u64::from(PACKETS), "no packet is lost or steered wrong");
+        assert_eq!(
+            counted(&dataplane)["all others"] - before,
+            u64::from(PACKETS),
+            "no packet is lost or steered wrong"
+        );
     });
 }

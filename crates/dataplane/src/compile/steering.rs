@@ -39,12 +39,7 @@ pub(super) fn compile(
     policies: &Policies,
 ) -> Result<(CompiledSteering, BTreeMap<String, u32>), CompileError> {
     let input = compiler.input;
-    compiler.check_room(
-        Table::SteeringRules,
-        input.state.steering.len(),
-        input.capacity.steering_rules,
-        "steering",
-    )?;
+    compiler.check_room(Table::SteeringRules, input.state.steering.len(), input.capacity.steering_rules, "steering")?;
     let ordered = order(compiler, policies)?;
     if ordered.rules.is_empty() {
         return Ok((CompiledSteering::default(), ordered.counters));
@@ -137,9 +132,7 @@ fn conditions(
     if let Some(protocol) = rule.protocol {
         conditions.push(condition(Field::Protocol, Test::equal(Field::Protocol, protocol.0.into())));
     }
-    for (field, ports) in
-        [(Field::SourcePort, &rule.source_ports), (Field::DestinationPort, &rule.destination_ports)]
-    {
+    for (field, ports) in [(Field::SourcePort, &rule.source_ports), (Field::DestinationPort, &rule.destination_ports)] {
         if !ports.is_empty() {
             let ports = ports.iter().map(|range| (range.low().into(), range.high().into())).collect();
             conditions.push(condition(field, Test::Ranges(ports)));
@@ -150,7 +143,8 @@ fn conditions(
         conditions.push(condition(Field::Ingress, Test::equal(Field::Ingress, interface.ifindex.into())));
     }
     for (field, range) in [(source, rule.source_range), (destination, rule.destination_range)] {
-        conditions.extend(range.map(|range| condition(field, Test::range(number(range.first()), number(range.last())))));
+        conditions
+            .extend(range.map(|range| condition(field, Test::range(number(range.first()), number(range.last())))));
     }
     for (field, values) in [(Field::FlowLabel, &rule.flow_labels), (Field::Dscp, &rule.dscp)] {
         if !values.is_empty() {

@@ -6,11 +6,11 @@ use serde::Serialize;
 
 use super::rules;
 
+use crate::Error;
 use crate::compile::firewall::image_octets;
 use crate::compiled::{Compiled, CompiledFirewall};
 use crate::dataplane::{Counter, Dataplane};
 use crate::facts::Interfaces;
-use crate::Error;
 
 /// Counters of one rule, or of a chain's policy.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
