@@ -21,7 +21,7 @@ use crate::report::Report;
 use crate::scenario::{DEFAULT_SIZE, Engine, Napi, Redirect, SIZES, Scenario};
 use crate::topology::Shape;
 use crate::traffic::FLOWS_MAX;
-use crate::{connector, cost, interrupt, lookup_case, netns, plot, plot_curves, plot_rules, wrong_header};
+use crate::{classify, connector, cost, interrupt, lookup_case, netns, plot, plot_curves, plot_rules, wrong_header};
 
 /// Length of a run.
 const SECONDS: f64 = 1.0;
@@ -121,6 +121,8 @@ pub enum Choice {
     FirewallAdvancedEncap,
     /// The same with an inserted SRH
     FirewallAdvancedInsert,
+    /// H.Encaps with 10 to 100,000 flow descriptors, and with more flows than the flow cache holds
+    Classify,
     /// Success ratio and CPU use over offered rates, and what a packet costs
     Connector,
     /// Two processors, 10,000 chains, every packet's steering header compared; no rate
@@ -149,6 +151,7 @@ enum Task {
     Proxy(Proxy),
     AnNf,
     Firewall(Form),
+    Classify,
     Connector,
     WrongHeader,
     Cost,
@@ -173,6 +176,7 @@ impl Choice {
             Self::FirewallBasicInsert => vec![Task::Firewall(Form::BasicInsert)],
             Self::FirewallAdvancedEncap => vec![Task::Firewall(Form::AdvancedEncap)],
             Self::FirewallAdvancedInsert => vec![Task::Firewall(Form::AdvancedInsert)],
+            Self::Classify => vec![Task::Classify],
             Self::Connector => vec![Task::Connector],
             Self::WrongHeader => vec![Task::WrongHeader],
             Self::Cost => vec![Task::Cost],
@@ -180,7 +184,7 @@ impl Choice {
                 let forward = Scenario::value_variants().iter().copied().map(Task::Forward);
                 let proxies = Proxy::ALL.map(Task::Proxy);
                 let firewalls = Form::ALL.map(Task::Firewall);
-                let others = [Task::AnNf, Task::Connector, Task::Cost];
+                let others = [Task::AnNf, Task::Classify, Task::Connector, Task::Cost];
                 forward.chain(proxies).chain(firewalls).chain(others).collect()
             }
         }
@@ -239,6 +243,10 @@ pub fn run(args: &Args) -> Result<()> {
             Task::AnNf => ("an-nf", an_nf(args, &pinned)?),
             Task::Firewall(form) => {
                 firewalls(args, form, &pinned)?;
+                continue;
+            }
+            Task::Classify => {
+                classify(args, &pinned)?;
                 continue;
             }
             Task::Connector => {
@@ -378,6 +386,24 @@ fn firewalls(args: &Args, form: Form, pinned: &Pinned) -> Result<()> {
     Ok(())
 }
 
+fn classify(args: &Args, pinned: &Pinned) -> Result<()> {
+    progress("classify with 10 to 100,000 descriptors");
+    let octets = args.sizes.first().copied().unwrap_or(DEFAULT_SIZE);
+    let found = classify::run(octets, &effort(args), pinned, |report| show(args, report))?;
+    let title = "H.Encaps behind flow descriptors, one processor";
+    let draw = |file: &Path| plot_rules::rules(file, title, "flow descriptors", &found.curves);
+    if let Some(file) = &args.svg {
+        draw(file)?;
+    }
+    if let Some(directory) = &args.output {
+        draw(&directory.join("classify.svg"))?;
+        let file = directory.join("classify.json");
+        let lines: String = found.reports.iter().map(|report| json(report) + "\n").collect();
+        std::fs::write(&file, lines).map_err(Error::file(&file.display().to_string()))?;
+    }
+    Ok(())
+}
+
 fn wrong_headers(args: &Args) -> Result<()> {
     for proxy in wrong_header::MEMORIES {
         let chains = args.chains.first().copied().unwrap_or(wrong_header::CHAINS);
@@ -408,7 +434,7 @@ fn draw(file: &Path, task: Task, reports: &[Report]) -> Result<()> {
             plot::rates(file, &format!("{}, one processor, two veth hops", scenario.name()), reports)
         }
         Task::Proxy(_) | Task::AnNf => plot::pairs(file, "through a function, one processor", reports),
-        Task::Firewall(_) | Task::Connector | Task::WrongHeader => Ok(()),
+        Task::Classify | Task::Firewall(_) | Task::Connector | Task::WrongHeader => Ok(()),
         Task::Cost => plot::costs(file, "cost of the program alone", reports),
     }
 }

@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 pub mod an_nf;
+pub mod classify;
 pub mod cli;
 mod command;
 pub mod connector;
