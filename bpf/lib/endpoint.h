@@ -249,9 +249,11 @@ INLINE int segment_advance(const struct packet *packet, const struct segue_sid *
 	case SEGUE_END_AN:
 	case SEGUE_END_AN_NF:
 		if (unlikely(proxy_elsewhere(sid))) {
+			/* Never both: without its firewall a packet is dropped, not handed on. */
 			if (sid->firewall)
 				bpf_tail_call(packet->ctx, &stages, SEGUE_STAGE_FIREWALL);
-			bpf_tail_call(packet->ctx, &stages, SEGUE_STAGE_PROXY);
+			else
+				bpf_tail_call(packet->ctx, &stages, SEGUE_STAGE_PROXY);
 			return drop(packet, SEGUE_OUTCOME_drop_recirculation);
 		}
 		return end_proxy(packet, sid, ip, srh, offset, previous, outer, sl, next);

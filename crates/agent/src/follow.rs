@@ -9,6 +9,7 @@ use std::{
 
 use crate::{
     actor::Handle,
+    apply::kernel_failure,
     kernel::{
         Kernel,
         events::{Changes, Events},
@@ -58,6 +59,9 @@ pub fn spawn(node: Handle<Node>) -> io::Result<()> {
 }
 
 fn react(node: &Handle<Node>, changes: Changes) -> Result<(), Failure> {
+    if changes.links {
+        prepare_firewalls(node)?;
+    }
     if changes.links || changes.own_route_gone {
         return node.call_blocking(|node| node.reconcile());
     }
@@ -65,6 +69,19 @@ fn react(node: &Handle<Node>, changes: Changes) -> Result<(), Failure> {
         return node.call_blocking(|node| {
             node.plane.bump_caches().map_err(|problems| Failure { fault: Fault::Kernel, problems })
         });
+    }
+    Ok(())
+}
+
+/// Rules may be about interfaces and addresses: they are compiled anew here, so that nobody has to wait for it.
+fn prepare_firewalls(node: &Handle<Node>) -> Result<(), Failure> {
+    let needed = node.call_blocking(|node| {
+        let Some(state) = node.state().filter(|state| !state.firewalls.is_empty()).cloned() else { return Ok(None) };
+        let links = node.kernel.links().map_err(|error| kernel_failure("interfaces", &error))?;
+        Ok(Some((state, links)))
+    })?;
+    if let Some((state, links)) = needed {
+        segue_dataplane::prepare_firewalls(&state, &links);
     }
     Ok(())
 }

@@ -9,7 +9,7 @@ use std::{
 use ipnet::Ipv6Net;
 use nix::fcntl::{Flock, FlockArg};
 use segue_dataplane::{
-    CaptureSource, Compiled, Counters, Dataplane, Error, FirewallCounters, FirewallListing, Interfaces, LastDrop, Life,
+    CaptureSource, Compiled, Counters, Dataplane, Error, FirewallCounters, Interfaces, LastDrop, Life,
     MissingInterface, Options, mount_bpffs,
 };
 use segue_model::node::NodeState;
@@ -103,19 +103,12 @@ impl Xdp {
         self.plane.as_ref()
     }
 
-    /// Firewalls: what their rules have counted, and the same as iptables prints it.
+    /// Firewalls: what their rules have counted.
     ///
     /// # Errors
     /// A map that can not be read.
-    pub fn firewalls(&self) -> Result<Vec<(FirewallCounters, FirewallListing)>, Error> {
-        let Some(plane) = &self.plane else { return Ok(Vec::new()) };
-        let mut found = Vec::new();
-        for counters in plane.firewall_counters()? {
-            if let Some(listing) = plane.firewall_listing(&counters.name)? {
-                found.push((counters, listing));
-            }
-        }
-        Ok(found)
+    pub fn firewalls(&self) -> Result<Vec<FirewallCounters>, Error> {
+        self.plane.as_ref().map(Dataplane::firewall_counters).transpose().map(Option::unwrap_or_default)
     }
 
     /// The last packet of each port and reason.

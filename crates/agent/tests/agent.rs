@@ -4,10 +4,12 @@ mod support;
 
 use std::{fs, thread, time::Duration};
 
-use segue_testkit::{command::sh, packet_socket::PacketSocket};
-use segue_wire::{Ipv6Repr, MacAddress, PacketBuilder, SrhRepr, UdpRepr};
+use segue_testkit::command::sh;
 use serde_json::Value;
-use support::{Agent, Network};
+use support::{Agent, Network, traffic::under_traffic};
+
+/// End, of both states.
+const SID: &str = "fc00:0:1:1::";
 
 const STATE: &str = r#"
 node: n1
@@ -123,59 +125,6 @@ fn a_state_that_does_not_fit_changes_nothing() {
     assert_eq!(network.routes().len(), 2);
 }
 
-/// Sends numbered packets through the node while `body` runs; panics unless each arrived exactly once.
-fn under_traffic(network: &Network, body: impl FnOnce()) {
-    const FIRST: u32 = 100;
-    let frame = |number: u32| {
-        let path = ["fc00:0:1:1::".parse().unwrap(), "fc00:0:2:1::".parse().unwrap()];
-        PacketBuilder::ethernet(MacAddress([2, 0, 0, 0, 1, 2]), MacAddress([2, 0, 0, 0, 1, 1]))
-            .ipv6(Ipv6Repr::new("2001:db8:1::2".parse().unwrap(), path[0]))
-            .srh(SrhRepr::new(&path))
-            .udp(UdpRepr::new(1000, 2000))
-            .payload(&number.to_be_bytes())
-            .build()
-    };
-    let length = frame(0).len();
-    let (sender, receiver) = (PacketSocket::open(&network.left, "n"), PacketSocket::open(&network.right, "n"));
-    let number_of =
-        |bytes: &[u8]| (bytes.len() == length).then(|| u32::from_be_bytes(bytes[length - 4..].try_into().unwrap()));
-    // The first ones find the neighbour.
-    for number in 0..FIRST {
-        sender.send(&frame(number));
-        if receiver.receive_where(Duration::from_millis(50), |bytes| number_of(bytes) == Some(number)).is_some() {
-            break;
-        }
-    }
-    let stop = std::sync::atomic::AtomicBool::new(false);
-    let (sent, received) = thread::scope(|scope| {
-        let sending = scope.spawn(|| {
-            let mut number = FIRST;
-            while !stop.load(std::sync::atomic::Ordering::Relaxed) {
-                sender.send(&frame(number));
-                number += 1;
-                thread::sleep(Duration::from_micros(300));
-            }
-            number - FIRST
-        });
-        let receiving = scope.spawn(|| {
-            let mut received = Vec::new();
-            // Only these count: neighbour discovery goes on for ever.
-            let wanted = |bytes: &[u8]| number_of(bytes).is_some_and(|number| number >= FIRST);
-            while let Some(bytes) = receiver.receive_where(Duration::from_secs(1), wanted) {
-                received.extend(number_of(&bytes));
-            }
-            received
-        });
-        body();
-        stop.store(true, std::sync::atomic::Ordering::Relaxed);
-        (sending.join().unwrap(), receiving.join().unwrap())
-    });
-    assert!(sent > 1000, "only {sent} packets were sent");
-    let missing: Vec<_> = (FIRST..FIRST + sent).filter(|number| received.binary_search(number).is_err()).collect();
-    assert!(missing.is_empty(), "lost of {sent}: {missing:?}");
-    assert_eq!(received.len() as u32, sent, "some arrived twice");
-}
-
 #[test]
 #[ignore = "needs root"]
 fn killed_and_restarted_under_traffic_no_packet_is_lost() {
@@ -183,7 +132,7 @@ fn killed_and_restarted_under_traffic_no_packet_is_lost() {
     let mut agent = Agent::start(&network);
     agent.apply(STATE);
     let end_packets = |agent: &Agent<'_>| agent.get("/v1/sids")[0]["counter"]["packets"].as_u64().unwrap();
-    under_traffic(&network, || {
+    under_traffic(&network, SID, || {
         thread::sleep(Duration::from_millis(300));
         agent.kill();
         thread::sleep(Duration::from_millis(300));
@@ -230,7 +179,7 @@ fn an_interface_that_comes_back_forwards_again() {
     assert_eq!(network.routes(), ROUTES, "routes moved to the other port");
     network.connect_left();
     agent.eventually("the port", |agent| port(agent, "xdp") == "native" && port(agent, "up") == true);
-    under_traffic(&network, || thread::sleep(Duration::from_millis(600)));
+    under_traffic(&network, SID, || thread::sleep(Duration::from_millis(600)));
 }
 
 #[test]
@@ -264,7 +213,7 @@ fn a_capture_is_pcapng_and_ends_at_its_count() {
     let agent = Agent::start(&network);
     agent.apply(STATE);
     let file = tempfile::NamedTempFile::new().unwrap();
-    under_traffic(&network, || {
+    under_traffic(&network, SID, || {
         let answer = |body: &str| {
             segue_lab::http::request(&agent.socket(), "POST", "/v1/capture", Some(body), Duration::from_secs(10))
                 .unwrap()
@@ -306,7 +255,7 @@ fn metrics_and_errors_of_the_api() {
     assert_eq!(agent.ask("PUT", "/v1/state?dryrun=1", Some(SMALL)).0, 400);
     assert_eq!(agent.get("/v1/sids"), Value::Array(Vec::new()));
     agent.apply(SMALL);
-    under_traffic(&network, || thread::sleep(Duration::from_millis(600)));
+    under_traffic(&network, SID, || thread::sleep(Duration::from_millis(600)));
     let (status, text) = agent.ask("GET", "/metrics", None);
     assert_eq!(status, 200);
     let value = |start: &str| {

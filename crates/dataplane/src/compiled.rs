@@ -154,6 +154,9 @@ pub struct CompiledFirewall {
     pub name: String,
     /// Hash of all that it was made from.
     pub source: String,
+    /// Hash of what its image and rows were made from: without the switch, for example.
+    #[serde(default)]
+    pub rules_source: String,
     /// Index in `firewalls`.
     pub index: u32,
     /// The map entry.

@@ -20,6 +20,7 @@ mod skb;
 mod store;
 
 pub use bpffs::{is_bpffs, mount_bpffs};
+pub use compile::firewall::prepare_firewalls;
 pub use compile::{CompileError, compile};
 pub use compiled::{
     Compiled, CompiledFirewall, CompiledList, CompiledPolicy, CompiledPort, CompiledSid, CompiledSteering, port_slot,
@@ -31,5 +32,7 @@ pub use dataplane::{
 };
 pub use error::Error;
 pub use facts::{Capabilities, Capacity, Interface, Interfaces, MissingInterface, Table};
-pub use firewall::{FirewallCounters, FirewallListing, LogReader, LogRecord, LogRule, LogSource, RuleCounters};
+pub use firewall::{
+    FirewallCounters, FirewallListing, LogReader, LogRecord, LogRule, LogSource, RuleCounters, firewall_listing,
+};
 pub use object::{OBJECT, build_id};

@@ -40,6 +40,32 @@ const STAGES: [(abi::Stage, &str); 10] = [
     (abi::SEGUE_STAGE_RESET, "segue_reset"),
 ];
 
+/// Stages of [`STAGES`] that only firewalls need. They take most of the time that loading takes, so they are loaded with the first
+/// firewall; without them their slots are empty, and a packet that is to go there is dropped and counted.
+const FIREWALL_STAGES: [&str; 4] = ["segue_firewall", "segue_filter", "segue_filtered", "segue_reset"];
+
+/// Which programs of the object are loaded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Programs {
+    /// All but those of firewalls.
+    Usual,
+    /// Only the program on the ports: its stages are loaded and in the map `stages` already.
+    Port,
+    /// Only the stages of firewalls, for the map `stages` that the others use.
+    Firewall,
+}
+
+impl Programs {
+    fn has(self, name: &OsStr) -> bool {
+        let of_firewall = FIREWALL_STAGES.iter().any(|stage| name == *stage);
+        match self {
+            Self::Usual => !of_firewall,
+            Self::Port => name == PROGRAM,
+            Self::Firewall => of_firewall,
+        }
+    }
+}
+
 /// The object's name of the map that is pinned and shown as `control`: libbpf makes it from a data section.
 const CONTROL_SECTION: &str = ".data.control";
 
@@ -230,30 +256,44 @@ fn find_open_map<'a>(object: &'a mut OpenObject, name: &str) -> Result<OpenMapMu
         .ok_or_else(|| Error::NotInObject { kind: "map", name: name.to_owned() })
 }
 
-/// Loads with these maps in place of new ones. `only_port`: the stages are loaded and in the map `stages` already.
-pub(crate) fn load(mut object: OpenObject, reused: &[(String, &MapHandle)], only_port: bool) -> Result<Object, Error> {
+/// Loads programs with these maps in place of new ones.
+pub(crate) fn load(
+    mut object: OpenObject,
+    reused: &[(String, &MapHandle)],
+    programs: Programs,
+) -> Result<Object, Error> {
     for (name, handle) in reused {
         let mut map = find_open_map(&mut object, name)?;
         map.reuse_fd(handle.as_fd()).map_err(map_error(name, "reuse the pinned map"))?;
     }
     for mut program in object.progs_mut() {
-        if only_port && program.name() != PROGRAM {
+        if !programs.has(program.name()) {
             program.set_autoload(false);
         }
     }
     let (loaded, log) = logged(|| object.load());
     let object = loaded.map_err(|source| Error::Load { source, log })?;
-    if !only_port {
-        fill_stages(&object)?;
-    }
+    fill_stages(&object, programs)?;
     Ok(object)
 }
 
-fn fill_stages(object: &Object) -> Result<(), Error> {
+/// Whether the stages of firewalls are loaded and in their slots.
+pub(crate) fn has_firewall_stages(stages: &MapHandle) -> Result<bool, Error> {
+    for (slot, _) in STAGES.iter().filter(|(_, name)| FIREWALL_STAGES.contains(name)) {
+        let found = stages.lookup(&slot.to_ne_bytes(), libbpf_rs::MapFlags::ANY);
+        if found.map_err(map_error("stages", "read an entry"))?.is_none() {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+fn fill_stages(object: &Object, programs: Programs) -> Result<(), Error> {
     use std::os::fd::AsRawFd;
 
     let stages = find_map(object, "stages")?;
-    for program in object.progs().filter(|program| program.name() != PROGRAM) {
+    let loaded = object.progs().filter(|program| program.name() != PROGRAM && programs.has(program.name()));
+    for program in loaded {
         let stage = STAGES.iter().find(|(_, name)| program.name() == *name);
         let unknown = || Error::NotInObject { kind: "stage", name: program.name().to_string_lossy().into_owned() };
         let (slot, _) = stage.ok_or_else(unknown)?;

@@ -1,5 +1,7 @@
 //! The handlers, capture apart.
 
+use std::sync::Arc;
+
 use axum::{
     Json,
     extract::{Query, State},
@@ -82,7 +84,8 @@ pub async fn put_state(
     let Query(options) = options.map_err(|error| {
         Failure::one(Fault::Request, Problem::new("query", error.to_string(), "the only option is dry_run=true"))
     })?;
-    let state = parse(&body)?;
+    let state = Arc::new(firewall::aside(move || parse(&body)).await??);
+    firewall::prepare(&context.node, &state).await?;
     let report = context.node.call(move |node| if options.dry_run { node.check(&state) } else { node.apply(&state) });
     Ok(Json(report.await?))
 }
@@ -137,7 +140,8 @@ pub async fn steering(State(context): State<Context>) -> Answer<Vec<SteeringRepo
 /// Firewalls with the counters of their rules.
 #[utoipa::path(get, path = "/v1/firewalls", responses((status = 200, description = "Firewalls", body = Vec<FirewallReport>)))]
 pub async fn firewalls(State(context): State<Context>) -> Answer<Vec<FirewallReport>> {
-    Ok(Json(context.node.call(firewall::report).await?))
+    let counted = context.node.call(firewall::counted).await?;
+    Ok(Json(firewall::aside(move || firewall::report(counted)).await?))
 }
 
 /// Drops by port and reason, each with the last such packet.

@@ -24,6 +24,15 @@ const LINES_PER_SECOND: u32 = 200;
 /// Octets of a pcapng file, then no more is written to it.
 const FILE_MAX: u64 = 256 << 20;
 
+/// IPv6 extension headers: protocol numbers.
+const HOP_BY_HOP: u8 = 0;
+const ROUTING: u8 = 43;
+const FRAGMENT: u8 = 44;
+const AUTHENTICATION: u8 = 51;
+const DESTINATION: u8 = 60;
+/// As many as the data plane looks at.
+const EXTENSIONS_MAX: usize = 8;
+
 /// What records mean, as of one generation.
 struct Meaning {
     generation: u32,
@@ -232,7 +241,29 @@ fn ipv6(packet: &[u8], out: &mut String) -> Option<()> {
     let word = u32::from_be_bytes(packet.get(..4)?.try_into().ok()?);
     let _ = write!(out, "SRC={} DST={} LEN={} ", address(8)?, address(24)?, 40 + u32::from(number(packet, 4)?));
     let _ = write!(out, "TC={} HOPLIMIT={} FLOWLBL={} ", word >> 20 & 0xff, packet[7], word & 0xf_ffff);
-    upper(packet[6], packet.get(40..)?, out)
+    let (mut protocol, mut at) = (packet[6], 40);
+    // As the kernel's, which goes by all of them to what the packet carries.
+    for _ in 0..EXTENSIONS_MAX {
+        let length = match protocol {
+            HOP_BY_HOP | ROUTING | DESTINATION => 8 * (usize::from(*packet.get(at + 1)?) + 1),
+            AUTHENTICATION => 4 * (usize::from(*packet.get(at + 1)?) + 2),
+            FRAGMENT => {
+                let place = number(packet, at + 2)?;
+                let more = if place & 1 != 0 { "INCOMPLETE " } else { "" };
+                let id = u32::from_be_bytes(packet.get(at + 4..at + 8)?.try_into().ok()?);
+                let _ = write!(out, "FRAG:{} {more}ID:{id:08x} ", place & 0xfff8);
+                if place & 0xfff8 != 0 {
+                    let _ = write!(out, "PROTO={} ", packet.get(at)?);
+                    return None;
+                }
+                8
+            }
+            _ => break,
+        };
+        protocol = *packet.get(at)?;
+        at += length;
+    }
+    upper(protocol, packet.get(at..)?, out)
 }
 
 fn upper(protocol: u8, octets: &[u8], out: &mut String) -> Option<()> {
@@ -270,7 +301,7 @@ fn upper(protocol: u8, octets: &[u8], out: &mut String) -> Option<()> {
 
 #[cfg(test)]
 mod tests {
-    use segue_wire::{Ipv4Repr, Ipv6Repr, PacketBuilder, TcpRepr, UdpRepr};
+    use segue_wire::{Ipv4Repr, Ipv6Repr, PacketBuilder, SrhRepr, TcpRepr, UdpRepr};
 
     use super::*;
 
@@ -291,6 +322,10 @@ mod tests {
              SRC=fd00:0000:0000:0000:0000:0000:0000:0001 DST=fd00:0000:0000:0000:0000:0000:0000:0002 LEN=60 TC=0 HOPLIMIT=64 \
              FLOWLBL=0 PROTO=TCP SPT=4000 DPT=80 WINDOW=100 RES=0x00 ACK SYN URGP=0 MARK=0x7"
         );
+        let path = ["fd00::2".parse().unwrap(), "fd00::3".parse().unwrap()];
+        let steered = ethernet().ipv6(six).srh(SrhRepr::new(&path)).udp(UdpRepr::new(1, 53));
+        let text = line(&record(steered, 6, 0), "eth0");
+        assert!(text.ends_with("FLOWLBL=0 PROTO=UDP SPT=1 DPT=53 LEN=8"), "behind the SRH: {text}");
         let four = Ipv4Repr::new(Ipv4Addr::new(192, 0, 2, 1), Ipv4Addr::new(192, 0, 2, 2));
         let text = line(&record(ethernet().ipv4(four).udp(UdpRepr::new(1, 53)), 4, 0), "eth0");
         assert!(text.contains("SRC=192.0.2.1 DST=192.0.2.2 LEN=28 TOS=0x00 PREC=0x00 TTL=64"), "{text}");

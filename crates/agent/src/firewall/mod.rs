@@ -4,14 +4,19 @@ pub mod log;
 
 use std::fs;
 use std::path::Path;
+use std::sync::Arc;
 
-use segue_model::firewall::{FirewallMode, RuleFile};
+use segue_dataplane::FirewallCounters;
+use segue_model::firewall::{Firewall, FirewallMode, RuleFile};
 use segue_model::node::NodeState;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::actor::Handle;
+use crate::apply::kernel_failure;
+use crate::kernel::{Kernel, KernelError};
 use crate::node::Node;
-use crate::problem::{Failure, Fault};
+use crate::problem::{Failure, Fault, Problem};
 use crate::xdp;
 
 /// A rule with its counters.
@@ -47,16 +52,27 @@ pub struct FirewallReport {
     pub save: String,
 }
 
-/// All firewalls of the node.
+/// All firewalls of the node with what they have counted.
 ///
 /// # Errors
 /// A map that can not be read.
-pub fn report(node: &mut Node) -> Result<Vec<FirewallReport>, Failure> {
+pub fn counted(node: &mut Node) -> Result<Vec<(Firewall, FirewallCounters)>, Failure> {
     let failed = |error| Failure::one(Fault::Kernel, xdp::problem(&error));
-    let Some(state) = node.state().cloned() else { return Ok(Vec::new()) };
+    let all = node.plane.firewalls().map_err(failed)?;
+    let firewalls = node.state().map(|state| state.firewalls.as_slice()).unwrap_or_default();
+    let found = all.into_iter().filter_map(|counters| {
+        let firewall = firewalls.iter().find(|firewall| firewall.name == counters.name)?;
+        Some((firewall.clone(), counters))
+    });
+    Ok(found.collect())
+}
+
+/// As the API shows them. It reads the rule files, which may take a while: not for the node's thread.
+pub fn report(counted: Vec<(Firewall, FirewallCounters)>) -> Vec<FirewallReport> {
     let mut reports = Vec::new();
-    for (counters, listing) in node.plane.firewalls().map_err(failed)? {
-        let Some(firewall) = state.firewalls.iter().find(|firewall| firewall.name == counters.name) else { continue };
+    for (firewall, counters) in counted {
+        // They were read when they were applied.
+        let Some(listing) = segue_dataplane::firewall_listing(&firewall, &counters) else { continue };
         let rules = |counted: Vec<segue_dataplane::RuleCounters>| {
             counted
                 .into_iter()
@@ -82,7 +98,32 @@ pub fn report(node: &mut Node) -> Result<Vec<FirewallReport>, Failure> {
             save: listing.save,
         });
     }
-    Ok(reports)
+    reports
+}
+
+/// Compiles the rules of a state that is to be applied where nobody waits for it: the node's thread finds them compiled.
+///
+/// # Errors
+/// Interfaces that the kernel does not tell.
+pub async fn prepare(node: &Handle<Node>, state: &Arc<NodeState>) -> Result<(), Failure> {
+    if state.firewalls.is_empty() {
+        return Ok(());
+    }
+    let failed = |error: KernelError| kernel_failure("interfaces", &error);
+    let links = node.call(move |node| node.kernel.links().map_err(failed)).await?;
+    let state = Arc::clone(state);
+    aside(move || segue_dataplane::prepare_firewalls(&state, &links)).await
+}
+
+/// Runs what takes long on a thread of its own.
+///
+/// # Errors
+/// That it panicked.
+pub async fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Failure> {
+    tokio::task::spawn_blocking(work).await.map_err(|error| {
+        let remedy = "report this: it is a fault of Segue";
+        Failure::one(Fault::Agent, Problem::new("segued", error.to_string(), remedy))
+    })
 }
 
 /// Replaces the paths of rule files, which are relative to the document at `document`, by what the files hold.

@@ -1,5 +1,8 @@
 //! A node between two neighbours, with a real agent.
 
+#[allow(dead_code)] // not every test program sends this
+pub mod traffic;
+
 use std::{
     fs,
     path::PathBuf,
@@ -124,6 +127,10 @@ impl<'a> Agent<'a> {
 
     pub fn pins(&self) -> PathBuf {
         self.directory.path().join("bpf/node")
+    }
+
+    pub fn state_dir(&self) -> PathBuf {
+        self.directory.path().join("state")
     }
 
     pub fn log(&self) -> String {

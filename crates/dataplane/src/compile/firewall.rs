@@ -1,6 +1,7 @@
 //! Firewalls: rule files become an image of the classifier, and rows beside it.
 //!
-//! Rule files are read and compiled only when something that they depend on has changed: [`CompiledFirewall::source`].
+//! Rule files are read and compiled only when something that they depend on has changed: [`CompiledFirewall::rules_source`]. That may
+//! be done in advance, where nobody waits: [`prepare_firewalls`].
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
@@ -8,19 +9,21 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use segue_abi as abi;
 use segue_classifier::image::{Image, LINE};
 use segue_model::firewall::{Firewall, FirewallMode};
+use segue_model::node::NodeState;
 use sha2::{Digest, Sha256};
 use zerocopy::FromZeros;
 
 use super::allocate::{Indices, Rows, full};
 use super::{CompileError, Compiler};
 use crate::compiled::{CompiledFirewall, CompiledRule};
-use crate::facts::Table;
+use crate::facts::{Capacity, Interfaces, Table};
 use crate::firewall::rules::{self, Rules};
 
 /// Line 0 of the array names nothing.
 const FIRST_LINE: u32 = 1;
 
-/// Compiled rules that may be needed again soon: a check is followed by an apply, and either may be repeated for larger tables.
+/// Compiled rules that may be needed again soon: they may have been compiled in advance, a check is followed by an apply, and either may
+/// be repeated for larger tables.
 static RECENT: LazyLock<Mutex<HashMap<String, Arc<Rules>>>> = LazyLock::new(Mutex::default);
 const RECENT_MAX: usize = 16;
 
@@ -34,24 +37,66 @@ pub(super) fn compile(compiler: &mut Compiler<'_>) -> Result<Vec<CompiledFirewal
     let mut compiled = Vec::new();
     for firewall in firewalls {
         let place = format!("firewall {}", firewall.name);
-        let source = source(firewall, compiler);
-        let rules = recent(&source, || rules::compile(firewall, input.interfaces))
-            .map_err(|problem| CompileError::invalid(&place, problem))?;
-        compiler.warnings.extend(rules.warnings.iter().map(|warning| format!("{place}: {warning}")));
-        let same = previous.iter().find(|other| other.name == firewall.name && other.source == source);
-        compiled.push(match same {
-            Some(same) => CompiledFirewall { image: Some(rules), ..same.clone() },
-            None => space.place(firewall, source, rules, &place)?,
-        });
+        let rules_source = rules_source(firewall, input.interfaces);
+        let source = format!("{rules_source} {} {}", firewall.basic, firewall.argument_length);
+        let known = previous.iter().find(|other| other.name == firewall.name && other.rules_source == rules_source);
+        let next = match known {
+            // After an adoption nobody knows the image, and nobody needs it: it lies in the map.
+            Some(same) if same.source == source => same.clone(),
+            Some(same) => CompiledFirewall {
+                index: space.indices.take(&place)?,
+                entry: abi::Firewall {
+                    flags: same.entry.flags & !abi::SEGUE_FIREWALL_OFF | off(firewall),
+                    argument_length: firewall.argument_length,
+                    ..same.entry
+                },
+                source,
+                ..same.clone()
+            },
+            None => {
+                let rules = recent(&rules_source, || rules::compile(firewall, input.interfaces))
+                    .map_err(|problem| CompileError::invalid(&place, problem))?;
+                space.place(firewall, (source, rules_source), rules, &place)?
+            }
+        };
+        let warnings = next.image.iter().flat_map(|rules| &rules.warnings);
+        compiler.warnings.extend(warnings.map(|warning| format!("{place}: {warning}")));
+        compiled.push(next);
     }
+    leave_room(&compiled, capacity)?;
     Ok(compiled)
 }
 
-/// What the map entries follow from.
-fn source(firewall: &Firewall, compiler: &Compiler<'_>) -> String {
+/// What takes the place of these must fit beside them, or the tables would grow a second time for the same number of rules.
+fn leave_room(compiled: &[CompiledFirewall], capacity: &Capacity) -> Result<(), CompileError> {
+    let lines: u64 = compiled.iter().map(|firewall| u64::from(firewall.lines)).sum();
+    let room = capacity.classifier / LINE as u32;
+    if 2 * lines + u64::from(FIRST_LINE) > u64::from(room) {
+        return Err(full("firewalls", Table::FirewallLines, room));
+    }
+    let rows = |firewall: &CompiledFirewall| firewall.rules.len().max(firewall.extensions.len());
+    if compiled.iter().map(rows).sum::<usize>() > capacity.firewall_rules as usize {
+        return Err(full("firewalls", Table::FirewallRules, capacity.firewall_rules));
+    }
+    Ok(())
+}
+
+/// Compiles the firewalls of `state` where nobody waits for it, so that a check or an apply soon after does not have to. What is wrong
+/// with them is for these to say.
+pub fn prepare_firewalls(state: &NodeState, interfaces: &Interfaces) {
+    for firewall in &state.firewalls {
+        // The error is not lost: it is made again.
+        let _ = recent(&rules_source(firewall, interfaces), || rules::compile(firewall, interfaces));
+    }
+}
+
+/// What the image and the rows beside it follow from.
+fn rules_source(firewall: &Firewall, interfaces: &Interfaces) -> String {
+    // The switch and the argument's length are in the map's entry only; the size of a table is nobody's rule.
+    let Firewall { name: _, ipv4, ipv6, yaml, sets, mode, basic: _, hook, argument_length: _, conntrack: _ } = firewall;
     let mut hash = Sha256::new();
-    hash.update(serde_json::to_vec(firewall).unwrap_or_default());
-    for (name, interface) in &compiler.input.interfaces.0 {
+    hash.update(serde_json::to_vec(&(ipv4, ipv6, yaml, sets, mode, hook)).unwrap_or_default());
+    for (name, interface) in &interfaces.0 {
         hash.update(format!("{name} {} {:?}\n", interface.ifindex, interface.addresses));
     }
     hash.finalize().iter().map(|octet| format!("{octet:02x}")).collect()
@@ -65,7 +110,8 @@ fn recent(source: &str, make: impl FnOnce() -> Result<Rules, String>) -> Result<
     let rules = Arc::new(make()?);
     let mut known = known();
     if known.len() >= RECENT_MAX {
-        known.clear();
+        // What is in use somewhere costs nothing here.
+        known.retain(|_, rules| Arc::strong_count(rules) > 1);
     }
     known.insert(source.to_owned(), Arc::clone(&rules));
     Ok(rules)
@@ -169,7 +215,7 @@ impl Space {
     fn place(
         &mut self,
         firewall: &Firewall,
-        source: String,
+        (source, rules_source): (String, String),
         rules: Arc<Rules>,
         place: &str,
     ) -> Result<CompiledFirewall, CompileError> {
@@ -223,6 +269,7 @@ impl Space {
         Ok(CompiledFirewall {
             name: name.clone(),
             source,
+            rules_source,
             index: self.indices.take(place)?,
             entry,
             first_line: base,
@@ -249,11 +296,13 @@ fn policy_name(family: usize, chain: &str) -> String {
     format!("{} policy of {chain}", ["IPv4", "IPv6"][family & 1])
 }
 
+/// The switch.
+fn off(firewall: &Firewall) -> u32 {
+    if firewall.basic { 0 } else { abi::SEGUE_FIREWALL_OFF }
+}
+
 fn flags(firewall: &Firewall, rules: &Rules) -> u32 {
-    let mut flags = 0;
-    if !firewall.basic {
-        flags |= abi::SEGUE_FIREWALL_OFF;
-    }
+    let mut flags = off(firewall);
     if rules.state {
         flags |= abi::SEGUE_FIREWALL_STATE;
     }

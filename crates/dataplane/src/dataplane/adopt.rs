@@ -24,7 +24,7 @@ use super::{Dataplane, Life, Options, Origin, remove_tree};
 use crate::Error;
 use crate::bpffs::is_bpffs;
 use crate::maps::MapSet;
-use crate::object::{self, MEMORIES, SHARED, build_id};
+use crate::object::{self, MEMORIES, Programs, SHARED, build_id};
 use crate::store::{STATE, Store};
 
 const MAPS: &str = "maps-";
@@ -139,9 +139,12 @@ impl Dataplane {
             let reused: Vec<_> = self.maps.iter().collect();
             // Sized as the maps are: a constant of the programs says how large one of them is.
             drop(open);
-            let object = object::load(object::open(&self.options.capacity)?, &reused, false)?;
+            let object = object::load(object::open(&self.options.capacity)?, &reused, Programs::Usual)?;
             pin_programs(&object, &self.set)?;
             self.object = Some(object);
+            if self.applied().is_some_and(|active| !active.firewalls.is_empty()) {
+                self.load_firewall_stages()?;
+            }
             self.origin = Origin::ProgramReplaced;
         }
         if self.active.is_none() && !older_sets.is_empty() {
@@ -156,6 +159,17 @@ impl Dataplane {
             remove_tree(&self.set.join(name))?;
         }
         older_sets.iter().try_for_each(|set| remove_tree(set))
+    }
+
+    /// Loads the stages of firewalls, unless they are there: to be called before the first packet may need them.
+    pub(super) fn load_firewall_stages(&self) -> Result<(), Error> {
+        let own = own_maps(&self.set)?;
+        if !object::has_firewall_stages(own.get("stages")?)? {
+            let reused: Vec<_> = self.maps.iter().chain(own.iter()).collect();
+            // The slots keep the programs.
+            object::load(object::open(&self.options.capacity)?, &reused, Programs::Firewall)?;
+        }
+        Ok(())
     }
 
     /// Removes what another generation than the active one left in the maps.
@@ -194,7 +208,7 @@ fn load_new(
         Some(old) => old.maps.iter().filter(|(name, _)| !MEMORIES.contains(&name.as_str())).collect(),
         None => Vec::new(),
     };
-    let object = object::load(open, &reused, false)?;
+    let object = object::load(open, &reused, Programs::Usual)?;
     let loading = pin_dir.join(LOADING);
     fs::create_dir(&loading).map_err(pin_error(&loading, "make the directory"))?;
     pin_maps(&object, &loading, |name| SHARED.contains(&name))?;
@@ -244,10 +258,15 @@ fn pin_maps(object: &Object, directory: &Path, wanted: impl Fn(&str) -> bool) ->
 
 /// The programs of an adopted data plane once more, on the same maps: for attaching them to further ports.
 pub(super) fn load_again(set: &Path, shared: &MapSet, options: &Options) -> Result<Object, Error> {
-    let directory = set.join(format!("{PROGRAMS}{}", build_id()));
-    let own = MapSet::open_all(&directory).ok_or_else(|| lost(&directory))?;
+    let own = own_maps(set)?;
     let reused: Vec<_> = shared.iter().chain(own.iter()).collect();
-    object::load(object::open(&options.capacity)?, &reused, true)
+    object::load(object::open(&options.capacity)?, &reused, Programs::Port)
+}
+
+/// The maps of this build's programs.
+fn own_maps(set: &Path) -> Result<MapSet, Error> {
+    let directory = set.join(format!("{PROGRAMS}{}", build_id()));
+    MapSet::open_all(&directory).ok_or_else(|| lost(&directory))
 }
 
 fn lost(directory: &Path) -> Error {

@@ -72,6 +72,9 @@ impl Dataplane {
                 port.entry.flags |= abi::SEGUE_PORT_CAPTURE as u8;
             }
         }
+        if !compiled.firewalls.is_empty() {
+            self.load_firewall_stages()?;
+        }
         let record = Record { state: state.clone(), compiled };
         if let Err(error) = self.write_generation(&record) {
             self.give_up(&record.compiled);

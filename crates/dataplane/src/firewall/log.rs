@@ -147,6 +147,10 @@ impl Dataplane {
         let (Some(state), Some(compiled)) = (self.applied_state(), self.applied()) else { return found };
         for firewall in &compiled.firewalls {
             let Some(source) = state.firewalls.iter().find(|source| source.name == firewall.name) else { continue };
+            // Most have none, and need not be read again.
+            if !source.files().any(|file| file.text().is_some_and(|text| text.to_lowercase().contains("log"))) {
+                continue;
+            }
             let Ok((lowered, ..)) = rules::lower(source, &Interfaces::default()) else { continue };
             let rules = lowered.program.chains.iter().flat_map(|chain| &chain.rules);
             for (rule, row) in rules.zip(&firewall.rules) {

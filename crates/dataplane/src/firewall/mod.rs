@@ -6,4 +6,4 @@ mod sets;
 mod table;
 
 pub use log::{LogReader, LogRecord, LogRule, LogSource};
-pub use table::{FirewallCounters, FirewallListing, RuleCounters};
+pub use table::{FirewallCounters, FirewallListing, RuleCounters, firewall_listing};

@@ -2,6 +2,7 @@
 
 use segue_abi as abi;
 use segue_classifier::iptables::{Counters, ListOptions};
+use segue_model::firewall::Firewall;
 use serde::Serialize;
 
 use super::rules;
@@ -69,48 +70,6 @@ impl Dataplane {
         })
     }
 
-    /// The rules of a firewall as iptables prints them. `None` if there is no such firewall.
-    ///
-    /// # Errors
-    /// [`Error::Map`].
-    pub fn firewall_listing(&self, name: &str) -> Result<Option<FirewallListing>, Error> {
-        let state =
-            self.applied_state().and_then(|state| state.firewalls.iter().find(|firewall| firewall.name == name));
-        let compiled =
-            self.applied().and_then(|compiled| compiled.firewalls.iter().find(|firewall| firewall.name == name));
-        let (Some(state), Some(compiled)) = (state, compiled) else { return Ok(None) };
-        let counters = self.counters_of(compiled)?;
-        // They were read when they were applied; which interfaces there are changes neither their order nor their number.
-        let (Ok(sets), Ok((lowered, ..))) = (rules::rule_sets(state), rules::lower(state, &Interfaces::default()))
-        else {
-            return Ok(None);
-        };
-        let mut counted = counters.rules.iter();
-        let mut origins = lowered.origins.iter();
-        let mut found = FirewallListing { listing: String::new(), save: String::new() };
-        for (mut rules, _) in sets {
-            let family = rules.family.to_string();
-            for table in rules.tables.iter_mut().filter(|table| table.name == "filter") {
-                for chain in &mut table.chains {
-                    let policy = format!("{family} policy of {}", chain.name);
-                    let policy = counters.policies.iter().find(|counter| counter.name == policy);
-                    chain.counters = policy.map(|policy| saved(policy.counter)).unwrap_or_default();
-                    chain.rules.iter_mut().for_each(|rule| rule.counters = saved(Counter::default()));
-                    for (origin, counter) in origins.next().into_iter().flatten().zip(&mut counted) {
-                        if let Some(rule) = chain.rules.get_mut(*origin) {
-                            rule.counters.packets += counter.counter.packets;
-                            rule.counters.octets += counter.counter.bytes;
-                        }
-                    }
-                }
-            }
-            let options = ListOptions { verbose: true, exact: false, line_numbers: true };
-            found.listing.push_str(&rules.list_saved(options));
-            found.save.push_str(&rules.save(true));
-        }
-        Ok(Some(found))
-    }
-
     fn firewall_counter(&self, row: u32) -> Result<Counter, Error> {
         let of_cpus: Vec<abi::FirewallCounter> = self.maps().read_percpu("firewall_counters", row)?;
         let sum = |of: fn(&abi::FirewallCounter) -> u64| of_cpus.iter().map(of).fold(0, u64::wrapping_add);
@@ -154,6 +113,39 @@ impl Dataplane {
         }
         Ok(())
     }
+}
+
+/// The rules of a firewall as iptables prints them, with what they have counted. It reads the rule files: it may take a while for
+/// large ones. None if they can not be read.
+pub fn firewall_listing(state: &Firewall, counters: &FirewallCounters) -> Option<FirewallListing> {
+    // They were read when they were applied; which interfaces there are changes neither their order nor their number.
+    let (Ok(sets), Ok((lowered, ..))) = (rules::rule_sets(state), rules::lower(state, &Interfaces::default())) else {
+        return None;
+    };
+    let mut counted = counters.rules.iter();
+    let mut origins = lowered.origins.iter();
+    let mut found = FirewallListing { listing: String::new(), save: String::new() };
+    for (mut rules, _) in sets {
+        let family = rules.family.to_string();
+        for table in rules.tables.iter_mut().filter(|table| table.name == "filter") {
+            for chain in &mut table.chains {
+                let policy = format!("{family} policy of {}", chain.name);
+                let policy = counters.policies.iter().find(|counter| counter.name == policy);
+                chain.counters = policy.map(|policy| saved(policy.counter)).unwrap_or_default();
+                chain.rules.iter_mut().for_each(|rule| rule.counters = saved(Counter::default()));
+                for (origin, counter) in origins.next().into_iter().flatten().zip(&mut counted) {
+                    if let Some(rule) = chain.rules.get_mut(*origin) {
+                        rule.counters.packets += counter.counter.packets;
+                        rule.counters.octets += counter.counter.bytes;
+                    }
+                }
+            }
+        }
+        let options = ListOptions { verbose: true, exact: false, line_numbers: true };
+        found.listing.push_str(&rules.list_saved(options));
+        found.save.push_str(&rules.save(true));
+    }
+    Some(found)
 }
 
 fn saved(counter: Counter) -> Counters {
