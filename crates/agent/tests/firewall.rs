@@ -144,6 +144,30 @@ fn counters_stay_exact_from_one_rule_set_to_the_next() {
 
 #[test]
 #[ignore = "needs root"]
+fn a_firewall_comes_and_goes_under_traffic() {
+    let network = Network::new();
+    let agent = Agent::start(&network);
+    let with: Value = serde_json::from_str(&state(&rules(3, &[PASS]), json!({}))).unwrap();
+    let mut without = with.clone();
+    without["firewalls"] = json!([]);
+    without["sids"] = json!([{"sid": format!("{SID}/64"), "behaviour": "End"}]);
+    agent.apply(&without.to_string());
+    // The programs of firewalls are loaded for the first of them only.
+    let sent = under_traffic(&network, SID, || {
+        thread::sleep(Duration::from_millis(100));
+        for _ in 0..3 {
+            agent.apply(&with.to_string());
+            thread::sleep(Duration::from_millis(100));
+            assert!(packets(&agent, PASS) > 0);
+            agent.apply(&without.to_string());
+        }
+    });
+    assert!(sent > 0);
+    assert_eq!(agent.get("/v1/drops"), json!([]));
+}
+
+#[test]
+#[ignore = "needs root"]
 fn a_refused_rule_file_names_its_place_and_changes_nothing() {
     let network = Network::new();
     let agent = Agent::start(&network);

@@ -129,6 +129,8 @@ impl<'a> Agent<'a> {
         self.directory.path().join("bpf/node")
     }
 
+    /// Where it keeps its record and what firewalls write.
+    #[allow(dead_code)] // not every test program looks there
     pub fn state_dir(&self) -> PathBuf {
         self.directory.path().join("state")
     }
