@@ -122,7 +122,7 @@ fn node_state(count: usize) -> Value {
 fn descriptors(count: usize) -> Vec<Value> {
     let one = |number: usize| {
         // Each number below 2^17 once: those of the generator's flows are spread over all of them.
-        let host = number * 40_503 & 0x1ffff;
+        let host = (number * 40_503) & 0x1ffff;
         let prefix = |host: usize, length: usize| {
             let host = host >> (128 - length) << (128 - length);
             json!(format!("2001:db8:b::{:x}:{:x}/{length}", host >> 16, host & 0xffff))
