@@ -7,7 +7,7 @@ use crate::normal::{Fast, Intervals, Normal, normalise};
 use crate::program::{Action, Chain, Program};
 
 /// Pairs of rules that are compared at most for [`Oddity::Shadowed`]: some hundred milliseconds.
-const PAIRS_MAX: usize = 200_000_000;
+pub(crate) const PAIRS_MAX: usize = 200_000_000;
 
 /// Something odd.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -90,23 +90,32 @@ pub fn analyse(program: &Program) -> Vec<Warning> {
 
 /// Warns of one chain's rules, and returns which of them can never be hit.
 fn chain_oddities(chain: &Chain, pairs: &mut usize, warnings: &mut Vec<Warning>) -> Vec<bool> {
+    let forms = chain.rules.iter().map(normalise).collect::<Vec<_>>();
+    let found = never_hit(chain, &forms, pairs);
     let mut dead = vec![false; chain.rules.len()];
+    for (index, oddity) in found {
+        dead[index] = !matches!(oddity, Oddity::NotCompared(_));
+        let line = chain.rules[index].line;
+        warnings.push(Warning { chain: chain.name.clone(), rule: Some(index), line, oddity });
+    }
+    dead
+}
+
+/// Rules of a chain that no packet can hit: [`Oddity::Unsatisfiable`] and [`Oddity::Shadowed`]; the last may be
+/// [`Oddity::NotCompared`]. `forms`: the rules, normalised. `pairs`: how many pairs may be compared.
+pub(crate) fn never_hit(chain: &Chain, forms: &[Option<Normal>], pairs: &mut usize) -> Vec<(usize, Oddity)> {
+    let mut found = Vec::new();
     // Earlier rules behind which no packet goes on in this chain.
     let mut taking: Vec<(usize, Fast)> = Vec::new();
-    let forms = chain.rules.iter().map(normalise).collect::<Vec<_>>();
-    for (index, (rule, form)) in chain.rules.iter().zip(&forms).enumerate() {
-        let mut warn = |oddity| {
-            warnings.push(Warning { chain: chain.name.clone(), rule: Some(index), line: rule.line, oddity });
-        };
+    for (index, (rule, form)) in chain.rules.iter().zip(forms).enumerate() {
         let Some(form) = form else {
-            warn(Oddity::Unsatisfiable);
-            dead[index] = true;
+            found.push((index, Oddity::Unsatisfiable));
             continue;
         };
         match pairs.checked_sub(taking.len()) {
             Some(left) => *pairs = left,
             None => {
-                warn(Oddity::NotCompared(index));
+                found.push((index, Oddity::NotCompared(index)));
                 break;
             }
         }
@@ -116,13 +125,12 @@ fn chain_oddities(chain: &Chain, pairs: &mut usize, warnings: &mut Vec<Warning>)
                 && forms[*earlier].as_ref().is_some_and(|earlier| covers(earlier, form))
         });
         if let Some((earlier, _)) = earlier {
-            warn(Oddity::Shadowed { rule: *earlier, line: chain.rules[*earlier].line });
-            dead[index] = true;
+            found.push((index, Oddity::Shadowed { rule: *earlier, line: chain.rules[*earlier].line }));
         } else if rule.action.leaves_chain() && rule.extensions.is_empty() {
             taking.push((index, form.fast));
         }
     }
-    dead
+    found
 }
 
 /// Whether every packet that fits `narrow` fits `wide`, as far as this part of a rule goes.

@@ -10,6 +10,10 @@ use crate::random::Random;
 pub(crate) const TREES_MAX: usize = 4;
 /// Rules by which divisions into trees are compared.
 const SAMPLE: usize = 1500;
+/// Of the divisions that are best for the part, so many are built in full and compared again ...
+const FINALISTS: usize = 4;
+/// ... if there are no more rules than this.
+const FINALISTS_RULES: usize = 20_000;
 /// Walks by which they are compared.
 const WALKS: usize = 512;
 /// Entries and children for each rule, above which a tree is built again with fewer copies.
@@ -32,16 +36,51 @@ pub(crate) fn grow(rules: &[(&Normal, bool)]) -> Vec<Tree> {
     }
     let items = Items::new(rules);
     let kinds = rules.iter().map(|(rule, _)| kind(rule)).collect::<Vec<_>>();
-    let mut divisions = divisions(&kinds);
+    let divisions = divisions(&kinds);
     if divisions.len() == 1 || rules.len() <= SAMPLE {
-        return best(&items, &kinds, &divisions).1;
+        return least(plant_each(&items, &kinds, divisions.iter().map(|division| (&division[..], &[][..]))));
     }
-    // Compared by a part of the rules, then built once.
+    // Compared by a part of the rules; the best are built and compared again, as a part may mislead.
     let stride = rules.len().div_ceil(SAMPLE);
     let part = rules.iter().copied().step_by(stride).collect::<Vec<_>>();
     let part_kinds = kinds.iter().copied().step_by(stride).collect::<Vec<_>>();
-    let (chosen, _, thrifts) = best(&Items::new(&part), &part_kinds, &divisions);
-    plant_all(&items, &kinds, &divisions.swap_remove(chosen), &thrifts).0
+    let part_items = Items::new(&part);
+    let mut sampled = plant_each(&part_items, &part_kinds, divisions.iter().map(|division| (&division[..], &[][..])));
+    sampled.sort_by(|one, other| one.cost.total_cmp(&other.cost));
+    sampled.truncate(if rules.len() <= FINALISTS_RULES { FINALISTS } else { 1 });
+    let finalists = sampled.iter().map(|planted| (planted.division, &planted.thrifts[..]));
+    least(plant_each(&items, &kinds, finalists))
+}
+
+/// A division with its trees.
+struct Planted<'a> {
+    division: &'a [u8],
+    trees: Vec<Tree>,
+    /// What each tree needed, as a place in [`THRIFTS`].
+    thrifts: Vec<usize>,
+    cost: f32,
+}
+
+/// The trees of each division, and their cost. With each, the thrifts to begin with.
+fn plant_each<'a, 'b>(
+    items: &Items,
+    kinds: &[u8],
+    divisions: impl Iterator<Item = (&'a [u8], &'b [usize])>,
+) -> Vec<Planted<'a>> {
+    let plant = |(division, thrifts): (&'a [u8], &[usize])| {
+        let (trees, thrifts) = plant_all(items, kinds, division, thrifts);
+        let cost = cost(items, &trees);
+        Planted { division, trees, thrifts, cost }
+    };
+    divisions.map(plant).collect()
+}
+
+fn least(planted: Vec<Planted>) -> Vec<Tree> {
+    planted
+        .into_iter()
+        .min_by(|one, other| one.cost.total_cmp(&other.cost))
+        .map(|planted| planted.trees)
+        .unwrap_or_default()
 }
 
 /// Bit 0: the rule narrows the source, bit 1: the destination.
@@ -79,20 +118,6 @@ fn divisions(kinds: &[u8]) -> Vec<Vec<u8>> {
         }
     }
     found
-}
-
-/// The division with the least cost, its trees, and the thrifts that they needed.
-fn best(items: &Items, kinds: &[u8], divisions: &[Vec<u8>]) -> (usize, Vec<Tree>, Vec<usize>) {
-    let mut best = Default::default();
-    let mut least = f32::INFINITY;
-    for (index, division) in divisions.iter().enumerate() {
-        let (trees, thrifts) = plant_all(items, kinds, division, &[]);
-        let cost = if divisions.len() == 1 { 0.0 } else { cost(items, &trees) };
-        if cost < least {
-            (least, best) = (cost, (index, trees, thrifts));
-        }
-    }
-    best
 }
 
 /// The trees of a division, with the thrift of each. `thrifts`: those with which a part of the rules could do.

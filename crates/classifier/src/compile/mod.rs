@@ -6,6 +6,7 @@ pub(crate) mod tree;
 
 use thiserror::Error;
 
+use crate::analysis::{Oddity, PAIRS_MAX, never_hit};
 use crate::image::{Image, Layout};
 use crate::normal::normalise;
 use crate::program::{Program, ProgramError};
@@ -46,14 +47,19 @@ pub enum CompileError {
 pub fn compile(program: &Program) -> Result<Image, CompileError> {
     program.check()?;
     let mut layout = Layout::new(program);
+    let mut pairs = PAIRS_MAX;
     for (index, chain) in program.chains.iter().enumerate() {
         let normal = chain.rules.iter().map(normalise).collect::<Vec<_>>();
         for (number, (rule, form)) in chain.rules.iter().zip(&normal).enumerate() {
             layout.rule(index, number, rule, form.as_ref())?;
         }
+        let mut live = vec![true; chain.rules.len()];
+        for (number, oddity) in never_hit(chain, &normal, &mut pairs) {
+            live[number] = matches!(oddity, Oddity::NotCompared(_));
+        }
         for family in 0..3 {
-            // Rules that match packets of this family, by their number in the chain.
-            let members = normal.iter().enumerate().filter_map(|(number, form)| {
+            // Rules that packets of this family can hit, by their number in the chain.
+            let members = normal.iter().enumerate().filter(|(number, _)| live[*number]).filter_map(|(number, form)| {
                 let rule = &chain.rules[number];
                 let ends = rule.action.leaves_chain() && rule.extensions.is_empty();
                 form.as_ref().filter(|form| form.families >> family & 1 != 0).map(|form| (number as u32, (form, ends)))
