@@ -16,7 +16,7 @@ use segue_testkit::packet_socket::PacketSocket;
 use segue_wire::{Ipv4Repr, Ipv6Repr, MacAddress, PacketBuilder, SrhRepr, UdpRepr};
 use support::{Agent, Network};
 
-const PATIENCE: Duration = Duration::from_secs(3);
+const PATIENCE: Duration = Duration::from_secs(20);
 const SILENCE: Duration = Duration::from_millis(200);
 
 const STATE: &str = "

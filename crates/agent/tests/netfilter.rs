@@ -14,7 +14,7 @@ use segue_wire::ipv6_extension::{FragmentRepr, OptionsRepr};
 use segue_wire::{Icmpv4Repr, Ipv4Repr, Ipv6Repr, MacAddress, PacketBuilder, SrhRepr, TcpRepr, TlvRepr, UdpRepr};
 use support::{Agent, Network};
 
-const PATIENCE: Duration = Duration::from_secs(3);
+const PATIENCE: Duration = Duration::from_secs(20);
 /// Long enough for a packet that should not come.
 const SILENCE: Duration = Duration::from_millis(300);
 

@@ -19,7 +19,7 @@ use segue_testkit::vnf::{Steered, is_chatter};
 use segue_wire::{Ipv6Repr, PacketBuilder, SrhRepr, UdpRepr};
 
 /// A frame's way through takes microseconds, unless the machine is very busy.
-const ARRIVES_WITHIN: Duration = Duration::from_secs(5);
+const ARRIVES_WITHIN: Duration = Duration::from_secs(20);
 const QUIET_FOR: Duration = Duration::from_millis(50);
 
 fn outer(source: Ipv6Addr, destination: Ipv6Addr, hop_limit: u8) -> Ipv6Repr {

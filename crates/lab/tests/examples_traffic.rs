@@ -162,7 +162,7 @@ fn chain_carries(lab: &TestLab, chain: &str, kind: Kind) -> Stations {
     let (before, shared_before, lost_before) = (all(), shared(lab), lost(lab));
     send(kind, &from, &to);
     // The last packets of TCP may still be on their way.
-    let deadline = Instant::now() + Duration::from_secs(5);
+    let deadline = Instant::now() + Duration::from_secs(60);
     loop {
         let (after, shared_after) = (all(), shared(lab));
         // Read last: what a station has not seen because it was lost is among the lost.
@@ -458,7 +458,7 @@ fn backup() {
     nothing_dropped(&lab);
 
     lab.sh("meter", "ip link set dev west down");
-    let deadline = Instant::now() + Duration::from_secs(10);
+    let deadline = Instant::now() + Duration::from_secs(60);
     let dead = || {
         let functions = agent::get(&lab.paths().socket("nfv1"), "nfv1", "/v1/functions").unwrap();
         let states: Vec<_> = functions.as_array().unwrap().iter().map(|one| one["state"].clone()).collect();

@@ -15,7 +15,7 @@ use segue_wire::ipv6_extension::OptionsRepr;
 use segue_wire::{Ipv4Repr, Ipv6Repr, PacketBuilder, SrhRepr, TlvRepr, UdpRepr};
 
 /// A frame's way through takes microseconds, unless the machine is very busy.
-const ARRIVES_WITHIN: Duration = Duration::from_secs(5);
+const ARRIVES_WITHIN: Duration = Duration::from_secs(20);
 
 /// The SID of the function, and of what follows it on the path.
 const OWN: Ipv6Addr = local(0xa);

@@ -135,10 +135,10 @@ fn python() -> PathBuf {
 fn wait_for_listener(host: &End, address: SocketAddr) -> Result<()> {
     let begun = Instant::now();
     while netns::inside(&host.namespace, || TcpStream::connect_timeout(&address, Duration::from_secs(1)))?.is_err() {
-        if begun.elapsed() > Duration::from_secs(10) {
+        if begun.elapsed() > Duration::from_secs(60) {
             return Err(LabError::Agent {
                 node: host.name.clone(),
-                what: format!("nothing listens on {address} ten seconds after its server was started"),
+                what: format!("nothing listens on {address} a minute after its server was started"),
                 remedy: "see whether another program has the port".into(),
             });
         }
@@ -315,10 +315,10 @@ fn wait_until_listening(namespace: &str, port: u16) -> Result<()> {
         if listens {
             return Ok(());
         }
-        if begun.elapsed() > Duration::from_secs(10) {
+        if begun.elapsed() > Duration::from_secs(60) {
             return Err(LabError::Agent {
                 node: namespace.to_owned(),
-                what: format!("nothing listens on TCP port {port} ten seconds after the server was started"),
+                what: format!("nothing listens on TCP port {port} a minute after the server was started"),
                 remedy: "see whether another program has the port".into(),
             });
         }
