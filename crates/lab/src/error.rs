@@ -19,6 +19,16 @@ pub enum LabError {
         /// What is wrong, with file, line and column.
         what: String,
     },
+    /// The program of a function on TAP does not do its work.
+    #[error(
+        "function {function}: {what}.\n  do: mend the program, or `program` in the topology: it must open the devices that its environment names"
+    )]
+    Program {
+        /// The function.
+        function: String,
+        /// What happened, with what it said.
+        what: String,
+    },
     /// Network namespaces need root.
     #[error("`segue lab {verb}` makes and enters network namespaces, which needs root.\n  do: run it with sudo")]
     NotRoot {

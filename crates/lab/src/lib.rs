@@ -23,6 +23,7 @@ pub mod names;
 pub mod netns;
 pub mod parallel;
 pub mod pcap;
+pub mod program;
 pub mod progress;
 pub mod seen;
 pub mod state;

@@ -26,6 +26,8 @@ pub enum Kind {
     Function,
     /// A firewall in the data plane of its node: the namespace is the node's.
     Firewall,
+    /// A function behind TAP devices of its node: the namespace is the node's.
+    Tap,
 }
 
 impl Kind {
@@ -39,6 +41,7 @@ impl Kind {
             Self::Host => "host",
             Self::Function => "function",
             Self::Firewall => "firewall",
+            Self::Tap => "tap",
         }
     }
 }
@@ -103,7 +106,7 @@ impl LabRecord {
     /// How many namespaces the lab has.
     #[must_use]
     pub fn namespaces(&self) -> usize {
-        self.nodes.iter().filter(|node| node.kind != Kind::Firewall).count()
+        self.nodes.iter().filter(|node| !matches!(node.kind, Kind::Firewall | Kind::Tap)).count()
     }
 
     /// A node of the lab.

@@ -15,7 +15,7 @@ use crate::names::{self, LabPaths, Roots};
 use crate::progress::Progress;
 use crate::state::{self, Kind, LabRecord, NodeRecord};
 use crate::wiring::{self, Space};
-use crate::{agent, down, firewall, netns, parallel};
+use crate::{agent, down, firewall, netns, parallel, program};
 
 const AS_ROOT: &str = "check that you are root and that the file system has space";
 const REPORT: &str = "the topology was accepted but the kernel was not: report it together with the topology file";
@@ -114,6 +114,7 @@ impl Building<'_> {
         self.links(&spaces)?;
         self.addresses_and_routes(&spaces)?;
         self.rulesets(rulesets)?;
+        self.programs()?;
         if let Some(program) = program {
             self.agents(&spaces, &program, &mut record)?;
         }
@@ -129,10 +130,10 @@ impl Building<'_> {
         fs::create_dir_all(directory).map_err(LabError::io("make directory", directory, AS_ROOT))?;
         state::write_file(&directory.join("topology.yaml"), &self.loaded.text)?;
         state::write_file(&directory.join("plan.json"), &state::json(&self.loaded.plan))?;
-        let inside = self.loaded.plan.functions.iter().filter(|(_, function)| function.inside);
+        let inside = self.loaded.plan.functions.iter().filter(|(_, function)| !function.has_namespace());
         let inside = inside.map(|(name, function)| NodeRecord {
             name: name.clone(),
-            kind: Kind::Firewall,
+            kind: if function.tap { Kind::Tap } else { Kind::Firewall },
             namespace: self.paths.namespace(&function.node),
             ports: Vec::new(),
             socket: None,
@@ -204,6 +205,18 @@ impl Building<'_> {
                 .input(text.clone())
                 .remedy("mend the ruleset of this function (`nft -c -f FILE` checks one)")
                 .text()?;
+            self.progress.step()?;
+        }
+        Ok(())
+    }
+
+    /// Programs on TAP devices: before the agents, which then find the devices with somebody behind them.
+    fn programs(&self) -> Result<()> {
+        self.progress.begin("programs", self.loaded.topology.functions.len());
+        for (name, function) in &self.loaded.topology.functions {
+            if let Some(command) = &function.program {
+                program::start(self.paths, self.loaded, name, command)?;
+            }
             self.progress.step()?;
         }
         Ok(())

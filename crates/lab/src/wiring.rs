@@ -66,19 +66,20 @@ pub fn spaces(plan: &Plan) -> Vec<Space<'_>> {
         state: None,
         sysctls: &host.sysctls,
     });
-    // Those inside a node are a part of it.
-    let functions = plan.functions.iter().filter(|(_, function)| !function.inside).map(|(name, function)| Space {
-        name,
-        kind: Kind::Function,
-        interfaces: &function.interfaces,
-        routes: &function.routes,
-        rules: &function.rules,
-        neighbours: &function.neighbours,
-        loopback: None,
-        tunnel_source: None,
-        state: None,
-        sysctls: &function.sysctls,
-    });
+    // Those inside a node are a part of it, those on TAP are behind its devices.
+    let functions =
+        plan.functions.iter().filter(|(_, function)| function.has_namespace()).map(|(name, function)| Space {
+            name,
+            kind: Kind::Function,
+            interfaces: &function.interfaces,
+            routes: &function.routes,
+            rules: &function.rules,
+            neighbours: &function.neighbours,
+            loopback: None,
+            tunnel_source: None,
+            state: None,
+            sysctls: &function.sysctls,
+        });
     nodes.chain(hosts).chain(functions).collect()
 }
 
@@ -95,13 +96,19 @@ pub fn mark_batch(paths: &LabPaths, space: &Space<'_>) -> String {
     format!("link set dev lo alias \"{}\" up\n", names::mark(&paths.lab, space.name))
 }
 
-/// `ip -batch` inside a namespace: the veth pairs whose first end lies there. Both ends are made where they belong, so that
-/// their interface numbers count from 2 in each namespace.
+/// `ip -batch` inside a namespace: the veth pairs whose first end lies there, and its TAP devices. Both ends of a pair are made
+/// where they belong, so that their interface numbers count from 2 in each namespace.
 #[must_use]
 pub fn links_batch(paths: &LabPaths, plan: &Plan, space: &Space<'_>) -> String {
     let mut batch = String::new();
     for [(here, near), (there, far)] in plan.links() {
-        if here == space.name {
+        if here != space.name {
+            continue;
+        }
+        if plan.functions.get(there).is_some_and(|function| function.tap) {
+            let _ = writeln!(batch, "tuntap add name {} mode tap", near.name);
+            let _ = writeln!(batch, "link set dev {} address {} mtu {}", near.name, near.mac, near.mtu);
+        } else {
             let _ = writeln!(
                 batch,
                 "link add name {} address {} mtu {} type veth peer name {} netns {} address {} mtu {}",

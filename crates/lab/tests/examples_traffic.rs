@@ -158,7 +158,9 @@ fn chain_carries(lab: &TestLab, chain: &str, kind: Kind) -> Stations {
     let all = || -> Vec<(String, Stations)> {
         lab.loaded.topology.chains.keys().map(|name| (name.clone(), stations(lab, name))).collect()
     };
-    let functions: Vec<_> = lab.loaded.plan.functions.keys().map(|name| (name.clone(), forwarded(lab, name))).collect();
+    // What is on TAP has no kernel that counts.
+    let functions = lab.loaded.plan.functions.iter().filter(|(_, function)| function.has_namespace());
+    let functions: Vec<_> = functions.map(|(name, _)| (name.clone(), forwarded(lab, name))).collect();
     let (before, shared_before, lost_before) = (all(), shared(lab), lost(lab));
     send(kind, &from, &to);
     // The last packets of TCP may still be on their way.
@@ -200,7 +202,8 @@ fn forwarded(lab: &TestLab, function: &str) -> [u64; 2] {
 /// Packets that the interfaces of all nodes and functions count as dropped: a queue was full, as happens on a machine with more to
 /// do than processors. The two ends of a link may both count the same packet.
 fn lost(lab: &TestLab) -> u64 {
-    let spaces = lab.loaded.plan.nodes.keys().chain(lab.loaded.plan.functions.keys());
+    let functions = lab.loaded.plan.functions.iter().filter(|(_, function)| function.has_namespace());
+    let spaces = lab.loaded.plan.nodes.keys().chain(functions.map(|(name, _)| name));
     let of_space = |name: &String| -> u64 {
         let links: serde_json::Value = serde_json::from_str(&lab.sh(name, "ip -j -s link")).unwrap();
         let links = links.as_array().unwrap().iter();

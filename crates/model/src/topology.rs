@@ -202,13 +202,18 @@ pub struct Function {
     /// Shell commands run in its namespace once all is up.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub commands: Vec<String>,
+    /// `kind: tap`: shell command of the program that is at the other end of its TAP devices, run in the node's namespace and
+    /// in the topology's directory; its environment names the devices (docs/lab.md). Without it the lab makes the devices and
+    /// leaves them to you, for a virtual machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub program: Option<String>,
 }
 
 /// What stands in for a function that knows nothing of Segment Routing. docs/proxies.md says what each can do.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ProxyChoice {
-    /// `static` for one chain that visits it once, else `exact`.
+    /// `static` for one chain that visits it once, else `exact`, or `dynamic-flow` on TAP.
     #[default]
     Auto,
     /// End.AS: knows the rest of the list by configuration. A pair of interfaces for each chain.
@@ -284,8 +289,13 @@ impl Topology {
             ProxyChoice::Masquerading => return chosen(Approach::Masquerading),
             ProxyChoice::Auto => {}
         }
+        // What the exact proxy puts on the kernel's packets does not go through a TAP device.
+        let (shared, on_tap) = match function.kind {
+            FunctionKind::Tap => (Approach::Flow, ", and it is on TAP, where the exact proxy does not work"),
+            _ => (Approach::Exact, ""),
+        };
         if self.functions.values().any(|other| other.backup.as_deref() == Some(name)) {
-            return Some((Approach::Exact, "it is a backup, whatever chain needs it".to_owned()));
+            return Some((shared, format!("it is a backup, whatever chain needs it{on_tap}")));
         }
         let visits = |chain: &Chain| chain.via.iter().filter(|stop| *stop == name).count();
         let chains: Vec<(&String, usize)> = self
@@ -295,8 +305,8 @@ impl Topology {
             .filter(|(_, count)| *count > 0)
             .collect();
         Some(match chains.as_slice() {
-            [_, _, ..] => (Approach::Exact, format!("{} chains visit it", chains.len())),
-            [(chain, 2..)] => (Approach::Exact, format!("the chain {chain} visits it more than once")),
+            [_, _, ..] => (shared, format!("{} chains visit it{on_tap}", chains.len())),
+            [(chain, 2..)] => (shared, format!("the chain {chain} visits it more than once{on_tap}")),
             _ => (Approach::Static, "one chain visits it, so that the rest of the list is known".to_owned()),
         })
     }
@@ -330,6 +340,8 @@ pub enum FunctionKind {
     /// netfilter in a namespace, on the inner packet, without leaving the SR path (End.AN.NF). One SID serves all chains;
     /// each chain has a mark.
     Netfilter,
+    /// TAP devices of the node: a program in user space, or a virtual machine.
+    Tap,
 }
 
 /// Interfaces of a function.

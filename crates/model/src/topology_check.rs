@@ -1,6 +1,7 @@
 //! Checks of a topology that need nothing but the topology's text: names, references, values.
 
 mod firewall;
+mod program;
 
 use std::collections::HashMap;
 
@@ -320,6 +321,7 @@ impl Check<'_> {
         }
         if function.firewall.is_none() {
             self.function_kind(function, key);
+            self.program(function, key);
         }
         if function.inner.is_empty() {
             self.report.error(&key.at("inner"), "the function takes nothing", "write [IPv4, IPv6], or one of the two");
@@ -438,7 +440,10 @@ impl Check<'_> {
             {
                 let message =
                     format!("the chain visits {name:?} twice, and its proxy could not tell the two visits apart");
-                let remedy = "give the function `proxy: exact` (or none: it is chosen then), or add a second function";
+                let remedy = match self.topology.functions[name].kind {
+                    FunctionKind::Tap => "add a second function, or give this one `proxy: masquerading`",
+                    _ => "give the function `proxy: exact` (or none: it is chosen then), or add a second function",
+                };
                 self.report.error(&key, message, remedy);
             }
         }

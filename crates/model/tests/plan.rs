@@ -307,6 +307,31 @@ fn a_function_is_visited_twice_by_one_chain() {
 }
 
 #[test]
+fn functions_on_tap_have_interfaces_and_no_namespace() {
+    let source = |second: &str| {
+        format!(
+            "name: x\nnodes: {{a: {{}}}}\nhosts: {{h: {{node: a}}, i: {{node: a}}}}\nfunctions: {{f: {{node: a, kind: tap, program: p}}}}\n\
+             chains:\n  c: {{from: h, to: i, via: [f], match: {{protocol: tcp}}}}\n{second}"
+        )
+    };
+    let one = plan(&source(""));
+    assert_eq!(
+        one.functions["f"].approach,
+        "static proxy (End.AS): one chain visits it, so that the rest of the list is known"
+    );
+    let two = plan(&source("  d: {from: h, to: i, via: [f]}\n"));
+    let function = &two.functions["f"];
+    assert_eq!(
+        function.approach,
+        "dynamic proxy by flow (End.AD): 2 chains visit it, and it is on TAP, where the exact proxy does not work"
+    );
+    assert!(function.tap && !function.has_namespace() && function.sysctls.is_empty(), "{function:?}");
+    let names: Vec<_> = function.interfaces.iter().map(|interface| interface.name.as_str()).collect();
+    assert_eq!(names, ["west", "east"]);
+    assert_eq!(sid(&two, "a", "fc00:5e9:1:100::").behaviour, Behaviour::EndAd);
+}
+
+#[test]
 fn netfilter_has_one_sid_and_each_chain_its_mark() {
     let plan = two_chains(", kind: netfilter", "f");
     let [sid] = functions(&plan)[..] else { panic!("one SID for all") };

@@ -23,7 +23,7 @@ struct Seed {
     nodes: Vec<u8>,
     links: Vec<(u8, u8, u8)>,
     hosts: Vec<u8>,
-    /// Node, one interface, kind: 1 to 8 of those below.
+    /// Node, one interface, kind: 1 to 9 of those below.
     functions: Vec<(u8, bool, u8)>,
     chains: Vec<(u8, u8, Vec<u8>, u8)>,
     connected: bool,
@@ -88,7 +88,11 @@ fn topology(seed: &Seed) -> Topology {
         let function = Function {
             node: format!("n{}", segue.get(usize::from(*number) % segue.len().max(1))?),
             firewall: (*kind == 8).then(firewall),
-            kind: if *kind == 6 { FunctionKind::Netfilter } else { FunctionKind::Namespace },
+            kind: match kind {
+                6 => FunctionKind::Netfilter,
+                9 => FunctionKind::Tap,
+                _ => FunctionKind::Namespace,
+            },
             aware: *kind == 5,
             may_change: None,
             proxy: match kind {
@@ -107,6 +111,7 @@ fn topology(seed: &Seed) -> Topology {
             nftables: None,
             sysctls: Default::default(),
             commands: Vec::new(),
+            program: None,
         };
         Some((format!("f{i}"), function))
     });

@@ -60,7 +60,7 @@ impl Counters {
                 counters.agents.insert(name.clone(), agent::get(&paths.socket(name), name, agent::REPORT)?);
             }
         }
-        for (name, _) in plan.functions.iter().filter(|(_, function)| !function.inside) {
+        for (name, _) in plan.functions.iter().filter(|(_, function)| function.has_namespace()) {
             let namespace = paths.namespace(name);
             let text = Run::new("nft", ["--json", "list", "counters"]).inside(&namespace).text()?;
             counters.functions.insert(name.clone(), nft_counters(&text));

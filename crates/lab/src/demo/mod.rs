@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use segue_model::plan::{Direction, Explanation, Plan};
+use segue_model::plan::{Direction, Explanation, FunctionPlan, Plan};
 use segue_model::topology::Endpoint;
 
 use crate::cli::Output;
@@ -100,9 +100,9 @@ impl<'a> Scene<'a> {
         if scene.functions().is_empty() || scene.reverse.is_empty() { Err(unfit()) } else { Ok(scene) }
     }
 
-    /// Functions that the chain visits, but for those inside a node, where nobody but the node sees packets.
+    /// Functions that the chain visits, but for those without a namespace, where packets can not be recorded.
     fn functions(&self) -> BTreeSet<String> {
-        let apart = |name: &&str| self.plan.functions.get(*name).is_some_and(|function| !function.inside);
+        let apart = |name: &&str| self.plan.functions.get(*name).is_some_and(FunctionPlan::has_namespace);
         self.forward.iter().filter_map(function_of).filter(apart).map(str::to_owned).collect()
     }
 

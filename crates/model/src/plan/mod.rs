@@ -80,7 +80,7 @@ impl Plan {
         &self.explanations
     }
 
-    /// Every link once, as the two interfaces of a veth pair; each with the namespace (the name of a node, host or function)
+    /// Every link once, as the two interfaces of a veth pair, or of a TAP device and who is behind it; each with the namespace (the name of a node, host or function)
     /// that it lies in.
     pub fn links(&self) -> Vec<[(&str, &Interface); 2]> {
         let all = || {
@@ -189,6 +189,16 @@ pub struct FunctionPlan {
     /// It is in the node's data plane: it has no namespace.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub inside: bool,
+    /// It is at the other end of TAP devices of the node: it has no namespace, and its interfaces are for whoever is there.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub tap: bool,
+}
+
+impl FunctionPlan {
+    /// Whether it has a network namespace of its own.
+    pub fn has_namespace(&self) -> bool {
+        !self.inside && !self.tap
+    }
 }
 
 /// One end of a veth pair.

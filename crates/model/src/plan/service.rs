@@ -12,7 +12,7 @@ use super::shared::{self, Shared};
 use super::{Direction, FunctionPlan, Interface, LinkKind, Neighbour, NextHop, Route, Rule};
 use crate::check;
 use crate::error::KeyPath;
-use crate::topology::Interfaces;
+use crate::topology::{FunctionKind, Interfaces};
 use crate::value::MacAddress;
 
 /// How one direction of a chain goes through a function.
@@ -229,8 +229,12 @@ impl Services {
         let mut plans = IndexMap::new();
         for (name, function) in &builder.topology.functions {
             let visits = self.visits.swap_remove(name).unwrap_or_default();
-            refuse_ambiguity(builder, name, &visits.routes);
-            let mut sysctls = forwarding_sysctls();
+            let tap = function.kind == FunctionKind::Tap;
+            // Who reads TAP devices knows which one a packet came by.
+            if !tap {
+                refuse_ambiguity(builder, name, &visits.routes);
+            }
+            let mut sysctls = if tap { IndexMap::new() } else { forwarding_sysctls() };
             sysctls.extend(function.sysctls.clone());
             let mut routes = routes(&visits);
             routes.extend(visits.shared_routes);
@@ -245,6 +249,7 @@ impl Services {
                 neighbours: visits.neighbours,
                 sysctls,
                 inside: function.firewall.is_some(),
+                tap,
             };
             plans.insert(name.clone(), plan);
         }

@@ -21,6 +21,7 @@ impl Check<'_> {
             ("nftables", function.nftables.is_some()),
             ("sysctls", !function.sysctls.is_empty()),
             ("commands", !function.commands.is_empty()),
+            ("program", function.program.is_some()),
         ];
         for (other, _) in given.into_iter().filter(|(_, is_given)| *is_given) {
             let message = format!("a firewall is in the data plane of its node: it has nothing for the key {other:?}");
