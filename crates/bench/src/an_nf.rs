@@ -37,6 +37,10 @@ const TAG: usize = 4;
 pub const SIZES: [usize; 9] = [126, 300, 474, 648, 822, 996, 1170, 1344, 1518];
 /// Numbers of rules.
 pub const RULES: [usize; 4] = [0, 1, 8, 128];
+/// Netfilter's hook that has the rules.
+const FORWARD: &str = "forward";
+/// The one of a kernel whose `seg6` routes have hooks.
+const POSTROUTING: &str = "postrouting";
 /// Packets per second while latency is measured.
 const LATENCY_RATE: f64 = 10_000.0;
 
@@ -72,7 +76,7 @@ pub enum Side {
     /// The kernel's End.
     End,
     /// The kernel's End.DT6 (inner IPv4: End.DX4) and a seg6 route. The route takes packets as they come in, so netfilter's
-    /// forward hook never sees them, but only the new outer packet.
+    /// forward hook never sees them, but only the new outer packet; its postrouting hook does if [`tunnels_have_hooks`].
     DtAndEncaps,
     /// The kernel's End.DX6 into a namespace, whose netfilter sees the inner packet, and a seg6 route behind it. Inner IPv6.
     ThroughNamespace,
@@ -179,8 +183,8 @@ impl Point {
         Arrival { frame, mask, port, balance, chains: [0; 2] }
     }
 
-    /// The rules as nft reads them: none of them holds, so that each packet meets all of them.
-    fn ruleset(&self) -> String {
+    /// The rules as nft reads them, on one of netfilter's hooks: none of them holds, so that each packet meets all of them.
+    fn ruleset(&self, hook: &str) -> String {
         let rule = match (self.ipv4, self.blocked) {
             (true, false) => "ip saddr 198.18.0.0/15 drop".to_owned(),
             (false, false) => "ip6 saddr 2001:db8:ffff::/48 drop".to_owned(),
@@ -188,16 +192,16 @@ impl Point {
             (false, true) => format!("ip6 saddr {INNER_SOURCE} drop"),
         };
         let rules = vec![rule.as_str(); self.rules].join("\n");
-        let hook = "type filter hook forward priority filter; policy accept;";
+        let hook = format!("type filter hook {hook} priority filter; policy accept;");
         match self.chains {
-            Chains::Base => format!("table inet bench {{ chain forward {{ {hook}\n{rules}\n}}\n}}\n"),
+            Chains::Base => format!("table inet bench {{ chain base {{ {hook}\n{rules}\n}}\n}}\n"),
             Chains::Regular => {
-                format!("table inet bench {{ chain many {{\n{rules}\n}}\nchain forward {{ {hook}\njump many\n}}\n}}\n")
+                format!("table inet bench {{ chain many {{\n{rules}\n}}\nchain base {{ {hook}\njump many\n}}\n}}\n")
             }
         }
     }
 
-    fn lay_rules(&self, namespace: &Namespace) -> Result<()> {
+    fn lay_rules(&self, namespace: &Namespace, hook: &str) -> Result<()> {
         if self.rules == 0 {
             return Ok(());
         }
@@ -210,13 +214,24 @@ impl Point {
             .spawn()
             .map_err(|error| failed(error.to_string()))?;
         if let Some(mut stdin) = nft.stdin.take() {
-            stdin.write_all(self.ruleset().as_bytes()).map_err(|error| failed(error.to_string()))?;
+            stdin.write_all(self.ruleset(hook).as_bytes()).map_err(|error| failed(error.to_string()))?;
         }
         let output = nft.wait_with_output().map_err(|error| failed(error.to_string()))?;
         if output.status.success() {
             return Ok(());
         }
         Err(failed(String::from_utf8_lossy(&output.stderr).trim().to_owned()))
+    }
+}
+
+/// Whether netfilter's hooks see what goes through `seg6` routes (the sysctl `net.netfilter.nf_hooks_lwtunnel`). It is the whole
+/// machine's and can not be set back, so a bench leaves that to the operator.
+fn tunnels_have_hooks() -> Result<bool> {
+    let path = "/proc/sys/net/netfilter/nf_hooks_lwtunnel";
+    match std::fs::read_to_string(path) {
+        Ok(text) => Ok(text.trim() == "1"),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(Error::Command { command: format!("read {path}"), message: error.to_string() }),
     }
 }
 
@@ -238,7 +253,7 @@ pub fn open(point: &Point, side: Side, flows: u32) -> Result<Lane> {
     let what = format!("an-nf, {}, {}", point.name(), side.peer().0);
     if side == Side::ThroughNamespace {
         let function = Links::build(&topology, name, shape)?.start(Vnf::Forward, &traffic)?;
-        point.lay_rules(&function.namespace)?;
+        point.lay_rules(&function.namespace, FORWARD)?;
         proxy::kernel(&topology)?;
         return Ok(Lane::through(function, None, traffic, topology, what));
     }
@@ -248,7 +263,7 @@ pub fn open(point: &Point, side: Side, flows: u32) -> Result<Lane> {
             let wiring = Wiring::of(namespace.name());
             wire(&topology.node, &namespace, &wiring)?;
             topology.add_loop()?;
-            point.lay_rules(&namespace)?;
+            point.lay_rules(&namespace, FORWARD)?;
             let state = json!({
                 "node": "bench",
                 "source_address": OUT_ADDRESS,
@@ -264,7 +279,7 @@ pub fn open(point: &Point, side: Side, flows: u32) -> Result<Lane> {
             }
             topology.enable_gro()?;
             if side == Side::DtAndEncaps {
-                point.lay_rules(&topology.node)?;
+                point.lay_rules(&topology.node, if tunnels_have_hooks()? { POSTROUTING } else { FORWARD })?;
             }
             (Namespace::create(&format!("{name}-none"))?, None)
         }
@@ -358,6 +373,11 @@ pub fn run(point: &Point, effort: &Effort, pinned: &Pinned) -> Result<Vec<Report
     let (Some(ours), Some(latency)) = (tallies.first(), latencies.first()) else {
         return Err(Error::Usage("a lane was not measured".into()));
     };
+    let hooks = if tunnels_have_hooks()? {
+        "nf_hooks_lwtunnel is 1: the rules of End.DT and H.Encaps are on its postrouting hook, which sees the inner packet"
+    } else {
+        "nf_hooks_lwtunnel is 0: End.DT and H.Encaps show netfilter only the new outer packet"
+    };
     let report = |index: usize| {
         let (name, required) = sides[index].peer();
         let (theirs, their_latency) = (&tallies[index], &latencies[index]);
@@ -388,6 +408,7 @@ pub fn run(point: &Point, effort: &Effort, pinned: &Pinned) -> Result<Vec<Report
                     ours.paced.lost(),
                     theirs.paced.lost()
                 ),
+                hooks.into(),
                 contest::conditions(effort, pinned),
             ],
             size: point.size,
@@ -418,7 +439,7 @@ mod tests {
     fn rulesets_have_as_many_rules_as_they_say() {
         for chains in [Chains::Base, Chains::Regular] {
             let point = Point { ipv4: true, size: 126, rules: 8, chains, blocked: false };
-            assert_eq!(point.ruleset().matches("drop").count(), 8);
+            assert_eq!(point.ruleset(FORWARD).matches("drop").count(), 8);
         }
     }
 }
