@@ -5,12 +5,13 @@
  *
  * A connection that both sides have agreed upon lies in `connections`, every other in `connections_new`. Both give way
  * in the order of use when they are full: so a flood of beginnings evicts only beginnings. Nothing is remembered of a
- * packet that the rules do not accept. TCP sequence numbers are not compared with windows.
+ * first packet that the rules do not accept.
  */
 #ifndef SEGUE_CONNTRACK_H
 #define SEGUE_CONNTRACK_H
 
 #include "base.h"
+#include "conntrack_tcp.h"
 #include "firewall_key.h"
 
 struct {
@@ -27,101 +28,37 @@ struct {
 	__type(value, struct segue_connection);
 } connections_new SEC(".maps");
 
-/* One packet before the table. */
-struct conntrack {
-	struct segue_connection_key key;
-	struct segue_connection fresh;
-	u32 forward; /* the packet's source is the key's first side */
-	u32 reserved;
-};
-
 PERCPU(conntracks, struct conntrack, 1);
 
-#define SECONDS(n_) ((n_)*1000000000ULL)
+/*
+ * Packets of one connection may be on several CPUs, and most of what a segment changes goes by what was there before.
+ * A lock of the BPF's own is not to be had in an LRU_HASH. Programs of XDP do not interrupt each other on one CPU, and
+ * what is done under this lock is short, so nobody waits long; whoever waits longer than is thinkable (the holder's
+ * virtual CPU sleeps, or the entry was evicted and is another one) goes on without it: then the worst that can happen
+ * is that a bound lacks one segment, until the next one of that side moves it.
+ */
+#define CONNECTION_LOCK_TRIES 256
 
-enum tcp_event {
-	TCP_EVENT_SYN,
-	TCP_EVENT_SYN_ACK,
-	TCP_EVENT_FIN,
-	TCP_EVENT_ACK,
-	TCP_EVENT_RST,
-	TCP_EVENT_NONE,
-};
-
-INLINE u32 tcp_event(u32 flags)
+RARE int connection_wait(struct segue_connection *entry)
 {
-	if (flags & 0x04)
-		return TCP_EVENT_RST;
-	if (flags & 0x02)
-		return flags & 0x10 ? TCP_EVENT_SYN_ACK : TCP_EVENT_SYN;
-	if (flags & 0x01)
-		return TCP_EVENT_FIN;
-	return flags & 0x10 ? TCP_EVENT_ACK : TCP_EVENT_NONE;
+	if (!entry)
+		return 0;
+	for (int i = 0; i < CONNECTION_LOCK_TRIES; i++) {
+		if (!__sync_lock_test_and_set(&entry->lock, 1))
+			break;
+	}
+	return 0;
 }
 
-/* The state after a packet from the side that began (`original`) or from the other. INVALID: it fits nowhere. */
-INLINE u32 tcp_next(u32 state, u32 event, u32 original)
+INLINE void connection_lock(struct segue_connection *entry)
 {
-	switch (event) {
-	case TCP_EVENT_RST:
-		return state == SEGUE_TCP_NONE ? SEGUE_TCP_INVALID : SEGUE_TCP_CLOSE;
-	case TCP_EVENT_SYN:
-		if (original) {
-			if (state == SEGUE_TCP_NONE || state == SEGUE_TCP_SYN_SENT || state >= SEGUE_TCP_TIME_WAIT)
-				return state == SEGUE_TCP_SYN_SENT2 ? state : SEGUE_TCP_SYN_SENT;
-			return state; /* repeated, or about nothing: the state stays */
-		}
-		if (state == SEGUE_TCP_SYN_SENT || state == SEGUE_TCP_SYN_SENT2)
-			return SEGUE_TCP_SYN_SENT2; /* both sides begin at once */
-		return state == SEGUE_TCP_TIME_WAIT ? SEGUE_TCP_SYN_SENT : SEGUE_TCP_INVALID;
-	case TCP_EVENT_SYN_ACK:
-		if (state == SEGUE_TCP_SYN_SENT2)
-			return SEGUE_TCP_SYN_RECV;
-		if (original)
-			return state == SEGUE_TCP_SYN_RECV ? state : SEGUE_TCP_INVALID;
-		if (state == SEGUE_TCP_NONE)
-			return SEGUE_TCP_INVALID;
-		return state == SEGUE_TCP_SYN_SENT ? SEGUE_TCP_SYN_RECV : state;
-	case TCP_EVENT_FIN:
-		if (state == SEGUE_TCP_SYN_RECV || state == SEGUE_TCP_ESTABLISHED)
-			return SEGUE_TCP_FIN_WAIT;
-		if (state == SEGUE_TCP_FIN_WAIT || state == SEGUE_TCP_CLOSE_WAIT || state == SEGUE_TCP_LAST_ACK)
-			return SEGUE_TCP_LAST_ACK;
-		return state == SEGUE_TCP_TIME_WAIT || state == SEGUE_TCP_CLOSE ? state : SEGUE_TCP_INVALID;
-	case TCP_EVENT_ACK:
-		switch (state) {
-		case SEGUE_TCP_NONE: /* picked up in the middle */
-			return original ? SEGUE_TCP_ESTABLISHED : SEGUE_TCP_INVALID;
-		case SEGUE_TCP_SYN_SENT:
-		case SEGUE_TCP_SYN_SENT2:
-			return original ? SEGUE_TCP_INVALID : state;
-		case SEGUE_TCP_SYN_RECV:
-			return original ? SEGUE_TCP_ESTABLISHED : state;
-		case SEGUE_TCP_FIN_WAIT:
-			return SEGUE_TCP_CLOSE_WAIT;
-		case SEGUE_TCP_LAST_ACK:
-			return SEGUE_TCP_TIME_WAIT;
-		}
-		return state;
-	}
-	return SEGUE_TCP_INVALID;
+	if (unlikely(__sync_lock_test_and_set(&entry->lock, 1)))
+		connection_wait(entry);
 }
 
-INLINE u64 tcp_timeout(u32 state)
+INLINE void connection_unlock(struct segue_connection *entry)
 {
-	switch (state) {
-	case SEGUE_TCP_SYN_RECV:
-		return SECONDS(60);
-	case SEGUE_TCP_ESTABLISHED:
-		return SECONDS(5 * 86400);
-	case SEGUE_TCP_CLOSE_WAIT:
-		return SECONDS(60);
-	case SEGUE_TCP_LAST_ACK:
-		return SECONDS(30);
-	case SEGUE_TCP_CLOSE:
-		return SECONDS(10);
-	}
-	return SECONDS(120); /* SYN_SENT, SYN_SENT2, FIN_WAIT, TIME_WAIT */
+	__sync_lock_test_and_set(&entry->lock, 0);
 }
 
 INLINE u64 conntrack_timeout(u32 protocol, u32 assured)
@@ -245,33 +182,66 @@ RARE u32 conntrack_error(struct xdp_md *ctx, struct firewall_work *work, u32 sco
 	return SEGUE_STATE_RELATED;
 }
 
-/* A packet of a connection that is in a table: its state, and what becomes of the entry. */
+/* The connection is agreed upon. */
+INLINE void conntrack_assure(struct conntrack *track, struct segue_connection *entry)
+{
+	track->fresh = *entry;
+	track->fresh.lock = 0;
+	bpf_map_update_elem(&connections, &track->key, &track->fresh, BPF_ANY);
+	entry->flags |= SEGUE_CONNECTION_MOVED;
+}
+
+/* A segment of a connection that is in a table. 0: the entry is over, and this is the first of another connection. */
+INLINE u32 conntrack_known_tcp(struct conntrack *track, struct segue_connection *entry, struct firewall_work *work,
+			       u64 now, u32 liberal)
+{
+	u32 from = track->forward != entry->forward, was, verdict, moved = 0;
+
+	connection_lock(entry);
+	if (unlikely(entry->flags & SEGUE_CONNECTION_MOVED)) {
+		connection_unlock(entry);
+		entry = bpf_map_lookup_elem(&connections, &track->key);
+		if (!entry)
+			return 0;
+		connection_lock(entry);
+	}
+	was = entry->flags;
+	verdict = conntrack_tcp(track, entry, now, from, liberal);
+	if (verdict == TCP_VERDICT_KNOWN) {
+		if (from)
+			entry->flags |= SEGUE_CONNECTION_REPLIED;
+		if (unlikely(entry->flags & ~was & SEGUE_CONNECTION_ASSURED)) {
+			conntrack_assure(track, entry);
+			moved = 1;
+		}
+	}
+	connection_unlock(entry);
+	if (unlikely(verdict == TCP_VERDICT_INVALID))
+		return SEGUE_STATE_INVALID;
+	if (unlikely(moved || verdict == TCP_VERDICT_AGAIN || verdict == TCP_VERDICT_FORGET)) {
+		bpf_map_delete_elem(&connections_new, &track->key);
+		if (!moved)
+			bpf_map_delete_elem(&connections, &track->key);
+		if (verdict == TCP_VERDICT_AGAIN)
+			return 0;
+	}
+	work->key.connection_direction = from;
+	return from || was & SEGUE_CONNECTION_REPLIED ? SEGUE_STATE_ESTABLISHED : SEGUE_STATE_NEW;
+}
+
+/* A packet of another connection that is in a table: its state, and what becomes of the entry. */
 INLINE u32 conntrack_known(struct conntrack *track, struct segue_connection *entry, struct firewall_work *work, u64 now)
 {
-	u32 original = track->forward == entry->forward, state = entry->state, protocol = work->key.protocol;
-	u32 was = entry->flags;
+	u32 original = track->forward == entry->forward, protocol = work->key.protocol, was = entry->flags;
 
-	if (protocol == PROTOCOL_TCP) {
-		if (work->key.tcp_flags == SEGUE_CLASSIFIER_ABSENT)
-			return SEGUE_STATE_INVALID;
-		state = tcp_next(state, tcp_event(work->key.tcp_flags), original);
-		if (state == SEGUE_TCP_INVALID)
-			return SEGUE_STATE_INVALID;
-		entry->state = state;
-		entry->expires = now + tcp_timeout(state);
-	}
 	work->key.connection_direction = !original;
 	if (!original)
 		entry->flags |= SEGUE_CONNECTION_REPLIED;
-	if (entry->flags & SEGUE_CONNECTION_REPLIED &&
-	    (protocol == PROTOCOL_TCP ? state == SEGUE_TCP_ESTABLISHED
-				      : protocol != PROTOCOL_ICMP && protocol != PROTOCOL_ICMPV6))
+	if (entry->flags & SEGUE_CONNECTION_REPLIED && protocol != PROTOCOL_ICMP && protocol != PROTOCOL_ICMPV6)
 		entry->flags |= SEGUE_CONNECTION_ASSURED;
-	if (protocol != PROTOCOL_TCP)
-		entry->expires = now + conntrack_timeout(protocol, entry->flags & SEGUE_CONNECTION_ASSURED);
+	entry->expires = now + conntrack_timeout(protocol, entry->flags & SEGUE_CONNECTION_ASSURED);
 	if (entry->flags & SEGUE_CONNECTION_ASSURED && !(was & SEGUE_CONNECTION_ASSURED)) {
-		track->fresh = *entry;
-		bpf_map_update_elem(&connections, &track->key, &track->fresh, BPF_ANY);
+		conntrack_assure(track, entry);
 		bpf_map_delete_elem(&connections_new, &track->key);
 		return SEGUE_STATE_ESTABLISHED; /* it takes a reply to be assured */
 	}
@@ -282,9 +252,9 @@ INLINE u32 conntrack_known(struct conntrack *track, struct segue_connection *ent
  * The connection state of the packet in `work`. NEW: `work->fresh` says that an entry is to be made of it if the rules
  * accept it (conntrack_confirm).
  */
-RARE u32 conntrack_state(struct xdp_md *ctx, struct firewall_work *work, u32 scope)
+RARE u32 conntrack_state(struct xdp_md *ctx, struct firewall_work *work, u32 scope, u32 liberal)
 {
-	u32 zero = 0, protocol, ports = 0, kind = ICMP_KIND_REQUEST;
+	u32 zero = 0, protocol, ports = 0, kind = ICMP_KIND_REQUEST, state;
 	struct conntrack *track = bpf_map_lookup_elem(&conntracks, &zero);
 	struct segue_connection *entry;
 	u64 now = bpf_ktime_get_coarse_ns();
@@ -313,32 +283,25 @@ RARE u32 conntrack_state(struct xdp_md *ctx, struct firewall_work *work, u32 sco
 	} else if (key->source_port != SEGUE_CLASSIFIER_ABSENT) {
 		ports = key->source_port << 16 | (key->destination_port & 0xffff);
 	}
+	if (protocol == PROTOCOL_TCP && !tcp_read(ctx, work, track))
+		return SEGUE_STATE_INVALID;
 	conntrack_key(track, key->source, key->destination, ports, protocol, key->family, scope);
 	entry = conntrack_find(&track->key, now);
-	if (entry && protocol == PROTOCOL_TCP && tcp_event(key->tcp_flags) == TCP_EVENT_SYN &&
-	    (entry->state == SEGUE_TCP_TIME_WAIT || entry->state == SEGUE_TCP_CLOSE)) {
-		/* The ports are used again: a connection of its own. */
-		bpf_map_delete_elem(&connections, &track->key);
-		bpf_map_delete_elem(&connections_new, &track->key);
-		entry = NULL;
+	if (entry) {
+		state = protocol == PROTOCOL_TCP ? conntrack_known_tcp(track, entry, work, now, liberal)
+						 : conntrack_known(track, entry, work, now);
+		if (state)
+			return state;
 	}
-	if (entry)
-		return conntrack_known(track, entry, work, now);
 	if (kind != ICMP_KIND_REQUEST)
 		return SEGUE_STATE_INVALID;
-	track->fresh.state = SEGUE_TCP_NONE;
-	if (protocol == PROTOCOL_TCP) {
-		if (key->tcp_flags == SEGUE_CLASSIFIER_ABSENT)
-			return SEGUE_STATE_INVALID;
-		track->fresh.state = tcp_next(SEGUE_TCP_NONE, tcp_event(key->tcp_flags), 1);
-		if (track->fresh.state == SEGUE_TCP_INVALID)
-			return SEGUE_STATE_INVALID;
-		track->fresh.expires = now + tcp_timeout(track->fresh.state);
-	} else {
-		track->fresh.expires = now + conntrack_timeout(protocol, 0);
-	}
+	__builtin_memset(&track->fresh, 0, sizeof(track->fresh));
 	track->fresh.forward = track->forward;
-	track->fresh.flags = 0;
+	track->fresh.last_event = TCP_EVENT_NONE;
+	if (protocol != PROTOCOL_TCP)
+		track->fresh.expires = now + conntrack_timeout(protocol, 0);
+	else if (conntrack_tcp(track, &track->fresh, now, 0, liberal) != TCP_VERDICT_KNOWN)
+		return SEGUE_STATE_INVALID;
 	work->fresh = 1;
 	key->connection_direction = 0;
 	return SEGUE_STATE_NEW;

@@ -267,7 +267,8 @@ INLINE u32 firewall_filter(struct xdp_md *ctx, struct firewall_work *work, const
 		return error;
 	work->fresh = 0;
 	if (firewall->flags & SEGUE_FIREWALL_STATE)
-		work->key.connection_state = conntrack_state(ctx, work, firewall->scope);
+		work->key.connection_state =
+			conntrack_state(ctx, work, firewall->scope, firewall->flags & SEGUE_FIREWALL_LIBERAL);
 	if (unlikely(firewall->words & KEY_WORDS(egress)))
 		firewall_egress(ctx, work);
 	firewall_run(ctx, work);

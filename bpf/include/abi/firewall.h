@@ -21,6 +21,8 @@ enum segue_firewall_flags {
 	SEGUE_FIREWALL_OFF = 1 << 0,	  /* every packet passes unfiltered */
 	SEGUE_FIREWALL_STATE = 1 << 1,	  /* some rule looks at the connection state */
 	SEGUE_FIREWALL_ADVANCED = 1 << 2, /* encapsulated packets meet the rules of the outermost header's family */
+	SEGUE_FIREWALL_LIBERAL =
+		1 << 3, /* TCP segments outside of the window belong to their connection as others do */
 };
 
 enum segue_firewall_family {
@@ -113,11 +115,25 @@ enum segue_tcp_state {
 	SEGUE_TCP_CLOSE = 8,
 	SEGUE_TCP_SYN_SENT2 = 9,
 	SEGUE_TCP_INVALID = 10, /* of a packet, never of a connection */
+	SEGUE_TCP_IGNORED = 11, /* likewise: the packet changes nothing, and what answers it may */
 };
 
 enum segue_connection_flags {
 	SEGUE_CONNECTION_REPLIED = 1 << 0,
 	SEGUE_CONNECTION_ASSURED = 1 << 1, /* in `connections` */
+	SEGUE_CONNECTION_MOVED = 1 << 2,   /* what is true of it is in `connections` by now */
+};
+
+/* Of one side of a TCP connection; the last two only of a connection's `last_flags`. */
+enum segue_tcp_side_flags {
+	SEGUE_SIDE_SCALING = 1 << 0,	    /* its SYN had a Window Scale option (RFC 7323) */
+	SEGUE_SIDE_SACK = 1 << 1,	    /* and one that permits SACK (RFC 2018) */
+	SEGUE_SIDE_LIBERAL = 1 << 2,	    /* picked up in the middle: its window's scale is not known */
+	SEGUE_SIDE_UNACKNOWLEDGED = 1 << 3, /* what it sent last has not been acknowledged */
+	SEGUE_SIDE_ACKNOWLEDGES = 1 << 4,   /* `acknowledged` holds */
+	SEGUE_SIDE_CLOSES = 1 << 5,	    /* it was the first to send a FIN */
+	SEGUE_LAST_CHALLENGED = 1 << 6,	    /* a SYN was let through that may be answered by an ACK (RFC 5961) */
+	SEGUE_LAST_SIMULTANEOUS = 1 << 7,   /* both sides began at once */
 };
 
 /* Key of `connections` and `connections_new` (LRU_HASH): the side with the smaller address and port comes first. */
@@ -132,12 +148,34 @@ struct segue_connection_key {
 	__u32 reserved1;
 };
 
+/* What one side of a TCP connection has sent, and how far it may go. Numbers are those of its segments, mod 2^32. */
+struct segue_tcp_side {
+	__u32 end;	    /* one past the last octet that it sent */
+	__u32 limit;	    /* one past the last octet that the other side's window has allowed */
+	__u32 window;	    /* the largest that it announced, in octets; 0: nothing has come from it */
+	__u32 acknowledged; /* the highest Acknowledgment Number that it sent */
+};
+
+/* Side 0 began. `last_...` are of the last segment that counted: those of ACKs show repetitions. 72 octets. */
 struct segue_connection {
 	__u64 expires; /* nanoseconds, CLOCK_MONOTONIC_COARSE */
+	__u32 lock;    /* TCP: 1 while a CPU changes what follows */
 	__u8 state;    /* enum segue_tcp_state */
 	__u8 flags;    /* enum segue_connection_flags */
 	__u8 forward;  /* 1: the key's first side began */
-	__u8 reserved[5];
+	__u8 repeats;  /* how often the last ACK has come again */
+	struct segue_tcp_side side[2];
+	__u32 last_sequence;
+	__u32 last_acknowledgment;
+	__u32 last_end;
+	__u16 last_window;  /* as in the segment */
+	__u8 last_event;    /* enum tcp_event of lib/conntrack_tcp.h */
+	__u8 last_side;	    /* 0, 1 */
+	__u8 side_flags[2]; /* enum segue_tcp_side_flags */
+	__u8 scale[2];	    /* of `window` in segments from that side: 0 to 14 */
+	__u8 last_flags;    /* enum segue_tcp_side_flags, of a SYN that was ignored */
+	__u8 last_scale;    /* likewise */
+	__u8 reserved[2];
 };
 
 /* In front of each packet in the perf buffer `firewall_logs`. */

@@ -26,7 +26,7 @@ typedef unsigned int __be32;
 #endif
 
 /* Changes whenever a layout or the meaning of a field changes; programs and maps of another version are replaced. */
-#define SEGUE_ABI_VERSION 3
+#define SEGUE_ABI_VERSION 4
 
 #define SEGUE_PORT_SLOTS 4096	 /* ports are found at ifindex modulo this */
 #define SEGUE_SEGMENTS_MAX 10	 /* segments in one list: what fits in an XDP frame's headroom */

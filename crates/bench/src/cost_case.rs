@@ -151,6 +151,16 @@ fn firewall(name: &str, mode: &str, count: usize) -> Value {
     json!({"name": name, "mode": mode, "ipv6": {"file": "rules.v6", "text": text}})
 }
 
+/// One rule that looks at connections, for a connection that nobody answers.
+const STATE_RULES: &str = "*filter\n:FORWARD DROP [0:0]\n-A FORWARD -m conntrack --ctstate NEW -j ACCEPT\nCOMMIT\n";
+
+/// The same packet with an ACK of TCP in place of the UDP header. The data plane does not look at its checksum.
+fn acknowledgment(mut packet: Packet) -> Packet {
+    packet.octets[6] = 6;
+    packet.octets[44..60].copy_from_slice(&[0, 0, 0, 1, 0, 0, 0, 1, 0x50, 0x10, 0x10, 0, 0, 0, 0, 0]);
+    packet
+}
+
 /// The node's desired state.
 #[must_use]
 pub fn node_state() -> Value {
@@ -179,7 +189,10 @@ pub fn node_state() -> Value {
         "node": "cost",
         "source_address": OUT_ADDRESS,
         "ports": ports,
-        "firewalls": [firewall("basic", "basic", 1), firewall("advanced", "advanced", 1), firewall("512", "basic", 512)],
+        "firewalls": [
+            firewall("basic", "basic", 1), firewall("advanced", "advanced", 1), firewall("512", "basic", 512),
+            {"name": "state", "ipv6": {"file": "state.v6", "text": STATE_RULES}},
+        ],
         "sids": [
             {"sid": sid(1), "behaviour": "End"},
             {"sid": sid(2), "behaviour": "End", "flavours": ["PSP"]},
@@ -205,6 +218,7 @@ pub fn node_state() -> Value {
             }},
             {"sid": sid(18), "behaviour": "End.AN", "firewall": "basic"},
             {"sid": sid(19), "behaviour": "End.AN", "firewall": "advanced"},
+            {"sid": sid(20), "behaviour": "End.AN", "firewall": "state"},
         ],
         "policies": policies,
         "steering": [
@@ -362,6 +376,8 @@ fn firewalls() -> Vec<Case> {
         drops("firewall at a SID, inserted SRH, dropped", "in", &inserted),
         drops("firewall at a SID, advanced, dropped", "in", &steered(dropped(), sid(19), 1)),
         case("firewall at a SID, passed", "in", &steered(passed(), sid(18), 1)),
+        case("firewall at a SID, connection of UDP, passed", "in", &steered(passed(), sid(20), 1)),
+        case("firewall at a SID, connection of TCP, passed", "in", &steered(acknowledgment(passed()), sid(20), 1)),
     ]
 }
 

@@ -52,11 +52,14 @@ pub struct Conntrack {
     /// Connections that are remembered, and as many that have only begun; 1 to 10000000. The node has one table: the largest of
     /// its firewalls' numbers holds.
     pub entries: u32,
+    /// TCP segments outside of the window belong to their connection as others do (netfilter's
+    /// `nf_conntrack_tcp_be_liberal`). Without, they are INVALID.
+    pub tcp_be_liberal: bool,
 }
 
 impl Default for Conntrack {
     fn default() -> Self {
-        Self { entries: 65_536 }
+        Self { entries: 65_536, tcp_be_liberal: false }
     }
 }
 

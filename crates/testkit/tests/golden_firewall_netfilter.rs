@@ -252,9 +252,6 @@ COMMIT
 #[ignore = "needs root"]
 fn connection_states_are_netfilters() {
     let (network, kernel) = (Network::new(), Kernel::new());
-    // Segue does not compare sequence numbers with windows.
-    kernel.load(STATES);
-    kernel.router.sh("sysctl -q net.netfilter.nf_conntrack_tcp_be_liberal=1");
     let mut node = Node::load(&network.node, &configuration(DOMAIN));
     // One side or the other, and its flags.
     let exchanges: [(&str, &[(bool, u8)]); 9] = [

@@ -127,15 +127,21 @@ fn udp_icmp_and_related() {
 /// Maps of connections: those that both sides have agreed upon, and all others.
 const TABLES: [&str; 2] = ["connections", "connections_new"];
 
-/// In how many seconds, rounded, the only connection that lives is forgotten.
-fn lifetime(node: &Golden<'_>) -> u64 {
+/// In how many seconds, rounded, connections are forgotten.
+fn alive(node: &Golden<'_>) -> Vec<u64> {
     let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC_COARSE).expect("a clock");
     let now = u64::try_from(now.tv_sec()).expect("seconds") * 1_000_000_000 + u64::try_from(now.tv_nsec()).expect("ns");
     let expires = |value: &[u8]| u64::from_ne_bytes(value[..8].try_into().expect("struct segue_connection"));
     let entries = TABLES.iter().flat_map(|table| node.node().entries(table));
-    let alive: Vec<u64> = entries.map(|(_, value)| expires(&value)).filter(|expires| *expires > now).collect();
+    let alive = entries.map(|(_, value)| expires(&value)).filter(|expires| *expires > now);
+    alive.map(|expires| (expires - now + 500_000_000) / 1_000_000_000).collect()
+}
+
+/// The same of the only connection.
+fn lifetime(node: &Golden<'_>) -> u64 {
+    let alive = alive(node);
     assert_eq!(alive.len(), 1, "one connection: {alive:?}");
-    (alive[0] - now + 500_000_000) / 1_000_000_000
+    alive[0]
 }
 
 /// All connections are as if their time had come.
@@ -148,6 +154,135 @@ fn expire(node: &Golden<'_>) {
     }
 }
 
+/// A segment without data from the client, or from the server, with these numbers.
+fn segment(forward: bool, client_port: u16, flags: u8, numbers: (u32, u32), window: u16) -> PacketBuilder {
+    with_data(forward, client_port, flags, numbers, window, 0)
+}
+
+fn with_data(
+    forward: bool,
+    client_port: u16,
+    flags: u8,
+    (sequence_number, acknowledgment_number): (u32, u32),
+    window: u16,
+    length: usize,
+) -> PacketBuilder {
+    let (from, to) = if forward { (client_port, 80) } else { (80, client_port) };
+    let options = if flags & SYN != 0 { vec![2, 4, 5, 0xa0, 4, 2, 1, 1, 1, 3, 3, 2] } else { Vec::new() };
+    let header = TcpRepr { sequence_number, acknowledgment_number, window, options, ..TcpRepr::new(from, to, flags) };
+    steered().inner_ipv6(ip(forward)).tcp(header).payload(&vec![0; length])
+}
+
+/// Numbers of both sides of the connection below, whose octets are counted from the SYNs: they pass 2^32 and 2^31.
+fn client(octet: u32) -> u32 {
+    0xffff_ff00_u32.wrapping_add(octet)
+}
+
+fn server(octet: u32) -> u32 {
+    0x7fff_ff00_u32.wrapping_add(octet)
+}
+
+/// A connection of the client's with a window of 1000, scaled by 2 behind the SYNs.
+fn agree(node: &Golden<'_>, port: u16) {
+    for (forward, flags, numbers, wanted) in [
+        (true, SYN, (client(0), 0), NEW),
+        (false, SYN | ACK, (server(0), client(1)), ESTABLISHED),
+        (true, ACK, (client(1), server(1)), ESTABLISHED),
+    ] {
+        assert_eq!(state(node, &segment(forward, port, flags, numbers, 1000)), Some(wanted));
+    }
+}
+
+#[test]
+#[ignore = "needs root"]
+fn segments_outside_of_the_window() {
+    let network = Network::new();
+    let node = Golden::load(&network, &with_rules(&STATES, ""));
+    agree(&node, 7000);
+    let steps = [
+        ("all that the server has room for", true, ACK, (client(1), server(1)), 1000, ESTABLISHED),
+        ("far more", true, ACK, (client(50_000), server(1)), 10, INVALID),
+        ("acknowledges what nobody sent", false, ACK, (server(1), client(60_000)), 0, INVALID),
+        ("acknowledges it all, and has room for 4000", false, ACK, (server(1), client(1001)), 0, ESTABLISHED),
+        ("data behind a gap", true, ACK, (client(4000), server(1)), 1000, ESTABLISHED),
+        ("what was lost", true, ACK, (client(1001), server(1)), 1000, ESTABLISHED),
+        ("what was acknowledged long ago", true, ACK, (client(1), server(1)), 10, ESTABLISHED),
+        ("an old ACK", false, ACK, (server(1), client(1)), 0, ESTABLISHED),
+        ("a keepalive", true, ACK, (client(4999), server(1)), 0, ESTABLISHED),
+        ("a FIN from elsewhere", false, FIN | ACK, (server(100_000), client(5000)), 0, INVALID),
+        ("a SYN from elsewhere changes nothing", true, SYN, (client(900_000), 0), 0, ESTABLISHED),
+        ("and the ACK that answers it", false, ACK, (server(1), client(5000)), 0, ESTABLISHED),
+        ("a RST with a number that has been acknowledged", false, RST, (server(0), 0), 0, INVALID),
+        ("data", false, ACK, (server(1), client(5000)), 500, ESTABLISHED),
+        ("the RST that is meant", false, RST, (server(501), 0), 0, ESTABLISHED),
+    ];
+    for (case, forward, flags, numbers, length, wanted) in steps {
+        let packet = with_data(forward, 7000, flags, numbers, 1000, length);
+        assert_eq!(state(&node, &packet), Some(wanted), "{case}");
+    }
+    // SACK: the highest octet that is acknowledged counts.
+    agree(&node, 7001);
+    assert_eq!(state(&node, &with_data(true, 7001, ACK, (client(501), server(1)), 1000, 500)), Some(ESTABLISHED));
+    for (edge, wanted) in [(client(1001), ESTABLISHED), (client(1002), INVALID)] {
+        let mut options = vec![1, 1, 5, 10];
+        options.extend(client(501).to_be_bytes());
+        options.extend(edge.to_be_bytes());
+        let (sequence_number, acknowledgment_number) = (server(1), client(1));
+        let header =
+            TcpRepr { sequence_number, acknowledgment_number, window: 1000, options, ..TcpRepr::new(80, 7001, ACK) };
+        assert_eq!(state(&node, &steered().inner_ipv6(ip(false)).tcp(header)), Some(wanted), "{edge:x}");
+    }
+    // A zero window may be probed by one octet.
+    agree(&node, 7002);
+    for (case, forward, length, window, wanted) in [
+        ("no room", false, 0, 0, ESTABLISHED),
+        ("a probe", true, 1, 1000, ESTABLISHED),
+        ("still none", false, 0, 0, ESTABLISHED),
+        ("too much", true, 1400, 1000, ESTABLISHED),
+    ] {
+        let numbers = if forward { (client(1), server(1)) } else { (server(1), client(1)) };
+        assert_eq!(state(&node, &with_data(forward, 7002, ACK, numbers, window, length)), Some(wanted), "{case}");
+    }
+    node.finish_with_faults();
+}
+
+#[test]
+#[ignore = "needs root"]
+fn a_liberal_firewall_asks_for_no_window() {
+    let network = Network::new();
+    let node = Golden::load(&network, &with_rules(&STATES, ", conntrack: {tcp_be_liberal: true}"));
+    agree(&node, 7000);
+    for (case, forward, flags, numbers, wanted) in [
+        ("far more than there is room for", true, ACK, (client(50_000), server(1)), ESTABLISHED),
+        ("acknowledges what nobody sent", false, ACK, (server(1), client(60_000)), ESTABLISHED),
+        ("only a RST has to be right", false, RST, (server(0), 0), INVALID),
+    ] {
+        assert_eq!(state(&node, &segment(forward, 7000, flags, numbers, 1000)), Some(wanted), "{case}");
+    }
+    node.finish_with_faults();
+}
+
+/// How much of a segment is in later fragments is not known: it may fill the window.
+#[test]
+#[ignore = "needs root"]
+fn what_answers_a_fragmented_segment_is_valid() {
+    let network = Network::new();
+    let node = Golden::load(&network, &with_rules(&STATES, ""));
+    agree(&node, 7000);
+    let fragment = FragmentRepr { more_fragments: true, identification: 7, ..FragmentRepr::default() };
+    let header = TcpRepr {
+        sequence_number: client(1),
+        acknowledgment_number: server(1),
+        window: 1000,
+        ..TcpRepr::new(7000, 80, ACK)
+    };
+    let first = steered().inner_ipv6(ip(true)).fragment(fragment).tcp(header).payload(&[0; 28]);
+    assert_eq!(state(&node, &first), Some(ESTABLISHED));
+    assert_eq!(state(&node, &segment(false, 7000, ACK, (server(1), client(1001)), 1000)), Some(ESTABLISHED));
+    assert_eq!(state(&node, &segment(false, 7000, ACK, (server(1), client(1002)), 1000)), Some(INVALID));
+    node.finish_with_faults();
+}
+
 /// Seconds that netfilter documents (nf_conntrack-sysctl).
 #[test]
 #[ignore = "needs root"]
@@ -158,21 +293,41 @@ fn lifetimes_are_netfilters_defaults() {
         assert_eq!(state(&node, packet), Some(wanted), "{case}");
         assert_eq!(lifetime(&node), seconds, "{case}");
     };
-    for (case, forward, flags, wanted, seconds) in [
-        ("SYN_SENT", true, SYN, NEW, 120),
-        ("SYN_RECV", false, SYN | ACK, ESTABLISHED, 60),
-        ("ESTABLISHED", true, ACK, ESTABLISHED, 432_000),
-        ("FIN_WAIT", true, FIN | ACK, ESTABLISHED, 120),
-        ("CLOSE_WAIT", false, ACK, ESTABLISHED, 60),
-        ("LAST_ACK", false, FIN | ACK, ESTABLISHED, 30),
-        ("TIME_WAIT", true, ACK, ESTABLISHED, 120),
+    for (case, forward, flags, numbers, wanted, seconds) in [
+        ("SYN_SENT", true, SYN, (999, 0), NEW, 120),
+        ("SYN_RECV", false, SYN | ACK, (4999, 1000), ESTABLISHED, 60),
+        ("ESTABLISHED", true, ACK, (1000, 5000), ESTABLISHED, 432_000),
+        ("once more", false, ACK, (5000, 1000), ESTABLISHED, 432_000),
+        ("repeated", false, ACK, (5000, 1000), ESTABLISHED, 432_000),
+        ("repeated again", false, ACK, (5000, 1000), ESTABLISHED, 432_000),
+        ("repeated three times: nobody answers", false, ACK, (5000, 1000), ESTABLISHED, 300),
+        ("an answer", true, ACK, (1000, 5000), ESTABLISHED, 432_000),
+        ("FIN_WAIT", true, FIN | ACK, (1000, 5000), ESTABLISHED, 120),
+        ("CLOSE_WAIT", false, ACK, (5000, 1001), ESTABLISHED, 60),
+        ("LAST_ACK", false, FIN | ACK, (5000, 1001), ESTABLISHED, 30),
+        ("TIME_WAIT", true, ACK, (1001, 5001), ESTABLISHED, 120),
     ] {
-        expect(case, &tcp(forward, 6000, flags), wanted, seconds);
+        expect(case, &segment(forward, 6000, flags, numbers, 1000), wanted, seconds);
     }
+    expire(&node);
+    for (case, forward, flags, numbers, window, wanted, seconds) in [
+        ("picked up", true, ACK, (1000, 5000), 1000, NEW, 300),
+        ("answered", false, ACK, (5000, 1000), 1000, ESTABLISHED, 300),
+        ("by both", true, ACK, (1000, 5000), 1000, ESTABLISHED, 432_000),
+        ("no room", false, ACK, (5000, 1000), 0, ESTABLISHED, 300),
+    ] {
+        expect(case, &segment(forward, 6003, flags, numbers, window), wanted, seconds);
+    }
+    expect("data", &with_data(false, 6003, ACK, (5000, 1000), 1000, 100), ESTABLISHED, 300);
+    expect("acknowledged", &segment(true, 6003, ACK, (1000, 5100), 1000), ESTABLISHED, 432_000);
+    expect("a RST that may be a guess", &segment(true, 6003, RST, (1500, 0), 0), ESTABLISHED, 10);
+    expect("it was one", &segment(false, 6003, ACK, (5100, 1000), 1000), ESTABLISHED, 300);
+    expect("CLOSE", &segment(true, 6003, RST, (1500, 0), 0), ESTABLISHED, 10);
     expire(&node);
     assert_eq!(state(&node, &tcp(false, 6000, ACK)), None, "forgotten: a beginning from there, the policy");
     expect("SYN_SENT", &tcp(true, 6001, SYN), NEW, 120);
-    expect("CLOSE", &tcp(false, 6001, RST | ACK), ESTABLISHED, 10);
+    assert_eq!(state(&node, &tcp(false, 6001, RST | ACK)), Some(ESTABLISHED));
+    assert_eq!(alive(&node), Vec::<u64>::new(), "refused at once: forgotten");
     expire(&node);
     expect("UDP", &udp(true, 6002), NEW, 30);
     expect("UDP, answered", &udp(false, 6002), ESTABLISHED, 120);

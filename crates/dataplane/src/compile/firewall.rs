@@ -38,7 +38,8 @@ pub(super) fn compile(compiler: &mut Compiler<'_>) -> Result<Vec<CompiledFirewal
     for firewall in firewalls {
         let place = format!("firewall {}", firewall.name);
         let rules_source = rules_source(firewall, input.interfaces);
-        let source = format!("{rules_source} {} {}", firewall.basic, firewall.argument_length);
+        let liberal = firewall.conntrack.tcp_be_liberal;
+        let source = format!("{rules_source} {} {} {liberal}", firewall.basic, firewall.argument_length);
         let known = previous.iter().find(|other| other.name == firewall.name && other.rules_source == rules_source);
         let next = match known {
             // After an adoption nobody knows the image, and nobody needs it: it lies in the map.
@@ -46,7 +47,7 @@ pub(super) fn compile(compiler: &mut Compiler<'_>) -> Result<Vec<CompiledFirewal
             Some(same) => CompiledFirewall {
                 index: space.indices.take(&place)?,
                 entry: abi::Firewall {
-                    flags: same.entry.flags & !abi::SEGUE_FIREWALL_OFF | off(firewall),
+                    flags: same.entry.flags & !SWITCHES | switches(firewall),
                     argument_length: firewall.argument_length,
                     ..same.entry
                 },
@@ -92,7 +93,7 @@ pub fn prepare_firewalls(state: &NodeState, interfaces: &Interfaces) {
 
 /// What the image and the rows beside it follow from.
 fn rules_source(firewall: &Firewall, interfaces: &Interfaces) -> String {
-    // The switch and the argument's length are in the map's entry only; the size of a table is nobody's rule.
+    // Switches and the argument's length are in the map's entry only; the size of a table is nobody's rule.
     let Firewall { name: _, ipv4, ipv6, yaml, sets, mode, basic: _, hook, argument_length: _, conntrack: _ } = firewall;
     let mut hash = Sha256::new();
     hash.update(serde_json::to_vec(&(ipv4, ipv6, yaml, sets, mode, hook)).unwrap_or_default());
@@ -296,13 +297,22 @@ fn policy_name(family: usize, chain: &str) -> String {
     format!("{} policy of {chain}", ["IPv4", "IPv6"][family & 1])
 }
 
-/// The switch.
-fn off(firewall: &Firewall) -> u32 {
-    if firewall.basic { 0 } else { abi::SEGUE_FIREWALL_OFF }
+/// Flags that do not follow from the rules.
+const SWITCHES: u32 = abi::SEGUE_FIREWALL_OFF | abi::SEGUE_FIREWALL_LIBERAL;
+
+fn switches(firewall: &Firewall) -> u32 {
+    let mut flags = 0;
+    if !firewall.basic {
+        flags |= abi::SEGUE_FIREWALL_OFF;
+    }
+    if firewall.conntrack.tcp_be_liberal {
+        flags |= abi::SEGUE_FIREWALL_LIBERAL;
+    }
+    flags
 }
 
 fn flags(firewall: &Firewall, rules: &Rules) -> u32 {
-    let mut flags = off(firewall);
+    let mut flags = switches(firewall);
     if rules.state {
         flags |= abi::SEGUE_FIREWALL_STATE;
     }
