@@ -13,6 +13,9 @@
 #include "abi/classifier.h"
 
 #define CLASSIFIER_NOTHING 0xffffffffU
+#define CLASSIFIER_TOPS 0x8080808080808080ULL
+/* Times 1 << 8 * n, the two highest bits are n. */
+#define CLASSIFIER_PLACES (1ULL << 54 | 2ULL << 46 | 3ULL << 38)
 #define CLASSIFIER_TARGET ((1ULL << SEGUE_SLOT_TARGET_BITS) - 1)
 
 struct classifier_check_state {
@@ -25,8 +28,9 @@ struct classifier_check_state {
 /* As little as can be: the calls of a firewall that lead here take nearly all the stack that 6.1 allows. */
 struct classifier_long_state {
 	const struct segue_classifier_key *key;
-	u64 list; /* offset of the first line number */
+	u64 slot;
 	u32 after, best;
+	u32 tried; /* of the group: bits as of classifier_passing */
 };
 
 /* Not 0: `value` is outside of first..last. Without a branch, which varying packets would mispredict. */
@@ -51,6 +55,30 @@ INLINE u64 classifier_above(const u32 *thresholds, u64 value)
 		count += sign >> 63;
 	}
 	return count;
+}
+
+/*
+ * Which rules of a group may match a packet: the highest bits of the lower four octets. Each octet has 7 bits of a
+ * number, so the highest bit stops what is borrowed.
+ */
+INLINE u64 classifier_passing(const struct segue_classifier_group *group, const struct segue_classifier_key *key,
+			      u64 slot)
+{
+	u64 one = *(const u32 *)((const u8 *)key + (slot >> 28 & 0xfc));
+	u64 other = *(const u32 *)((const u8 *)key + (slot >> 39 & 0x7c));
+	u64 all, passing;
+
+	one = one >> (slot >> 36 & 31) & 127;
+	other = other >> (slot & 3) * SEGUE_CLASSIFIER_WINDOW_STEP & 127;
+	all = (one | other << 32) * 0x01010101;
+	passing = ((all | CLASSIFIER_TOPS) - group->low) & (group->high - all) & CLASSIFIER_TOPS;
+	return passing & passing >> 32;
+}
+
+/* Line of the first rule of a group of those that pass; any if none does. */
+INLINE u32 classifier_first(const struct segue_classifier_group *group, u64 passing)
+{
+	return group->line[((passing & -passing) >> 7) * CLASSIFIER_PLACES >> 62];
 }
 
 #endif
@@ -108,54 +136,62 @@ RARE int CLASSIFIER(checks)(u32 line, const struct segue_classifier_key *key)
 	return state.number == SEGUE_CHECK_MATCH;
 }
 
-/* Whether the rule at `line` matches. */
-INLINE int CLASSIFIER(matches)(const u8 *image, u32 line, const struct segue_classifier_key *key)
+/* 0: a packet fits what the line of a rule says. */
+INLINE u64 CLASSIFIER(wrong)(const struct segue_classifier_rule *rule, const struct segue_classifier_key *key)
 {
-	const struct segue_classifier_rule *rule = CLASSIFIER_LOAD(image, (u64)line * SEGUE_CLASSIFIER_LINE, 64);
-	u64 wrong, flags;
+	u64 wrong, flags = rule->flags;
 
 	wrong = (rule->half[0] ^ key->source[0]) >> rule->shift[0] >> rule->shift_more[0];
 	wrong |= (rule->half[1] ^ key->source[1]) >> rule->shift[1] >> rule->shift_more[1];
 	wrong |= (rule->half[2] ^ key->destination[0]) >> rule->shift[2] >> rule->shift_more[2];
 	wrong |= (rule->half[3] ^ key->destination[1]) >> rule->shift[3] >> rule->shift_more[3];
-	flags = rule->flags;
 	wrong |= classifier_outside(key->source_port, rule->source_port_first, rule->source_port_last) & flags;
 	wrong |= classifier_outside(key->destination_port, rule->destination_port_first, rule->destination_port_last) &
 		 flags >> 1;
 	wrong |= (u64)(key->protocol ^ rule->protocol) * (flags >> 2 & 1);
-	wrong |= (u64)(key->family ^ rule->family) * (flags >> 3 & 1);
-	if (wrong)
-		return 0;
-	return !rule->checks || CLASSIFIER(checks)(rule->checks, key);
+	return wrong | (u64)(key->family ^ rule->family) * (flags >> 3 & 1);
 }
 
-static long CLASSIFIER(long_step)(u32 index, struct classifier_long_state *state)
+/* One rule of a leaf, or on to its next group; returns 1 when a rule is found or there is no more. */
+static long CLASSIFIER(step)(u32 index, struct classifier_long_state *state)
 {
 	const u8 *image = CLASSIFIER(image)();
+	const struct segue_classifier_group *group;
+	const struct segue_classifier_rule *rule;
+	u64 passing;
 	u32 line;
 
+	(void)index;
 	if (!image)
 		return 1;
-	line = *(const u32 *)CLASSIFIER_LOAD(image, state->list + 4ULL * index, 4);
+	group = CLASSIFIER_LOAD(image, (state->slot & CLASSIFIER_TARGET) * 8, 32);
+	passing = classifier_passing(group, state->key, state->slot) & ~(u64)state->tried;
+	if (!passing) {
+		state->slot += sizeof(*group) / 8;
+		state->tried = 0;
+		return !group->line[SEGUE_CLASSIFIER_ENTRIES - 1];
+	}
+	state->tried |= passing & -passing;
+	line = classifier_first(group, passing);
 	if (line >= state->best)
 		return 1;
-	if (line > state->after && CLASSIFIER(matches)(image, line, state->key)) {
-		state->best = line;
-		return 1;
-	}
-	return 0;
+	rule = CLASSIFIER_LOAD(image, (u64)line * SEGUE_CLASSIFIER_LINE, 64);
+	if (line <= state->after || CLASSIFIER(wrong)(rule, state->key))
+		return 0;
+	if (rule->checks && !CLASSIFIER(checks)(rule->checks, state->key))
+		return 0;
+	state->best = line;
+	return 1;
 }
 
-/* A leaf with more rules than are walked in place: many rules that overlap in all that a tree can divide. */
-RARE u32 CLASSIFIER(long)(u32 slot, const struct segue_classifier_key *key, u32 after, u32 best)
+/* The first match behind `after` and before `best` in a leaf of more than one group; else `best`. */
+RARE u32 CLASSIFIER(leaf)(u64 slot, const struct segue_classifier_key *key, u32 after, u32 best)
 {
-	struct classifier_long_state state = {.key = key, .after = after, .best = best, .list = slot * 8ULL + 4};
+	struct classifier_long_state state = {.key = key, .slot = slot, .after = after, .best = best};
 
-	const u8 *image = CLASSIFIER(image)();
-
-	if (!key || !image)
+	if (!key)
 		return best;
-	bpf_loop(*(const u32 *)CLASSIFIER_LOAD(image, slot * 8ULL, 4), CLASSIFIER(long_step), &state, 0);
+	bpf_loop(1 << 23, CLASSIFIER(step), &state, 0);
 	return state.best;
 }
 
@@ -184,8 +220,10 @@ RARE u32 CLASSIFIER(find)(u32 chain, const struct segue_classifier_key *key CLAS
 	chain += key->family == 4 ? 0 : key->family == 6 ? 1 : 2;
 	root = CLASSIFIER_LOAD(image, (u64)chain * SEGUE_CLASSIFIER_LINE, 64);
 	for (u32 tree = 0; tree < SEGUE_CLASSIFIER_TREES; tree++) {
-		u64 slot, target, value;
-		u32 kind, count, line;
+		const struct segue_classifier_group *group;
+		const struct segue_classifier_rule *rule;
+		u64 slot, passing, target, value;
+		u32 kind, line;
 
 		if (tree >= root->trees)
 			break;
@@ -204,24 +242,23 @@ RARE u32 CLASSIFIER(find)(u32 chain, const struct segue_classifier_key *key CLAS
 		}
 		if (slot >> SEGUE_SLOT_FIRST_SHIFT > best >> 32)
 			continue; /* nothing there, or nothing before the match that another tree had */
-		target = slot & CLASSIFIER_TARGET;
-		count = slot >> 41 & 31;
 		line = 0;
-		if (unlikely((slot >> SEGUE_SLOT_TARGET_BITS & 3) == SEGUE_SLOT_LONG)) {
-			line = CLASSIFIER(long)(target, key, after, (u32)best);
-			count = 0;
-		}
-		for (u32 i = 0; i < SEGUE_CLASSIFIER_LEAF_MAX; i++) {
-			if (i >= count)
-				break;
-			line = target;
-			if (count > 1)
-				line = *(const u32 *)CLASSIFIER_LOAD(image, target * 8 + i * 4, 4);
-			if (line >= (u32)best)
-				break;
-			if (line > after && CLASSIFIER(matches)(image, line, key))
-				break;
-			line = 0;
+		if (unlikely(slot & 1ULL << SEGUE_SLOT_TARGET_BITS)) {
+			line = CLASSIFIER(leaf)(slot, key, after, (u32)best);
+		} else {
+			group = CLASSIFIER_LOAD(image, (slot & CLASSIFIER_TARGET) * 8, 32);
+			passing = classifier_passing(group, key, slot);
+			for (int i = 0; i < SEGUE_CLASSIFIER_ENTRIES; i++) {
+				if (!passing)
+					break;
+				line = classifier_first(group, passing);
+				rule = CLASSIFIER_LOAD(image, (u64)line * SEGUE_CLASSIFIER_LINE, 64);
+				if (line > after && !CLASSIFIER(wrong)(rule, key) &&
+				    (!rule->checks || CLASSIFIER(checks)(rule->checks, key)))
+					break;
+				passing &= passing - 1;
+				line = 0;
+			}
 		}
 		if (line && line < (u32)best)
 			best = line | (u64)((line - root->rules) >> (root->first_shift & 31)) << 32;

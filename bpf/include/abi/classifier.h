@@ -92,7 +92,8 @@ struct segue_classifier_key {
  */
 #define SEGUE_CLASSIFIER_LINE 64
 #define SEGUE_CLASSIFIER_TREES 4
-#define SEGUE_CLASSIFIER_LEAF_MAX 16  /* rules in a leaf that is walked in place */
+#define SEGUE_CLASSIFIER_ENTRIES 4 /* rules of a leaf that are looked at together */
+#define SEGUE_CLASSIFIER_WINDOW_STEP 9
 #define SEGUE_CLASSIFIER_DEPTH_MAX 16 /* inner nodes on a way from a root to a leaf */
 #define SEGUE_CLASSIFIER_THRESHOLDS 15
 #define SEGUE_CLASSIFIER_STEPS_MAX 256 /* rules that one packet may hit */
@@ -111,7 +112,7 @@ struct segue_classifier_header {
 	__u8 reserved[32];
 };
 
-#define SEGUE_CLASSIFIER_VERSION 1
+#define SEGUE_CLASSIFIER_VERSION 2
 
 /*
  * A chain: three such lines, for packets of family 4, 6 and any other. The first of them is what a chain is named by.
@@ -130,9 +131,11 @@ struct segue_classifier_root {
 /*
  * A slot, 64 bits from the lowest: target (28), kind (2), a (6), b (5), c (5), first (18).
  *
- * LEAF: `c` rules in order, whose lines are the 32-bit words from slot `target` on; `c` is 1: `target` is the line.
+ * LEAF: at slot `target`, without its lowest two bits, lies a group of rules, struct segue_classifier_group. Its
+ * windows: word `a` of the key, shifted right by `b`; word `c`, shifted right by SEGUE_CLASSIFIER_WINDOW_STEP times
+ * these two bits.
  *
- * LONG: the first word there is their number, which `c` can not hold.
+ * LONG: several such groups, up to one whose last place is free.
  *
  * CUT: word `a` of the key, shifted right by `b`, its lowest `c` bits: number of the next slot from `target` on.
  *
@@ -151,6 +154,17 @@ enum segue_classifier_slot {
 	SEGUE_SLOT_LONG = 1,
 	SEGUE_SLOT_CUT = 2,
 	SEGUE_SLOT_SPLIT = 3,
+};
+
+/*
+ * Rules of a leaf, in order, and what excludes most of them before their lines are read. Packets that match rule n have
+ * in each window of the leaf, 7 bits of the key, a number from the one in octet n of `low` to that of `high` (the
+ * second window: octet 4 + n). The highest bit of each octet is set in `high` and not in `low`. Where there is no rule,
+ * these numbers are 1 and 0, and the line is 0. 32 octets, at a multiple of that.
+ */
+struct segue_classifier_group {
+	__u64 low, high;
+	__u32 line[SEGUE_CLASSIFIER_ENTRIES];
 };
 
 enum segue_classifier_flags {

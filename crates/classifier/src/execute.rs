@@ -1,8 +1,10 @@
 //! Walks an image as `bpf/lib/classifier.h` does, octet for octet: so the structure is tested without a kernel.
 
 use crate::compile::forest::TREES_MAX;
+use crate::compile::tree::{WINDOW_BITS, WINDOW_STEP};
 use crate::image::{
-    CHECK_FAIL, CHECK_MATCH, CHECK_WORDS, FIRST_NONE, FIRST_SHIFT, Image, LINE, TARGET_BITS, flag, kind,
+    CHECK_FAIL, CHECK_MATCH, CHECK_WORDS, ENTRIES, FIRST_NONE, FIRST_SHIFT, GROUP_WORDS, Image, LINE, TARGET_BITS,
+    flag, kind,
 };
 use crate::key::{Key, word};
 
@@ -43,6 +45,11 @@ impl Slot {
 
     fn c(self) -> u32 {
         (self.0 >> 41) as u32 & 0x1f
+    }
+
+    /// The bits of a key that it names, as a number.
+    fn bits(self, key: &Key) -> u32 {
+        key.word(self.a()) >> self.b() & ((1 << self.c()) - 1)
     }
 
     fn first(self) -> u32 {
@@ -103,55 +110,66 @@ impl Memory {
         let (mut best, mut bound) = (u32::MAX, FIRST_NONE - 1);
         for tree in 0..trees.min(TREES_MAX) {
             let mut slot = Slot(self.wide(root + 2 * tree));
-            while slot.first() <= bound {
-                let value = key.word(slot.a());
-                slot = match slot.kind() {
-                    kind::CUT => {
-                        let child = value >> slot.b() & ((1 << slot.c()) - 1);
-                        effort.nodes += 1;
-                        touch(2 * (slot.target() + child as usize));
-                        Slot(self.wide(2 * (slot.target() + child as usize)))
-                    }
-                    kind::SPLIT => {
-                        let thresholds = (0..16).map(|index| self.word(2 * slot.target() + index));
-                        let child = slot.target() + 8 + thresholds.filter(|threshold| *threshold < value).count();
-                        effort.nodes += 1;
-                        touch(2 * slot.target());
-                        touch(2 * child);
-                        Slot(self.wide(2 * child))
-                    }
-                    _ => break,
+            while slot.kind() >= kind::CUT && slot.first() <= bound {
+                effort.nodes += 1;
+                let child = if slot.kind() == kind::CUT {
+                    slot.target() + slot.bits(key) as usize
+                } else {
+                    let value = key.word(slot.a());
+                    let thresholds = (0..16).map(|index| self.word(2 * slot.target() + index));
+                    touch(2 * slot.target());
+                    slot.target() + 8 + thresholds.filter(|threshold| *threshold < value).count()
                 };
+                touch(2 * child);
+                slot = Slot(self.wide(2 * child));
             }
             if slot.first() > bound {
                 continue;
             }
-            let (first, count) = match (slot.kind(), slot.c()) {
-                (kind::LONG, _) => (2 * slot.target() + 1, self.word(2 * slot.target())),
-                (_, count) => (2 * slot.target(), count),
-            };
-            for index in 0..count as usize {
-                let line = if slot.kind() == kind::LEAF && count == 1 {
-                    slot.target() as u32
-                } else {
-                    self.word(first + index)
-                };
-                touch(first + index);
-                if line >= best {
-                    break;
-                }
-                if line > after {
-                    effort.rules += 1;
-                    touch(line as usize * LINE_WORDS);
-                    if self.rule_matches(line, key) {
-                        best = line;
-                        bound = (line - rules) >> shift;
-                        break;
-                    }
-                }
+            if let Some(line) = self.leaf(slot, key, after, best, touch, effort) {
+                best = line;
+                bound = (line - rules) >> shift;
             }
         }
         if best == u32::MAX { 0 } else { best }
+    }
+
+    /// The first rule of a leaf that matches and lies behind `after` and before `best`.
+    fn leaf(
+        &self,
+        slot: Slot,
+        key: &Key,
+        after: u32,
+        best: u32,
+        touch: &mut impl FnMut(usize),
+        effort: &mut Effort,
+    ) -> Option<u32> {
+        let windows = [(slot.a(), slot.b()), (slot.c() as usize, (slot.target() as u32 & 3) * WINDOW_STEP)];
+        let values = windows.map(|(word, shift)| key.word(word) >> shift & ((1 << WINDOW_BITS) - 1));
+        let mut group = 2 * (slot.target() & !3);
+        loop {
+            touch(group);
+            for place in 0..ENTRIES {
+                let number = |word: usize| self.word(group + word) >> (8 * place) & ((1 << WINDOW_BITS) - 1);
+                let passes = (0..2).all(|window| (number(window)..=number(2 + window)).contains(&values[window]));
+                let line = self.word(group + 4 + place);
+                if !passes || line <= after {
+                    continue;
+                }
+                if line >= best {
+                    return None;
+                }
+                effort.rules += 1;
+                touch(line as usize * LINE_WORDS);
+                if self.rule_matches(line, key) {
+                    return Some(line);
+                }
+            }
+            if slot.kind() != kind::LONG || self.word(group + GROUP_WORDS - 1) == 0 {
+                return None;
+            }
+            group += GROUP_WORDS;
+        }
     }
 
     fn rule_matches(&self, line: u32, key: &Key) -> bool {

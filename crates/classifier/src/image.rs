@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use crate::compile::CompileError;
 use crate::compile::forest::TREES_MAX;
-use crate::compile::tree::{THRESHOLDS, Tree};
+use crate::compile::tree::{THRESHOLDS, Tree, WINDOW_BITS, WINDOW_STEP, Window};
 use crate::key::Presence;
 use crate::normal::{Check, Normal};
 use crate::program::{Action, Condition, Program, Reject, Rule, Seg6, Verdict};
@@ -16,9 +16,7 @@ const LINE_WORDS: usize = LINE / 4;
 /// Lines of a chain: one for each family.
 const CHAIN_LINES: usize = 3;
 /// `SEGUE_CLASSIFIER_VERSION`.
-const VERSION: u32 = 1;
-/// `SEGUE_CLASSIFIER_LEAF_MAX`.
-pub(crate) const LEAF_MAX: usize = 16;
+const VERSION: u32 = 2;
 /// Words of a rule's line.
 const RULE_ARGUMENT: usize = 14;
 const RULE_DETAIL: usize = 15;
@@ -32,6 +30,13 @@ pub(crate) const TARGET_BITS: u32 = 28;
 pub(crate) const FIRST_SHIFT: u32 = 46;
 /// `first` of a slot without rules.
 pub(crate) const FIRST_NONE: u32 = (1 << 18) - 1;
+
+/// `SEGUE_CLASSIFIER_ENTRIES`: rules of a group.
+pub(crate) const ENTRIES: usize = 4;
+/// 32-bit words of a group: lowest and highest values, and lines.
+pub(crate) const GROUP_WORDS: usize = 8;
+/// The highest bit of an octet, which keeps a borrow from the next one.
+const TOP: u8 = 1 << WINDOW_BITS;
 
 pub(crate) const CHECK_MATCH: u16 = 0xffff;
 pub(crate) const CHECK_FAIL: u16 = 0xfffe;
@@ -159,8 +164,8 @@ impl Image {
     }
 }
 
-/// Target, what it counts, and kind, a, b and c of a slot.
-type LeafSlot = (u32, Option<Unit>, [u32; 4]);
+/// Target, and kind, a, b and c of a slot.
+type LeafSlot = (usize, [u32; 4]);
 
 /// How far rule numbers of a chain are shifted to fit `first` of a slot.
 fn first_shift(rules: usize) -> u32 {
@@ -172,7 +177,7 @@ pub(crate) struct Layout<'a> {
     program: &'a Program,
     image: Image,
     /// Where lists of rules lie already, by the list.
-    leaves: HashMap<Vec<u32>, LeafSlot>,
+    leaves: HashMap<(Vec<u32>, [Window; 2]), LeafSlot>,
     key_words: u64,
 }
 
@@ -368,9 +373,9 @@ impl<'a> Layout<'a> {
     /// Writes a tree, and the slot that names it. `line`: an item's line, and its number as slots hold it. Returns the least number.
     fn tree(&mut self, slot: usize, tree: &Tree, line: &impl Fn(u32) -> (u32, u32)) -> u32 {
         match tree {
-            Tree::Leaf(items) => {
+            Tree::Leaf(items, windows) => {
                 let first = items.first().map_or(FIRST_NONE, |item| line(*item).1);
-                self.leaf(slot, items.iter().map(|item| line(*item).0).collect(), first);
+                self.leaf(slot, items.iter().map(|item| line(*item).0).collect(), windows, first);
                 first
             }
             Tree::Cut { word, shift, children, .. } => {
@@ -417,47 +422,49 @@ impl<'a> Layout<'a> {
         self.put(slot, &[wide as u32, (wide >> 32) as u32]);
     }
 
-    fn leaf(&mut self, slot: usize, lines: Vec<u32>, first: u32) {
-        let (target, unit, rest) = match self.leaves.get(&lines) {
+    fn leaf(&mut self, slot: usize, lines: Vec<u32>, windows: &[Window; 2], first: u32) {
+        let leaf = (lines, windows.clone());
+        let (target, parts) = match self.leaves.get(&leaf) {
             Some(known) => *known,
             None => {
-                let new = self.new_leaf(&lines);
-                self.leaves.insert(lines, new);
+                let new = self.new_leaf(&leaf.0, windows);
+                self.leaves.insert(leaf, new);
                 new
             }
         };
-        self.put_slot(slot, target, rest, first);
-        if let Some(unit) = unit {
-            self.relocate(slot, unit);
-        }
+        self.slot(slot, target, parts, first);
     }
 
-    fn new_leaf(&mut self, lines: &[u32]) -> LeafSlot {
-        match lines {
-            [] => (0, None, [kind::LEAF, 0, 0, 0]),
-            [line] => (*line, Some(Unit::Line), [kind::LEAF, 0, 0, 1]),
-            _ if lines.len() <= LEAF_MAX => {
-                let mut at = self.align(2);
-                if at / LINE_WORDS != (at + lines.len() - 1) / LINE_WORDS {
-                    at = self.align(LINE_WORDS);
+    /// Writes a leaf's groups.
+    fn new_leaf(&mut self, lines: &[u32], windows: &[Window; 2]) -> LeafSlot {
+        let at = self.align(GROUP_WORDS);
+        let range = |window: &Window, place: usize| match window.ranges.get(place) {
+            _ if place >= lines.len() => (1, 0),
+            None => (0, TOP - 1),
+            Some(range) => *range,
+        };
+        let kind = if lines.len() > ENTRIES { kind::LONG } else { kind::LEAF };
+        // The last place of a long leaf is free.
+        let groups = if kind == kind::LONG { lines.len() / ENTRIES + 1 } else { 1 };
+        for group in 0..groups {
+            let places = [0, 1, 2, 3].map(|place| group * ENTRIES + place);
+            let low = windows.each_ref().map(|window| places.map(|place| range(window, place).0));
+            let high = windows.each_ref().map(|window| places.map(|place| range(window, place).1 | TOP));
+            self.image.words.extend(low.into_iter().chain(high).map(u32::from_le_bytes));
+            for place in places {
+                if place < lines.len() {
+                    self.relocate(self.image.words.len(), Unit::Line);
                 }
-                self.list(lines);
-                ((at / 2) as u32, Some(Unit::Slot), [kind::LEAF, 0, 0, lines.len() as u32])
-            }
-            _ => {
-                let at = self.align(2);
-                self.image.words.push(lines.len() as u32);
-                self.list(lines);
-                ((at / 2) as u32, Some(Unit::Slot), [kind::LONG, 0, 0, 0])
+                self.image.words.push(lines.get(place).copied().unwrap_or(0));
             }
         }
-    }
-
-    fn list(&mut self, lines: &[u32]) {
-        for line in lines {
-            self.relocate(self.image.words.len(), Unit::Line);
-            self.image.words.push(*line);
+        for window in windows.iter().filter(|window| !window.ranges.is_empty()) {
+            self.key_words |= 1 << window.word;
         }
+        let [one, other] = windows;
+        // A group begins at a multiple of four slots.
+        let target = at / 2 + (other.shift / WINDOW_STEP) as usize;
+        (target, [kind, one.word as u32, one.shift, other.word as u32])
     }
 
     /// Writes the header.

@@ -2,6 +2,7 @@
 
 use super::items::Items;
 use super::tree::{Builder, Thrift, Tree};
+use crate::image::ENTRIES;
 use crate::key::word;
 use crate::normal::Normal;
 use crate::random::Random;
@@ -26,6 +27,9 @@ const THRIFTS: [f32; 8] = [0.2, 0.3, 0.45, 0.7, 1.0, 1.5, 2.5, 4.0];
 const STEP: f32 = 14.0;
 const BEGIN: f32 = 12.0;
 const COMPARE: f32 = 10.0;
+/// What a leaf of more rules than one group costs beyond, and each group of it.
+const LONG: f32 = 40.0;
+const LONG_GROUP: f32 = 12.0;
 
 /// The trees of one chain and family, over positions in its list of rules.
 ///
@@ -38,7 +42,8 @@ pub(crate) fn grow(rules: &[(&Normal, bool)]) -> Vec<Tree> {
     let kinds = rules.iter().map(|(rule, _)| kind(rule)).collect::<Vec<_>>();
     let divisions = divisions(&kinds);
     if divisions.len() == 1 || rules.len() <= SAMPLE {
-        return least(plant_each(&items, &kinds, divisions.iter().map(|division| (&division[..], &[][..]))));
+        let planted = plant_each(&items, &kinds, divisions.iter().map(|division| (&division[..], &[][..])));
+        return least(&items, planted);
     }
     // Compared by a part of the rules; the best are built and compared again, as a part may mislead.
     let stride = rules.len().div_ceil(SAMPLE);
@@ -49,7 +54,7 @@ pub(crate) fn grow(rules: &[(&Normal, bool)]) -> Vec<Tree> {
     sampled.sort_by(|one, other| one.cost.total_cmp(&other.cost));
     sampled.truncate(if rules.len() <= FINALISTS_RULES { FINALISTS } else { 1 });
     let finalists = sampled.iter().map(|planted| (planted.division, &planted.thrifts[..]));
-    least(plant_each(&items, &kinds, finalists))
+    least(&items, plant_each(&items, &kinds, finalists))
 }
 
 /// A division with its trees.
@@ -75,12 +80,12 @@ fn plant_each<'a, 'b>(
     divisions.map(plant).collect()
 }
 
-fn least(planted: Vec<Planted>) -> Vec<Tree> {
-    planted
-        .into_iter()
-        .min_by(|one, other| one.cost.total_cmp(&other.cost))
-        .map(|planted| planted.trees)
-        .unwrap_or_default()
+/// The trees of the cheapest, complete.
+fn least(items: &Items, planted: Vec<Planted>) -> Vec<Tree> {
+    let least = planted.into_iter().min_by(|one, other| one.cost.total_cmp(&other.cost));
+    let mut trees = least.map(|planted| planted.trees).unwrap_or_default();
+    trees.iter_mut().for_each(|tree| Builder::complete(items, tree));
+    trees
 }
 
 /// Bit 0: the rule narrows the source, bit 1: the destination.
@@ -151,7 +156,7 @@ fn plant(items: &Items, members: Vec<u32>, from: usize) -> (Tree, usize) {
             return (tree, place);
         }
     }
-    (Tree::Leaf(members), THRIFTS.len())
+    (Tree::Leaf(members, Default::default()), THRIFTS.len())
 }
 
 /// Mean cost of finding a packet that matches some rule, in clocks. Only differences between trees of the same items matter.
@@ -174,7 +179,7 @@ fn cost(items: &Items, trees: &[Tree]) -> f32 {
             let leaf = loop {
                 match at {
                     _ if at.first() >= best => break &[][..],
-                    Tree::Leaf(leaf) => break leaf,
+                    Tree::Leaf(leaf, _) => break leaf,
                     Tree::Cut { word, shift, children, .. } => {
                         at = &children[(value(*word) >> shift) as usize & (children.len() - 1)];
                     }
@@ -190,7 +195,10 @@ fn cost(items: &Items, trees: &[Tree]) -> f32 {
             if leaf.contains(&target) {
                 best = best.min(target);
             }
-            total += clocks + COMPARE * tried as f32;
+            total += clocks + if tried == 0 { 0.0 } else { COMPARE };
+            if leaf.len() > ENTRIES {
+                total += LONG + LONG_GROUP * (tried / ENTRIES) as f32;
+            }
         }
     }
     total / WALKS as f32

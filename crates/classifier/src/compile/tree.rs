@@ -3,7 +3,7 @@
 use super::items::{FULL, Items};
 
 /// Rules with which a node is no longer divided.
-const LEAF: usize = 3;
+const LEAF: usize = 4;
 /// Items looked at to choose a division.
 const SAMPLE: usize = 1024;
 /// Ways from a root to a leaf; `SEGUE_CLASSIFIER_DEPTH_MAX`.
@@ -12,25 +12,43 @@ pub(crate) const DEPTH_MAX: usize = 16;
 pub(crate) const THRESHOLDS: usize = 15;
 /// What a cut and a split cost, relative to each other.
 const CUT_COST: f32 = 1.0;
-const SPLIT_COST: f32 = 1.4;
+const SPLIT_COST: f32 = 2.0;
+/// Bits of a leaf's windows.
+pub(crate) const WINDOW_BITS: u32 = 7;
+/// The second window lies at a multiple of this in its word; `SEGUE_CLASSIFIER_WINDOW_STEP`.
+pub(crate) const WINDOW_STEP: u32 = 9;
+/// Where in a word the first window is tried.
+const WINDOW_SHIFTS: [u32; 9] = [0, 3, 7, 9, 12, 16, 18, 21, 25];
+/// Words that the second window may be in.
+const SECOND_WORDS: usize = 32;
+/// Rules of a long leaf by which its window is chosen.
+const WINDOW_RULES: usize = 16;
 /// What one rule less in a leaf is worth.
 const COMPARE_COST: f32 = 9.0;
 
 #[derive(Debug)]
 pub(crate) enum Tree {
-    /// Items in order.
-    Leaf(Vec<u32>),
+    /// Items in order, and once [`Builder::complete`] was there, what tells them apart.
+    Leaf(Vec<u32>, [Window; 2]),
     /// Child `word >> shift & children - 1`.
     Cut { word: usize, shift: u32, children: Vec<Tree>, first: u32 },
     /// Child: how many thresholds are less than the word. One child more than thresholds.
     Split { word: usize, thresholds: Vec<u32>, children: Vec<Tree>, first: u32 },
 }
 
+/// 7 bits of a word of the key, and between which values they are for each rule of a leaf; none: all pass.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Window {
+    pub word: usize,
+    pub shift: u32,
+    pub ranges: Vec<(u8, u8)>,
+}
+
 impl Tree {
     /// The least item in it; all ones if there is none.
     pub fn first(&self) -> u32 {
         match self {
-            Self::Leaf(items) => items.first().copied().unwrap_or(u32::MAX),
+            Self::Leaf(items, _) => items.first().copied().unwrap_or(u32::MAX),
             Self::Cut { first, .. } | Self::Split { first, .. } => *first,
         }
     }
@@ -45,6 +63,8 @@ pub(super) struct Builder<'a> {
     thrift: Thrift,
     /// Entries in leaves and children that may still be made.
     budget: usize,
+    /// For each dimension the bits that cuts above have taken without narrowing its region: the same for all members.
+    taken: Vec<u32>,
     sizes: Vec<f32>,
     shares: Vec<f32>,
 }
@@ -67,6 +87,14 @@ impl Division {
         match self {
             Self::Cut { bits, .. } => 1 << bits,
             Self::Split(thresholds) => thresholds.len() + 1,
+        }
+    }
+
+    /// Bits of the word that a cut takes.
+    fn bits(&self) -> u32 {
+        match self {
+            Self::Cut { shift, bits } => ((1 << bits) - 1) << shift,
+            Self::Split(_) => 0,
         }
     }
 
@@ -99,7 +127,7 @@ impl Division {
 
 impl<'a> Builder<'a> {
     pub fn new(items: &'a Items, thrift: Thrift, budget: usize) -> Self {
-        Self { items, thrift, budget, sizes: Vec::new(), shares: Vec::new() }
+        Self { items, thrift, budget, taken: vec![0; items.dimensions.len()], sizes: Vec::new(), shares: Vec::new() }
     }
 
     /// The tree of these items; None: it would be larger than the budget.
@@ -132,23 +160,94 @@ impl<'a> Builder<'a> {
         let best = if members.len() > LEAF && depth < DEPTH_MAX { self.choose(&members, region) } else { None };
         let Some((at, division)) = best else {
             self.spend(members.len())?;
-            return Some(Tree::Leaf(members));
+            return Some(Tree::Leaf(members, Default::default()));
         };
         let children = self.distribute(&members, region, at, &division);
         self.spend(children.len())?;
         drop(members);
         let word = self.items.dimensions[at].word;
-        let whole = region[at];
+        let (whole, taken) = (region[at], self.taken[at]);
+        if part(whole, &division, 0) == whole {
+            self.taken[at] |= division.bits();
+        }
         let mut trees = Vec::with_capacity(children.len());
         for (index, child) in children.into_iter().enumerate() {
             region[at] = part(whole, &division, index);
             trees.push(self.node(child, region, depth + 1)?);
         }
-        region[at] = whole;
+        (region[at], self.taken[at]) = (whole, taken);
         let first = trees.iter().map(Tree::first).min().unwrap_or(u32::MAX);
         Some(match division {
             Division::Cut { shift, .. } => Tree::Cut { word, shift, children: trees, first },
             Division::Split(thresholds) => Tree::Split { word, thresholds, children: trees, first },
+        })
+    }
+
+    /// Gives all leaves their windows.
+    pub fn complete(items: &'a Items, tree: &mut Tree) {
+        let builder = Self::new(items, Thrift(0.0), 0);
+        let mut region = vec![FULL; items.dimensions.len()];
+        builder.complete_below(tree, &mut region);
+    }
+
+    fn complete_below(&self, tree: &mut Tree, region: &mut [(u32, u32)]) {
+        match tree {
+            Tree::Leaf(members, windows) => *windows = self.windows(members, region),
+            Tree::Cut { word, shift, children, .. } => {
+                let division = Division::Cut { shift: *shift, bits: children.len().ilog2() };
+                self.complete_children(*word, &division, children, region);
+            }
+            Tree::Split { word, thresholds, children, .. } => {
+                self.complete_children(*word, &Division::Split(thresholds.clone()), children, region);
+            }
+        }
+    }
+
+    fn complete_children(&self, word: usize, division: &Division, children: &mut [Tree], region: &mut [(u32, u32)]) {
+        let at = self.items.dimensions.iter().take_while(|dimension| dimension.word != word).count();
+        let whole = region[at];
+        for (index, child) in children.iter_mut().enumerate() {
+            region[at] = part(whole, division, index);
+            self.complete_below(child, region);
+        }
+        region[at] = whole;
+    }
+
+    /// The windows in which a packet seldom passes for a rule that it does not match.
+    fn windows(&self, members: &[u32], region: &[(u32, u32)]) -> [Window; 2] {
+        let hull = |at: usize, item: u32| {
+            let ranges = self.clipped(at, item, region[at]);
+            ranges.reduce(|one, other| (one.0.min(other.0), one.1.max(other.1))).unwrap_or(FULL)
+        };
+        let few = &members[..members.len().min(WINDOW_RULES)];
+        let mut passing = vec![1.0; few.len() * (few.len() + 1) / 2];
+        [false, true].map(|second| {
+            let mut best: Option<(f32, usize, u32)> = None;
+            let (mut hulls, mut own) = (Vec::with_capacity(few.len()), Vec::with_capacity(few.len()));
+            for (at, dimension) in self.items.dimensions.iter().enumerate() {
+                hulls.clear();
+                hulls.extend(few.iter().map(|item| hull(at, *item)));
+                if second && dimension.word >= SECOND_WORDS || hulls.iter().all(|hull| *hull == region[at]) {
+                    continue;
+                }
+                let shifts = WINDOW_SHIFTS.into_iter().filter(|shift| !second || shift % WINDOW_STEP == 0);
+                for shift in shifts {
+                    own.clear();
+                    own.extend(hulls.iter().map(|hull| seen(*hull, shift)));
+                    let mistakes: f32 = mistakes(&own, seen(region[at], shift))
+                        .zip(&passing)
+                        .map(|(share, before)| share * before)
+                        .sum();
+                    if best.is_none_or(|(least, ..)| mistakes < least) {
+                        best = Some((mistakes, at, shift));
+                    }
+                }
+            }
+            let Some((_, at, shift)) = best else { return Window::default() };
+            let ranges = members.iter().map(|item| seen(hull(at, *item), shift)).collect::<Vec<_>>();
+            let shares = mistakes(&ranges[..few.len()], seen(region[at], shift));
+            passing.iter_mut().zip(shares).for_each(|(before, share)| *before *= share);
+            Window { word: self.items.dimensions[at].word, shift, ranges }
         })
     }
 
@@ -196,6 +295,9 @@ impl<'a> Builder<'a> {
                 continue;
             }
             for division in self.divisions(&spans, region, members.len()) {
+                if division.bits() & self.taken[at] != 0 {
+                    continue;
+                }
                 let score = self.score(&spans, &division, count);
                 if score > best.as_ref().map_or(0.0, |(score, ..)| *score) {
                     best = Some((score, at, division));
@@ -282,6 +384,26 @@ impl<'a> Builder<'a> {
         let empty_children = (children as f32 / (count * 4.0)).max(1.0).ln();
         (((count / left).ln() - self.thrift.0 * (copies.ln() + empty_children)) / division.cost()).max(0.0)
     }
+}
+
+/// What is seen of a range through a window.
+fn seen((first, last): (u32, u32), shift: u32) -> (u8, u8) {
+    const ALL: u32 = (1 << WINDOW_BITS) - 1;
+    let (first, last) = (first >> shift, last >> shift);
+    if first >> WINDOW_BITS == last >> WINDOW_BITS { ((first & ALL) as u8, (last & ALL) as u8) } else { (0, ALL as u8) }
+}
+
+/// How often each rule passes for a packet that does not match it: for one of each later rule, and for any.
+fn mistakes(ranges: &[(u8, u8)], region: (u8, u8)) -> impl Iterator<Item = f32> {
+    let size = |(first, last): (u8, u8)| f32::from(last - first) + 1.0;
+    let share = move |one: (u8, u8), other: (u8, u8)| {
+        let (first, last) = (one.0.max(other.0), one.1.min(other.1));
+        if first > last { 0.0 } else { size((first, last)) / size(other) }
+    };
+    ranges.iter().enumerate().flat_map(move |(place, rule)| {
+        let later = ranges[place + 1..].iter().map(move |later| share(*rule, *later));
+        later.chain([share(*rule, region)])
+    })
 }
 
 /// Adds to the differences of children `first..=last`, which may go round.
