@@ -259,6 +259,10 @@ INLINE int masquerade_usual(struct packet *packet, const struct segue_sid *sid)
 	if (ip->nexthdr != PROTOCOL_ROUTING || srh->type != ROUTING_TYPE_SRH ||
 	    IPV6_LENGTH + (srh->length + 1) * 8 > length || !ipv6_usual(packet, ip, length))
 		return NOT_USUAL;
+	/* Without segments left, what is behind the SRH is looked at too. */
+	if (!srh->segments_left && ((!protocol_has_ports(srh->next_header) && srh->next_header != PROTOCOL_ICMPV6) ||
+				    IPV6_LENGTH + (srh->length + 1) * 8 + 4 > length))
+		return NOT_USUAL;
 	packet->length = length;
 	return masquerade_end(packet, sid, ip, srh, ETHERNET_LENGTH + length);
 }

@@ -346,6 +346,20 @@ impl Runner<'_> {
         (Verdict::from_return(output.verdict), output.frame)
     }
 
+    /// As [`Runner::run`] with a stage of the data plane in place of the program on the ports, by its name: as if that had called
+    /// it at once.
+    ///
+    /// # Panics
+    ///
+    /// When there is no such stage, or the kernel refuses to run it.
+    pub fn run_stage(&mut self, stage: &'static str, port: &str, frame: &[u8]) -> (Verdict, Vec<u8>) {
+        let ingress = self.compiled.port(port).unwrap_or_else(|| panic!("no port {port}")).entry.ifindex;
+        let run = TestRun::once(frame, ingress);
+        let output = self.dataplane.test_run_stage(stage, &run);
+        let output = output.unwrap_or_else(|error| panic!("{stage}, {} octets: {error}", frame.len()));
+        (Verdict::from_return(output.verdict), output.frame)
+    }
+
     /// The maps of this name that only the programs have: scratch memory, which is pinned nowhere. There may be more than one,
     /// because several objects share what is pinned.
     pub fn scratch(&self, name: &str) -> Vec<MapHandle> {

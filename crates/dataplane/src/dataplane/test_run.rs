@@ -47,9 +47,17 @@ impl Dataplane {
     /// # Errors
     /// [`Error::TestRun`].
     pub fn test_run(&mut self, run: &TestRun<'_>) -> Result<TestOutput, Error> {
+        self.test_run_stage(object::PROGRAM, run)
+    }
+
+    /// The same with a stage, as if the program of the ports had called it at once. `program` is its name in the object.
+    ///
+    /// # Errors
+    /// [`Error::TestRun`]; [`Error::NotInObject`].
+    pub fn test_run_stage(&mut self, program: &'static str, run: &TestRun<'_>) -> Result<TestOutput, Error> {
         let failed = |source| Error::TestRun { ingress: run.ingress, source };
         let object = self.object()?;
-        let program = object::program(object, object::PROGRAM)?;
+        let program = object::program(object, program)?;
         let mut context = context(run);
         let mut out = vec![0; run.room];
         let input = ProgramInput {

@@ -1,0 +1,245 @@
+//! The usual way to and from a function (bpf/lib/usual.h) against the general one (bpf/lib/proxy.h, bpf/lib/masquerade.h): the same
+//! packets once through the program of the ports, which takes the usual way where it can, and once through the stages that know
+//! only the general one. Verdicts, octets, outcomes and all counters are the same.
+
+use segue_abi::Outcome;
+use segue_testkit::fixture::{DOMAIN, Network, address::*, arriving, configuration, function::*, macs};
+use segue_testkit::mutation::{Random, mutate};
+use segue_testkit::node::{Moved, Node, Runner, Verdict};
+use segue_wire::ipv6_extension::{FragmentRepr, OptionsRepr};
+use segue_wire::{
+    Icmpv4Repr, Icmpv6Repr, Ipv4Repr, Ipv6Repr, MacAddress, PacketBuilder, SrhRepr, TcpRepr, TlvRepr, UdpRepr,
+};
+
+const PACKETS: usize = 120_000;
+const SEED: u64 = 0x5e9e_0002;
+
+/// A packet for the node. One that comes back from a function may be what the node has sent to it last.
+#[derive(Clone)]
+struct Step {
+    port: &'static str,
+    frame: Vec<u8>,
+    /// The function of End.AM returns the packet of the step before, with its faults put into it by this seed.
+    echo: Option<u64>,
+}
+
+/// What a packet came to.
+type Found = (Verdict, Vec<u8>, Vec<u64>);
+
+fn inner(random: &mut Random, front: PacketBuilder) -> PacketBuilder {
+    let hop_limit = *random.pick(&[64, 64, 64, 255, 2, 1, 0]);
+    let traffic_class = *random.pick(&[0, 0, 0, 1, 2, 3, 0x29, 0xb8]);
+    let octets = vec![7; random.below(600)];
+    let ports = (random.number() as u16, random.number() as u16);
+    let six = |(source, destination)| Ipv6Repr {
+        hop_limit,
+        traffic_class,
+        flow_label: u32::from(ports.0),
+        ..Ipv6Repr::new(source, destination)
+    };
+    let four = Ipv4Repr { time_to_live: hop_limit, type_of_service: traffic_class, ..Ipv4Repr::new(CLIENT4, SERVER4) };
+    let addresses = *random.pick(&[(CLIENT, SERVER), (SERVER, CLIENT), (CLIENT, SERVER), (CLIENT, behind_core1(7))]);
+    match random.below(12) {
+        0..=3 => front.inner_ipv6(six(addresses)).udp(UdpRepr::new(ports.0, ports.1)).payload(&octets),
+        4 => front.inner_ipv6(six(addresses)).tcp(TcpRepr::new(ports.0, ports.1, 1)).payload(&octets),
+        5 => front.inner_ipv6(six(addresses)).icmpv6(Icmpv6Repr::EchoRequest {
+            identifier: ports.0,
+            sequence_number: ports.1,
+            data: octets,
+        }),
+        6 => front
+            .inner_ipv6(six(addresses))
+            .destination_options(OptionsRepr::default())
+            .udp(UdpRepr::new(ports.0, ports.1)),
+        7 => front.inner_ipv6(six(addresses)).fragment(FragmentRepr::default()).udp(UdpRepr::new(ports.0, ports.1)),
+        8 => front.inner_ipv4(four).icmpv4(Icmpv4Repr::EchoRequest {
+            identifier: ports.0,
+            sequence_number: ports.1,
+            data: octets,
+        }),
+        9 => front.inner_ipv4(four).tcp(TcpRepr::new(ports.0, ports.1, 1)).payload(&octets),
+        _ => front.inner_ipv4(four).udp(UdpRepr::new(ports.0, ports.1)).payload(&octets),
+    }
+}
+
+/// To the function by End.AD. Most packets have a header that differs in nothing from the one before.
+fn to_dynamic(random: &mut Random) -> PacketBuilder {
+    let rare = random.below(8) == 0;
+    let lists = [
+        vec![local(END_AD), behind_core1(0xa), behind_core1(0xb)],
+        vec![local(END_AD), behind_core1(0xa)],
+        vec![local(END_AD), behind_core1(0xa), behind_core1(0xc), behind_core1(0xd)],
+    ];
+    let mut srh = SrhRepr::new(&lists[if rare { random.below(3) } else { 1 }]);
+    let mut outer = Ipv6Repr { hop_limit: 60, flow_label: 5, ..Ipv6Repr::new(HEADEND, local(END_AD)) };
+    if random.below(3) == 0 {
+        outer.hop_limit = *random.pick(&[61, 59, 58, 62, 50, 2, 1, 255]);
+        outer.traffic_class = *random.pick(&[0, 1, 2, 3, 0x29, 0xb8]);
+        outer.flow_label = random.below(1 << 20) as u32;
+    }
+    if rare {
+        srh.tag = random.below(2) as u16;
+        if random.below(2) == 0 {
+            srh = srh.with_tlv(TlvRepr::Unknown { tlv_type: 0x7d, value: vec![1; random.below(20)] });
+        }
+    }
+    let front = arriving("core0").ipv6(outer);
+    let front = if rare && random.below(4) == 0 { front.hop_by_hop(OptionsRepr::default()) } else { front };
+    inner(random, front.srh(srh))
+}
+
+/// To the function by End.AM: the users' own packet with an SRH inserted.
+fn to_masquerading(random: &mut Random) -> PacketBuilder {
+    let function = *random.pick(&[END_AM, END_AM_NAT]);
+    let list = [local(function), behind_core1(*random.pick(&[0xa, 0xc])), SERVER];
+    // Two segments: none is left when the function has it.
+    let list = if random.below(3) == 0 { vec![list[0], list[2]] } else { list.to_vec() };
+    let repr = Ipv6Repr { hop_limit: *random.pick(&[64, 9, 2, 1]), ..Ipv6Repr::new(CLIENT, local(function)) };
+    let octets = vec![1; random.below(300)];
+    arriving("core0").ipv6(repr).srh(SrhRepr::new(&list)).udp(UdpRepr::new(1, 2)).payload(&octets)
+}
+
+fn steps() -> Vec<Step> {
+    let mut random = Random::new(SEED);
+    let mut steps: Vec<Step> = Vec::new();
+    let valid = |port, frame: PacketBuilder| Step { port, frame: frame.build(), echo: None };
+    // Each bit of the headers of three packets, both ways; after each the packet itself, so that its header is remembered again.
+    for number in 0..3 {
+        let front = arriving("core0")
+            .ipv6(Ipv6Repr { hop_limit: 60, ..Ipv6Repr::new(HEADEND, local(END_AD)) })
+            .srh(SrhRepr::new(&[local(END_AD), behind_core1(0xa)]));
+        let packet = |front: PacketBuilder| match number {
+            0 => front.inner_ipv6(Ipv6Repr::new(CLIENT, SERVER)).udp(UdpRepr::new(1, 2)).payload(&[1; 9]),
+            1 => front.inner_ipv4(Ipv4Repr::new(CLIENT4, SERVER4)).udp(UdpRepr::new(1, 2)).payload(&[1; 9]),
+            _ => front.inner_ipv6(Ipv6Repr::new(CLIENT, SERVER)).tcp(TcpRepr::new(1, 2, 3)),
+        };
+        for (port, whole) in [("core0", packet(front)), ("dyn1", packet(arriving("dyn1")))] {
+            let whole = valid(port, whole);
+            for bit in 0..8 * whole.frame.len().min(180) {
+                let mut flipped = whole.clone();
+                flipped.frame[bit / 8] ^= 1 << (bit % 8);
+                steps.extend([flipped, whole.clone()]);
+            }
+            for length in 14..whole.frame.len() {
+                let mut cut = whole.clone();
+                cut.frame.truncate(length);
+                steps.extend([cut, whole.clone()]);
+            }
+        }
+    }
+    while steps.len() < PACKETS {
+        let mut step = match random.below(9) {
+            0..=3 => valid("core0", to_dynamic(&mut random)),
+            4..=6 => valid("dyn1", inner(&mut random, arriving("dyn1"))),
+            _ => {
+                let out = valid("core0", to_masquerading(&mut random));
+                steps.push(out);
+                Step { port: "mask0", frame: Vec::new(), echo: Some(random.number()) }
+            }
+        };
+        if step.echo.is_none() && random.below(3) == 0 {
+            mutate(&mut random, &mut step.frame);
+        }
+        steps.push(step);
+    }
+    steps
+}
+
+/// What a function of End.AM sends back: the packet as it came, by the port that it came from, or with faults.
+fn echoed(step: &Step, seed: u64, last: &[u8]) -> (&'static str, Vec<u8>) {
+    let mut random = Random::new(seed);
+    let mut frame = last.to_vec();
+    frame.resize(frame.len().max(54), 0);
+    let (_, function) = macs("mask1");
+    let port = if frame[..6] == function.0 { "mask1" } else { step.port };
+    let (node, far) = macs(port);
+    let addresses = |to: MacAddress, from: MacAddress| [to.0, from.0].concat();
+    frame[..12].copy_from_slice(&addresses(node, far));
+    match random.below(6) {
+        0 => mutate(&mut random, &mut frame),
+        1 => {
+            let at = random.below(frame.len().min(110));
+            frame[at] ^= 1 << random.below(8);
+        }
+        _ => {}
+    }
+    (port, frame)
+}
+
+/// Sends all packets, and says what became of each, and what all counters say in the end.
+fn walk(
+    node: &Node<'_>,
+    steps: &[Step],
+    send: impl Fn(&mut Runner<'_>, &str, &[u8]) -> (Verdict, Vec<u8>) + Send + Sync,
+) -> (Vec<Found>, Moved) {
+    let found = node.run_many(|runner| {
+        // What is remembered lies with the processor.
+        let mut cpus = nix::sched::CpuSet::new();
+        cpus.set(0).expect("a processor");
+        nix::sched::sched_setaffinity(nix::unistd::Pid::from_raw(0), &cpus).expect("it can be chosen");
+        let mut last = Vec::new();
+        let each = steps.iter().map(|step| {
+            let (port, frame) = match step.echo {
+                Some(seed) => echoed(step, seed, &last),
+                None => (step.port, step.frame.clone()),
+            };
+            let (verdict, octets) = send(runner, port, &frame);
+            last.clone_from(&octets);
+            // Nobody sees the octets of a packet that is dropped.
+            let octets = if verdict == Verdict::Drop { Vec::new() } else { octets };
+            (verdict, octets, runner.outcomes(port))
+        });
+        each.collect()
+    });
+    (found, node.counters())
+}
+
+fn hexadecimal(frame: &[u8]) -> String {
+    frame.iter().map(|octet| format!("{octet:02x}")).collect()
+}
+
+#[test]
+#[ignore = "needs root"]
+fn the_usual_way_does_what_the_general_one_does() {
+    let networks = [Network::new(), Network::new()];
+    let nodes = networks.each_ref().map(|network| Node::load(&network.node, &configuration(DOMAIN)));
+    let steps = steps();
+    let (usual, usual_counters) = walk(&nodes[0], &steps, |runner, port, frame| runner.run(port, frame));
+    let (general, general_counters) = walk(&nodes[1], &steps, |runner, port, frame| {
+        let stage = if port.starts_with("core") { "segue_again" } else { "segue_service" };
+        runner.run_stage(stage, port, frame)
+    });
+    let mut verdicts = [0_usize; 5];
+    let mut differences = Vec::new();
+    for (number, (usual, general)) in usual.iter().zip(&general).enumerate() {
+        if usual != general {
+            let what = |found: &Found| {
+                let rows = usual.2.iter().zip(&general.2).zip(&found.2).enumerate();
+                let differ = rows.filter(|(_, ((a, b), _))| a != b).map(|(row, (_, packets))| {
+                    let name = Outcome::from_number(row as u16).map_or("unknown", Outcome::name);
+                    format!(" {name} {packets}")
+                });
+                format!("{:?}{} {}", found.0, differ.collect::<String>(), hexadecimal(&found.1))
+            };
+            let Step { port, frame, .. } = &steps[number];
+            differences.push(format!(
+                "packet {number} to {port}: {}\n  usual {}\n  general {}",
+                hexadecimal(frame),
+                what(usual),
+                what(general)
+            ));
+        }
+        verdicts[usual.0 as usize] += 1;
+    }
+    // Counters that differ once differ from then on.
+    assert!(
+        differences.is_empty(),
+        "{} differ, first:\n{}",
+        differences.len(),
+        differences[..differences.len().min(3)].join("\n")
+    );
+    assert_eq!(usual_counters, general_counters);
+    println!("{} packets: [aborted, dropped, passed, sent back, redirected] {verdicts:?}", usual.len());
+    assert_eq!(verdicts[0], 0, "no program aborts");
+    assert!(verdicts[1] > 5_000 && verdicts[4] > 50_000, "both ends of a packet are tried: {verdicts:?}");
+}
