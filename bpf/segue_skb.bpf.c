@@ -24,7 +24,7 @@ int segue_function_in(struct __sk_buff *skb)
 {
 	struct segue_function_metadata *metadata = (void *)(long)skb->data_meta;
 
-	if (likely((void *)(metadata + 1) > (void *)(long)skb->data || metadata->magic != SEGUE_METADATA_MAGIC)) {
+	if (likely((void *)(metadata + 1) > (void *)(long)skb->data || metadata->magic != control.metadata_magic)) {
 		/* Another node's, when it came by a link of this machine. */
 		if (unlikely(skb->tc_index))
 			skb->tc_index = 0;

@@ -51,7 +51,7 @@ INLINE int proxy_through_kernel(const struct packet *packet, const struct segue_
 	metadata = (void *)(long)packet->ctx->data_meta;
 	if ((void *)(metadata + 1) > data || data + ETHERNET_LENGTH + sizeof(struct iphdr) > end)
 		return drop(packet, SEGUE_OUTCOME_drop_adjust);
-	metadata->magic = SEGUE_METADATA_MAGIC;
+	metadata->magic = control.metadata_magic;
 	metadata->stash = id;
 	metadata->mark = mark;
 	metadata->oif = sid->oif;

@@ -297,14 +297,13 @@ struct segue_proxy_flow {
  * program on the same port turns it into skb->hash = stash, skb->tc_index = SEGUE_TC_INDEX | flags, skb->mark = mark.
  */
 struct segue_function_metadata {
-	__u32 magic; /* SEGUE_METADATA_MAGIC */
+	__u32 magic; /* metadata_magic of `control` */
 	__u32 stash; /* reference */
 	__u32 mark;
 	__u32 oif;   /* IFACE-OUT */
 	__u32 flags; /* enum segue_metadata_flags */
 };
 
-#define SEGUE_METADATA_MAGIC 0x5e60e5e6
 #define SEGUE_TC_INDEX 0x5e00 /* high octet of skb->tc_index of a packet on its way through a function */
 
 enum segue_metadata_flags {
@@ -350,6 +349,7 @@ struct segue_control {
 				   caches are dropped */
 	__u32 stash_bits;	/* slots of `stash` for each CPU, as a power of two */
 	__u32 loop; /* ifindex of the link by which TC programs give packets to segments of this node; 0: none */
+	__u32 metadata_magic; /* random for each set of maps, not 0: nobody can forge metadata */
 };
 
 struct segue_counter {

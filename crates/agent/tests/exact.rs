@@ -252,6 +252,111 @@ fn what_a_function_may_not_send() {
     assert!(own > 0 && forgotten > 0, "the test tries real references and others: {own} and {forgotten}");
 }
 
+/// The function is a router: it says so when an inner packet has no hop left, and what it says is its own traffic.
+#[test]
+#[ignore = "needs root"]
+fn the_time_exceeded_of_a_function_goes_where_its_own_traffic_goes() {
+    let network = Network::new();
+    let function = function(&network, 0);
+    let other = self::function(&network, 1);
+    function.script(
+        "ip address add 2001:db8:77::2/64 dev east nodad
+         sysctl -qw net.ipv4.icmp_ratelimit=0
+         sysctl -qw net.ipv6.icmp.ratelimit=0",
+    );
+    network.node.script(
+        "ip route add 10.9.0.0/16 via 192.0.2.1 dev west onlink
+         ip neigh replace 192.0.2.1 lladdr 02:00:00:00:01:02 nud permanent dev west
+         ip -6 route add 2001:db8:a::/48 via 2001:db8:1::2",
+    );
+    let lab = Lab::new(&network, "own_traffic: route");
+    let path = path(1, 1);
+    // The steering rule of STATE is for this source.
+    let source = Ipv4Addr::new(10, 9, 0, 2);
+    let four = |ttl| udp(sent(&path, 1), ttl, (source, 1), (SERVER, 2), b"four").build();
+    let inner = udp(PacketBuilder::new(), 1, (source, 1), (SERVER, 2), b"four").build();
+    let exceeded4 = |at: usize| {
+        move |frame: &[u8]| frame.len() > at + 28 && frame[at + 9] == 1 && frame[at + 20] == 11 && frame[at] == 0x45
+    };
+    lab.left.drain();
+    lab.left.send(&four(1));
+    let found = lab.left.receive_where(PATIENCE, exceeded4(14)).unwrap_or_else(|| panic!("{}", lab.counters()));
+    assert_eq!(found[30..34], source.octets(), "routed to the inner source, without a steering header");
+    assert_eq!(found[42..42 + inner.len()], inner, "about the packet as it came");
+    lab.left.send(&six(sent(&path, 1), 1).build());
+    let exceeded6 =
+        |frame: &[u8]| frame.len() > 62 && frame[12..14] == [0x86, 0xdd] && frame[20] == 58 && frame[54] == 3;
+    let found = lab.left.receive_where(PATIENCE, exceeded6).unwrap_or_else(|| panic!("{}", lab.counters()));
+    assert_eq!(found[38..54], address("2001:db8:a::2").octets());
+
+    lab.agent.apply(&STATE.replace("OWN", "own_traffic: steer"));
+    lab.right.drain();
+    lab.left.send(&four(1));
+    let found = lab.right.receive_where(PATIENCE, is_steered).unwrap_or_else(|| panic!("{}", lab.counters()));
+    assert_eq!(found[38..54], address("fc00:0:2:aaaa::").octets(), "by the rule for its destination");
+    assert!(exceeded4(found.len() - 20 - 8 - inner.len())(&found), "{found:?}");
+
+    lab.agent.apply(&STATE.replace("OWN", "own_traffic: drop"));
+    let before = lab.counted("fe0", "drop_from_function");
+    lab.right.drain();
+    lab.left.drain();
+    lab.left.send(&four(1));
+    assert_eq!(lab.left.receive_where(SILENCE, exceeded4(14)), None);
+    assert_eq!(lab.right.receive_where(SILENCE, is_steered), None);
+    assert_eq!(lab.counted("fe0", "drop_from_function"), before + 1, "{}", lab.counters());
+
+    // Hop limit 2: the function takes one, and the node is the one that refuses. It does so without a word (docs/proxies.md).
+    let before = lab.counted("fe0", "drop_hop_limit_exceeded");
+    lab.left.send(&four(2));
+    assert_eq!(lab.right.receive_where(SILENCE, is_steered), None);
+    assert_eq!(lab.counted("fe0", "drop_hop_limit_exceeded"), before + 1, "{}", lab.counters());
+    drop(other);
+}
+
+/// A function that makes IPv6 packets of IPv4 ones. The kernel's helper for that forgets what the header is found by, so that
+/// the packet is dropped, unless the function keeps it.
+#[test]
+#[ignore = "needs root"]
+fn translation_to_the_other_family_loses_the_header_or_keeps_the_right_one() {
+    let network = Network::new();
+    let functions = [function(&network, 0), function(&network, 1)];
+    let lab = Lab::new(&network, "");
+    let directory = tempfile::tempdir().unwrap();
+    let program = object::compile(&object::repository().join("bpf/test/translate.bpf.c"), directory.path());
+    functions[0].sh("tc qdisc add dev east clsact");
+    let translate = |section: &str| {
+        let replace = "tc filter replace dev east egress pref 1 handle 1 bpf da obj";
+        functions[0].sh(&format!("{replace} {} sec {section}", program.display()));
+    };
+    let four = |chain| udp(sent(&path(1, chain), chain), 64, (CLIENT, 4000), (SERVER, 53), b"translated");
+    lab.right.drain();
+    translate("forgets");
+    let before = lab.counted("fe0", "drop_header_forgotten");
+    for chain in 1..=20 {
+        lab.left.send(&four(chain).build());
+    }
+    assert_eq!(lab.right.receive_where(SILENCE, is_steered), None);
+    assert_eq!(lab.counted("fe0", "drop_header_forgotten"), before + 20, "{}", lab.counters());
+    // What was IPv6 already is not translated.
+    lab.passes("IPv6", &six(sent(&path(1, 1), 1), 64), &six(arrived(&path(1, 1), 1, 59, 1), 62));
+
+    translate("keeps");
+    for chain in 1..=20 {
+        let mapped = |address: Ipv4Addr| {
+            let [a, b, c, d] = address.octets();
+            Ipv6Addr::new(0x64, 0xff9b, 0, 0, 0, 0, u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d]))
+        };
+        let repr = Ipv6Repr { hop_limit: 62, ..Ipv6Repr::new(mapped(CLIENT), mapped(SERVER)) };
+        let expected = arrived(&path(1, chain), chain, 59, 1).inner_ipv6(repr).udp(UdpRepr::new(4000, 53));
+        let expected = expected.payload(b"translated");
+        // The test's translator leaves the transport checksum alone.
+        let at = 14 + 40 + 56 + 40 + 6;
+        let was = four(chain).build();
+        let checksum = &was[14 + 40 + 56 + 20 + 6..][..2];
+        lab.passes("translated", &four(chain), &expected.with_bytes(at, checksum));
+    }
+}
+
 #[test]
 #[ignore = "needs root"]
 fn no_wrong_header_on_two_cores_with_translation_while_the_agent_dies() {

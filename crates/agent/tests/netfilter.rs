@@ -100,6 +100,11 @@ struct Lab<'a> {
 
 impl<'a> Lab<'a> {
     fn new(network: &'a Network, name: &str, extra: &str) -> Self {
+        Self::new_in(network, name, extra, &[])
+    }
+
+    /// The same with an agent that has these variables in its environment.
+    fn new_in(network: &'a Network, name: &str, extra: &str, environment: &[(&'static str, &'static str)]) -> Self {
         network.node.script(
             "ip neigh replace 2001:db8:2::2 lladdr 02:00:00:00:02:02 nud permanent dev east
              ip neigh replace 2001:db8:1::2 lladdr 02:00:00:00:01:02 nud permanent dev west
@@ -109,7 +114,7 @@ impl<'a> Lab<'a> {
              ip -6 route add 2001:db8:a::/48 via 2001:db8:1::2",
         );
         let namespace = format!("sgnf{name}{}", std::process::id());
-        let agent = Agent::start(network);
+        let agent = Agent::start_in(network, environment);
         let lab = Self {
             agent,
             namespace,
@@ -592,6 +597,105 @@ fn making_and_removing() {
     lab.agent.apply(STATE);
     assert!(sh("ip netns list").contains(&lab.namespace));
     assert_eq!(lab.sh("ip -br link").lines().count(), 1, "only lo is left: {}", lab.sh("ip -br link"));
+}
+
+/// As on a kernel without macvlan: the namespace's way out is a veth, and nothing else changes.
+#[test]
+#[ignore = "needs root"]
+fn without_macvlan_a_veth_does_it() {
+    let network = Network::new();
+    let mut lab = Lab::new_in(&network, "veth", "", &[("SEGUE_WITHOUT_MACVLAN", "1")]);
+    let links = lab.sh("ip -d link show dev east");
+    assert!(links.contains("veth") && !links.contains("macvlan"), "{links}");
+    assert!(lab.agent.log().contains("costs one more queue"), "{}", lab.agent.log());
+    lab.nft(
+        "table inet t { counter seen { } chain through { type filter hook forward priority 0; meta mark 0x50 counter name seen } }",
+    );
+    let mut packets = 0;
+    let mut works = |lab: &Lab<'_>| {
+        for chain in [1, 2] {
+            let path = steered(0x50, chain);
+            for hop_limit in [64, 1, 255] {
+                lab.passes("IPv4", &four(path.sent(), hop_limit), &four(path.advanced(), hop_limit));
+                lab.passes("IPv6", &six(path.sent(), hop_limit), &six(path.advanced(), hop_limit));
+                packets += 2;
+            }
+        }
+        assert_eq!(lab.counter("seen"), packets);
+    };
+    works(&lab);
+    // The next agent takes what is there, and makes what is missing.
+    lab.agent.kill();
+    lab.agent.restart(&[]);
+    works(&lab);
+    // What netfilter makes itself finds its way.
+    lab.nft("table inet r { chain through { type filter hook forward priority 1; udp dport 40001 reject } }");
+    lab.left.drain();
+    lab.left.send(&four(steered(0x51, 1).sent(), 64).build());
+    let refusal = |frame: &[u8]| frame.get(12..14) == Some(&[8, 0]) && frame.get(23) == Some(&1);
+    let found = lab.left.receive_where(PATIENCE, refusal).unwrap_or_else(|| panic!("{}", lab.counters()));
+    assert_eq!((found[34], &found[30..34]), (3, &CLIENT4.octets()[..]), "destination unreachable, to the client");
+    lab.agent.apply(STATE);
+    assert!(!network.node.sh("ip -br link").contains("nfe-"));
+}
+
+/// `watch` with End.AN.NF: a link of the namespace that is down, and rules or routes that let no probe through.
+#[test]
+#[ignore = "needs root"]
+fn a_dead_namespace_is_found_out() {
+    let network = Network::new();
+    let watch = ", on_failure: bypass, watch: {hold_ms: 0, probe: {kind: icmp, through: true}}";
+    let lab = Lab::new(&network, "watch", watch);
+    let path = steered(0x50, 1);
+    let becomes = |what: &str, state: &str| {
+        let end = std::time::Instant::now() + Duration::from_secs(60);
+        loop {
+            let functions = lab.agent.get("/v1/functions");
+            if functions[0]["state"] == state {
+                return;
+            }
+            assert!(std::time::Instant::now() < end, "{what}: not {state}: {functions}\n{}", lab.counters());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    };
+    lab.nft("table inet t { counter seen { } chain through { type filter hook forward priority 0; udp dport 40001 counter name seen } }");
+    let mut seen = 0;
+    let mut works = |what: &str| {
+        becomes(what, "alive");
+        lab.passes(what, &four(path.sent(), 64), &four(path.advanced(), 64));
+        seen += 1;
+        assert_eq!(lab.counter("seen"), seen, "{what}");
+    };
+    let bypassed = |what: &str| {
+        becomes(what, "dead");
+        let before = lab.counter("seen");
+        lab.passes(what, &four(path.sent(), 64), &four(path.advanced(), 64));
+        assert_eq!(lab.counter("seen"), before, "{what}: the function was not bypassed");
+    };
+    works("at first");
+    lab.nft("table inet deaf { chain through { type filter hook forward priority -1; policy drop; } }");
+    bypassed("rules that drop the probe");
+    lab.sh("nft delete table inet deaf");
+    works("without these rules");
+    lab.sh("ip link set dev west down");
+    bypassed("a link that is down");
+    lab.sh("ip link set dev west up");
+    works("the link is up again");
+    // The other link has no carrier that the node could see. The agent mends it, and the route that went with it.
+    lab.sh("ip link set dev east down");
+    let end = std::time::Instant::now() + Duration::from_secs(60);
+    while lab.sh("ip route show default").is_empty() || lab.sh("ip -6 route show default").is_empty() {
+        assert!(std::time::Instant::now() < end, "{}", lab.sh("ip link"));
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    works("mended");
+    let drop = lab.state(&watch.replace("bypass", "drop"));
+    lab.agent.apply(&drop);
+    lab.sh("ip link set dev west down");
+    becomes("dropped", "dead");
+    let before = lab.counted("drop_function_dead");
+    lab.swallows("dropped", &four(path.sent(), 64));
+    assert_eq!(lab.counted("drop_function_dead"), before + 1);
 }
 
 fn works_without_agent(lab: &Lab<'_>, path: &Steered) {

@@ -97,11 +97,14 @@ fn adopts_after_the_agent_has_gone() {
         apply(&mut dataplane, &state());
         assert_eq!(send(&mut dataplane), XDP_REDIRECT);
         let program = program_of(&dataplane, ifindex("p1"));
+        let magic = control(&dataplane).metadata_magic;
+        assert_ne!(magic, 0);
         drop(dataplane);
 
         let mut dataplane = open(pins);
         assert_eq!(dataplane.origin(), Origin::Adopted);
         assert_eq!(program_of(&dataplane, ifindex("p1")), program, "the program runs on");
+        assert_eq!(control(&dataplane).metadata_magic, magic, "packets on their way are known still");
         assert_eq!(dataplane.applied_state(), Some(&node(&state())));
         assert_eq!(sid_packets(&dataplane), 1);
         assert!(!apply(&mut dataplane, &state()).changed);
@@ -114,6 +117,12 @@ fn adopts_after_the_agent_has_gone() {
         assert_eq!(dataplane.attached(), [ifindex("p1"), ifindex("p2")]);
         assert_eq!(send(&mut dataplane), XDP_REDIRECT);
         assert_eq!(sid_packets(&dataplane), 2, "counters follow the name of an object across generations");
+        assert_eq!(control(&dataplane).metadata_magic, magic);
+        dataplane.remove().expect("removal");
+        let mut dataplane = open(pins);
+        apply(&mut dataplane, &state());
+        // Equal by chance once in four thousand million runs.
+        assert_ne!(control(&dataplane).metadata_magic, magic, "nobody can know it before");
     });
 }
 

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE};
-use netlink_packet_route::address::{AddressAttribute, AddressMessage};
+use netlink_packet_route::address::{AddressAttribute, AddressHeaderFlags, AddressMessage, AddressScope, CacheInfo};
 use netlink_packet_route::link::{
     InfoData, InfoKind, InfoMacVlan, InfoVeth, LinkAttribute, LinkFlags, LinkInfo, LinkMessage, MacVlanMode,
 };
@@ -175,6 +175,25 @@ impl Links {
         message.header.prefix_len = if address.is_ipv4() { 32 } else { 128 };
         message.header.index = link.index;
         message.attributes = vec![AddressAttribute::Local(address), AddressAttribute::Address(address)];
+        self.change("add an address to", name, RouteNetlinkMessage::NewAddress(message), NLM_F_CREATE | NLM_F_REPLACE)
+    }
+
+    /// Gives a link an address that nothing else of this host is sent from: of link scope, or deprecated.
+    pub fn quiet_address(&mut self, name: &str, address: IpAddr) -> Result<(), KernelError> {
+        let Some(link) = self.find(name)? else { return Ok(()) };
+        let mut message = AddressMessage::default();
+        message.header.family = family(address);
+        message.header.prefix_len = if address.is_ipv4() { 32 } else { 128 };
+        message.header.index = link.index;
+        message.attributes = vec![AddressAttribute::Local(address), AddressAttribute::Address(address)];
+        if address.is_ipv4() {
+            message.header.scope = AddressScope::Link;
+        } else {
+            message.header.flags = AddressHeaderFlags::Nodad;
+            let mut life = CacheInfo::default();
+            life.ifa_valid = u32::MAX;
+            message.attributes.push(AddressAttribute::CacheInfo(life));
+        }
         self.change("add an address to", name, RouteNetlinkMessage::NewAddress(message), NLM_F_CREATE | NLM_F_REPLACE)
     }
 

@@ -69,6 +69,13 @@ pub fn make(state: &NodeState, interfaces: &Interfaces) -> Result<bool, KernelEr
     }
     for wiring in &wirings {
         changed |= wire(&mut links, wiring, mtu)?;
+        if probed_through(state, &wiring.namespace) {
+            for (name, addresses) in [(&wiring.node_west, PROBE_FROM), (&wiring.node_east, PROBE_TO)] {
+                for address in addresses {
+                    links.quiet_address(name, address)?;
+                }
+            }
+        }
     }
     Ok(changed)
 }
@@ -128,6 +135,13 @@ pub fn remove(state: Option<&NodeState>) -> Result<bool, KernelError> {
         }
     }
     Ok(removed)
+}
+
+/// Whether probes go through a namespace: they need addresses, and its links are the agent's.
+fn probed_through(state: &NodeState, namespace: &str) -> bool {
+    let watches = state.sids.iter().filter_map(|sid| sid.netfilter.as_ref());
+    let watches = watches.filter(|netfilter| netfilter.namespace == namespace).filter_map(|one| one.watch.as_ref());
+    watches.filter_map(|watch| watch.probe.as_ref()).any(|probe| probe.through)
 }
 
 /// Functions must let through all that the domain can bring.
@@ -190,6 +204,15 @@ fn wire(links: &mut Links, wiring: &Wiring, mtu: u32) -> Result<bool, KernelErro
     Ok(changed)
 }
 
+/// Of the node, towards every namespace that is probed: where probes start, and where they are to arrive. Nothing else is sent
+/// from them (RFC 3927, RFC 9780).
+const PROBE_FROM: [IpAddr; 2] =
+    [IpAddr::V4(Ipv4Addr::new(169, 254, 0, 2)), IpAddr::V6(Ipv6Addr::new(0x100, 0, 0, 1, 0, 0, 0, 9))];
+const PROBE_TO: [IpAddr; 2] = [IpAddr::V4(GATEWAY_IPV4), IpAddr::V6(Ipv6Addr::new(0x100, 0, 0, 1, 0, 0, 0, 10))];
+
+/// Variable of the environment: take no macvlan, as on a kernel that has none.
+const WITHOUT_MACVLAN: &str = "SEGUE_WITHOUT_MACVLAN";
+
 /// East is a macvlan: what is sent by it is on the node's side at once. Where the kernel has none, it is a veth.
 fn make_east(
     links: &mut Links,
@@ -203,10 +226,18 @@ fn make_east(
     let [a, b, c, d, e, f] = wiring.east_mac.0;
     let idle = New::named(IDLE, MacAddress([a, b, c, d, e, f ^ 1]), mtu);
     links.add(&near, alias, Kind::Veth { peer: &idle, namespace: Some(namespace) })?;
-    let macvlan = links.add(&east, "", Kind::MacVlan { lower: &wiring.node_east, namespace });
+    let macvlan = match std::env::var_os(WITHOUT_MACVLAN) {
+        Some(_) => Err(KernelError {
+            action: format!("macvlan {}", Wiring::EAST),
+            errno: Some(nix::libc::EOPNOTSUPP),
+            cause: format!("{WITHOUT_MACVLAN} is set"),
+            remedy: "unset it".into(),
+        }),
+        None => links.add(&east, "", Kind::MacVlan { lower: &wiring.node_east, namespace }),
+    };
     match macvlan {
         Err(error) if error.errno == Some(nix::libc::EOPNOTSUPP) => {
-            tracing::warn!("this kernel has no macvlan (CONFIG_MACVLAN): {} costs one more queue", wiring.namespace);
+            tracing::warn!("no macvlan ({}): {} costs one more queue", error.cause, wiring.namespace);
             links.delete(&wiring.node_east)?;
             links.add(&near, alias, Kind::Veth { peer: &east, namespace: Some(namespace) })
         }

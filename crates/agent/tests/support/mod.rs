@@ -71,6 +71,7 @@ pub struct Agent<'a> {
     network: &'a Network,
     child: Child,
     directory: tempfile::TempDir,
+    environment: Vec<(&'static str, &'static str)>,
 }
 
 /// Where the program is.
@@ -81,16 +82,21 @@ fn segued() -> Command {
 impl<'a> Agent<'a> {
     /// Starts one and waits until it answers.
     pub fn start(network: &'a Network) -> Self {
+        Self::start_in(network, &[])
+    }
+
+    /// The same with these variables in its environment, also whenever it is started again.
+    pub fn start_in(network: &'a Network, environment: &[(&'static str, &'static str)]) -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let child = spawn(network, &directory, &[]);
-        let mut agent = Self { network, child, directory };
+        let child = spawn(network, &directory, &[], environment);
+        let mut agent = Self { network, child, directory, environment: environment.to_vec() };
         agent.wait_until_ready();
         agent
     }
 
     /// Starts it again, after it has ended.
     pub fn restart(&mut self, arguments: &[&str]) {
-        self.child = spawn(self.network, &self.directory, arguments);
+        self.child = spawn(self.network, &self.directory, arguments, &self.environment);
         self.wait_until_ready();
     }
 
@@ -184,12 +190,18 @@ fn files(directory: &tempfile::TempDir) -> Vec<String> {
     options.iter().flat_map(|(option, name)| [(*option).to_owned(), path(name)]).collect()
 }
 
-fn spawn(network: &Network, directory: &tempfile::TempDir, arguments: &[&str]) -> Child {
+fn spawn(
+    network: &Network,
+    directory: &tempfile::TempDir,
+    arguments: &[&str],
+    environment: &[(&'static str, &'static str)],
+) -> Child {
     let log = fs::OpenOptions::new().create(true).append(true).open(directory.path().join("log")).unwrap();
     segued()
         .args(["--netns", network.node.name()])
         .args(files(directory))
         .args(arguments)
+        .envs(environment.iter().copied())
         .stdin(Stdio::null())
         .stdout(log.try_clone().unwrap())
         .stderr(log)

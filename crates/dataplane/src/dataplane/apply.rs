@@ -333,8 +333,20 @@ impl Dataplane {
             control.captures = captures;
             control.stash_bits = stash_bits;
             control.loop_ = loop_ifindex;
+            // Once: packets that carry it are on their way whenever an agent begins or applies.
+            if control.metadata_magic == 0 {
+                control.metadata_magic = random_magic();
+            }
         })
     }
+}
+
+/// A word that nobody can guess, not 0.
+fn random_magic() -> u32 {
+    use std::hash::{BuildHasher, Hasher};
+    // SipHash of nothing, with keys that the operating system draws.
+    let number = std::hash::RandomState::new().build_hasher().finish();
+    ((number >> 32) as u32 ^ number as u32).max(1)
 }
 
 /// Slots of each CPU, as a power of two, rounded down.
