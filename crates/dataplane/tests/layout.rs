@@ -102,7 +102,15 @@ fn rust() -> Vec<(&'static str, usize, Fields)> {
             sid_blocks,
             source_prefixes
         }),
-        rust_layout!(Control { abi_version, captures, generation, cache_generation, stash_bits, loop_ }),
+        rust_layout!(Control {
+            abi_version,
+            captures,
+            generation,
+            cache_generation,
+            stash_bits,
+            loop_,
+            metadata_magic
+        }),
         rust_layout!(Stash { id, scope, length, next_header, flags, reserved0, header, reserved }),
         rust_layout!(Memory { current, reserved0, reserved }),
         rust_layout!(MemoryCounters { renewed, created, removed, unknown, conflicts, overwritten }),
