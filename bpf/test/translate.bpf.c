@@ -40,13 +40,13 @@ static __always_inline int translate(struct __sk_buff *skb, int keep)
 	return TC_ACT_UNSPEC;
 }
 
-SEC("forgets")
+SEC("tc")
 int forget_hash(struct __sk_buff *skb)
 {
 	return translate(skb, 0);
 }
 
-SEC("keeps")
+SEC("classifier") /* another name of the same kind, for `sec` of tc */
 int keep_hash(struct __sk_buff *skb)
 {
 	return translate(skb, 1);

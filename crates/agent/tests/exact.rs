@@ -330,7 +330,7 @@ fn translation_to_the_other_family_loses_the_header_or_keeps_the_right_one() {
     };
     let four = |chain| udp(sent(&path(1, chain), chain), 64, (CLIENT, 4000), (SERVER, 53), b"translated");
     lab.right.drain();
-    translate("forgets");
+    translate("tc");
     let before = lab.counted("fe0", "drop_header_forgotten");
     for chain in 1..=20 {
         lab.left.send(&four(chain).build());
@@ -340,7 +340,8 @@ fn translation_to_the_other_family_loses_the_header_or_keeps_the_right_one() {
     // What was IPv6 already is not translated.
     lab.passes("IPv6", &six(sent(&path(1, 1), 1), 64), &six(arrived(&path(1, 1), 1, 59, 1), 62));
 
-    translate("keeps");
+    // Section of the program that puts the hash back.
+    translate("classifier");
     for chain in 1..=20 {
         let mapped = |address: Ipv4Addr| {
             let [a, b, c, d] = address.octets();
