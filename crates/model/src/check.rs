@@ -4,6 +4,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::{IpNet, Ipv6Net};
 
+use crate::range::NumberRange;
+
 /// Smallest MTU that IPv6 works with (RFC 8200 section 5), octets.
 pub(crate) const MTU_MIN: u32 = 1280;
 /// Largest MTU of a veth, octets.
@@ -62,6 +64,20 @@ pub(crate) fn overlap(a: &IpNet, b: &IpNet) -> bool {
 /// As [`overlap`].
 pub(crate) fn overlap_ipv6(a: &Ipv6Net, b: &Ipv6Net) -> bool {
     a.contains(b) || b.contains(a)
+}
+
+/// Keys that name values of a header field, and the greatest one (RFC 2474 section 3, RFC 8200 section 3).
+pub(crate) fn header_values<'a>(
+    dscp: &'a [NumberRange],
+    flow_labels: &'a [NumberRange],
+) -> [(&'static str, &'a [NumberRange], u32); 2] {
+    [("dscp", dscp, 63), ("flow_labels", flow_labels, 0xfffff)]
+}
+
+/// What is wrong with values of a field, and what to do.
+pub(crate) fn value_problem(values: &[NumberRange], max: u32) -> Option<(String, String)> {
+    let large = values.iter().find(|range| range.high() > max)?;
+    Some((format!("{large} is above {max}, the greatest value of this field"), format!("use values from 0 to {max}")))
 }
 
 /// Whether a text may name an interface (the kernel's rule).

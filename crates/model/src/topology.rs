@@ -13,6 +13,7 @@ use serde::{Deserialize, Deserializer, Serialize, de};
 use crate::firewall::Firewall;
 use crate::node::{HeadendMode, InnerType};
 use crate::proxy::{MayChange, OnFailure, Watch};
+use crate::range::NumberRange;
 use crate::value::{PortRange, Protocol};
 
 /// A topology: what `segue lab up` builds. Names of nodes, hosts and functions are one name space; each becomes a network
@@ -446,6 +447,13 @@ pub struct Match {
     /// Source ports (destination ports in the reverse direction).
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub source_ports: Vec<PortRange>,
+    /// Values of the DSCP, 0 to 63, such as `[46, "8-15"]`; the same in both directions.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub dscp: Vec<NumberRange>,
+    /// Values of the IPv6 flow label, 0 to 0xfffff, the same in both directions: the other end must put the label on what it
+    /// answers, too. Such a chain carries no IPv4, which has no flow label.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub flow_labels: Vec<NumberRange>,
 }
 
 impl Match {

@@ -1,6 +1,8 @@
 //! Checks of a topology that need nothing but the topology's text: names, references, values.
 
+mod backup;
 mod firewall;
+mod matching;
 mod program;
 
 use std::collections::HashMap;
@@ -13,8 +15,7 @@ use crate::error::{Errors, KeyPath, Report};
 use crate::node::{HeadendMode, InnerType};
 use crate::proxy::OnFailure;
 use crate::topology::{
-    Approach, Chain, Dataplane, Endpoint, Function, FunctionKind, Host, Interfaces, LabDomain, Match, ProxyChoice,
-    Topology,
+    Chain, Dataplane, Endpoint, Function, FunctionKind, Host, Interfaces, LabDomain, ProxyChoice, Topology,
 };
 
 /// How `via` names a waypoint.
@@ -388,35 +389,6 @@ impl Check<'_> {
         }
     }
 
-    /// Whether a backup can take what comes for its function: from any chain, on with the same segment list.
-    fn backup(&mut self, name: &str, function: &Function, backup: &str, key: &KeyPath) {
-        let remedy = "name another function";
-        let Some(other) = self.topology.functions.get(backup) else {
-            let message = format!("there is no function {backup:?}");
-            return self.report.error(key, message, "add it to `functions`, or correct the name");
-        };
-        if backup == name {
-            return self.report.error(key, "the backup is this function itself", remedy);
-        }
-        match self.topology.approach(backup) {
-            Some((Approach::Static | Approach::Dynamic, _)) => {
-                let message = format!("{backup:?} has a proxy for one chain, and cannot take what comes for {name:?}");
-                let remedy = "give it `proxy: exact`, or another that chains can share";
-                self.report.error(key, message, remedy);
-            }
-            Some((Approach::Netfilter | Approach::Firewall, _)) => {
-                let message =
-                    format!("{backup:?} has marks of its own, which the segment lists of {name:?} do not have");
-                self.report.error(key, message, "name a function with `proxy: exact`, or another that has no mark");
-            }
-            _ => {}
-        }
-        if let Some(inner) = function.inner.iter().find(|inner| !other.inner.contains(inner)) {
-            let message = format!("{backup:?} does not take {inner:?} packets, which come for {name:?}");
-            self.report.error(key, message, "add the type to `inner` of the backup, or name another function");
-        }
-    }
-
     fn chain(&mut self, chain: &Chain, key: &KeyPath) {
         self.endpoint(&chain.from, &key.at("from"));
         self.endpoint(&chain.to, &key.at("to"));
@@ -447,6 +419,7 @@ impl Check<'_> {
                 self.report.error(&key, message, remedy);
             }
         }
+        self.backups_of(chain, &key.at("mode"));
         if let Some(mark) = chain.mark {
             self.mark(mark, chain, &key.at("mark"));
         }
@@ -488,16 +461,6 @@ impl Check<'_> {
             self.prefix(prefix, &key);
             if prefixes[..position].iter().any(|other| check::overlap(prefix, other)) {
                 self.report.error(&key, format!("{prefix} overlaps with one before it"), "keep only the wider one");
-            }
-        }
-    }
-
-    fn matching(&mut self, matching: &Match, key: &KeyPath) {
-        let ports = [("destination_ports", &matching.destination_ports), ("source_ports", &matching.source_ports)];
-        for (name, ranges) in ports {
-            if !ranges.is_empty() && !matching.protocol.is_some_and(|protocol| protocol.has_ports()) {
-                let message = "ports are given, but no protocol that has ports";
-                self.report.error(&key.at(name), message, "add `protocol: tcp`, udp or sctp, or remove the ports");
             }
         }
     }

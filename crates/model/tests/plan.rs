@@ -6,6 +6,7 @@ use std::path::Path;
 use segue_model::load::load_plan;
 use segue_model::node::{Behaviour, MayChange, Memory, OnFailure, PortRole, Sid};
 use segue_model::plan::{Direction, Plan, StepAction};
+use segue_model::range::NumberRange;
 use segue_model::value::Protocol;
 
 fn example(name: &str) -> Plan {
@@ -118,6 +119,32 @@ fn the_main_job_explains_itself() {
     assert_eq!(steps.len(), 6);
     assert!(plan.explain()[1].why.contains("knows nothing of Segment Routing"), "{}", plan.explain()[1].why);
     assert!(plan.explain()[2].why.contains("shortest path nfv1 > edge2"), "{}", plan.explain()[2].why);
+}
+
+#[test]
+fn chains_by_class_and_by_flow_label() {
+    let plan = plan(
+        "name: lab\nnodes: {a: {}, b: {}}\nhosts: {x: {node: a}, y: {node: b}}\nlinks: [{between: [a, b]}]\nchains:\n  \
+         voice: {from: x, to: y, via: [], match: {dscp: [46, \"32-39\"]}}\n  \
+         labelled: {from: x, to: y, via: [], match: {flow_labels: [\"0x100-0x1ff\"]}}\n  rest: {from: x, to: y, via: []}\n",
+    );
+    for (node, direction, source) in [("a", "forward", "10.0.1.2/32"), ("b", "reverse", "10.0.2.2/32")] {
+        let steering = &plan.nodes[node].state.as_ref().unwrap().steering;
+        let of = |chain: &str| -> Vec<_> {
+            let policy = format!("{chain}-{direction}");
+            let rules = steering.iter().filter(|rule| rule.policy.as_deref() == Some(&policy));
+            let text = |ranges: &[NumberRange]| ranges.iter().map(NumberRange::to_string).collect::<Vec<_>>().join(",");
+            rules.map(|rule| (rule.source.unwrap(), text(&rule.dscp), text(&rule.flow_labels))).collect()
+        };
+        let [voice, labelled, rest] = ["voice", "labelled", "rest"].map(of);
+        assert_eq!(voice.len(), 2, "both families: {voice:?}");
+        assert_eq!(voice[0], (source.parse().unwrap(), "46,32-39".to_owned(), String::new()));
+        assert_eq!(labelled.len(), 1, "IPv4 has no flow label: {labelled:?}");
+        assert!(labelled[0].0.addr().is_ipv6() && labelled[0].1.is_empty());
+        assert_eq!(labelled[0].2, "256-511", "{direction}: the same labels both ways");
+        assert_eq!(rest.len(), 2);
+        assert!(rest.iter().all(|(_, dscp, labels)| dscp.is_empty() && labels.is_empty()), "{rest:?}");
+    }
 }
 
 #[test]
@@ -394,7 +421,7 @@ fn a_dead_function_has_a_backup() {
     // Each other's backups, on two nodes; no chain names the second.
     let plan = plan(
         "name: x\nnodes: {a: {}, b: {}}\nlinks: [{between: [a, b]}]\nhosts: {h: {node: a}, i: {node: a}}\n\
-         chains: {c: {from: h, to: i, via: [f]}}\nfunctions:\n\
+         chains: {c: {from: h, to: i, via: [f], mode: H.Encaps}}\nfunctions:\n\
          \x20 f: {node: a, on_failure: reroute, backup: g, watch: {}}\n\
          \x20 g: {node: b, on_failure: reroute, backup: f, watch: {}}\n",
     );

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use crate::check;
 use crate::error::KeyPath;
 use crate::node::{HeadendMode, PortRole, SteeringRule};
 
@@ -59,10 +60,9 @@ impl Check<'_> {
             let message = format!("{range} is of another address family than the destination {}", rule.destination);
             self.error(&key.at(name), message, "make one rule for each family");
         }
-        for (name, values, max) in [("dscp", &rule.dscp, 63), ("flow_labels", &rule.flow_labels, 0xfffff)] {
-            if let Some(large) = values.iter().find(|range| range.high() > max) {
-                let message = format!("{large} is above {max}, the greatest value of this field");
-                self.error(&key.at(name), message, format!("use values from 0 to {max}"));
+        for (name, values, max) in check::header_values(&rule.dscp, &rule.flow_labels) {
+            if let Some((message, remedy)) = check::value_problem(values, max) {
+                self.error(&key.at(name), message, remedy);
             }
         }
         if is_ipv4 && !rule.flow_labels.is_empty() {

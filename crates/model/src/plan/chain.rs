@@ -213,8 +213,18 @@ impl<'a> Resolver<'a, '_> {
         lanes: &mut Vec<Lane<'a>>,
     ) {
         let has = |end: &End, family| end.prefixes.iter().any(|prefix| Family::of(prefix) == family);
-        let families: Vec<Family> =
+        let mut families: Vec<Family> =
             [Family::V4, Family::V6].into_iter().filter(|family| has(&from, *family) && has(&to, *family)).collect();
+        if !chain.matching.flow_labels.is_empty() && families == [Family::V4] {
+            let message = "the two ends have only IPv4 in common, whose packets have no flow label";
+            report.error(
+                &key.at("match").at("flow_labels"),
+                message,
+                "remove the key, or give both ends IPv6 addresses",
+            );
+            return;
+        }
+        families.retain(|family| *family == Family::V6 || chain.matching.flow_labels.is_empty());
         if families.is_empty() {
             let message = "the two ends have no address family in common";
             report.error(&key, message, "give both ends IPv4 addresses, or both IPv6 addresses");

@@ -322,8 +322,8 @@ impl<'a, 'b> Steerer<'a, 'b> {
                     ingress: None,
                     source_range: None,
                     destination_range: None,
-                    dscp: Vec::new(),
-                    flow_labels: Vec::new(),
+                    dscp: matching.dscp.clone(),
+                    flow_labels: matching.flow_labels.clone(),
                     priority: 0,
                     policy: Some(name.clone()),
                     action: None,
@@ -503,10 +503,10 @@ fn explanation(approach: Approach, name: &str, node: &str) -> String {
 
 /// Whether two rules take the same packets for all that their text says.
 fn same_traffic(a: &SteeringRule, b: &SteeringRule) -> bool {
-    let what = |rule: &SteeringRule| {
-        (rule.destination, rule.source, rule.protocol, rule.source_ports.clone(), rule.destination_ports.clone())
-    };
-    what(a) == what(b)
+    let addresses = |rule: &SteeringRule| (rule.destination, rule.source, rule.protocol);
+    let ports = |rule: &SteeringRule| (rule.source_ports.clone(), rule.destination_ports.clone());
+    let values = |rule: &SteeringRule| (rule.dscp.clone(), rule.flow_labels.clone());
+    addresses(a) == addresses(b) && ports(a) == ports(b) && values(a) == values(b)
 }
 
 pub(super) fn local_sid(sid: Ipv6Addr, behaviour: Behaviour, comment: String) -> Sid {
