@@ -9,6 +9,9 @@ use crate::node::NodeState;
 use crate::plan::Plan;
 use crate::topology::Topology;
 
+/// Values, lists and maps of one document.
+const NODES_MAX: usize = 8_000_000;
+
 /// Reads and checks a node's desired state. `file` is only for the errors.
 ///
 /// # Errors
@@ -56,6 +59,12 @@ fn options() -> Options {
     serde_saphyr::options! {
         // `no` is a host's name, not a truth value.
         strict_booleans: true,
+        // 100,000 steering rules are a million nodes, and there may be more. Documents are in memory already; what aliases
+        // could make of them stays limited.
+        budget: serde_saphyr::budget! {
+            max_nodes: NODES_MAX,
+            max_events: 3 * NODES_MAX,
+        },
     }
 }
 
