@@ -17,6 +17,8 @@ use crate::maps::map_error;
 pub(crate) const STATE: &str = "state";
 
 const CHUNK: usize = 4096;
+/// No generation has this number: the number that was used last lies here.
+const LAST: Key = Key { generation: 0, chunk: 0 };
 /// At most 64 MiB for both generations.
 const CHUNKS: u32 = 16384;
 
@@ -106,10 +108,23 @@ impl Store {
         (record.compiled.generation == generation).then_some(record)
     }
 
-    /// Removes everything but the record of `generation`.
+    /// The generation that packets have met last, be it active yet or not. What they left in caches may be found under its number.
+    pub fn last_used(&self) -> Option<u32> {
+        let value = self.0.lookup(LAST.as_bytes(), MapFlags::ANY).ok().flatten()?;
+        value.first_chunk().map(|octets| u32::from_ne_bytes(*octets))
+    }
+
+    /// To be called before packets can meet a generation.
+    pub fn use_number(&self, generation: u32) -> Result<(), Error> {
+        let mut value = [0; CHUNK];
+        value[..4].copy_from_slice(&generation.to_ne_bytes());
+        self.0.update(LAST.as_bytes(), &value, MapFlags::ANY).map_err(map_error(STATE, "write an entry"))
+    }
+
+    /// Removes everything but the record of `generation`, and which number was used last.
     pub fn keep_only(&self, generation: u32) -> Result<(), Error> {
         let keys: Vec<Key> = self.0.keys().filter_map(|key| Key::read_from_bytes(&key).ok()).collect();
-        for key in keys.iter().filter(|key| key.generation != generation) {
+        for key in keys.iter().filter(|key| ![LAST.generation, generation].contains(&key.generation)) {
             self.0.delete(key.as_bytes()).map_err(map_error(STATE, "remove an entry"))?;
         }
         Ok(())

@@ -3,13 +3,17 @@
 mod support;
 
 use std::fs;
+use std::net::UdpSocket;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use libbpf_rs::{MapCore, MapFlags, Xdp, XdpFlags};
+use nix::sys::socket::{setsockopt, sockopt};
 use segue_abi as abi;
 use segue_abi::zerocopy::FromBytes;
 use segue_dataplane::{AttachMode, Dataplane, Error, MissingInterface, Origin, TestRun, build_id};
-use serde_json::json;
+use serde_json::{Value, json};
 use support::*;
 
 const XDP_DROP: u32 = 1;
@@ -178,6 +182,100 @@ fn refused_configuration_leaves_the_old_one() {
         assert_eq!(other.attached(), Vec::<u32>::new(), "what is not configured is detached");
         assert!(apply(&mut dataplane, &busy).changed, "works once h1 is free");
         assert_eq!(program_of(&dataplane, ifindex("p2")), 0, "p2 is not configured any more");
+    });
+}
+
+/// A flow from behind p1 that is steered, by a socket on h1.
+struct Flow(UdpSocket);
+
+impl Flow {
+    fn open() -> Self {
+        ip("address add 10.1.0.2/24 dev h1");
+        ip("route add 10.2.0.0/16 dev h1");
+        ip("neighbour add 10.2.3.4 lladdr 02:00:00:00:00:09 dev h1");
+        let socket = UdpSocket::bind("10.1.0.2:40000").expect("a socket");
+        setsockopt(&socket, sockopt::BindToDevice, &"h1".into()).expect("on h1");
+        socket.connect("10.2.3.4:53").expect("a route");
+        Self(socket)
+    }
+
+    fn send(&self) {
+        self.0.send(b"query").expect("sent");
+    }
+}
+
+struct StopAtEnd<'a>(&'a AtomicBool);
+
+impl Drop for StopAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// What packets of the flow find while an apply is given up is kept under a number that is never used again.
+#[test]
+fn a_generation_that_was_given_up_leaves_nothing_to_the_next() {
+    isolated(|pins| {
+        // Caches are those of a CPU.
+        pin_to(0);
+        for port in 3..=4 {
+            ip(&format!("link add p{port} type veth peer name h{port}"));
+        }
+        let mut dataplane = open(pins);
+        let steered = |action: Value, ports: &[&str]| {
+            let mut state = state();
+            let roles = ports.iter().map(|name| json!({ "name": name, "role": "access" }));
+            let core = json!({ "name": "p2", "role": "core" });
+            state["ports"] = [core].into_iter().chain(roles).collect();
+            state["steering"] = json!([{ "name": "all", "destination": "10.2.0.0/16" }]);
+            state["steering"][0].as_object_mut().expect("a rule").extend(action.as_object().expect("keys").clone());
+            state
+        };
+        let policy = json!({ "policy": "to-2" });
+        let taken = |dataplane: &Dataplane| dataplane.counters().expect("counters").policies[0].counter.packets;
+        let dropped = |dataplane: &Dataplane| {
+            let ports = dataplane.counters().expect("counters").ports;
+            let outcomes = ports.into_iter().flat_map(|port| port.outcomes);
+            outcomes.filter(|(name, _)| name.starts_with("drop")).map(|(_, counter)| counter.packets).sum::<u64>()
+        };
+        assert_eq!(apply(&mut dataplane, &steered(policy.clone(), &["p1"])).generation, 1);
+        let flow = Flow::open();
+        flow.send();
+        assert_eq!((taken(&dataplane), dropped(&dataplane)), (1, 0));
+
+        // h4 runs another program: attaching to it fails after the new generation is active.
+        let mut other = Dataplane::open_or_load(&pins.with_file_name("other"), options()).expect("another data plane");
+        other.attach(ifindex("h4")).expect("attached");
+        let refused = node(&steered(json!({ "action": "drop" }), &["p1", "p3", "h4"]));
+        let end = Instant::now() + Duration::from_secs(60);
+        let stop = AtomicBool::new(false);
+        let mut attempts = 0;
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                pin_to(0);
+                while !stop.load(Ordering::Relaxed) {
+                    flow.send();
+                }
+            });
+            // Also when this fails.
+            let _stop = StopAtEnd(&stop);
+            while dropped(&dataplane) == 0 {
+                assert!(Instant::now() < end, "no packet met the generation that was given up");
+                let result = dataplane.apply(&refused, &interfaces(), MissingInterface::Refuse);
+                assert!(matches!(result, Err(Error::Attach { .. })), "{result:?}");
+                attempts += 1;
+                assert_eq!(control(&dataplane).generation, 1);
+            }
+        });
+        // Nor if the agent is killed before it can apply anything else.
+        drop(dataplane);
+        let mut dataplane = open(pins);
+        let before = (taken(&dataplane), dropped(&dataplane));
+        let mut again = steered(policy, &["p1"]);
+        again["settings"] = json!({ "icmp_errors_per_second": 7 });
+        assert_eq!(apply(&mut dataplane, &again).generation, 2 * attempts + 2);
+        (0..5).for_each(|_| flow.send());
+        assert_eq!((taken(&dataplane), dropped(&dataplane)), (before.0 + 5, before.1), "after {attempts} attempts");
     });
 }
 

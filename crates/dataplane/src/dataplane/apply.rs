@@ -91,6 +91,8 @@ impl Dataplane {
         interfaces: &Interfaces,
         missing: MissingInterface,
     ) -> Result<(Compiled, Capacity), CompileError> {
+        let active = self.generation();
+        let generation = next_generation(active, self.store.last_used().unwrap_or(active));
         let mut capacity = self.options.capacity.for_memories_of(state);
         loop {
             let previous = self.applied().filter(|_| capacity.same_but_memories(self.options.capacity));
@@ -101,7 +103,7 @@ impl Dataplane {
                 capabilities: &self.options.capabilities,
                 capacity: &capacity,
                 previous,
-                generation: self.generation().checked_add(1).unwrap_or(1),
+                generation,
             });
             match compiled {
                 Err(CompileError::TableFull { table, needed, .. }) if capacity.grow(table, needed) => {}
@@ -244,6 +246,10 @@ impl Dataplane {
         let before = self.control()?;
         let linked = self.linked();
         let loop_ifindex = record.compiled.loop_ifindex;
+        if let Err(error) = self.store.use_number(generation) {
+            self.give_up(&record.compiled);
+            return Err(error);
+        }
         self.write_control(generation, captures(&record.compiled), loop_ifindex)?;
         let old = self.active.replace(record);
         let result = self.attach_ports(&linked, &mut warnings);
@@ -262,6 +268,8 @@ impl Dataplane {
                 self.detach_filters()?;
             }
             if let Some(new) = new {
+                // Packets under way may have met it.
+                std::thread::sleep(self.options.grace);
                 self.give_up(&new.compiled);
             }
             return Err(error);
@@ -356,6 +364,16 @@ fn stash_bits(slots: u32) -> Result<u32, Error> {
     Ok(each.checked_ilog2().unwrap_or(0))
 }
 
+/// A number that no packet has met: caches may hold what they found under another one, be it of a generation that was given up.
+/// The slots of the new generation are those that the active one does not use.
+fn next_generation(active: u32, last_used: u32) -> u32 {
+    let mut next = last_used.wrapping_add(1);
+    while next == 0 || (active != 0 && next & 1 == active & 1) {
+        next = next.wrapping_add(1);
+    }
+    next
+}
+
 fn captures(compiled: &Compiled) -> u32 {
     let capture = |flags: u8| u32::from(flags) & abi::SEGUE_PORT_CAPTURE != 0;
     compiled.ports.iter().filter(|port| capture(port.entry.flags)).count() as u32
@@ -376,6 +394,17 @@ fn sid_key(prefix: &Ipv6Net, generation: u32) -> abi::SidKey {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn numbers_are_not_used_again_and_the_slots_change() {
+        assert_eq!(next_generation(0, 0), 1);
+        assert_eq!(next_generation(4, 4), 5);
+        assert_eq!(next_generation(4, 5), 7, "5 was given up, and 6 has the slots of 4");
+        assert_eq!(next_generation(4, 7), 9);
+        assert_eq!(next_generation(0, 1), 2, "the first one was given up");
+        assert_eq!(next_generation(u32::MAX, u32::MAX), 2, "0 is none, and 1 has the slots of the greatest number");
+        assert_eq!(next_generation(u32::MAX - 1, u32::MAX - 1), u32::MAX);
+    }
 
     #[test]
     fn keys_have_the_generation_in_front() {
