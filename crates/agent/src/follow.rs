@@ -9,9 +9,9 @@ use std::{
 
 use crate::{
     actor::Handle,
-    apply::kernel_failure,
+    background,
     kernel::{
-        Kernel,
+        Kernel as _,
         events::{Changes, Events},
         plan,
     },
@@ -59,9 +59,8 @@ pub fn spawn(node: Handle<Node>) -> io::Result<()> {
 }
 
 fn react(node: &Handle<Node>, changes: Changes) -> Result<(), Failure> {
-    if changes.links {
-        prepare_firewalls(node)?;
-    }
+    // Kept until the end.
+    let _prepared = if changes.links { background::prepare_again(node)? } else { None };
     if changes.links || changes.own_route_gone {
         return node.call_blocking(|node| node.reconcile());
     }
@@ -69,19 +68,6 @@ fn react(node: &Handle<Node>, changes: Changes) -> Result<(), Failure> {
         return node.call_blocking(|node| {
             node.plane.bump_caches().map_err(|problems| Failure { fault: Fault::Kernel, problems })
         });
-    }
-    Ok(())
-}
-
-/// Rules may be about interfaces and addresses: they are compiled anew here, so that nobody has to wait for it.
-fn prepare_firewalls(node: &Handle<Node>) -> Result<(), Failure> {
-    let needed = node.call_blocking(|node| {
-        let Some(state) = node.state().filter(|state| !state.firewalls.is_empty()).cloned() else { return Ok(None) };
-        let links = node.kernel.links().map_err(|error| kernel_failure("interfaces", &error))?;
-        Ok(Some((state, links)))
-    })?;
-    if let Some((state, links)) = needed {
-        segue_dataplane::prepare_firewalls(&state, &links);
     }
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! Running: start, serve, end.
 
-use std::{fs, io, os::unix::fs::PermissionsExt, path::Path, time::Duration};
+use std::{fs, io, os::unix::fs::PermissionsExt, path::Path, sync::Arc, time::Duration};
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use segue_dataplane::Interfaces;
@@ -39,7 +39,11 @@ pub fn run(options: &Options) -> Result<()> {
         node::open(options)?.clean()?;
         return forget_functions(options);
     }
-    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(serve(options))
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let result = runtime.block_on(serve(options));
+    // Compiling that goes on is for nobody: dropping the runtime would wait for it.
+    runtime.shutdown_background();
+    result
 }
 
 async fn serve(options: &Options) -> Result<()> {
@@ -51,7 +55,7 @@ async fn serve(options: &Options) -> Result<()> {
     crate::firewall::log::spawn(node.clone(), options.state_dir.clone()).context("start reading what firewalls log")?;
     follow::spawn(node.clone()).context("subscribe to the kernel's notifications; it takes CAP_NET_ADMIN")?;
     let (stop, stopped) = watch::channel(false);
-    let context = api::Context { node: node.clone(), liveness, stop: stopped.clone() };
+    let context = api::Context { node: node.clone(), liveness, applies: Arc::default(), stop: stopped.clone() };
     if let Some(address) = options.metrics_listen {
         let listener = TcpListener::bind(address).await.with_context(|| {
             format!("--metrics-listen {address}: choose an address of this namespace and a free port")
@@ -68,6 +72,8 @@ async fn serve(options: &Options) -> Result<()> {
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
     let _ = stop.send(true);
     let _ = tokio::time::timeout(GRACE, server).await;
+    // An apply that has begun is not left half done.
+    let _ = node.call(|_| Ok(())).await;
     let _ = fs::remove_file(&options.socket);
     if options.detach_on_exit {
         node.call(Node::clean).await?;

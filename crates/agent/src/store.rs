@@ -3,7 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
-    io::{self, Write},
+    io::{self, BufWriter, Write},
     os::unix::fs::OpenOptionsExt,
     path::PathBuf,
 };
@@ -84,10 +84,12 @@ impl Store for Directory {
         };
         let fresh = self.0.join(format!("{NAME}.new"));
         // Addresses and policies are nobody else's business.
-        let mut file = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&fresh)?;
+        let file = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&fresh)?;
+        // It is written word by word.
+        let mut file = BufWriter::new(file);
         serde_json::to_writer_pretty(&mut file, applied)?;
         file.write_all(b"\n")?;
-        file.sync_all()?;
+        file.into_inner()?.sync_all()?;
         fs::rename(fresh, self.path())
     }
 

@@ -110,6 +110,11 @@ fn every_subcommand_works_on_a_running_agent() {
     assert!(table.starts_with("firewall fw (basic mode, on)\n"), "{table}");
     let row = table.lines().find(|line| line.contains("REJECT")).unwrap();
     assert!(row.split_whitespace().take(2).eq(["1", "628"]) && row.ends_with("(line 7)"), "{row}");
+    let shown: Value = serde_json::from_str(&lab.segue(&["firewall", "show", "fw", "-o", "json"])).unwrap();
+    let rejects =
+        shown[0]["rules"].as_array().unwrap().iter().find(|rule| rule["name"].as_str().unwrap().contains("REJECT"));
+    assert_eq!((&rejects.unwrap()["file"], &rejects.unwrap()["line"]), (&"rules.v4".into(), &7.into()), "{shown}");
+    assert_eq!(shown[0]["policies"][0]["file"], "rules.v4", "{shown}");
     let never = |text: &str| text.lines().filter(|line| line.ends_with("never hit")).count();
     assert_eq!(never(&table), 3, "two rules and the policy: {table}");
     let table = lab.segue(&["firewall", "show", "fw", "--never-hit"]);

@@ -20,8 +20,7 @@ mod skb;
 mod store;
 
 pub use bpffs::{is_bpffs, mount_bpffs};
-pub use compile::firewall::prepare_firewalls;
-pub use compile::{CompileError, compile};
+pub use compile::{CompileError, Prepared, compile, prepare};
 pub use compiled::{
     Compiled, CompiledFirewall, CompiledList, CompiledPolicy, CompiledPort, CompiledSid, CompiledSteering, port_slot,
 };

@@ -16,6 +16,7 @@ use utoipa::{IntoParams, ToSchema};
 use super::Context;
 use crate::{
     apply::ApplyReport,
+    background,
     diff::Change,
     firewall::{self, FirewallReport},
     liveness::FunctionReport,
@@ -84,10 +85,30 @@ pub async fn put_state(
     let Query(options) = options.map_err(|error| {
         Failure::one(Fault::Request, Problem::new("query", error.to_string(), "the only option is dry_run=true"))
     })?;
-    let state = Arc::new(firewall::aside(move || parse(&body)).await??);
-    firewall::prepare(&context.node, &state).await?;
-    let report = context.node.call(move |node| if options.dry_run { node.check(&state) } else { node.apply(&state) });
+    // In the order in which they came, whatever each takes to be compiled.
+    let _turn = context.applies.lock().await;
+    let prepared = async {
+        let state = Arc::new(background::aside(move || parse(&body)).await??);
+        let prepared = background::prepare(&context.node, &state).await?;
+        // Nothing else changes what is applied: this has the turn.
+        let changes = background::changes(&context.node, &state).await?;
+        Ok::<_, Failure>((state, changes, prepared))
+    };
+    let mut stopped = context.stop.clone();
+    let (state, changes, _prepared) = tokio::select! {
+        prepared = prepared => prepared?,
+        _ = stopped.wait_for(|stop| *stop) => return Err(ending()),
+    };
+    let report = context.node.call(move |node| match options.dry_run {
+        true => node.check(&state, changes),
+        false => node.apply_changes(&state, changes),
+    });
     Ok(Json(report.await?))
+}
+
+fn ending() -> Failure {
+    let remedy = "apply again when it has started; forwarding goes on meanwhile";
+    Failure::one(Fault::Agent, Problem::new("segued", "the agent was told to end; nothing was changed", remedy))
 }
 
 /// What would change if the state in the body were applied.
@@ -95,8 +116,8 @@ pub async fn put_state(
     (status = 200, description = "The differences", body = DiffReport),
     (status = 400, description = "The state is invalid", body = ErrorBody)))]
 pub async fn post_diff(State(context): State<Context>, body: String) -> Answer<DiffReport> {
-    let state = parse(&body)?;
-    let changes = context.node.call(move |node| node.diff(&state)).await?;
+    let state = Arc::new(background::aside(move || parse(&body)).await??);
+    let changes = background::changes(&context.node, &state).await?;
     Ok(Json(DiffReport { changes }))
 }
 
@@ -141,7 +162,7 @@ pub async fn steering(State(context): State<Context>) -> Answer<Vec<SteeringRepo
 #[utoipa::path(get, path = "/v1/firewalls", responses((status = 200, description = "Firewalls", body = Vec<FirewallReport>)))]
 pub async fn firewalls(State(context): State<Context>) -> Answer<Vec<FirewallReport>> {
     let counted = context.node.call(firewall::counted).await?;
-    Ok(Json(firewall::aside(move || firewall::report(counted)).await?))
+    Ok(Json(background::aside(move || firewall::report(counted)).await?))
 }
 
 /// Drops by port and reason, each with the last such packet.

@@ -4,12 +4,17 @@ mod capture;
 mod handlers;
 mod openapi;
 
+use std::sync::Arc;
+
 use axum::{
     Json, Router,
+    extract::DefaultBodyLimit,
     http::StatusCode,
     response::{IntoResponse, Response},
     routing::{get, post},
 };
+
+use tokio::sync::Mutex;
 
 pub use capture::CaptureRequest;
 pub use openapi::document as openapi_document;
@@ -21,6 +26,9 @@ use crate::{
     problem::{ErrorBody, Failure, Fault, Problem},
 };
 
+/// Octets of a desired state: some 300,000 steering rules, and about what the data plane keeps of one.
+const STATE_MAX: usize = 64 << 20;
+
 /// What every handler gets.
 #[derive(Clone)]
 pub struct Context {
@@ -28,7 +36,9 @@ pub struct Context {
     pub node: Handle<Node>,
     /// The life of functions.
     pub liveness: liveness::Handle,
-    /// Ends captures when the agent ends.
+    /// Held from a state's arrival until it is applied or refused.
+    pub applies: Arc<Mutex<()>>,
+    /// Ends captures, and what is not yet applied, when the agent ends.
     pub stop: tokio::sync::watch::Receiver<bool>,
 }
 
@@ -55,6 +65,7 @@ pub fn router(context: Context) -> Router {
         .method_not_allowed_fallback(async || {
             Failure::one(Fault::Request, wrong_method()).with_status(StatusCode::METHOD_NOT_ALLOWED)
         })
+        .layer(DefaultBodyLimit::max(STATE_MAX))
         .with_state(context)
 }
 

@@ -120,24 +120,26 @@ impl<P: DataPlane, K: Kernel, S: Store> Agent<P, K, S> {
 
     /// What would change.
     pub fn diff(&self, wanted: &NodeState) -> Result<Vec<Change>, Failure> {
-        diff(self.state(), wanted).map_err(|error| {
-            Failure::one(Fault::Agent, Problem::new("state", error.to_string(), "report this: it is a fault of Segue"))
-        })
+        changes(self.state(), wanted)
     }
 
-    /// Checks a state as far as that goes without changing anything.
-    pub fn check(&mut self, wanted: &NodeState) -> Result<ApplyReport, Failure> {
+    /// Checks a state as far as that goes without changing anything. `changes` is what [`Agent::diff`] says of it.
+    pub fn check(&mut self, wanted: &NodeState, changes: Vec<Change>) -> Result<ApplyReport, Failure> {
         let (links, _) = self.prepare(wanted)?;
         let links = netfilter::pretend(wanted, &links);
         self.plane.check(wanted, &links).map_err(|problems| refused("data plane", problems))?;
-        let changes = self.diff(wanted)?;
         Ok(ApplyReport { dry_run: true, changes, generation: self.outcome.generation, warnings: Vec::new() })
     }
 
     /// Makes the node what the state says, or leaves it as it is.
     pub fn apply(&mut self, wanted: &NodeState) -> Result<ApplyReport, Failure> {
-        let (links, secrets) = self.prepare(wanted)?;
         let changes = self.diff(wanted)?;
+        self.apply_changes(wanted, changes)
+    }
+
+    /// As [`Agent::apply`]; `changes` is what [`Agent::diff`] says of it, which takes long for many rules.
+    pub fn apply_changes(&mut self, wanted: &NodeState, changes: Vec<Change>) -> Result<ApplyReport, Failure> {
+        let (links, secrets) = self.prepare(wanted)?;
         let mut notes = Vec::new();
         match self.change(wanted, &links, &secrets, &mut notes) {
             Ok((applied, outcome, mut warnings)) => {
@@ -468,6 +470,13 @@ impl<P: DataPlane, K: Kernel, S: Store> Agent<P, K, S> {
         }
         if problems.is_empty() { Ok(()) } else { Err(Failure { fault: Fault::Kernel, problems }) }
     }
+}
+
+/// What would change from one state to another.
+pub(crate) fn changes(before: Option<&NodeState>, wanted: &NodeState) -> Result<Vec<Change>, Failure> {
+    diff(before, wanted).map_err(|error| {
+        Failure::one(Fault::Agent, Problem::new("state", error.to_string(), "report this: it is a fault of Segue"))
+    })
 }
 
 /// EINVAL and its like: the kernel does not have this behaviour, or not with these parameters.

@@ -199,7 +199,8 @@ fn a_dry_run_touches_nothing() {
     let mut agent = fake.agent();
     agent.apply(&before).unwrap();
     let changes = fake.lock().changes;
-    let report = agent.check(&after).unwrap();
+    let wanted = agent.diff(&after).unwrap();
+    let report = agent.check(&after, wanted).unwrap();
     assert!(report.dry_run && !report.changes.is_empty());
     assert_eq!(fake.lock().changes, changes);
 }

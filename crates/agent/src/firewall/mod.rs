@@ -4,7 +4,6 @@ pub mod log;
 
 use std::fs;
 use std::path::Path;
-use std::sync::Arc;
 
 use segue_dataplane::FirewallCounters;
 use segue_model::firewall::{Firewall, FirewallMode, RuleFile};
@@ -12,11 +11,8 @@ use segue_model::node::NodeState;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::actor::Handle;
-use crate::apply::kernel_failure;
-use crate::kernel::{Kernel, KernelError};
 use crate::node::Node;
-use crate::problem::{Failure, Fault, Problem};
+use crate::problem::{Failure, Fault};
 use crate::xdp;
 
 /// A rule with its counters.
@@ -24,7 +20,9 @@ use crate::xdp;
 pub struct RuleReport {
     /// Family and text of the rule, or which chain's policy it is.
     pub name: String,
-    /// Line of the rule's file.
+    /// The file that it comes from, as the desired state calls it.
+    pub file: String,
+    /// Line of that file; policies have none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub line: Option<u32>,
     /// Packets that hit it.
@@ -77,6 +75,7 @@ pub fn report(counted: Vec<(Firewall, FirewallCounters)>) -> Vec<FirewallReport>
             counted
                 .into_iter()
                 .map(|rule| RuleReport {
+                    file: file_of(&firewall, &rule.name),
                     name: rule.name,
                     line: rule.line,
                     packets: rule.counter.packets,
@@ -101,29 +100,11 @@ pub fn report(counted: Vec<(Firewall, FirewallCounters)>) -> Vec<FirewallReport>
     reports
 }
 
-/// Compiles the rules of a state that is to be applied where nobody waits for it: the node's thread finds them compiled.
-///
-/// # Errors
-/// Interfaces that the kernel does not tell.
-pub async fn prepare(node: &Handle<Node>, state: &Arc<NodeState>) -> Result<(), Failure> {
-    if state.firewalls.is_empty() {
-        return Ok(());
-    }
-    let failed = |error: KernelError| kernel_failure("interfaces", &error);
-    let links = node.call(move |node| node.kernel.links().map_err(failed)).await?;
-    let state = Arc::clone(state);
-    aside(move || segue_dataplane::prepare_firewalls(&state, &links)).await
-}
-
-/// Runs what takes long on a thread of its own.
-///
-/// # Errors
-/// That it panicked.
-pub async fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Failure> {
-    tokio::task::spawn_blocking(work).await.map_err(|error| {
-        let remedy = "report this: it is a fault of Segue";
-        Failure::one(Fault::Agent, Problem::new("segued", error.to_string(), remedy))
-    })
+/// The file of a rule or policy: its name begins with its family.
+fn file_of(firewall: &Firewall, rule: &str) -> String {
+    let of_family = if rule.starts_with("IPv4 ") { &firewall.ipv4 } else { &firewall.ipv6 };
+    let file = of_family.as_ref().or(firewall.yaml.as_ref());
+    file.map(|file| file.name().to_owned()).unwrap_or_default()
 }
 
 /// Replaces the paths of rule files, which are relative to the document at `document`, by what the files hold.
@@ -150,6 +131,18 @@ pub fn read_files(state: &mut NodeState, document: &Path) -> Result<(), String> 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn rules_come_from_the_file_of_their_family() {
+        let firewall = |keys: &str| serde_json::from_str::<Firewall>(keys).unwrap();
+        let both = firewall(r#"{"ipv4": "a.v4", "ipv6": "a.v6"}"#);
+        assert_eq!(file_of(&both, "IPv4 -A FORWARD -j DROP"), "a.v4");
+        assert_eq!(file_of(&both, "IPv6 policy of FORWARD"), "a.v6");
+        // The form in YAML is for the family that has no file of its own.
+        let mixed = firewall(r#"{"ipv4": "a.v4", "yaml": "a.yaml"}"#);
+        assert_eq!(file_of(&mixed, "IPv4 -A FORWARD -j DROP"), "a.v4");
+        assert_eq!(file_of(&mixed, "IPv6 -A FORWARD -j DROP"), "a.yaml");
+    }
 
     #[test]
     fn rule_files_are_read_beside_the_document() {

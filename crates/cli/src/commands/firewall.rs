@@ -199,7 +199,10 @@ mod tests {
             "node: n\nsource_address: fd00::1\nfirewalls: [{{name: fw, ipv6: {{file: r, text: \"{rules}\"}}}}]\n"
         );
         let state = segue_model::load::load_node_state(&yaml, "node.yaml").unwrap_or_else(|errors| panic!("{errors}"));
-        let rule = |name: &str, line, packets| RuleReport { name: name.into(), line, packets, bytes: packets * 60 };
+        let rule = |name: &str, line, packets| {
+            let (name, file) = (name.into(), "rules.v6".into());
+            RuleReport { name, file, line, packets, bytes: packets * 60 }
+        };
         let report = || FirewallReport {
             name: "fw".into(),
             mode: "basic".into(),
@@ -219,7 +222,7 @@ mod tests {
         let json = serde_json::to_value(shown(&state, report(), true).unwrap()).unwrap();
         assert_eq!(
             json["rules"],
-            serde_json::json!([{"name": "IPv6 -A FORWARD two", "line": 5, "packets": 0, "bytes": 0}])
+            serde_json::json!([{"name": "IPv6 -A FORWARD two", "file": "rules.v6", "line": 5, "packets": 0, "bytes": 0}])
         );
         assert_eq!((json["policies"].as_array().map(Vec::len), json["warnings"][0].as_str()), (Some(0), Some(warning)));
     }

@@ -1,7 +1,7 @@
 //! Firewalls: rule files become an image of the classifier, and rows beside it.
 //!
 //! Rule files are read and compiled only when something that they depend on has changed: [`CompiledFirewall::rules_source`]. That may
-//! be done in advance, where nobody waits: [`prepare_firewalls`].
+//! be done in advance, where nobody waits: [`super::prepare`].
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
@@ -82,13 +82,10 @@ fn leave_room(compiled: &[CompiledFirewall], capacity: &Capacity) -> Result<(), 
     Ok(())
 }
 
-/// Compiles the firewalls of `state` where nobody waits for it, so that a check or an apply soon after does not have to. What is wrong
-/// with them is for these to say.
-pub fn prepare_firewalls(state: &NodeState, interfaces: &Interfaces) {
-    for firewall in &state.firewalls {
-        // The error is not lost: it is made again.
-        let _ = recent(&rules_source(firewall, interfaces), || rules::compile(firewall, interfaces));
-    }
+/// Compiles the firewalls of `state`; see [`super::prepare`].
+pub(super) fn prepare(state: &NodeState, interfaces: &Interfaces) -> Vec<Arc<Rules>> {
+    let compile = |firewall| recent(&rules_source(firewall, interfaces), || rules::compile(firewall, interfaces)).ok();
+    state.firewalls.iter().filter_map(compile).collect()
 }
 
 /// What the image and the rows beside it follow from.

@@ -16,9 +16,11 @@ mod tests;
 
 use std::collections::BTreeMap;
 use std::net::Ipv6Addr;
+use std::sync::Arc;
 
 use ipnet::Ipv6Net;
 use segue_abi as abi;
+use segue_classifier::image::Image;
 use segue_model::node::{NodeState, Port};
 use segue_model::proxy::LOOP_IN;
 use zerocopy::FromZeros;
@@ -29,6 +31,7 @@ use self::memory::Scopes;
 pub use self::steering::rule_name;
 use crate::compiled::{Compiled, CompiledFirewall, CompiledList};
 use crate::facts::{Capabilities, Capacity, Interface, Interfaces, MissingInterface, Table};
+use crate::firewall::rules::Rules;
 
 /// All SIDs of RFC 9602 lie here, whether configured or not.
 const SRV6_SIDS: Ipv6Net = Ipv6Net::new_assert(Ipv6Addr::new(0x5f00, 0, 0, 0, 0, 0, 0, 0), 16);
@@ -87,6 +90,20 @@ pub fn compile(input: &Input<'_>) -> Result<Compiled, CompileError> {
         loop_ifindex,
         warnings: compiler.warnings,
     })
+}
+
+/// What was compiled in advance. A check or an apply finds it as long as this is kept.
+#[derive(Debug)]
+pub struct Prepared {
+    _firewalls: Vec<Arc<Rules>>,
+    _steering: Option<Arc<Image>>,
+}
+
+/// Compiles the rules of `state`, which may take seconds, where nobody waits for it: a check or an apply soon after does not have to.
+/// It may run on any thread. What is wrong with the rules is for these to say.
+pub fn prepare(state: &NodeState, interfaces: &Interfaces) -> Prepared {
+    // Errors are not lost: they are made again.
+    Prepared { _firewalls: firewall::prepare(state, interfaces), _steering: steering::prepare(state, interfaces) }
 }
 
 /// Index of the firewall that a SID or port names; 0 if it names none.

@@ -12,7 +12,7 @@ use ipnet::IpNet;
 use segue_classifier::image::{Image, LINE};
 use segue_classifier::program::{Action, Chain, Condition, Program, Rule, Test};
 use segue_classifier::{Field, compile as classifier};
-use segue_model::node::{SteeringRule, SteeringVerdict};
+use segue_model::node::{NodeState, SteeringRule, SteeringVerdict};
 use sha2::{Digest, Sha256};
 use zerocopy::IntoBytes;
 
@@ -20,10 +20,13 @@ use super::allocate::full_for;
 use super::policy::Policies;
 use super::{CompileError, Compiler, counter_name};
 use crate::compiled::{CompiledSteering, SteeringImage};
-use crate::facts::Table;
+use crate::facts::{Interfaces, Table};
 
-/// The structure that was compiled last: a check is followed by an apply, and either may be repeated for larger tables.
-static RECENT: Mutex<Option<(String, Arc<Image>)>> = Mutex::new(None);
+/// Structures that may be needed again soon, the latest last: they may have been compiled in advance, a check is followed by an
+/// apply, and either may be repeated for larger tables.
+static RECENT: Mutex<Vec<(String, Arc<Image>)>> = Mutex::new(Vec::new());
+/// They may be large.
+const RECENT_MAX: usize = 2;
 
 /// The rules in the order in which they are tried.
 #[derive(Default)]
@@ -50,15 +53,15 @@ pub(super) fn compile(
     if let Some(same) = previous.filter(|previous| previous.source == source) {
         return Ok((same.clone(), ordered.counters));
     }
-    let image = recent(&matches, ordered.rules)?;
+    let image = recent(&matches, ordered.rules).map_err(|problem| CompileError::invalid("steering", problem))?;
     let lines = u32::try_from(image.lines()).unwrap_or(u32::MAX);
     let half_lines = input.capacity.steering / 2 / LINE as u32;
     if lines > half_lines {
         let needed = lines.saturating_mul(2).saturating_mul(LINE as u32);
         return Err(full_for("steering", Table::SteeringLines, input.capacity.steering, needed));
     }
-    // The other half than that which packets walk.
-    let half = previous.map_or(0, |previous| 1 - previous.half.min(1));
+    // The other half than that which packets walk: after the map has grown, that is in the first one.
+    let half = u32::from(previous.is_some_and(|previous| previous.chain != 0 && previous.first_line < half_lines));
     let first_line = half * half_lines;
     let chain = image.chain_line(0, first_line);
     let image = Some(Arc::new(SteeringImage { image, results: ordered.results }));
@@ -86,38 +89,70 @@ fn specificity(rule: &SteeringRule) -> (u8, u8, bool, usize, bool, usize) {
 }
 
 fn order(compiler: &mut Compiler<'_>, policies: &Policies) -> Result<Ordered, CompileError> {
-    let mut rules: Vec<(usize, &SteeringRule)> = compiler.input.state.steering.iter().enumerate().collect();
-    rules.sort_by_key(|(position, rule)| (Reverse(rule.priority), Reverse(specificity(rule)), *position));
     let mut ordered = Ordered::default();
     let mut names = BTreeSet::new();
-    for (position, rule) in rules {
+    for (position, rule) in tried(&compiler.input.state.steering) {
         let name = rule_name(rule, position);
         let place = format!("steering rule {name}");
         if !names.insert(name.clone()) {
             return Err(CompileError::Duplicate { place });
         }
-        let (action, policy) = match (&rule.policy, rule.action) {
-            // Which policy it is stands beside the structure.
-            (Some(policy), None) => (Action::Policy(0), policies.index(policy, &place)?),
-            (None, Some(SteeringVerdict::Pass)) => (Action::Accept, 0),
-            (None, Some(SteeringVerdict::Drop)) => (Action::Drop, 0),
-            _ => return Err(CompileError::invalid(place, "give either `policy` or `action`")),
-        };
-        let Some(conditions) = conditions(compiler, rule, &place)? else { continue };
+        let index = |policy| policies.index(policy, &place);
+        let policy = rule.policy.as_deref().map(index).transpose()?.unwrap_or(0);
+        let ingress = rule.ingress.as_deref().map(|name| compiler.interface(&place, name)).transpose()?;
+        let classified = classified(rule, ingress.map(|found| found.map(|interface| interface.ifindex)));
+        let Some(classified) = classified.map_err(|problem| CompileError::invalid(&place, problem))? else { continue };
         let counter = compiler.counters.take(counter_name::steering(&name), &place)?;
-        ordered.rules.push(Rule { conditions, extensions: Vec::new(), action, line: None, text: String::new() });
+        ordered.rules.push(classified);
         ordered.results.push([policy, counter]);
         ordered.counters.insert(name, counter);
     }
     Ok(ordered)
 }
 
-/// What a packet must be. `None`: the rule is left out, because its ingress port does not exist.
-fn conditions(
-    compiler: &mut Compiler<'_>,
-    rule: &SteeringRule,
-    place: &str,
-) -> Result<Option<Vec<Condition>>, CompileError> {
+/// The rules with their positions, in the order in which they are tried.
+fn tried(rules: &[SteeringRule]) -> Vec<(usize, &SteeringRule)> {
+    let mut rules: Vec<(usize, &SteeringRule)> = rules.iter().enumerate().collect();
+    rules.sort_by_key(|(position, rule)| (Reverse(rule.priority), Reverse(specificity(rule)), *position));
+    rules
+}
+
+/// Compiles the structure for the rules of `state` where nobody waits for it, so that a check or an apply soon after does not have to
+/// while this is kept. What is wrong with the rules is for these to say.
+pub(super) fn prepare(state: &NodeState, interfaces: &Interfaces) -> Option<Arc<Image>> {
+    let ifindex = |name| interfaces.get(name).map(|interface| interface.ifindex);
+    let mut rules = Vec::new();
+    for (_, rule) in tried(&state.steering) {
+        rules.extend(classified(rule, rule.ingress.as_deref().map(ifindex)).ok()?);
+    }
+    if rules.is_empty() {
+        return None;
+    }
+    recent(&hash_matches(&rules), rules).ok()
+}
+
+/// The rule as the classifier has it. `ingress`: the interface that it names. `None`: it is left out, because there is no such
+/// interface.
+fn classified(rule: &SteeringRule, ingress: Option<Option<u32>>) -> Result<Option<Rule>, String> {
+    let action = match (&rule.policy, rule.action) {
+        // Which policy it is stands beside the structure.
+        (Some(_), None) => Action::Policy(0),
+        (None, Some(SteeringVerdict::Pass)) => Action::Accept,
+        (None, Some(SteeringVerdict::Drop)) => Action::Drop,
+        _ => return Err("give either `policy` or `action`".to_owned()),
+    };
+    let conditions = conditions(rule, ingress)?;
+    Ok(conditions.map(|conditions| Rule {
+        conditions,
+        extensions: Vec::new(),
+        action,
+        line: None,
+        text: String::new(),
+    }))
+}
+
+/// What a packet must be.
+fn conditions(rule: &SteeringRule, ingress: Option<Option<u32>>) -> Result<Option<Vec<Condition>>, String> {
     let [source, destination] = match rule.destination {
         IpNet::V4(_) => [Field::SourceIpv4, Field::DestinationIpv4],
         IpNet::V6(_) => [Field::SourceIpv6, Field::DestinationIpv6],
@@ -125,7 +160,7 @@ fn conditions(
     let mut conditions = vec![prefix(destination, rule.destination)];
     if let Some(net) = rule.source.filter(|source| source.prefix_len() != 0) {
         if matches!(net, IpNet::V4(_)) != matches!(rule.destination, IpNet::V4(_)) {
-            return Err(CompileError::invalid(place, "`source` and `destination` must be of one address family"));
+            return Err("`source` and `destination` must be of one address family".to_owned());
         }
         conditions.push(prefix(source, net));
     }
@@ -138,9 +173,9 @@ fn conditions(
             conditions.push(condition(field, Test::Ranges(ports)));
         }
     }
-    if let Some(ingress) = &rule.ingress {
-        let Some(interface) = compiler.interface(place, ingress)? else { return Ok(None) };
-        conditions.push(condition(Field::Ingress, Test::equal(Field::Ingress, interface.ifindex.into())));
+    if let Some(ingress) = ingress {
+        let Some(ifindex) = ingress else { return Ok(None) };
+        conditions.push(condition(Field::Ingress, Test::equal(Field::Ingress, ifindex.into())));
     }
     for (field, range) in [(source, rule.source_range), (destination, rule.destination_range)] {
         conditions
@@ -205,15 +240,21 @@ fn hex(hash: Sha256) -> String {
 }
 
 /// The structure for these rules.
-fn recent(matches: &str, rules: Vec<Rule>) -> Result<Arc<Image>, CompileError> {
-    let mut known = RECENT.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some((_, image)) = known.as_ref().filter(|(of, _)| of == matches) {
+fn recent(matches: &str, rules: Vec<Rule>) -> Result<Arc<Image>, String> {
+    let known = || RECENT.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some((_, image)) = known().iter().find(|(of, _)| of == matches) {
         return Ok(Arc::clone(image));
     }
+    // Not under the lock: whoever needs another structure, or has it, does not wait for this one.
     let chain = Chain { name: "steering".to_owned(), rules, policy: None };
-    let image = classifier::compile(&Program { chains: vec![chain], sets: Vec::new() })
-        .map_err(|error| CompileError::invalid("steering", error.to_string()))?;
-    let image = Arc::new(image);
-    *known = Some((matches.to_owned(), Arc::clone(&image)));
+    let image = classifier::compile(&Program { chains: vec![chain], sets: Vec::new() });
+    let image = Arc::new(image.map_err(|error| error.to_string())?);
+    let mut known = known();
+    while known.len() >= RECENT_MAX {
+        // What somebody keeps is to be used yet.
+        let idle = known.iter().position(|(_, image)| Arc::strong_count(image) == 1);
+        known.remove(idle.unwrap_or(0));
+    }
+    known.push((matches.to_owned(), Arc::clone(&image)));
     Ok(image)
 }

@@ -1,0 +1,144 @@
+//! What takes long to compile is compiled in the background: the API answers meanwhile, applies stay in order, and the agent can end.
+
+#[allow(dead_code)] // made for more than this
+mod support;
+
+use std::{
+    io::{Read, Write},
+    os::unix::net::UnixStream,
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+
+use serde_json::{Value, json};
+use support::{Agent, Network};
+
+const MANY: u32 = 100_000;
+
+/// A node that steers what is sent to so many prefixes; `stem` tells sets of rules apart.
+fn state(rules: u32, stem: u8) -> String {
+    let steering: Vec<Value> = (0..rules)
+        .map(|number| {
+            let [_, a, b, c] = number.to_be_bytes();
+            let destination = format!("2001:db8:{stem:x}{a:02x}:{b:x}{c:02x}::/64");
+            let port = 1 + number % 60_000;
+            json!({"name": format!("r{number}"), "destination": destination, "protocol": "udp", "destination_ports": [port], "policy": "p"})
+        })
+        .collect();
+    json!({
+        "node": "n1", "source_address": "fc00:0:1::1", "domain": {"sid_blocks": ["fc00::/32"]},
+        "ports": [{"name": "west", "role": "access"}, {"name": "east", "role": "core"}],
+        "policies": [{"name": "p", "segment_lists": [{"segments": ["fc00:0:2:1::"]}]}],
+        "steering": steering,
+    })
+    .to_string()
+}
+
+/// A PUT of a state whose answer is read later. All of it has been handed over when this returns.
+fn put(agent: &Agent<'_>, state: &str) -> UnixStream {
+    let mut stream = UnixStream::connect(agent.socket()).unwrap();
+    let head = format!(
+        "PUT /v1/state HTTP/1.1\r\nHost: segued\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
+        state.len()
+    );
+    stream.write_all(head.as_bytes()).unwrap();
+    stream.write_all(state.as_bytes()).unwrap();
+    stream
+}
+
+/// Status line and the rest.
+fn answer(mut stream: UnixStream) -> (String, String) {
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    let (line, rest) = text.split_once("\r\n").unwrap();
+    (line.to_owned(), rest.to_owned())
+}
+
+/// Applies a state, however long it takes.
+fn apply(agent: &Agent<'_>, state: &str) {
+    let (line, body) = answer(put(agent, state));
+    assert!(line.contains("200"), "{line}: {body:.500}");
+}
+
+fn generation(body: &str) -> u64 {
+    let body = body.split_once("\r\n\r\n").unwrap().1;
+    serde_json::from_str::<Value>(body.trim()).unwrap_or_else(|error| panic!("{error}: {body}"))["generation"]
+        .as_u64()
+        .unwrap()
+}
+
+fn rules(agent: &Agent<'_>) -> usize {
+    agent.get("/v1/state")["steering"].as_array().map_or(0, Vec::len)
+}
+
+#[test]
+#[ignore = "needs root"]
+fn many_descriptors_do_not_keep_the_api_waiting() {
+    let network = Network::new();
+    let agent = Agent::start(&network);
+    // Larger tables take over here, and the API waits while their programs are loaded.
+    apply(&agent, &state(MANY, 1));
+    let many = state(MANY, 2);
+    let done = AtomicBool::new(false);
+    let (took, longest, answers) = thread::scope(|scope| {
+        let applying = scope.spawn(|| {
+            let begun = Instant::now();
+            apply(&agent, &many);
+            done.store(true, Ordering::Relaxed);
+            begun.elapsed()
+        });
+        let (mut longest, mut answers) = (Duration::ZERO, 0);
+        while !done.load(Ordering::Relaxed) {
+            let begun = Instant::now();
+            agent.get("/v1/version");
+            longest = longest.max(begun.elapsed());
+            answers += 1;
+            thread::sleep(Duration::from_millis(5));
+        }
+        (applying.join().unwrap(), longest, answers)
+    });
+    eprintln!("applied in {took:?}; {answers} answers meanwhile, the longest took {longest:?}");
+    assert_eq!(rules(&agent), MANY as usize);
+    assert!(longest * 3 < took * 2, "asked while {took:?} were spent: {longest:?}");
+}
+
+#[test]
+#[ignore = "needs root"]
+fn applies_are_done_in_the_order_in_which_they_came() {
+    let network = Network::new();
+    let agent = Agent::start(&network);
+    agent.apply(&state(1, 1));
+    // The first one takes long to compile, the second one nothing.
+    let first = put(&agent, &state(MANY / 4, 2));
+    thread::sleep(Duration::from_millis(100));
+    let second = put(&agent, &state(3, 3));
+    let [first, second] = [first, second].map(|stream| {
+        let (line, body) = answer(stream);
+        assert!(line.contains("200"), "{line}: {body:.500}");
+        generation(&body)
+    });
+    assert!(first < second, "{first} {second}");
+    assert_eq!(rules(&agent), 3);
+}
+
+#[test]
+#[ignore = "needs root"]
+fn the_agent_ends_while_it_compiles() {
+    let network = Network::new();
+    let mut agent = Agent::start(&network);
+    agent.apply(&state(2, 1));
+    let before = agent.get("/v1/counters")["generation"].clone();
+    let stream = put(&agent, &state(MANY, 2));
+    thread::sleep(Duration::from_millis(100));
+    agent.terminate();
+    let (line, body) = answer(stream);
+    assert!(
+        line.contains("500") && body.contains("told to end"),
+        "it does not wait for the compilation: {line} {body:.500}"
+    );
+    agent.restart(&[]);
+    assert_eq!(rules(&agent), 2, "nothing was changed");
+    assert_eq!(agent.get("/v1/counters")["generation"], before);
+    agent.apply(&state(3, 3));
+}
