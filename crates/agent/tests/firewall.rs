@@ -298,3 +298,141 @@ fn many_rules_do_not_keep_the_api_waiting() {
     let probe = Probe::new(&network);
     probe.find_way(2001);
 }
+
+struct StopAtEnd<'a>(&'a AtomicBool);
+
+impl Drop for StopAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+const B_PASSES: &str = "-A FORWARD -p udp -m udp --dport 2001 -j ACCEPT";
+const B_DROPS: &str = "-A FORWARD -p udp -m udp --dport 2001 -j DROP";
+
+/// 10,000 rules that nothing hits, others in each version, and among them two about flow B, of which the first one decides.
+fn version(number: usize) -> String {
+    let about_b = if number.is_multiple_of(2) { [B_PASSES, B_DROPS] } else { [B_DROPS, B_PASSES] };
+    let idle = |from: u32| {
+        (from..from + 5000)
+            .map(|rule| {
+                format!("-A FORWARD -s fd00:{rule:x}::/32 -p tcp -m tcp --dport {} -j DROP\n", 1 + rule + number as u32)
+            })
+            .collect::<String>()
+    };
+    let [first, last] = [0, 5000].map(idle);
+    format!("*filter\n:FORWARD DROP [0:0]\n{first}{}\n{}\n{PASS}\n{last}COMMIT\n", about_b[0], about_b[1])
+}
+
+#[test]
+#[ignore = "needs root"]
+fn ten_thousand_rules_are_replaced_without_losing_a_packet_or_mixing_the_versions() {
+    let network = Network::new();
+    let agent = Agent::start(&network);
+    let replace = |number| drop(agent.apply(&state(&version(number), json!({}))));
+    replace(0);
+    let probe = Probe::new(&network);
+    probe.find_way(2001);
+    let before = [B_PASSES, B_DROPS].map(|rule| packets(&agent, rule));
+    let stop = AtomicBool::new(false);
+    // Flow A passes in all versions, and of flow B each packet is either passed or dropped by a rule about it.
+    let (mut sent_b, mut arrived_b) = (0_u64, 0_u64);
+    let sent_a = under_traffic(&network, SID, || {
+        let receiver = PacketSocket::open(&network.right, "n");
+        let frame = Probe::frame(2001, false);
+        let is_b = |bytes: &[u8]| bytes.len() == frame.len() && bytes[60..] == frame[60..];
+        thread::scope(|scope| {
+            let sending = scope.spawn(|| {
+                let sender = PacketSocket::open(&network.left, "n");
+                let mut sent = 0;
+                while !stop.load(Ordering::Relaxed) {
+                    sender.send(&frame);
+                    sent += 1;
+                    thread::sleep(Duration::from_micros(500));
+                }
+                sent
+            });
+            let receiving = scope.spawn(|| {
+                let mut arrived = 0;
+                loop {
+                    let ended = stop.load(Ordering::Relaxed);
+                    match receiver.receive_where(Duration::from_secs(1), is_b) {
+                        Some(_) => arrived += 1,
+                        // All were sent before that second began.
+                        None if ended => break arrived,
+                        None => {}
+                    }
+                }
+            });
+            {
+                // Also when an apply fails.
+                let _stop = StopAtEnd(&stop);
+                for number in 1..=5 {
+                    replace(number);
+                    thread::sleep(Duration::from_millis(100));
+                }
+            }
+            (sent_b, arrived_b) = (sending.join().unwrap(), receiving.join().unwrap());
+        });
+    });
+    let [passed, dropped] = [B_PASSES, B_DROPS].map(|rule| packets(&agent, rule));
+    let (passed, dropped) = (passed - before[0], dropped - before[1]);
+    eprintln!("flow A: {sent_a} packets, all passed; flow B: {sent_b} packets, {passed} passed, {dropped} dropped");
+    assert_eq!((passed, passed + dropped), (arrived_b, sent_b), "each packet of flow B met one version's rule");
+    assert!(passed > 0 && dropped > 0, "both versions were met");
+    assert_eq!(packets(&agent, PASS), sent_a);
+    assert_eq!(packets(&agent, "policy of FORWARD"), 0, "no packet fell through");
+}
+
+const NEW: &str = "-A FORWARD -p udp -m udp --dport 2002 -m state --state NEW -j ACCEPT";
+const ESTABLISHED: &str = "-A FORWARD -m state --state ESTABLISHED -j ACCEPT";
+
+/// The answer to a probe of port 2002, through the firewall the other way.
+fn answer() -> Vec<u8> {
+    let path = [SID.parse().unwrap(), "2001:db8:1::2".parse().unwrap()];
+    PacketBuilder::ethernet(MacAddress([2, 0, 0, 0, 2, 2]), MacAddress([2, 0, 0, 0, 2, 1]))
+        .ipv6(Ipv6Repr::new("fc00:0:2:1::".parse().unwrap(), path[0]))
+        .srh(SrhRepr::new(&path))
+        .udp(UdpRepr::new(2002, 1000))
+        .payload(b"answer")
+        .build()
+}
+
+#[test]
+#[ignore = "needs root"]
+fn tables_grow_under_traffic_and_neither_counters_nor_connections_are_lost() {
+    let network = Network::new();
+    let mut agent = Agent::start(&network);
+    agent.apply(&state(&rules(1, &[NEW, ESTABLISHED, PASS]), json!({"conntrack": {"entries": 1000}})));
+    let probe = Probe::new(&network);
+    probe.find_way(2000);
+    assert!(probe.passes(2002, false, SOON), "a connection begins");
+    let (sender, receiver) = (PacketSocket::open(&network.right, "n"), PacketSocket::open(&network.left, "n"));
+    let frame = answer();
+    let answered = (0..40).any(|_| {
+        sender.send(&frame);
+        receiver.receive_where(Duration::from_millis(100), |bytes| bytes.ends_with(b"answer")).is_some()
+    });
+    assert!(answered, "no way back through the node");
+    let before = [PASS, ESTABLISHED].map(|rule| packets(&agent, rule));
+    assert!(before[1] > 0);
+    // New connections are not accepted any more.
+    let larger = state(&rules(3000, &[ESTABLISHED, PASS]), json!({"conntrack": {"entries": 70_000}}));
+    let sent = under_traffic(&network, SID, || {
+        thread::sleep(Duration::from_millis(100));
+        let report = agent.apply(&larger);
+        assert!(report["warnings"].to_string().contains("larger tables"), "{report}");
+        thread::sleep(Duration::from_millis(100));
+    });
+    assert_eq!(packets(&agent, PASS) - before[0], sent, "each packet is counted once");
+    assert!(!probe.passes(2003, false, SILENCE), "a new connection");
+    assert!(probe.passes(2002, false, SOON), "the connection is known in the larger table");
+    assert_eq!(packets(&agent, ESTABLISHED), before[1] + 1);
+    // The next agent knows what the smaller tables had counted.
+    let counted = [PASS, ESTABLISHED].map(|rule| packets(&agent, rule));
+    agent.kill();
+    agent.restart(&[]);
+    assert_eq!([PASS, ESTABLISHED].map(|rule| packets(&agent, rule)), counted);
+    agent.apply(&state(&rules(3001, &[ESTABLISHED, PASS]), json!({"conntrack": {"entries": 70_000}})));
+    assert_eq!([PASS, ESTABLISHED].map(|rule| packets(&agent, rule)), counted);
+}

@@ -55,6 +55,27 @@ impl MapSet {
         found.map(|bytes| value(map, &bytes)).transpose()
     }
 
+    /// The octets of the value of `key`; `None` if there is none.
+    pub fn read_raw<K: IntoBytes + Immutable>(&self, map: &str, key: &K) -> Result<Option<Vec<u8>>, Error> {
+        self.get(map)?.lookup(key.as_bytes(), MapFlags::ANY).map_err(map_error(map, "read an entry"))
+    }
+
+    /// The words of a row, summed over the CPUs.
+    pub fn read_words(&self, map: &str, row: u32) -> Result<Vec<u64>, Error> {
+        let found = self
+            .get(map)?
+            .lookup_percpu(&row.to_ne_bytes(), MapFlags::ANY)
+            .map_err(map_error(map, "read an entry"))?
+            .ok_or_else(|| Error::MapEntry { map: map.to_owned() })?;
+        let mut sums: Vec<u64> = Vec::new();
+        for octets in found {
+            let words: Vec<u64> = octets.as_chunks().0.iter().map(|word| u64::from_ne_bytes(*word)).collect();
+            sums.resize(words.len(), 0);
+            sums.iter_mut().zip(words).for_each(|(sum, word)| *sum = sum.wrapping_add(word));
+        }
+        Ok(sums)
+    }
+
     /// Overwrites a part of a map of lines, which is one value: what lies beside it is written again with the same octets.
     pub fn write_lines(&self, map: &str, first_line: u32, octets: &[u8]) -> Result<(), Error> {
         let handle = self.get(map)?;

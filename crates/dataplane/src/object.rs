@@ -105,9 +105,6 @@ pub(crate) const SHARED: [&str; 28] = [
     "connections_new",
 ];
 
-/// Those of [`SHARED`] whose size goes with what proxies remember. Their content may be lost: packets bring it again.
-pub(crate) const MEMORIES: [&str; 5] = ["stash", "stash_index", "proxy_flows", "connections", "connections_new"];
-
 /// Tells builds of the data plane apart: a hash of [`OBJECT`] in hexadecimal.
 pub fn build_id() -> &'static str {
     static ID: OnceLock<String> = OnceLock::new();
@@ -247,6 +244,14 @@ pub(crate) fn fits(object: &mut OpenObject, maps: &MapSet) -> Result<bool, Error
         }
     }
     Ok(true)
+}
+
+/// Whether a map can be used in place of the object's own.
+pub(crate) fn is_large_enough(object: &mut OpenObject, name: &str, map: &MapHandle) -> Result<bool, Error> {
+    let own = find_open_map(object, name)?;
+    // The kernel chooses the size of those: one entry for each CPU.
+    let entries = own.map_type() == MapType::PerfEventArray || map.max_entries() >= own.max_entries();
+    Ok(entries && map.value_size() == own.value_size())
 }
 
 fn find_open_map<'a>(object: &'a mut OpenObject, name: &str) -> Result<OpenMapMut<'a>, Error> {

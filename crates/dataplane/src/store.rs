@@ -6,11 +6,13 @@ use std::path::Path;
 use libbpf_rs::libbpf_sys::{BPF_F_NO_PREALLOC, bpf_map_create_opts};
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
 use segue_model::node::NodeState;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::Error;
 use crate::compiled::Compiled;
+use crate::dataplane::Carried;
 use crate::maps::map_error;
 
 /// Name of the map, and of its pin.
@@ -21,6 +23,9 @@ const CHUNK: usize = 4096;
 const LAST: Key = Key { generation: 0, chunk: 0 };
 /// At most 64 MiB for both generations.
 const CHUNKS: u32 = 16384;
+
+/// Chunks from this on hold what tables had counted that larger ones have replaced.
+const CARRIED: u32 = 1 << 31;
 
 /// What is kept about a generation.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -72,11 +77,28 @@ impl Store {
         fits.then_some(Self(map))
     }
 
-    /// Keeps the record of the generation in it. On an error a part may be there; [`Store::remove`] takes it away.
+    /// Keeps the record of the generation in it. On an error a part may be there; [`Store::keep_only`] takes it away.
     pub fn write(&self, record: &Record) -> Result<(), Error> {
-        let generation = record.compiled.generation;
-        let text =
-            serde_json::to_vec(record).map_err(|error| Error::State { octets: 0, problem: error.to_string() })?;
+        self.write_value(record.compiled.generation, 0, record)
+    }
+
+    /// The record of a generation; `None` if there is none that this build understands.
+    pub fn read(&self, generation: u32) -> Option<Record> {
+        self.read_value(generation, 0).filter(|record: &Record| record.compiled.generation == generation)
+    }
+
+    /// Keeps beside a generation's record what the counters of its objects had before their tables grew.
+    pub fn write_carried(&self, generation: u32, carried: &Carried) -> Result<(), Error> {
+        self.write_value(generation, CARRIED, carried)
+    }
+
+    /// What [`Store::write_carried`] has kept.
+    pub fn read_carried(&self, generation: u32) -> Option<Carried> {
+        self.read_value(generation, CARRIED)
+    }
+
+    fn write_value(&self, generation: u32, first: u32, value: &impl Serialize) -> Result<(), Error> {
+        let text = serde_json::to_vec(value).map_err(|error| Error::State { octets: 0, problem: error.to_string() })?;
         // The length goes in front, because the last chunk is filled up with zeros.
         let bytes: Vec<u8> = (text.len() as u64).to_ne_bytes().into_iter().chain(text).collect();
         if bytes.len() > CHUNK * CHUNKS as usize / 2 {
@@ -85,7 +107,7 @@ impl Store {
                 problem: "too large; use fewer rules or segment lists".into(),
             });
         }
-        for (chunk, part) in (0..).zip(bytes.chunks(CHUNK)) {
+        for (chunk, part) in (first..).zip(bytes.chunks(CHUNK)) {
             let mut value = [0; CHUNK];
             value[..part.len()].copy_from_slice(part);
             let key = Key { generation, chunk };
@@ -94,9 +116,10 @@ impl Store {
         Ok(())
     }
 
-    /// The record of a generation; `None` if there is none that this build understands.
-    pub fn read(&self, generation: u32) -> Option<Record> {
-        let chunk = |chunk| self.0.lookup(Key { generation, chunk }.as_bytes(), MapFlags::ANY).ok().flatten();
+    fn read_value<T: DeserializeOwned>(&self, generation: u32, first: u32) -> Option<T> {
+        let chunk = |chunk: u32| {
+            self.0.lookup(Key { generation, chunk: first + chunk }.as_bytes(), MapFlags::ANY).ok().flatten()
+        };
         let mut bytes = chunk(0)?;
         let length = bytes.first_chunk::<8>().map(|octets| u64::from_ne_bytes(*octets))?;
         let length =
@@ -104,8 +127,7 @@ impl Store {
         for next in 1..length.div_ceil(CHUNK) as u32 {
             bytes.extend(chunk(next)?);
         }
-        let record: Record = serde_json::from_slice(bytes.get(8..length)?).ok()?;
-        (record.compiled.generation == generation).then_some(record)
+        serde_json::from_slice(bytes.get(8..length)?).ok()
     }
 
     /// The generation that packets have met last, be it active yet or not. What they left in caches may be found under its number.

@@ -374,7 +374,8 @@ fn tables_grow_with_the_configuration() {
             many["sids"] = json!(sids);
             many
         };
-        // A configuration that needs larger tables and fails for another reason leaves all as it was.
+        assert_eq!(send(&mut dataplane), XDP_REDIRECT);
+        // A configuration that needs larger tables and fails for another reason leaves all as it was, but in larger tables.
         let mut other = Dataplane::open_or_load(&pins.with_file_name("other"), options()).expect("another data plane");
         other.attach(ifindex("h1")).expect("attached");
         let mut busy = many(200);
@@ -383,20 +384,29 @@ fn tables_grow_with_the_configuration() {
         let error = dataplane.apply(&node(&busy), &interfaces(), MissingInterface::Refuse).expect_err("h1 is busy");
         assert!(matches!(error, Error::Attach { .. }), "{error}");
         assert_eq!(dataplane.applied_state(), Some(&node(&state())));
-        assert!(!pins.join("maps-2").exists());
-        assert_eq!(send(&mut dataplane), XDP_REDIRECT);
-
-        let applied = apply(&mut dataplane, &many(200));
-        assert!(applied.warnings.iter().any(|warning| warning.contains("larger tables")), "{applied:?}");
         assert_eq!(dataplane.map("sid_entries").expect("sid_entries").max_entries(), 2 * 256);
-        assert_eq!(send(&mut dataplane), XDP_REDIRECT);
-        assert_eq!(sid_packets(&dataplane), 1);
         assert!(!pins.join("maps-1").exists());
+        assert_eq!(send(&mut dataplane), XDP_REDIRECT);
+        assert_eq!(sid_packets(&dataplane), 2, "counters go on");
+        assert_eq!(apply(&mut dataplane, &many(200)).warnings, Vec::<String>::new());
+
+        let applied = apply(&mut dataplane, &many(300));
+        assert!(applied.warnings.iter().any(|warning| warning.contains("larger tables")), "{applied:?}");
+        assert_eq!(dataplane.map("sid_entries").expect("sid_entries").max_entries(), 2 * 512);
+        assert_eq!(send(&mut dataplane), XDP_REDIRECT);
+        assert_eq!(sid_packets(&dataplane), 3);
+        assert!(!pins.join("maps-2").exists());
         drop(dataplane);
         let mut dataplane = open(pins);
         assert_eq!(dataplane.origin(), Origin::Adopted, "though the default is smaller");
         assert_eq!(apply(&mut dataplane, &many(150)).warnings, Vec::<String>::new());
-        assert_eq!(sid_packets(&dataplane), 1);
+        assert_eq!(sid_packets(&dataplane), 3);
+        // What goes and comes again begins at 0.
+        let mut without = state();
+        without["sids"] = json!([{ "sid": "fc00:1:2::/48", "behaviour": "End" }]);
+        apply(&mut dataplane, &without);
+        apply(&mut dataplane, &state());
+        assert_eq!(sid_packets(&dataplane), 0);
     });
 }
 

@@ -24,7 +24,7 @@ use super::{Dataplane, Life, Options, Origin, remove_tree};
 use crate::Error;
 use crate::bpffs::is_bpffs;
 use crate::maps::MapSet;
-use crate::object::{self, MEMORIES, Programs, SHARED, build_id};
+use crate::object::{self, Programs, SHARED, build_id};
 use crate::store::{STATE, Store};
 
 const MAPS: &str = "maps-";
@@ -54,8 +54,8 @@ pub(super) fn open_or_load(pin_dir: &Path, options: Options) -> Result<Dataplane
     load_beside(open, pin_dir, options, None)
 }
 
-/// Loads new maps and programs. What is there already stays active until the next apply. With `goes_on` only what proxies
-/// remember is new: all other maps are those of that data plane, with its configuration and its counters.
+/// Loads new maps and programs. What is there already stays active until the next apply. With `goes_on` only the maps that are to be
+/// larger are new: all others are those of that data plane.
 pub(super) fn load_beside(
     open: OpenObject,
     pin_dir: &Path,
@@ -110,6 +110,7 @@ fn adopt(open: &mut OpenObject, pin_dir: &Path, set: &Path, options: Options) ->
             record => record,
         },
     };
+    let store_carried = store.read_carried(control.generation).unwrap_or_default();
     let capacity = object::capacity_of(&maps)?.max(&options.capacity);
     let mut dataplane = Dataplane {
         pin_dir: pin_dir.to_owned(),
@@ -119,6 +120,7 @@ fn adopt(open: &mut OpenObject, pin_dir: &Path, set: &Path, options: Options) ->
         object: None,
         options: Options { capacity, ..options },
         origin: Origin::Adopted,
+        carried: store_carried,
         active,
         captured: BTreeSet::new(),
         unclean: true,
@@ -198,16 +200,18 @@ impl Dataplane {
 }
 
 fn load_new(
-    open: OpenObject,
+    mut open: OpenObject,
     pin_dir: &Path,
     set: &Path,
     (options, origin): (Options, Origin),
     goes_on: Option<&Dataplane>,
 ) -> Result<Dataplane, Error> {
-    let reused: Vec<_> = match goes_on {
-        Some(old) => old.maps.iter().filter(|(name, _)| !MEMORIES.contains(&name.as_str())).collect(),
-        None => Vec::new(),
-    };
+    let mut reused = Vec::new();
+    for (name, map) in goes_on.iter().flat_map(|old| old.maps.iter()) {
+        if object::is_large_enough(&mut open, &name, map)? {
+            reused.push((name, map));
+        }
+    }
     let object = object::load(open, &reused, Programs::Usual)?;
     let loading = pin_dir.join(LOADING);
     fs::create_dir(&loading).map_err(pin_error(&loading, "make the directory"))?;
@@ -229,6 +233,7 @@ fn load_new(
         options,
         origin,
         active: goes_on.and_then(|old| old.active.clone()),
+        carried: goes_on.map(|old| old.carried.clone()).unwrap_or_default(),
         captured: BTreeSet::new(),
         unclean: false,
         life: Life::default(),

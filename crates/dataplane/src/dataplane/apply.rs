@@ -8,14 +8,12 @@ use zerocopy::FromZeros;
 
 use ipnet::Ipv6Net;
 
-use super::adopt::load_beside;
-use super::{AttachMode, Dataplane, Options, Origin, remove_tree};
+use super::{AttachMode, Carried, Dataplane, Origin};
 use crate::Error;
 use crate::compile::{self, CompileError, Input};
 use crate::compiled::Compiled;
 use crate::facts::{Capacity, Interfaces, MissingInterface};
 use crate::maps::map_error;
-use crate::object;
 use crate::store::Record;
 
 /// What an apply did.
@@ -40,8 +38,8 @@ impl Dataplane {
 
     /// Makes `state` the active configuration: compiles it, writes the next generation beside the active one, changes over
     /// with one write, attaches new ports and detaches those that are no longer configured. Idempotent; if nothing
-    /// differs, only missing attachments are made good. If a table is too small, larger ones take over, and counters start
-    /// from 0 with a warning; those for what proxies remember grow without that.
+    /// differs, only missing attachments are made good. If a table is too small, a larger one takes over, with what the old one has
+    /// counted and with its connections; what proxies remember is lost where its tables grow. They stay large.
     ///
     /// # Errors
     /// [`Error::Compile`] before anything is touched. After any other error the old generation is active again, and ports
@@ -59,7 +57,13 @@ impl Dataplane {
         }
         let (mut compiled, capacity) = self.compile(state, interfaces, missing)?;
         if capacity != self.options.capacity {
-            return self.apply_to_larger(capacity, state, interfaces, missing);
+            let only_memories = capacity.same_but_memories(self.options.capacity);
+            self.grow(capacity)?;
+            let mut applied = self.apply(state, interfaces, missing)?;
+            if !only_memories {
+                applied.warnings.push("larger tables have taken over; counters and connections go on".to_owned());
+            }
+            return Ok(applied);
         }
         let warnings = compiled.warnings.clone();
         let same =
@@ -83,8 +87,7 @@ impl Dataplane {
         self.change_over(record, warnings)
     }
 
-    /// The next generation, with the capacity that it needs: the present one, or a larger one, for which nothing of the
-    /// active generation counts.
+    /// The next generation, with the capacity that it needs beside the active one: the present one, or a larger one.
     fn compile(
         &self,
         state: &NodeState,
@@ -95,55 +98,18 @@ impl Dataplane {
         let generation = next_generation(active, self.store.last_used().unwrap_or(active));
         let mut capacity = self.options.capacity.for_memories_of(state);
         loop {
-            let previous = self.applied().filter(|_| capacity.same_but_memories(self.options.capacity));
             let compiled = compile::compile(&Input {
                 state,
                 interfaces,
                 missing,
                 capabilities: &self.options.capabilities,
                 capacity: &capacity,
-                previous,
+                previous: self.applied(),
                 generation,
             });
             match compiled {
                 Err(CompileError::TableFull { table, needed, .. }) if capacity.grow(table, needed) => {}
                 compiled => return Ok((compiled?, capacity)),
-            }
-        }
-    }
-
-    fn apply_to_larger(
-        &mut self,
-        capacity: Capacity,
-        state: &NodeState,
-        interfaces: &Interfaces,
-        missing: MissingInterface,
-    ) -> Result<Applied, Error> {
-        let options = Options { capacity, ..self.options };
-        let goes_on = capacity.same_but_memories(self.options.capacity);
-        let goes_on_with = goes_on.then_some(&*self);
-        let mut larger = load_beside(object::open(&capacity)?, &self.pin_dir, options, goes_on_with)?;
-        larger.life = self.life.clone();
-        larger.life.adopt(&larger.set, &larger.maps, larger.applied())?;
-        let old = std::mem::replace(self, larger);
-        self.captured.clone_from(&old.captured);
-        match self.apply(state, interfaces, missing) {
-            Ok(mut applied) => {
-                if !goes_on {
-                    applied.warnings.push("larger tables have taken over: all counters start from 0".to_owned());
-                }
-                Ok(applied)
-            }
-            // Some links have gone over already, so the new tables must stay.
-            Err(error @ Error::Link { .. }) => Err(error),
-            Err(error) => {
-                let set = std::mem::replace(self, old).set;
-                self.life.keep_sets(|other| *other != set);
-                if let Err(error) = remove_tree(&set) {
-                    tracing::warn!("tables that were not needed stay behind: {error}");
-                }
-                self.attach_filters()?;
-                Err(error)
             }
         }
     }
@@ -189,11 +155,20 @@ impl Dataplane {
             self.maps.write("sids", &sid_key(&sid.prefix, compiled.generation), &sid.index)?;
         }
         self.write_steering(compiled)?;
+        let carried = self.carried_to(compiled);
+        if !carried.is_empty() {
+            self.store.write_carried(compiled.generation, &carried)?;
+        }
         for port in &compiled.ports {
             self.maps.write("ports", &port.slot(compiled.generation), &port.entry)?;
         }
         self.maps.write("config", &(compiled.generation & 1), &compiled.config)?;
         self.store.write(record)
+    }
+
+    /// What the counters of the next generation had before their tables grew.
+    fn carried_to(&self, next: &Compiled) -> Carried {
+        self.applied().map(|active| self.carried.kept(active, next)).unwrap_or_default()
     }
 
     /// The image of the steering rules, beside that which packets walk.
@@ -251,6 +226,7 @@ impl Dataplane {
             return Err(error);
         }
         self.write_control(generation, captures(&record.compiled), loop_ifindex)?;
+        let carried = self.carried_to(&record.compiled);
         let old = self.active.replace(record);
         let result = self.attach_ports(&linked, &mut warnings);
         if let Err(error) = result {
@@ -274,6 +250,7 @@ impl Dataplane {
             }
             return Err(error);
         }
+        self.carried = carried;
         // From here on the new generation stays. What can not be tidied up now is tidied up by the next apply.
         self.origin = if self.origin == Origin::Replacing { Origin::Loaded } else { self.origin };
         if let Err(error) = self.tidy(&linked, old.map(|old| old.compiled)) {
@@ -387,7 +364,7 @@ fn warn_generic(name: &str, mode: AttachMode, warnings: &mut Vec<String>) {
     }
 }
 
-fn sid_key(prefix: &Ipv6Net, generation: u32) -> abi::SidKey {
+pub(super) fn sid_key(prefix: &Ipv6Net, generation: u32) -> abi::SidKey {
     abi::SidKey { prefixlen: 32 + u32::from(prefix.prefix_len()), generation, address: prefix.network().octets() }
 }
 

@@ -246,14 +246,14 @@ impl Dataplane {
 
     fn counter(&self, row: u32) -> Result<Counter, Error> {
         let mut sum = Counter::default();
-        for counter in self.maps.read_percpu::<abi::Counter>("counters", row)? {
+        for counter in self.read_counted::<abi::Counter>("counters", row)? {
             sum += counter.into();
         }
         Ok(sum)
     }
 
     fn outcomes(&self, row: u32) -> Result<BTreeMap<&'static str, Counter>, Error> {
-        let rows = self.maps.read_percpu::<abi::Outcomes>("outcomes", row)?;
+        let rows = self.read_counted::<abi::Outcomes>("outcomes", row)?;
         let mut outcomes = BTreeMap::new();
         for outcome in Outcome::ALL {
             let mut sum = Counter::default();

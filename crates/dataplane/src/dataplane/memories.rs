@@ -44,7 +44,7 @@ impl Dataplane {
         let mut memories = BTreeMap::new();
         for (name, row) in &active.scopes {
             let mut sum = MemoryCounters { shared: name.clone(), ..MemoryCounters::default() };
-            for counters in self.maps.read_percpu::<abi::MemoryCounters>("memory_counters", *row)? {
+            for counters in self.read_counted::<abi::MemoryCounters>("memory_counters", *row)? {
                 sum.renewed += counters.renewed;
                 sum.created += counters.created;
                 sum.removed += counters.removed;

@@ -5,6 +5,7 @@ mod apply;
 mod capture;
 mod counters;
 mod filters;
+mod grow;
 mod life;
 mod links;
 mod memories;
@@ -25,6 +26,7 @@ pub use self::capture::{CaptureReader, CaptureSource, CapturedPacket, Direction}
 pub use self::counters::{
     Counter, Counters, IcmpSent, LastDrop, ListCounters, PolicyCounters, PortCounters, SidCounters, SteeringCounters,
 };
+pub(crate) use self::grow::Carried;
 pub use self::life::Life;
 pub use self::links::AttachMode;
 pub use self::memories::MemoryCounters;
@@ -83,6 +85,8 @@ pub struct Dataplane {
     options: Options,
     origin: Origin,
     active: Option<Record>,
+    /// What its objects had counted before their tables grew.
+    carried: Carried,
     /// Names of the ports whose packets are captured.
     captured: BTreeSet<String>,
     /// Something of another generation may have been left in the maps.

@@ -71,7 +71,7 @@ impl Dataplane {
     }
 
     fn firewall_counter(&self, row: u32) -> Result<Counter, Error> {
-        let of_cpus: Vec<abi::FirewallCounter> = self.maps().read_percpu("firewall_counters", row)?;
+        let of_cpus: Vec<abi::FirewallCounter> = self.read_counted("firewall_counters", row)?;
         let sum = |of: fn(&abi::FirewallCounter) -> u64| of_cpus.iter().map(of).fold(0, u64::wrapping_add);
         Ok(Counter { packets: sum(|counter| counter.packets), bytes: sum(|counter| counter.bytes) })
     }

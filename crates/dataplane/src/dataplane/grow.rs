@@ -1,0 +1,235 @@
+//! Larger tables take over: those that are to grow are new, all others are those that there are. The active generation is in the new
+//! ones at the places where it was before packets meet them, and what has been counted in the old ones is added to what they count.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use libbpf_rs::MapCore;
+use segue_abi as abi;
+use serde::{Deserialize, Serialize};
+use zerocopy::{FromBytes, IntoBytes};
+
+use super::adopt::load_beside;
+use super::apply::sid_key;
+use super::{Dataplane, Options, Origin, remove_tree};
+use crate::Error;
+use crate::compiled::{Compiled, CompiledFirewall};
+use crate::facts::Capacity;
+use crate::maps::MapSet;
+use crate::object;
+
+/// Tables of counters: each CPU has words of its own.
+const COUNTED: [&str; 4] = ["counters", "outcomes", "memory_counters", "firewall_counters"];
+const CONNECTIONS: [&str; 2] = ["connections", "connections_new"];
+
+/// What was counted in tables that larger ones have replaced, by table and row: words, summed over the CPUs.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Carried(BTreeMap<String, BTreeMap<u32, Vec<u64>>>);
+
+impl Carried {
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// What a row had counted, in the form of one more CPU.
+    pub fn value<V: FromBytes>(&self, table: &str, row: u32) -> Option<V> {
+        V::read_from_bytes(self.0.get(table)?.get(&row)?.as_bytes()).ok()
+    }
+
+    /// What counts on in the generation after `old`: the rows of objects that both have.
+    pub fn kept(&self, old: &Compiled, new: &Compiled) -> Self {
+        let both = COUNTED.map(|table| (table, &rows(old, table) & &rows(new, table)));
+        let of = |table: &str, kept: &BTreeSet<u32>| -> BTreeMap<u32, Vec<u64>> {
+            let all = self.0.get(table).into_iter().flatten();
+            all.filter(|(row, _)| kept.contains(row)).map(|(row, words)| (*row, words.clone())).collect()
+        };
+        let tables = both.iter().map(|(table, kept)| ((*table).to_owned(), of(table, kept)));
+        Self(tables.filter(|(_, rows)| !rows.is_empty()).collect())
+    }
+
+    fn add(&mut self, table: &str, row: u32, words: &[u64]) {
+        let sum = self.0.entry(table.to_owned()).or_default().entry(row).or_default();
+        sum.resize(words.len().max(sum.len()), 0);
+        sum.iter_mut().zip(words).for_each(|(sum, word)| *sum = sum.wrapping_add(*word));
+    }
+}
+
+/// The rows of a table of counters that a generation uses.
+fn rows(compiled: &Compiled, table: &str) -> BTreeSet<u32> {
+    match table {
+        "counters" => compiled.counter_rows().collect(),
+        // Row 0 is for interfaces that are no ports.
+        "outcomes" => compiled.ports.iter().map(|port| u32::from(port.entry.index)).chain([0]).collect(),
+        "memory_counters" => compiled.scopes.values().copied().collect(),
+        _ => compiled.firewalls.iter().flat_map(CompiledFirewall::counter_rows).collect(),
+    }
+}
+
+/// Connections as they were copied.
+type Connections = HashMap<Vec<u8>, Vec<u8>>;
+
+impl Dataplane {
+    /// The values of all CPUs, and of tables that larger ones have replaced.
+    pub(crate) fn read_counted<V: FromBytes>(&self, table: &str, row: u32) -> Result<Vec<V>, Error> {
+        let mut values = self.maps().read_percpu(table, row)?;
+        values.extend(self.carried.value::<V>(table, row));
+        Ok(values)
+    }
+
+    /// Gives the tables these sizes. No packet, counter or connection is lost; what proxies remember is, where its tables grow.
+    ///
+    /// # Errors
+    /// All is as it was, unless neither the new programs nor the old ones could be put on all links ([`Error::Link`]): then both
+    /// forward, until the next apply.
+    pub(super) fn grow(&mut self, capacity: Capacity) -> Result<(), Error> {
+        let options = Options { capacity, ..self.options };
+        let mut larger = load_beside(object::open(&capacity)?, &self.pin_dir, options, Some(self))?;
+        larger.life = self.life.clone();
+        larger.captured.clone_from(&self.captured);
+        let copied = match self.move_to(&mut larger) {
+            Ok(copied) => copied,
+            Err(error) => return self.move_back(larger, error),
+        };
+        let is_active = self.active.is_some();
+        let old = std::mem::replace(self, larger);
+        if !is_active {
+            // Whatever forwards is of another layout, and stays until something is applied.
+            self.origin = old.origin;
+            self.life.keep_sets(|set| *set != old.set);
+            return remove_tree(&old.set);
+        }
+        self.origin = Origin::Loaded;
+        // Packets that the old programs are at.
+        std::thread::sleep(self.options.grace);
+        if let Err(error) = self.take_from(&old, copied) {
+            tracing::warn!("some of what the smaller tables had counted is lost: {error}");
+        }
+        self.remove_other_sets()
+    }
+
+    /// Puts what the active generation needs into larger tables, then their programs on all links.
+    fn move_to(&self, larger: &mut Self) -> Result<Connections, Error> {
+        larger.life.adopt(&larger.set, &larger.maps, larger.applied())?;
+        let Some(active) = self.applied() else { return Ok(Connections::new()) };
+        for name in object::SHARED.into_iter().filter(|name| differs(&self.maps, &larger.maps, name)) {
+            self.copy_table(larger, active, name)?;
+        }
+        if !active.firewalls.is_empty() {
+            larger.load_firewall_stages()?;
+        }
+        let copied = self.copy_connections(larger, &Connections::new())?;
+        larger.update_links()?;
+        larger.attach_filters()?;
+        Ok(copied)
+    }
+
+    /// The old programs and tables go on.
+    fn move_back(&mut self, larger: Self, error: Error) -> Result<(), Error> {
+        if self.active.is_some()
+            && let Err(refused) = self.update_links().and_then(|()| self.attach_filters())
+        {
+            // The new tables must stay: there are links that use them.
+            tracing::warn!("the old programs can not be put back: {refused}");
+            *self = larger;
+            return Err(error);
+        }
+        let set = larger.set.clone();
+        drop(larger);
+        self.life.keep_sets(|other| *other != set);
+        if let Err(error) = remove_tree(&set) {
+            tracing::warn!("tables that were not needed stay behind: {error}");
+        }
+        Err(error)
+    }
+
+    /// The entries of one table that the active generation uses. Counters begin at 0: see [`Carried`].
+    fn copy_table(&self, larger: &Self, active: &Compiled, name: &str) -> Result<(), Error> {
+        let maps = &larger.maps;
+        match name {
+            "sids" => active
+                .sids
+                .iter()
+                .try_for_each(|sid| maps.write(name, &sid_key(&sid.prefix, active.generation), &sid.index)),
+            // It knows which are dead, now and from now on.
+            "sid_entries" => active.sids.iter().try_for_each(|sid| self.life.write(&larger.set, maps, sid)),
+            "policies" => active.policies.iter().try_for_each(|policy| maps.write(name, &policy.index, &policy.entry)),
+            "segment_lists" => {
+                let mut lists = active.policies.iter().flat_map(|policy| &policy.lists);
+                lists.try_for_each(|list| maps.write(name, &list.index, &list.entry))
+            }
+            "steering" | "classifier" => {
+                let octets: Option<Vec<u8>> = self.maps.read_raw(name, &0_u32)?;
+                let octets = octets.ok_or_else(|| Error::MapEntry { map: name.to_owned() })?;
+                maps.write_lines(name, 0, &octets)
+            }
+            "memories" => active.scopes.values().try_for_each(|row| {
+                let memory: abi::Memory = self.maps.read_array(name, *row)?;
+                maps.write(name, row, &memory)
+            }),
+            _ => active.firewalls.iter().try_for_each(|firewall| self.copy_firewall(larger, firewall, name)),
+        }
+    }
+
+    fn copy_firewall(&self, larger: &Self, firewall: &CompiledFirewall, name: &str) -> Result<(), Error> {
+        let maps = &larger.maps;
+        match name {
+            "firewalls" => maps.write(name, &firewall.index, &firewall.entry),
+            "firewall_rules" => {
+                let mut rules = (firewall.entry.first_rule..).zip(&firewall.rules);
+                rules.try_for_each(|(row, rule)| maps.write(name, &row, &rule.entry))
+            }
+            "firewall_extensions" => {
+                let mut extensions = (firewall.first_extension..).zip(&firewall.extensions);
+                extensions.try_for_each(|(row, extension)| maps.write(name, &row, extension))
+            }
+            "firewall_limits" => firewall.limits.values().try_for_each(|row| {
+                // A hashlimit's number has no row.
+                let Some(tokens) = self.maps.read::<u32, u64>(name, row)? else { return Ok(()) };
+                maps.write(name, row, &tokens)
+            }),
+            // Counters, and what fills itself again.
+            _ => Ok(()),
+        }
+    }
+
+    /// Copies connections, where their tables have grown. `known`: those that were copied before: only what has changed
+    /// since is copied, unless packets have changed it in the larger table too.
+    fn copy_connections(&self, larger: &Self, known: &Connections) -> Result<Connections, Error> {
+        let mut copied = Connections::new();
+        for name in CONNECTIONS.into_iter().filter(|name| differs(&self.maps, &larger.maps, name)) {
+            for (key, value) in self.maps.entries::<abi::ConnectionKey, abi::Connection>(name)? {
+                let id = [name.as_bytes(), key.as_bytes()].concat();
+                let before = known.get(&id);
+                let untouched = || -> Result<bool, Error> {
+                    let now: Option<Vec<u8>> = larger.maps.read_raw(name, &key)?;
+                    Ok(now.as_ref() == before)
+                };
+                if before.is_none_or(|before| before != value.as_bytes()) && untouched()? {
+                    larger.maps.write(name, &key, &value)?;
+                }
+                copied.insert(id, value.as_bytes().to_vec());
+            }
+        }
+        Ok(copied)
+    }
+
+    /// What happened in the smaller tables until the last packet had left them.
+    fn take_from(&mut self, old: &Self, copied: Connections) -> Result<(), Error> {
+        let Some(active) = old.applied() else { return Ok(()) };
+        for table in COUNTED.into_iter().filter(|name| differs(&old.maps, &self.maps, name)) {
+            for row in rows(active, table) {
+                let words = old.maps.read_words(table, row)?;
+                if words.iter().any(|word| *word != 0) {
+                    self.carried.add(table, row, &words);
+                }
+            }
+        }
+        self.store.write_carried(active.generation, &self.carried)?;
+        old.copy_connections(self, &copied).map(drop)
+    }
+}
+
+/// Whether a table of one set is not that of the other.
+fn differs(old: &MapSet, new: &MapSet, name: &str) -> bool {
+    let size = |maps: &MapSet| maps.get(name).ok().map(|map| (map.max_entries(), map.value_size()));
+    size(old) != size(new)
+}
