@@ -197,6 +197,8 @@ impl Dataplane {
         let mut copied = Connections::new();
         for name in CONNECTIONS.into_iter().filter(|name| differs(&self.maps, &larger.maps, name)) {
             for (key, value) in self.maps.entries::<abi::ConnectionKey, abi::Connection>(name)? {
+                // A CPU may be at it: that is of the old entry. What it leaves there is copied the second time.
+                let value = abi::Connection { lock: 0, ..value };
                 let id = [name.as_bytes(), key.as_bytes()].concat();
                 let before = known.get(&id);
                 let untouched = || -> Result<bool, Error> {
