@@ -55,6 +55,9 @@ struct flow_verdict {
 	struct adjacency adjacency; /* a copy of the list's */
 };
 
+/* Entries of map `flows`. A power of two; the loader's to change, together with the map's size. */
+const volatile u32 flow_cache_size SEC(".rodata.flows") = SEGUE_FLOW_CACHE;
+
 PERCPU(flows, struct flow_verdict, SEGUE_FLOW_CACHE);
 
 /* The fields that steering rules look at; the others are never read. */
@@ -155,7 +158,7 @@ INLINE void steering_decide(const struct packet *packet, const struct flow *flow
 
 INLINE const struct flow_verdict *steering_verdict(const struct packet *packet, const struct flow *flow)
 {
-	u32 index = (flow->hash >> 8) & (SEGUE_FLOW_CACHE - 1), marks = steering_marks(packet->port, flow);
+	u32 index = (flow->hash >> 8) & (flow_cache_size - 1), marks = steering_marks(packet->port, flow);
 	struct flow_verdict *verdict = bpf_map_lookup_elem(&flows, &index);
 	const struct segue_segment_list *list;
 	const struct adjacency *adjacency;

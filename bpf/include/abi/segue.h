@@ -37,7 +37,7 @@ typedef unsigned int __be32;
 #define SEGUE_OUTCOMES_MAX 64
 #define SEGUE_SID_CACHE_BITS 10 /* entries per CPU, as powers of two */
 #define SEGUE_ADJACENCY_CACHE_BITS 11
-#define SEGUE_FLOW_CACHE 4096
+#define SEGUE_FLOW_CACHE 4096 /* entries per CPU while there are few steering rules */
 #define SEGUE_LAST_DROP_BYTES 192
 #define SEGUE_STASH_SLOTS 65536 /* steering headers remembered by proxies; a reference has 16 bits for the slot */
 #define SEGUE_NONE 0xffffffffU

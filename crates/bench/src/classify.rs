@@ -1,5 +1,5 @@
 //! The scenario `classify`: H.Encaps behind 10 to 100,000 flow descriptors, with flows that the flow cache holds and with more than it
-//! holds, so that nearly every packet asks the classifier.
+//! holds while there are few rules, so that nearly every packet asks the classifier.
 
 use serde_json::{Value, json};
 

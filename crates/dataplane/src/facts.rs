@@ -104,10 +104,21 @@ impl Default for Capacity {
 }
 
 impl Capacity {
+    /// The most flows that each CPU remembers the steering rule of.
+    const FLOW_CACHE_MAX: u32 = 1 << 16;
     /// Steering headers while no SID remembers any.
     pub const STASH_UNUSED: u32 = 64;
     /// Steering headers as soon as one does: as many as references can tell apart.
     pub const STASH: u32 = segue_abi::SEGUE_STASH_SLOTS;
+
+    /// Flows that each CPU remembers the steering rule of, a power of two: many rules are seldom for few flows, and the more of
+    /// them there are, the more it costs to find one.
+    pub(crate) fn flow_cache(&self) -> u32 {
+        if self.steering_rules <= Self::default().steering_rules {
+            return segue_abi::SEGUE_FLOW_CACHE;
+        }
+        self.steering_rules.min(Self::FLOW_CACHE_MAX).next_power_of_two()
+    }
 
     /// Whether only what proxies remember has other sizes.
     pub(crate) fn same_but_memories(self, other: Self) -> bool {

@@ -72,6 +72,9 @@ const CONTROL_SECTION: &str = ".data.control";
 /// The object's name of the map with `steering_size`, the size of the map `steering`.
 pub(crate) const STEERING_SIZE: &str = ".rodata.steering";
 
+/// The object's name of the map with `flow_cache_size`, the size of the map `flows`.
+const FLOW_CACHE_SIZE: &str = ".rodata.flows";
+
 /// Maps whose layout and meaning `SEGUE_ABI_VERSION` covers: they survive a change of the programs. All others (caches,
 /// stages, scratch memory) belong to one build.
 pub(crate) const SHARED: [&str; 28] = [
@@ -143,6 +146,7 @@ fn entries(map: &str, capacity: &Capacity) -> Option<u32> {
         "segment_lists" => capacity.segment_lists,
         "counters" => return Some(capacity.counters()),
         "outcomes" => return Some(1 + 2 * capacity.ports),
+        "flows" => return Some(capacity.flow_cache()),
         "memories" | "memory_counters" => return Some(capacity.memories()),
         "stash" | "stash_index" => return Some(capacity.stash),
         "proxy_flows" => return Some(lru_entries(capacity.proxy_flows)),
@@ -197,6 +201,8 @@ pub(crate) fn open(capacity: &Capacity) -> Result<OpenObject, Error> {
             set_constant(&mut map, &name, capacity.classifier)?;
         } else if name == STEERING_SIZE {
             set_constant(&mut map, &name, capacity.steering)?;
+        } else if name == FLOW_CACHE_SIZE {
+            set_constant(&mut map, &name, capacity.flow_cache())?;
         }
     }
     Ok(object)
