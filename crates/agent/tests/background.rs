@@ -15,6 +15,8 @@ use serde_json::{Value, json};
 use support::{Agent, Network};
 
 const MANY: u32 = 100_000;
+/// Answers that come while many rules are compiled: far fewer than there are, far more than an API that waits gives.
+const MEANWHILE: u32 = 10;
 
 /// A node that steers what is sent to so many prefixes; `stem` tells sets of rules apart.
 fn state(rules: u32, stem: u8) -> String {
@@ -100,7 +102,7 @@ fn many_descriptors_do_not_keep_the_api_waiting() {
     });
     eprintln!("applied in {took:?}; {answers} answers meanwhile, the longest took {longest:?}");
     assert_eq!(rules(&agent), MANY as usize);
-    assert!(longest * 3 < took * 2, "asked while {took:?} were spent: {longest:?}");
+    assert!(answers >= MEANWHILE, "{answers} answers while {took:?} were spent");
 }
 
 #[test]
@@ -111,7 +113,7 @@ fn applies_are_done_in_the_order_in_which_they_came() {
     agent.apply(&state(1, 1));
     // The first one takes long to compile, the second one nothing.
     let first = put(&agent, &state(MANY / 4, 2));
-    thread::sleep(Duration::from_millis(100));
+    thread::sleep(Duration::from_millis(500)); // the last of it is read
     let second = put(&agent, &state(3, 3));
     let [first, second] = [first, second].map(|stream| {
         let (line, body) = answer(stream);
@@ -130,7 +132,7 @@ fn the_agent_ends_while_it_compiles() {
     agent.apply(&state(2, 1));
     let before = agent.get("/v1/counters")["generation"].clone();
     let stream = put(&agent, &state(MANY, 2));
-    thread::sleep(Duration::from_millis(100));
+    thread::sleep(Duration::from_secs(1)); // the last of it is read
     agent.terminate();
     let (line, body) = answer(stream);
     assert!(
