@@ -6,6 +6,7 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
+use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::sockopt::RcvBufForce;
 use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, send, setsockopt, socket};
@@ -69,13 +70,18 @@ impl PacketSocket {
         if bound == 0 { Ok(Self { socket }) } else { Err(io::Error::last_os_error()) }
     }
 
-    /// Sends a frame.
+    /// Sends a frame; waits while the interface's queue is full (ENOBUFS), which only drops this frame.
     ///
     /// # Panics
     ///
-    /// When the interface refuses it: down, or larger than its MTU.
+    /// When the interface refuses it: down, or larger than its MTU; or has no room for a minute.
     pub fn send(&self, frame: &[u8]) {
-        let sent = send(self.socket.as_raw_fd(), frame, MsgFlags::empty());
+        let end = Instant::now() + Duration::from_secs(60);
+        let mut sent = send(self.socket.as_raw_fd(), frame, MsgFlags::empty());
+        while sent == Err(Errno::ENOBUFS) && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(1));
+            sent = send(self.socket.as_raw_fd(), frame, MsgFlags::empty());
+        }
         assert_eq!(sent, Ok(frame.len()), "sending {} octets", frame.len());
     }
 
