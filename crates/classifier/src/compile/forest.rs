@@ -15,6 +15,8 @@ const SAMPLE: usize = 1500;
 const FINALISTS: usize = 4;
 /// ... if there are no more rules than this.
 const FINALISTS_RULES: usize = 20_000;
+/// Fewer rules are not worth threads.
+const ALONE: usize = 1000;
 /// Walks by which they are compared.
 const WALKS: usize = 512;
 /// Entries and children for each rule, above which a tree is built again with fewer copies.
@@ -66,7 +68,8 @@ struct Planted<'a> {
     cost: f32,
 }
 
-/// The trees of each division, and their cost. With each, the thrifts to begin with.
+/// The trees of each division, and their cost, in their order. With each, the thrifts to begin with. Of many rules each division
+/// has a thread of its own.
 fn plant_each<'a, 'b>(
     items: &Items,
     kinds: &[u8],
@@ -77,7 +80,20 @@ fn plant_each<'a, 'b>(
         let cost = cost(items, &trees);
         Planted { division, trees, thrifts, cost }
     };
-    divisions.map(plant).collect()
+    if kinds.len() < ALONE {
+        return divisions.map(plant).collect();
+    }
+    std::thread::scope(|scope| {
+        let begun = divisions.map(|one| (one, std::thread::Builder::new().spawn_scoped(scope, move || plant(one))));
+        // All of them begin before the first one is waited for.
+        let begun = begun.collect::<Vec<_>>();
+        let planted = begun.into_iter().map(|(one, thread)| match thread {
+            Ok(thread) => thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+            // No more threads are allowed.
+            Err(_) => plant(one),
+        });
+        planted.collect()
+    })
 }
 
 /// The trees of the cheapest, complete.
