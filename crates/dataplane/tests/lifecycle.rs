@@ -59,6 +59,22 @@ fn send(dataplane: &mut Dataplane) -> u32 {
 }
 
 #[test]
+fn a_port_that_would_lose_what_is_redirected_into_it_is_warned_of() {
+    isolated(|pins| {
+        takes_redirected("h2", false);
+        let mut dataplane = open(pins);
+        let warned = |warnings: Vec<String>| {
+            assert_eq!(warnings.len(), 1, "{warnings:?}");
+            assert!(warnings[0].starts_with("port p2: ") && warnings[0].contains("gro on"), "{warnings:?}");
+        };
+        warned(apply(&mut dataplane, &state()).warnings);
+        warned(apply(&mut dataplane, &state()).warnings);
+        takes_redirected("h2", true);
+        assert_eq!(apply(&mut dataplane, &state()).warnings, Vec::<String>::new());
+    });
+}
+
+#[test]
 fn loads_applies_forwards_and_removes() {
     isolated(|pins| {
         let mut dataplane = open(pins);

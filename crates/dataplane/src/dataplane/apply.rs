@@ -123,6 +123,7 @@ impl Dataplane {
         for (name, ifindex) in &missing {
             warn_generic(name, self.attach(*ifindex)?, &mut warnings);
         }
+        self.warn_without_redirect(&mut warnings)?;
         self.attach_filters()?;
         let replacing = self.origin == Origin::Replacing;
         if replacing {
@@ -273,7 +274,24 @@ impl Dataplane {
         for (name, ifindex) in ports.iter().filter(|(_, ifindex)| linked.contains(ifindex)) {
             warn_generic(name, self.attach(*ifindex)?, warnings);
         }
+        self.warn_without_redirect(warnings)?;
         self.attach_filters()
+    }
+
+    /// What XDP redirects into such a port is lost, and nobody counts it.
+    fn warn_without_redirect(&self, warnings: &mut Vec<String>) -> Result<(), Error> {
+        // The operator's: what the node itself has beside them is wired as it is meant.
+        let own = self.applied_state().map(|state| state.ports.as_slice()).unwrap_or_default();
+        let mut ports = self.port_numbers(self.applied());
+        ports.retain(|(name, _)| own.iter().any(|port| port.name == *name));
+        warnings.extend(self.without_redirect(&ports)?.into_iter().map(|name| {
+            format!(
+                "port {name}: the kernel refuses frames that XDP redirects into it, so packets that are to leave by it are lost: a veth \
+                 needs GRO or XDP at its far end (`ethtool -K FAR-END gro on`, when both ends are up); other interfaces need a driver \
+                 that has it"
+            )
+        }));
+        Ok(())
     }
 
     /// Removes what only the old generation needs.

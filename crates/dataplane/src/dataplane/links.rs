@@ -14,6 +14,8 @@ use crate::Error;
 use crate::object;
 
 const LINK: &str = "link-";
+/// `NETDEV_XDP_ACT_NDO_XMIT` of linux/netdev.h.
+const TAKES_REDIRECTED: u64 = 1 << 2;
 
 /// How a driver runs the program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -116,16 +118,36 @@ impl Dataplane {
     }
 
     fn mode(&self, ifindex: u32) -> Result<AttachMode, Error> {
+        let generic = u32::from(self.query(ifindex)?.attach_mode) == libbpf_sys::XDP_ATTACHED_SKB;
+        Ok(if generic { AttachMode::Generic } else { AttachMode::Native })
+    }
+
+    /// Those of these ports, by name and number, to which the kernel gives no frames that a driver's XDP redirects. None on kernels
+    /// before 6.3, which do not tell: there no interface has any feature.
+    pub(super) fn without_redirect(&self, ports: &[(String, u32)]) -> Result<Vec<String>, Error> {
+        let mut found = Vec::new();
+        for (name, ifindex) in ports {
+            found.push((name, self.query(*ifindex)?));
+        }
+        let untold = found.iter().all(|(_, port)| port.feature_flags == 0);
+        // What the network stack's XDP redirects is sent like any packet.
+        let stack = found.iter().all(|(_, port)| u32::from(port.attach_mode) == libbpf_sys::XDP_ATTACHED_SKB);
+        if untold || stack {
+            return Ok(Vec::new());
+        }
+        let without = found.into_iter().filter(|(_, port)| port.feature_flags & TAKES_REDIRECTED == 0);
+        Ok(without.map(|(name, _)| name.clone()).collect())
+    }
+
+    fn query(&self, ifindex: u32) -> Result<libbpf_sys::bpf_xdp_query_opts, Error> {
         let index = i32::try_from(ifindex).unwrap_or(i32::MAX);
         let control = self.maps.get("control")?;
         // The query is about the interface; the descriptor plays no part in it.
-        let found = Xdp::new(control.as_fd()).query(index, XdpFlags::NONE).map_err(|source| Error::Link {
+        Xdp::new(control.as_fd()).query(index, XdpFlags::NONE).map_err(|source| Error::Link {
             interface: self.interface_name(ifindex),
             action: "ask for the mode of",
             source,
-        })?;
-        let generic = u32::from(found.attach_mode) == libbpf_sys::XDP_ATTACHED_SKB;
-        Ok(if generic { AttachMode::Generic } else { AttachMode::Native })
+        })
     }
 
     /// For messages.

@@ -30,6 +30,7 @@ pub fn isolated(test: impl FnOnce(&Path) + Send + 'static) {
             std::fs::write(format!("/proc/sys/net/ipv6/conf/h{port}/disable_ipv6"), "1").expect("no IPv6 on the peer");
             ip(&format!("link set p{port} up"));
             ip(&format!("link set h{port} up"));
+            takes_redirected(&format!("h{port}"), true);
             ip(&format!("address add fd00:{port}::1/64 dev p{port} nodad"));
             ip(&format!("neighbour add fd00:{port}::2 lladdr 02:00:00:00:00:0{port} dev p{port}"));
         }
@@ -48,6 +49,13 @@ pub fn isolated(test: impl FnOnce(&Path) + Send + 'static) {
 pub fn ip(arguments: &str) {
     let output = Command::new("ip").args(arguments.split_whitespace()).output().expect("iproute2 is installed");
     assert!(output.status.success(), "ip {arguments}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// Whether XDP can redirect to this end of a veth pair.
+pub fn takes_redirected(end: &str, does: bool) {
+    let arguments = ["-K", end, "gro", if does { "on" } else { "off" }];
+    let output = Command::new("ethtool").args(arguments).output().expect("ethtool is installed");
+    assert!(output.status.success(), "ethtool {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
 pub fn options() -> Options {
