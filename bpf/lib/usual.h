@@ -245,6 +245,20 @@ INLINE int dynamic_usual(struct packet *packet, const struct segue_sid *sid)
 	return restore_usual(packet, entry, id, &payload, sid->scope, adjacency);
 }
 
+/*
+ * Without segments left what is behind the SRH is looked at too. Of an inner packet the general way reads nothing, of
+ * what has ports these.
+ */
+INLINE int behind_srh_usual(const struct srh *srh, u32 length)
+{
+	u32 protocol = srh->next_header;
+
+	if (likely(protocol == PROTOCOL_IPV6 || protocol == PROTOCOL_IPV4))
+		return 1;
+	return protocol == PROTOCOL_ETHERNET || protocol == PROTOCOL_ICMPV6 ||
+	       (protocol_has_ports(protocol) && IPV6_LENGTH + (srh->length + 1) * 8 + 4 <= length);
+}
+
 /* End.AM: back from the function. */
 INLINE int masquerade_usual(struct packet *packet, const struct segue_sid *sid)
 {
@@ -259,9 +273,7 @@ INLINE int masquerade_usual(struct packet *packet, const struct segue_sid *sid)
 	if (ip->nexthdr != PROTOCOL_ROUTING || srh->type != ROUTING_TYPE_SRH ||
 	    IPV6_LENGTH + (srh->length + 1) * 8 > length || !ipv6_usual(packet, ip, length))
 		return NOT_USUAL;
-	/* Without segments left, what is behind the SRH is looked at too. */
-	if (!srh->segments_left && ((!protocol_has_ports(srh->next_header) && srh->next_header != PROTOCOL_ICMPV6) ||
-				    IPV6_LENGTH + (srh->length + 1) * 8 + 4 > length))
+	if (!srh->segments_left && !behind_srh_usual(srh, length))
 		return NOT_USUAL;
 	packet->length = length;
 	return masquerade_end(packet, sid, ip, srh, ETHERNET_LENGTH + length);
