@@ -170,22 +170,14 @@ impl Links {
     /// Gives a link an address of its own, without a prefix around it.
     pub fn address(&mut self, name: &str, address: IpAddr) -> Result<(), KernelError> {
         let Some(link) = self.find(name)? else { return Ok(()) };
-        let mut message = AddressMessage::default();
-        message.header.family = family(address);
-        message.header.prefix_len = if address.is_ipv4() { 32 } else { 128 };
-        message.header.index = link.index;
-        message.attributes = vec![AddressAttribute::Local(address), AddressAttribute::Address(address)];
+        let message = own_address(link.index, address);
         self.change("add an address to", name, RouteNetlinkMessage::NewAddress(message), NLM_F_CREATE | NLM_F_REPLACE)
     }
 
     /// Gives a link an address that nothing else of this host is sent from: of link scope, or deprecated.
     pub fn quiet_address(&mut self, name: &str, address: IpAddr) -> Result<(), KernelError> {
         let Some(link) = self.find(name)? else { return Ok(()) };
-        let mut message = AddressMessage::default();
-        message.header.family = family(address);
-        message.header.prefix_len = if address.is_ipv4() { 32 } else { 128 };
-        message.header.index = link.index;
-        message.attributes = vec![AddressAttribute::Local(address), AddressAttribute::Address(address)];
+        let mut message = own_address(link.index, address);
         if address.is_ipv4() {
             message.header.scope = AddressScope::Link;
         } else {
@@ -253,6 +245,16 @@ fn read(answer: &RouteNetlinkMessage) -> Option<Link> {
         }
     }
     Some(link)
+}
+
+/// An address without a prefix around it.
+fn own_address(index: u32, address: IpAddr) -> AddressMessage {
+    let mut message = AddressMessage::default();
+    message.header.family = family(address);
+    message.header.prefix_len = if address.is_ipv4() { 32 } else { 128 };
+    message.header.index = index;
+    message.attributes = vec![AddressAttribute::Local(address), AddressAttribute::Address(address)];
+    message
 }
 
 fn family(address: IpAddr) -> AddressFamily {

@@ -164,6 +164,26 @@ impl<'a> Agent<'a> {
         serde_json::from_str(&body).unwrap()
     }
 
+    /// How many answers the API gives while `work` is done on another thread.
+    #[allow(dead_code)] // not every test program asks
+    pub fn answers_while(&self, work: impl FnOnce() + Send) -> u32 {
+        std::thread::scope(|scope| {
+            let begun = Instant::now();
+            let working = scope.spawn(work);
+            let (mut longest, mut answers) = (Duration::ZERO, 0);
+            while !working.is_finished() {
+                let asked = Instant::now();
+                self.get("/v1/version");
+                longest = longest.max(asked.elapsed());
+                answers += 1;
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            working.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            eprintln!("{answers} answers in {:?}, the longest after {longest:?}", begun.elapsed());
+            answers
+        })
+    }
+
     /// Waits until the node is as it should be.
     pub fn eventually(&self, what: &str, condition: impl Fn(&Self) -> bool) {
         let end = Instant::now() + Duration::from_secs(5);
