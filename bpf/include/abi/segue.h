@@ -26,7 +26,7 @@ typedef unsigned int __be32;
 #endif
 
 /* Changes whenever a layout or the meaning of a field changes; programs and maps of another version are replaced. */
-#define SEGUE_ABI_VERSION 4
+#define SEGUE_ABI_VERSION 5
 
 #define SEGUE_PORT_SLOTS 4096	 /* ports are found at ifindex modulo this */
 #define SEGUE_SEGMENTS_MAX 10	 /* segments in one list: what fits in an XDP frame's headroom */
@@ -34,7 +34,7 @@ typedef unsigned int __be32;
 #define SEGUE_TEMPLATE_MAX 208	 /* 40 + 8 + 16 * SEGUE_SEGMENTS_MAX */
 #define SEGUE_POLICY_BUCKETS 256 /* flows are spread over a policy's lists in shares of 1/256 */
 #define SEGUE_PREFIXES_MAX 4	 /* SID blocks, source prefixes */
-#define SEGUE_OUTCOMES_MAX 64
+#define SEGUE_OUTCOMES_MAX 128
 #define SEGUE_SID_CACHE_BITS 10 /* entries per CPU, as powers of two */
 #define SEGUE_ADJACENCY_CACHE_BITS 11
 #define SEGUE_FLOW_CACHE 4096 /* entries per CPU while there are few steering rules */
@@ -411,7 +411,7 @@ enum segue_stage {
 	SEGUE_STAGE_FILTER = 7,	  /* segue_filter: in by a port with a firewall */
 	SEGUE_STAGE_FILTERED = 8, /* segue_filtered: the same port, once the firewall has let the packet pass */
 	SEGUE_STAGE_RESET = 9,	  /* segue_reset: makes the TCP segment with RST of a firewall */
-	SEGUE_STAGE_MAX = 16,
+	SEGUE_STAGE_MAX = 32,
 };
 
 #endif

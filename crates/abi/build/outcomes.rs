@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 /// Numbers lie below this (`SEGUE_OUTCOMES_MAX`): one row of counters per port has this many columns.
-const NUMBERS: u16 = 64;
+const NUMBERS: u16 = 128;
 
 /// One `OUTCOME(number, name, kind, text)` line.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -67,7 +67,7 @@ fn bad_definition_is_refused_with_its_line() {
         ("", "no OUTCOME line"),
         ("OUTCOME(1, a, FORWARDED)", "four fields"),
         ("OUTCOME(x, a, FORWARDED, \"t\")", "not decimal"),
-        ("OUTCOME(64, a, FORWARDED, \"t\")", "below 64"),
+        ("OUTCOME(128, a, FORWARDED, \"t\")", "below 128"),
         ("OUTCOME(1, aB, FORWARDED, \"t\")", "snake_case"),
         ("OUTCOME(1, a__b, FORWARDED, \"t\")", "snake_case"),
         ("OUTCOME(1, a, LOST, \"t\")", "kind must be"),
