@@ -35,6 +35,7 @@ INLINE int packet_begin(struct xdp_md *ctx, struct packet *packet)
 
 	packet->in_proxy = 0;
 	packet->in_firewall = 0;
+	packet->icmp_way = 0;
 	packet->ctx = ctx;
 	packet->epoch = epoch_now();
 	packet->generation = packet->epoch;

@@ -84,7 +84,14 @@ struct packet {
 	u32 length;	 /* layer 3 octets as received, for byte counters */
 	u32 in_proxy;	 /* 1: in segue_proxy. A constant in each program, so that it leaves out what the other does */
 	u32 in_firewall; /* 1: in segue_firewall, where in_proxy is 1 too */
+	u64 icmp_way;	 /* where ICMP errors about it are routed: ICMP_WAY() */
 };
+
+/*
+ * Where the answer to a packet is routed: in this table, or as a packet that came in by this interface. 0: as one that
+ * came in where the answered packet did, by the kernel's rules.
+ */
+#define ICMP_WAY(table_, ifindex_) ((u64)(table_) | (u64)(ifindex_) << 32)
 
 #define ARRAY(name_, value_, entries_)                                                                                 \
 	struct {                                                                                                       \
@@ -198,6 +205,7 @@ struct scratch {
 	u32 length;  /* echo and relay: layer 3 octets, for the outcome that the ICMP stage counts */
 	u32 counter; /* echo: row of the SID */
 	u32 reserved;
+	u64 way; /* ICMP_WAY() */
 	struct memory_order order;
 	struct segue_stash stash; /* a header that is about to be remembered */
 	u32 stash_next;		  /* slots of this CPU that have been written so far */

@@ -55,6 +55,7 @@ INLINE int decapsulate_ip(const struct packet *packet, const struct segue_sid *s
 	u32 family = outer->protocol == PROTOCOL_IPV4 ? 4 : 6;
 	u32 offset = outer->offset & OFFSET_MASK;
 	const struct adjacency *adjacency;
+	struct packet inside = *packet; /* errors about the inner packet follow the table that it is forwarded by */
 	struct inner inner = {};
 	struct address towards;
 	u32 refusal, ecn = 0, tag, refused;
@@ -62,6 +63,7 @@ INLINE int decapsulate_ip(const struct packet *packet, const struct segue_sid *s
 	refused = inner_admit(packet, sid, outer, &inner, &ecn);
 	if (unlikely(refused))
 		return drop(packet, refused);
+	inside.icmp_way = ICMP_WAY(exit->table, 0);
 	towards = exit->next_hop;
 	tag = family == 4 ? ADJACENCY_IPV4 : 0;
 	if (!(towards.high | towards.low))
@@ -72,17 +74,17 @@ INLINE int decapsulate_ip(const struct packet *packet, const struct segue_sid *s
 		return drop(packet, SEGUE_OUTCOME_drop_no_route);
 	/* What goes up to the kernel may be for this node itself, which takes it whatever its hop limit is. */
 	if (unlikely(inner.hop_limit <= 1) && adjacency->kind != ADJACENCY_KERNEL)
-		return time_exceeded(packet, family, offset);
+		return time_exceeded(&inside, family, offset);
 	if (unlikely(adjacency->kind != ADJACENCY_LINK)) {
 		if (exit->next_hop.high | exit->next_hop.low)
 			return refuse_next_hop(packet, adjacency);
 		refusal = adjacency_refusal(adjacency);
 		if (refusal)
-			return refuse(packet, refusal, family, offset);
+			return refuse(&inside, refusal, family, offset);
 		if (exit->table) /* the kernel would ask another table */
-			return refuse_table(packet, adjacency, family, offset);
+			return refuse_table(&inside, adjacency, family, offset);
 	} else if (unlikely(!adjacency_fits(adjacency, inner.length))) {
-		return too_big(packet, family, offset, adjacency->fits);
+		return too_big(&inside, family, offset, adjacency->fits);
 	}
 	if (expose(packet->ctx, offset, offset + inner.length, outer->frame))
 		return drop(packet, SEGUE_OUTCOME_drop_adjust);

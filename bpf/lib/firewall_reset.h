@@ -145,7 +145,7 @@ INLINE int reset_stage(struct packet *packet, struct scratch *scratch, const str
 	if (work && !reset_read(packet->ctx, work, &reset)) {
 		row = SEGUE_ICMP_RATE_LIMITED;
 		if (icmp_allowed(scratch, config) && !reset_write(packet->ctx, &reset)) {
-			action = icmp_route(packet->ctx, reset.family, &reset.came);
+			action = icmp_route(packet->ctx, reset.family, 0, &reset.came);
 			row = action == XDP_DROP ? SEGUE_ICMP_NOT_SENT : SEGUE_ICMP_TCP_RESET;
 		}
 	}

@@ -4,6 +4,8 @@
 #define SEGUE_ICMP_H
 
 #include "base.h"
+#include "adjacency.h"
+#include "decapsulation.h"
 #include "headers.h"
 #include "inner.h"
 #include "outcome.h"
@@ -124,24 +126,68 @@ INLINE int icmpv4_forbidden(const struct iphdr *ip, const void *end)
 }
 
 /*
- * Sends the message on: by the kernel's route to `to`, else back to where the packet came from. The frame is complete
- * but for its Ethernet header; `came` are the MAC addresses that it arrived with.
+ * Asks the kernel for the way to `fib`'s destination, whose family and addresses are filled: BPF_FIB_LKUP_RET_*. `way`:
+ * ICMP_WAY().
  */
-INLINE int icmp_route(struct xdp_md *ctx, u32 family, const struct macs *came)
+RARE int icmp_lookup(struct xdp_md *ctx, u64 way, struct bpf_fib_lookup *fib)
+{
+	u32 table = way, flags = 0;
+
+	if (!fib)
+		return BPF_FIB_LKUP_RET_NOT_FWDED;
+	fib->ifindex = way >> 32 ?: ctx->ingress_ifindex;
+	if (table) {
+		flags = FIB_LOOKUP_DIRECT | FIB_LOOKUP_TBID;
+		*(u32 *)((void *)fib + offsetof(struct bpf_fib_lookup, h_vlan_proto)) = table;
+	}
+	return bpf_fib_lookup(ctx, fib, sizeof(*fib), flags);
+}
+
+/*
+ * Sends the message, complete but for its Ethernet header, by the way that icmp_lookup() has found, else back to where
+ * the packet came from: `came` are the MAC addresses that it arrived with. What has a way of its own goes by no other:
+ * behind the port that the packet came in by are others.
+ */
+INLINE int icmp_leave(struct xdp_md *ctx, u32 family, u64 way, int verdict, const struct bpf_fib_lookup *fib,
+		      const struct macs *came)
+{
+	void *data = (void *)(long)ctx->data;
+	void *end = (void *)(long)ctx->data_end;
+	struct ethhdr *ethernet = data;
+	u32 ingress = ctx->ingress_ifindex;
+
+	opaque(ingress);
+	if ((void *)(ethernet + 1) > end)
+		return XDP_DROP;
+	ethernet->h_proto = family == 6 ? bpf_htons(ETH_P_IPV6) : bpf_htons(ETH_P_IP);
+	if (verdict == BPF_FIB_LKUP_RET_SUCCESS) {
+		__builtin_memcpy(ethernet->h_dest, fib->dmac, 6);
+		__builtin_memcpy(ethernet->h_source, fib->smac, 6);
+		return bpf_redirect(fib->ifindex, 0);
+	}
+	/* No way back: to a group, or about a packet that this node put together itself (see leave()). */
+	if (way || came->octets[0] & 1 ||
+	    !(*(const u16 *)&came->octets[6] | *(const u16 *)&came->octets[8] | *(const u16 *)&came->octets[10]))
+		return XDP_DROP;
+	__builtin_memcpy(ethernet->h_dest, &came->octets[6], 6);
+	__builtin_memcpy(ethernet->h_source, &came->octets[0], 6);
+	/* Not XDP_TX: a veth whose peer has GRO but no XDP program would keep the frame until another one comes. */
+	return bpf_redirect(ingress, 0);
+}
+
+/* The same for a message whose IP header is written: the way is that to its destination. */
+INLINE int icmp_route(struct xdp_md *ctx, u32 family, u64 way, const struct macs *came)
 {
 	void *data = (void *)(long)ctx->data;
 	void *end = (void *)(long)ctx->data_end;
 	struct bpf_fib_lookup fib = {};
-	struct ethhdr *ethernet = data;
-	long verdict;
+	int verdict;
 
-	if (data + ETHERNET_LENGTH + IPV6_LENGTH > end && family == 6)
-		return XDP_DROP;
 	if (data + ETHERNET_LENGTH + 20 > end)
 		return XDP_DROP;
-	ethernet->h_proto = family == 6 ? bpf_htons(ETH_P_IPV6) : bpf_htons(ETH_P_IP);
-	fib.ifindex = ctx->ingress_ifindex;
-	if (family == 6 && data + ETHERNET_LENGTH + IPV6_LENGTH <= end) {
+	if (family == 6) {
+		if (data + ETHERNET_LENGTH + IPV6_LENGTH > end)
+			return XDP_DROP;
 		fib.family = 10;
 		__builtin_memcpy(fib.ipv6_src, data + ETHERNET_LENGTH + 8, 16);
 		__builtin_memcpy(fib.ipv6_dst, data + ETHERNET_LENGTH + 24, 16);
@@ -150,24 +196,8 @@ INLINE int icmp_route(struct xdp_md *ctx, u32 family, const struct macs *came)
 		fib.ipv4_src = *(u32 *)(data + ETHERNET_LENGTH + 12);
 		fib.ipv4_dst = *(u32 *)(data + ETHERNET_LENGTH + 16);
 	}
-	verdict = bpf_fib_lookup(ctx, &fib, sizeof(fib), 0);
-	data = (void *)(long)ctx->data;
-	end = (void *)(long)ctx->data_end;
-	ethernet = data;
-	if (data + ETHERNET_LENGTH > end)
-		return XDP_DROP;
-	if (verdict == BPF_FIB_LKUP_RET_SUCCESS) {
-		__builtin_memcpy(ethernet->h_dest, fib.dmac, 6);
-		__builtin_memcpy(ethernet->h_source, fib.smac, 6);
-		return bpf_redirect(fib.ifindex, 0);
-	}
-	/* No way back: to a group, or about a packet that this node put together itself (see leave()). */
-	if (came->octets[0] & 1 ||
-	    !(*(const u16 *)&came->octets[6] | *(const u16 *)&came->octets[8] | *(const u16 *)&came->octets[10]))
-		return XDP_DROP;
-	__builtin_memcpy(ethernet->h_dest, &came->octets[6], 6);
-	__builtin_memcpy(ethernet->h_source, &came->octets[0], 6);
-	return XDP_TX;
+	verdict = icmp_lookup(ctx, way, &fib);
+	return icmp_leave(ctx, family, way, verdict, &fib, came);
 }
 
 struct icmp_error {
@@ -178,6 +208,42 @@ struct icmp_error {
 	struct macs came;
 };
 
+/*
+ * The way of an error. One with a way of its own is sent from the address of the port that it leaves by, which is known
+ * where it goes, as the node's own addresses need not be.
+ */
+INLINE int icmp_way(const struct packet *packet, const struct scratch *scratch, struct icmp_error *error,
+		    struct bpf_fib_lookup *fib)
+{
+	const struct segue_port *egress;
+	struct address own;
+	int verdict;
+
+	if (scratch->family == 6) {
+		fib->family = 10;
+		__builtin_memcpy(fib->ipv6_src, &error->from, 16);
+		__builtin_memcpy(fib->ipv6_dst, &error->to, 16);
+	} else {
+		fib->family = 2;
+		fib->ipv4_src = error->from.low;
+		fib->ipv4_dst = error->to.low;
+	}
+	verdict = icmp_lookup(packet->ctx, scratch->way, fib);
+	if (!scratch->way || verdict != BPF_FIB_LKUP_RET_SUCCESS)
+		return verdict;
+	egress = port_by_ifindex(packet, fib->ifindex);
+	if (!egress)
+		return verdict;
+	if (scratch->family == 6) {
+		own = address_load(egress->ipv6);
+		if ((own.high | own.low) && !address_link_local(own))
+			error->from = own;
+	} else if (egress->ipv4) {
+		error->from.low = egress->ipv4;
+	}
+	return verdict;
+}
+
 /* Who asked, and may they be answered? 0: go on. */
 INLINE int icmp_prepare(struct xdp_md *ctx, const struct scratch *scratch, const struct segue_config *config,
 			const struct segue_port *port, struct icmp_error *error)
@@ -185,14 +251,13 @@ INLINE int icmp_prepare(struct xdp_md *ctx, const struct scratch *scratch, const
 	void *data = (void *)(long)ctx->data;
 	void *end = (void *)(long)ctx->data_end;
 	u32 l3 = scratch->l3 & OFFSET_MASK, linear;
-	struct address zero = {};
 
 	if (data + ETHERNET_LENGTH > end || ((u8 *)data)[0] & 1)
 		return -1;
 	__builtin_memcpy(&error->came, data, 12);
 	if (scratch->family == 6) {
 		struct ipv6hdr *ip = data + l3;
-		struct address destination;
+		struct address destination, own;
 
 		if ((void *)(ip + 1) > end)
 			return -1;
@@ -200,8 +265,9 @@ INLINE int icmp_prepare(struct xdp_md *ctx, const struct scratch *scratch, const
 		destination = address_load(&ip->daddr);
 		error->quote = IPV6_LENGTH + bpf_ntohs(ip->payload_len);
 		error->from = address_load(config->address);
-		if (port->role == SEGUE_ROLE_ACCESS && !address_equal(address_load(port->ipv6), zero))
-			error->from = address_load(port->ipv6);
+		own = address_load(port->ipv6);
+		if (port->role == SEGUE_ROLE_ACCESS && (own.high | own.low) && !address_link_local(own))
+			error->from = own;
 		if (icmpv6_forbidden(ctx, l3, scratch->type, scratch->code, error->to, destination, l3 + error->quote))
 			return -1;
 		if (error->quote > ICMPV6_QUOTE_MAX)
@@ -334,29 +400,31 @@ INLINE int icmp_echo(struct xdp_md *ctx, const struct scratch *scratch)
 	/* Both addresses change places: of the checksum only the type changes. */
 	icmp->checksum = checksum_update(icmp->checksum, *(u16 *)&icmp->type, ICMPV6_ECHO_REPLY | (u16)icmp->code << 8);
 	icmp->type = ICMPV6_ECHO_REPLY;
-	return icmp_route(ctx, 6, &error.came);
+	return icmp_route(ctx, 6, 0, &error.came);
 }
 
 /* Sends it. `*row`: what to count in `icmp_sent`. */
-INLINE int icmp_send(struct xdp_md *ctx, struct scratch *scratch, const struct segue_config *config,
-		     const struct segue_port *port, u32 *row)
+INLINE int icmp_send(const struct packet *packet, struct scratch *scratch, const struct segue_config *config, u32 *row)
 {
+	struct xdp_md *ctx = packet->ctx;
+	struct bpf_fib_lookup fib = {};
 	struct icmp_error error = {};
-	int action;
+	int action, verdict;
 
 	*row = SEGUE_ICMP_NOT_SENT;
 	if (scratch->icmp_kind == SEGUE_ICMP_ECHO_REPLY) {
 		action = icmp_echo(ctx, scratch);
 	} else {
-		if (icmp_prepare(ctx, scratch, config, port, &error))
+		if (icmp_prepare(ctx, scratch, config, packet->port, &error))
 			return XDP_DROP;
 		if (!icmp_allowed(scratch, config)) {
 			*row = SEGUE_ICMP_RATE_LIMITED;
 			return XDP_DROP;
 		}
+		verdict = icmp_way(packet, scratch, &error, &fib);
 		if (icmp_build(ctx, scratch, &error))
 			return XDP_DROP;
-		action = icmp_route(ctx, scratch->family, &error.came);
+		action = icmp_leave(ctx, scratch->family, scratch->way, verdict, &fib, &error.came);
 	}
 	if (action != XDP_DROP)
 		*row = scratch->icmp_kind;
@@ -367,7 +435,7 @@ INLINE int icmp_send(struct xdp_md *ctx, struct scratch *scratch, const struct s
 INLINE int icmp_stage(struct packet *packet, struct scratch *scratch, const struct segue_config *config)
 {
 	u32 kind = scratch->icmp_kind, row;
-	int action = icmp_send(packet->ctx, scratch, config, packet->port, &row);
+	int action = icmp_send(packet, scratch, config, &row);
 
 	count_icmp(row);
 	if (kind != SEGUE_ICMP_ECHO_REPLY && kind != SEGUE_ICMP_RELAYED)

@@ -130,7 +130,7 @@ INLINE int drop(const struct packet *packet, u32 outcome)
 #define ICMP_ORDER(kind, family, type, code, l3)                                                                       \
 	((u64)(kind) | (u64)(family) << 8 | (u64)(type) << 16 | (u64)(code) << 24 | (u64)(l3) << 32)
 
-RARE int icmp_order(u64 order, u32 param)
+RARE int icmp_order(u64 order, u32 param, u64 way)
 {
 	struct scratch *scratch = scratch_get();
 
@@ -142,6 +142,7 @@ RARE int icmp_order(u64 order, u32 param)
 	scratch->code = order >> 24;
 	scratch->l3 = order >> 32;
 	scratch->param = param;
+	scratch->way = way;
 	return 0;
 }
 
@@ -153,7 +154,7 @@ INLINE int drop_with_icmp(const struct packet *packet, u32 outcome, u32 kind, u3
 			  u32 param)
 {
 	drop(packet, outcome);
-	if (!icmp_order(ICMP_ORDER(kind, family, type, code, l3), param))
+	if (!icmp_order(ICMP_ORDER(kind, family, type, code, l3), param, packet->icmp_way))
 		bpf_tail_call(packet->ctx, &stages, SEGUE_STAGE_ICMP);
 	return XDP_DROP;
 }

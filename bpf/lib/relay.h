@@ -102,6 +102,7 @@ INLINE int relay(struct packet *packet)
 	if (inner.outcome || !relay_translate(scratch, type, param, offset - quote, &inner, family))
 		return pass(packet, SEGUE_OUTCOME_passed_route);
 	scratch->l3 = offset;
+	scratch->way = 0;
 	scratch->length = packet->length;
 	bpf_tail_call(packet->ctx, &stages, SEGUE_STAGE_ICMP);
 	return drop(packet, SEGUE_OUTCOME_drop_not_answered);

@@ -56,6 +56,7 @@ INLINE int skb_begin(struct __sk_buff *skb, struct packet *packet)
 	u32 ifindex = skb->ifindex, slot;
 
 	packet->ctx = skb;
+	packet->icmp_way = 0;
 	packet->epoch = epoch_now();
 	packet->generation = packet->epoch;
 	packet->length = 0;

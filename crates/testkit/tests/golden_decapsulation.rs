@@ -3,7 +3,9 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use segue_testkit::fixture::{DOMAIN, Network, address::*, arriving, configuration, function::*, leaving};
+use segue_testkit::fixture::{
+    DOMAIN, Network, address::*, arriving, configuration, function::*, leaving, port_ipv4, port_ipv6,
+};
 use segue_testkit::golden::Golden;
 use segue_wire::ipv6_extension::OptionsRepr;
 use segue_wire::srh::TlvRepr;
@@ -370,11 +372,76 @@ fn a_fib_miss_gives_the_kernel_a_whole_packet() {
     let frame = ipv6(arriving("core0").ipv6(outer(END_DT46)).srh(exhausted(END_DT46)), nowhere, 64);
     let up = ipv6(PacketBuilder::ethernet([0; 6], [2, 0, 0, 0, 0, 0x10]), nowhere, 64);
     node.passes("no route for the inner packet", "core0", &frame, &up, "passed_route", &[&sid(END_DT46)]);
-    let frame = ipv6(arriving("core0").ipv6(outer(END_DT6)), SERVER, 64);
-    let packet = ipv6(PacketBuilder::new(), SERVER, 64).build();
-    let reply = leaving("acc0")
-        .ipv6(Ipv6Repr::new(NODE, CLIENT))
-        .icmpv6(Icmpv6Repr::DestinationUnreachable { code: 0, packet });
-    node.answers("no route in the SID's table", "core0", &frame, "drop_no_route", "unreachable", &reply);
+    node.finish();
+}
+
+/// The octets that an error about an inner packet quotes.
+fn quoted(inner: &PacketBuilder) -> Vec<u8> {
+    Icmpv6Repr::quote(&inner.build()).to_vec()
+}
+
+/// Two tenants may have the same addresses: what is said about an inner packet stays in the table of its SID.
+#[test]
+#[ignore = "needs root"]
+fn errors_about_inner_packets_follow_the_table_of_the_sid() {
+    let network = Network::new();
+    let node = Golden::load(&network, &configuration(DOMAIN));
+    let six = |packet: PacketBuilder, to, octets: usize, hop_limit| {
+        let repr = Ipv6Repr { hop_limit, ..Ipv6Repr::new(CLIENT, to) };
+        packet.inner_ipv6(repr).udp(UdpRepr::new(40_000, 40_001)).payload(&vec![0xa5; octets - 48])
+    };
+    let four = |packet: PacketBuilder, to, octets: usize, time_to_live| {
+        let repr = Ipv4Repr { time_to_live, dont_fragment: true, ..Ipv4Repr::new(CLIENT4, to) };
+        packet.inner_ipv4(repr).udp(UdpRepr::new(40_000, 40_001)).payload(&vec![0xa5; octets - 28])
+    };
+    let start = |function| arriving("core0").ipv6(outer(function));
+    // The client is the main table's, behind acc0; this table does not know it.
+    for function in [END_DT6, END_T_USD] {
+        let frame = six(start(function), IN_TABLE, 100, 1);
+        node.drops_unanswered("no way back in the table", "core0", &frame, "drop_hop_limit_exceeded");
+        let frame = six(start(function), SERVER, 100, 64);
+        node.drops_unanswered("no way in the table to anybody", "core0", &frame, "drop_no_route");
+    }
+    let frame = four(start(END_DT4), IN_TABLE4, 100, 1);
+    node.drops_unanswered("no way back in the table, IPv4", "core0", &frame, "drop_hop_limit_exceeded");
+
+    // Another tenant with the client's addresses, behind acc1.
+    network.node.script(
+        "ip -6 route add table 100 fd00:0:a0::/64 via fd00:0:a1::2
+         ip -4 route add table 100 10.1.0.0/24 via 10.2.0.2",
+    );
+    let reply6 = |message| leaving("acc1").ipv6(Ipv6Repr::new(port_ipv6("acc1"), CLIENT)).icmpv6(message);
+    let header4 = Ipv4Repr { type_of_service: 0xc0, dont_fragment: true, ..Ipv4Repr::new(port_ipv4("acc1"), CLIENT4) };
+    let reply4 = |message| leaving("acc1").ipv4(header4.clone()).icmpv4(message);
+    for function in [END_DT6, END_T_USD] {
+        let case = format!("hop limit at function {function:#x}");
+        let reply =
+            reply6(Icmpv6Repr::TimeExceeded { code: 0, packet: quoted(&six(PacketBuilder::new(), IN_TABLE, 100, 1)) });
+        let frame = six(start(function), IN_TABLE, 100, 1);
+        node.answers(&case, "core0", &frame, "drop_hop_limit_exceeded", "time_exceeded", &reply);
+        let case = format!("too big at function {function:#x}");
+        let reply = reply6(Icmpv6Repr::PacketTooBig {
+            mtu: 1500,
+            packet: quoted(&six(PacketBuilder::new(), IN_TABLE, 1501, 64)),
+        });
+        let frame = six(start(function), IN_TABLE, 1501, 64);
+        node.answers(&case, "core0", &frame, "drop_too_big", "too_big", &reply);
+        let case = format!("no route at function {function:#x}");
+        let reply = reply6(Icmpv6Repr::DestinationUnreachable {
+            code: 0,
+            packet: quoted(&six(PacketBuilder::new(), SERVER, 100, 64)),
+        });
+        let frame = six(start(function), SERVER, 100, 64);
+        node.answers(&case, "core0", &frame, "drop_no_route", "unreachable", &reply);
+    }
+    let packet = four(PacketBuilder::new(), IN_TABLE4, 100, 1).build();
+    let reply = reply4(Icmpv4Repr::TimeExceeded { code: 0, packet });
+    let frame = four(start(END_DT4), IN_TABLE4, 100, 1);
+    node.answers("hop limit, IPv4", "core0", &frame, "drop_hop_limit_exceeded", "time_exceeded", &reply);
+    let mut packet = four(PacketBuilder::new(), IN_TABLE4, 1501, 64).build();
+    packet.truncate(548);
+    let reply = reply4(Icmpv4Repr::DestinationUnreachable { code: 4, next_hop_mtu: 1500, packet });
+    let frame = four(start(END_DT4), IN_TABLE4, 1501, 64);
+    node.answers("too big, IPv4", "core0", &frame, "drop_too_big", "too_big", &reply);
     node.finish();
 }
