@@ -291,12 +291,6 @@ INLINE int firewall_reject(const struct packet *packet, const struct firewall_wo
 			      family == 6 ? ICMPV6_DESTINATION_UNREACHABLE : ICMPV4_DESTINATION_UNREACHABLE, code, 0);
 }
 
-/* The rightmost bits of the active SID. */
-INLINE u64 firewall_argument(const struct firewall_work *work, u32 bits)
-{
-	return work->key.active_sid[1] & ((1ULL << (bits & 63)) - 1);
-}
-
 /* SEG6 at a SID. `sl`: Segments Left after go-next. Ends the packet. */
 INLINE int firewall_seg6(const struct packet *packet, const struct segue_sid *sid,
 			 const struct segue_firewall *firewall, struct firewall_work *work, u32 offset, u32 previous,
@@ -311,7 +305,9 @@ INLINE int firewall_seg6(const struct packet *packet, const struct segue_sid *si
 	const void *segment;
 
 	if (action == SEGUE_SEG6_EVAL_ARGS) {
-		action = firewall_argument(work, firewall->argument_length);
+		next.high = bpf_cpu_to_be64(work->key.active_sid[0]);
+		next.low = bpf_cpu_to_be64(work->key.active_sid[1]);
+		action = sid_argument(sid, firewall->argument_length, next);
 		if (action > SEGUE_SEG6_GO_LAST)
 			/* SERA section V.B: points at the active SID, the destination address. */
 			return parameter_problem(packet, SEGUE_OUTCOME_drop_firewall, ETHERNET_LENGTH, 0,

@@ -14,22 +14,6 @@
 #include "function.h"
 #include "memory.h"
 
-/* The bits of the destination behind LOC:FUNCT (RFC 8986 section 3.1), at most 32. */
-INLINE u32 sid_argument(const struct segue_sid *sid, struct address destination)
-{
-	u32 end = sid->prefix_length + sid->argument_length, shift;
-	u64 high = bpf_be64_to_cpu(destination.high), low = bpf_be64_to_cpu(destination.low), bits;
-
-	if (!sid->argument_length || sid->argument_length > 32 || end > 128)
-		return 0;
-	shift = 128 - end;
-	if (shift >= 64)
-		bits = high >> ((shift - 64) & 63);
-	else
-		bits = low >> shift | (shift ? high << ((64 - shift) & 63) : 0);
-	return bits & (0xffffffffU >> (32 - sid->argument_length));
-}
-
 /* The inner packet goes to the function through the kernel; its header's reference goes with it. */
 INLINE int proxy_through_kernel(const struct packet *packet, const struct segue_sid *sid, const struct outer *outer,
 				const struct inner *inner, const struct function_link *link, u32 id, u32 ecn, u32 mark)
@@ -119,7 +103,8 @@ INLINE int proxy_to_function(const struct packet *packet, const struct segue_sid
 		if (adjacency && adjacency->kind == ADJACENCY_LINK &&
 		    unlikely(outer->limit - ETHERNET_LENGTH > adjacency->fits))
 			return too_big(packet, 6, ETHERNET_LENGTH, adjacency->fits);
-		return proxy_through_kernel(packet, sid, outer, &inner, &link, id, ecn, sid_argument(sid, destination));
+		return proxy_through_kernel(packet, sid, outer, &inner, &link, id, ecn,
+					    sid_argument(sid, sid->argument_length, destination));
 	}
 	if (expose(packet->ctx, offset, offset + inner.length, outer->frame))
 		return drop(packet, SEGUE_OUTCOME_drop_adjust);

@@ -49,4 +49,23 @@ INLINE const struct segue_sid *sid_find(u64 epoch, struct address address)
 	return likely(entry->sid.behaviour) ? &entry->sid : NULL;
 }
 
+/*
+ * The argument of `length` bits that a SID carries right behind LOC:FUNCT (RFC 8986 section 3.1); 0 if there is no room
+ * for one of 1 to 32.
+ */
+INLINE u32 sid_argument(const struct segue_sid *sid, u32 length, struct address destination)
+{
+	u32 end = sid->prefix_length + length, shift;
+	u64 high = bpf_be64_to_cpu(destination.high), low = bpf_be64_to_cpu(destination.low), bits;
+
+	if (!length || length > 32 || end > 128)
+		return 0;
+	shift = 128 - end;
+	if (shift >= 64)
+		bits = high >> ((shift - 64) & 63);
+	else
+		bits = low >> shift | (shift ? high << ((64 - shift) & 63) : 0);
+	return bits & (0xffffffffU >> (32 - length));
+}
+
 #endif

@@ -40,7 +40,7 @@ struct segue_firewall {
 	__u32 flags;			       /* enum segue_firewall_flags */
 	__u32 scope;	      /* connections are those of one scope; kept from generation to generation */
 	__u64 words;	      /* which 32-bit words of the key any rule looks at (struct segue_classifier_header) */
-	__u8 argument_length; /* eval-args: so many rightmost bits of the active SID are its argument, 1 to 32 */
+	__u8 argument_length; /* eval-args: bits of the argument, 1 to 32, right behind the SID's prefix */
 	__u8 reserved[23];
 };
 

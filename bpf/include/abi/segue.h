@@ -175,7 +175,7 @@ struct segue_sid {
 	__u32 scope;  /* proxies with a memory: row in `memories`; SIDs with the same row share what is remembered */
 	__u8 hop_limit_margin; /* hop limits that differ by less are the same header */
 	__u8 argument_length;  /* End.AN.NF: bits of the argument, 0 to 32, right behind the SID's prefix; becomes the
-				  mark */
+				  mark. That of a firewall's SID is in `firewalls` */
 	__u8 permission;       /* enum segue_permission */
 	__u8 proxy_flags;      /* enum segue_proxy_flags */
 	__u32 flow_timeout;    /* MEMORY_FLOW: jiffies after which an unused flow is forgotten */

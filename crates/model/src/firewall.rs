@@ -37,7 +37,7 @@ pub struct Firewall {
     /// The built-in chain that packets meet.
     #[serde(default = "forward", skip_serializing_if = "is_forward")]
     pub hook: String,
-    /// `seg6-eval-args`: so many rightmost bits of the active SID are its argument, 1 to 32.
+    /// `seg6-eval-args`: bits of the argument right behind LOC:FUNCT of the active SID, 1 to 32.
     #[serde(default = "argument_length", skip_serializing_if = "is_argument_length")]
     pub argument_length: u8,
     /// What is remembered of connections, where rules look at their states.
@@ -114,6 +114,11 @@ impl Firewall {
             file.text().is_some_and(|text| ["state", "ctdir", "direction"].iter().any(|word| text.contains(word)))
         };
         self.files().any(looks).then_some(self.conntrack.entries)
+    }
+
+    /// Whether a rule may take its action from the argument of the active SID.
+    pub fn reads_arguments(&self) -> bool {
+        self.files().any(|file| file.text().is_some_and(|text| text.contains("eval-args")))
     }
 
     /// All its files.

@@ -484,7 +484,7 @@ fn a_chain_s_mark_is_the_argument_of_a_firewall() {
         "name: x\nnodes: {{a: {{}}}}\nhosts: {{h: {{node: a}}, i: {{node: a}}}}\nfunctions: {{f: {{node: a, firewall: {RULES}}}}}\n\
          chains: {{c: {{from: h, to: i, via: [f], mark: 2}}}}\n"
     ));
-    assert_eq!(segments(&plan, "c-forward")[0], "fc00:5e9:1:100::2");
+    assert_eq!(segments(&plan, "c-forward")[0], "fc00:5e9:1:100:200::");
 }
 
 #[test]

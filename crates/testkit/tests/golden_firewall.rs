@@ -247,7 +247,7 @@ fn advanced_seg6_actions() {
     node.forwards("go-last", "core0", &to(3, local(FIREWALL)), &from(3, 0xc, 0), &[SID]);
     let argument = |value: u16| {
         let mut octets = local(FIREWALL).octets();
-        octets[14..].copy_from_slice(&value.to_be_bytes());
+        octets[8..10].copy_from_slice(&value.to_be_bytes());
         std::net::Ipv6Addr::from(octets)
     };
     for (value, next, left) in [(0, 0xa, 2), (1, 0xb, 1), (2, 0xc, 0)] {

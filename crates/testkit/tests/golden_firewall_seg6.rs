@@ -132,12 +132,15 @@ fn arguments_of_every_length() {
 /// Arguments of `length` bits, for packets with `left` segments left.
 fn arguments(node: &Golden<'_>, mode: Mode, length: u8, left: u8) {
     let greatest = u32::MAX >> (32 - u32::from(length));
-    // What lies left of the argument means nothing.
-    let beside = if length < 32 { !greatest } else { 0 };
-    let active = |value: u32| Ipv6Addr::from_bits(local(FIREWALL).to_bits() | u128::from(value));
+    // The argument lies right behind LOC:FUNCT, which has 64 bits. What lies behind it means nothing.
+    let active = |(value, beside): (u32, u64)| {
+        let argument = u64::from(value) << (64 - length);
+        Ipv6Addr::from_bits(local(FIREWALL).to_bits() | u128::from(argument | beside))
+    };
+    let beside = u64::MAX >> length;
     for (value, after) in [(0, Some(left - 1)), (1, left.checked_sub(2)), (2, Some(0))] {
-        for value in [value, value | beside] {
-            let case = format!("argument {value:#x} of {length} bits, {left} segments left, {mode:?}");
+        for value in [(value, 0), (value, beside)] {
+            let case = format!("argument {value:x?} of {length} bits, {left} segments left, {mode:?}");
             let frame = to(mode, active(value), 4, left);
             if let Some(after) = after {
                 let expected = from(mode, active(value), 4, (left, after));
@@ -150,7 +153,7 @@ fn arguments(node: &Golden<'_>, mode: Mode, length: u8, left: u8) {
     }
     for value in [3, 4, 0x80, greatest] {
         let case = format!("undefined argument {value:#x} of {length} bits, {left} segments left, {mode:?}");
-        let frame = to(mode, active(value), 4, left);
+        let frame = to(mode, active((value, 0)), 4, left);
         let reply = problem(mode, &frame, DESTINATION);
         node.answers(&case, "core0", &frame, "drop_firewall", "parameter_problem", &reply);
     }

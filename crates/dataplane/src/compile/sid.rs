@@ -103,7 +103,8 @@ fn local(compiler: &mut Compiler<'_>, policies: &Policies, sid: &Sid) -> Result<
         entry.oif = interface.ifindex;
     }
     match sid.behaviour {
-        Behaviour::EndAn if sid.firewall.is_some() => {}
+        // Where the argument begins.
+        Behaviour::EndAn if sid.firewall.is_some() => entry.prefix_length = sid.sid.prefix_len(),
         Behaviour::EndAs | Behaviour::EndAd | Behaviour::EndAm | Behaviour::EndAn | Behaviour::EndAnNf => {
             let Some(with) = function(compiler, sid, &place, &mut entry)? else { return Ok(None) };
             flags |= with;

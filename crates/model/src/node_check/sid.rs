@@ -192,6 +192,23 @@ impl Check<'_> {
             self.error(&key.at(parameter), message, "remove it");
         }
         self.firewall(firewall, &key.at("firewall"));
+        self.firewall_argument(sid, firewall, key);
+    }
+
+    /// Without room for the argument, rules would take their action from bits that are not one.
+    fn firewall_argument(&mut self, sid: &Sid, firewall: &str, key: &KeyPath) {
+        let found = self.state.firewalls.iter().find(|found| found.name == firewall);
+        let Some(found) = found.filter(|found| found.reads_arguments()) else { return };
+        let (length, bits) = (sid.sid.prefix_len(), found.argument_length);
+        if u32::from(length) + u32::from(bits) > 128 {
+            let message = format!(
+                "rules of the firewall {firewall:?} read an argument of {bits} bits (seg6-eval-args), which go beyond an address \
+                 behind a SID of length {length}"
+            );
+            let remedy =
+                "write the SID with a shorter length, such as /64, or a smaller `argument_length` of the firewall";
+            self.error(&key.at("sid"), message, remedy);
+        }
     }
 
     fn sid_next_hop(&mut self, sid: &Sid, needs: &Needs, key: &KeyPath) {

@@ -97,10 +97,10 @@ impl Services {
             }
         };
         let segment = match approach {
-            Approach::Netfilter => with_mark(sid, prefix_length(builder, node), mark(builder, lane)),
-            // The rightmost bits.
+            Approach::Netfilter => with_mark(sid, prefix_length(builder, node), MARK_BITS, mark(builder, lane)),
             Approach::Firewall => {
-                Ipv6Addr::from_bits(sid.to_bits() | u128::from(lane.definition.mark.unwrap_or_default()))
+                let bits = function.firewall.as_ref().map_or(0, |firewall| firewall.argument_length);
+                with_mark(sid, prefix_length(builder, node), bits, lane.definition.mark.unwrap_or_default())
             }
             _ => sid,
         };
@@ -273,8 +273,10 @@ fn prefix_length(builder: &Builder<'_>, node: usize) -> u8 {
     (builder.nodes[node].locator.prefix_len() + 16).min(128 - MARK_BITS)
 }
 
-fn with_mark(sid: Ipv6Addr, prefix_length: u8, mark: u16) -> Ipv6Addr {
-    Ipv6Addr::from_bits(sid.to_bits() | u128::from(mark) << (128 - prefix_length - MARK_BITS))
+/// The SID with an argument of `bits` bits right behind LOC:FUNCT. What does not fit is refused elsewhere.
+fn with_mark(sid: Ipv6Addr, prefix_length: u8, bits: u8, mark: u16) -> Ipv6Addr {
+    let shift = 128_u32.saturating_sub(u32::from(prefix_length) + u32::from(bits));
+    Ipv6Addr::from_bits(sid.to_bits() | u128::from(mark).checked_shl(shift).unwrap_or(0))
 }
 
 /// A chain's own, or its position.
@@ -290,7 +292,8 @@ mod tests {
     #[test]
     fn marks_lie_right_behind_the_function_number() {
         let sid: Ipv6Addr = "fc00:5e9:2:100::".parse().unwrap();
-        assert_eq!(with_mark(sid, 64, 0xabcd).to_string(), "fc00:5e9:2:100:abcd::");
-        assert_eq!(with_mark("fc00:0:0:2:100::".parse().unwrap(), 80, 7).to_string(), "fc00::2:100:7:0:0");
+        assert_eq!(with_mark(sid, 64, 16, 0xabcd).to_string(), "fc00:5e9:2:100:abcd::");
+        assert_eq!(with_mark("fc00:0:0:2:100::".parse().unwrap(), 80, 16, 7).to_string(), "fc00::2:100:7:0:0");
+        assert_eq!(with_mark(sid, 64, 8, 2).to_string(), "fc00:5e9:2:100:200::");
     }
 }
