@@ -10,6 +10,7 @@
 #include "advance.h"
 #include "classifier.h"
 #include "conntrack.h"
+#include "conntrack_valid.h"
 #include "firewall_key.h"
 #include "firewall_limit.h"
 #include "outcome.h"
@@ -268,7 +269,9 @@ INLINE u32 firewall_filter(struct xdp_md *ctx, struct firewall_work *work, const
 	work->fresh = 0;
 	if (firewall->flags & SEGUE_FIREWALL_STATE)
 		work->key.connection_state =
-			conntrack_state(ctx, work, firewall->scope, firewall->flags & SEGUE_FIREWALL_LIBERAL);
+			likely(conntrack_valid(ctx, work))
+				? conntrack_state(ctx, work, firewall->scope, firewall->flags & SEGUE_FIREWALL_LIBERAL)
+				: SEGUE_STATE_INVALID;
 	if (unlikely(firewall->words & KEY_WORDS(egress)))
 		firewall_egress(ctx, work);
 	firewall_run(ctx, work);
@@ -282,6 +285,11 @@ INLINE int firewall_reject(const struct packet *packet, const struct firewall_wo
 {
 	u32 family = work->key.family, code = work->argument & 0xff, l3 = work->l3;
 
+	/* Its first fragment is answered, and once is enough (RFC 1122 section 3.2.2). */
+	if (unlikely(work->fragment == FIREWALL_LATER_FRAGMENT)) {
+		count_icmp(SEGUE_ICMP_NOT_SENT);
+		return drop(packet, SEGUE_OUTCOME_drop_firewall_rejected);
+	}
 	if (work->detail == SEGUE_REJECT_TCP_RESET) {
 		drop(packet, SEGUE_OUTCOME_drop_firewall_rejected);
 		bpf_tail_call(packet->ctx, &stages, SEGUE_STAGE_RESET);
@@ -360,11 +368,90 @@ INLINE int firewall_segment(const struct packet *packet, const struct segue_sid 
 	return firewall_seg6(packet, sid, firewall, work, offset, previous, outer->limit, sl);
 }
 
+INLINE int is_tag(u16 ethertype)
+{
+	return ethertype == bpf_htons(ETH_P_8021Q) || ethertype == bpf_htons(ETH_P_8021AD);
+}
+
+enum firewall_tags {
+	FIREWALL_TAGS_NONE = 0, /* or nothing behind them that rules look at */
+	FIREWALL_TAGS_REMOVED = 1,
+	FIREWALL_TAGS_TOO_MANY = 2,
+};
+
+/*
+ * A frame of a layer-2 port goes on as it is, tags and all; what they carry is filtered like what comes without them.
+ * They are taken off for the rules and put back behind them: at most two (802.1ad), behind which another may not hide.
+ */
+RARE int firewall_tags_remove(struct xdp_md *ctx, struct firewall_work *work)
+{
+	void *data = (void *)(long)ctx->data;
+	void *end = (void *)(long)ctx->data_end;
+	u16 *half = data, ethertype;
+	u32 *word = data;
+	u64 tags;
+
+	if (!work || data + ETHERNET_LENGTH + 4 > end || !is_tag(half[6]))
+		return FIREWALL_TAGS_NONE;
+	ethertype = half[8];
+	tags = word[3];
+	if (is_tag(ethertype)) {
+		if (data + ETHERNET_LENGTH + 8 > end)
+			return FIREWALL_TAGS_NONE;
+		ethertype = half[10];
+		tags |= (u64)word[4] << 32;
+	}
+	if (is_tag(ethertype))
+		return FIREWALL_TAGS_TOO_MANY;
+	if (ethertype != bpf_htons(ETH_P_IPV6) && ethertype != bpf_htons(ETH_P_IP))
+		return FIREWALL_TAGS_NONE;
+	work->tags = tags;
+	if (tags >> 32) {
+		if (data + 20 > end)
+			return FIREWALL_TAGS_NONE;
+		word[4] = word[2];
+		word[3] = word[1];
+		word[2] = word[0];
+	} else {
+		word[3] = word[2];
+		word[2] = word[1];
+		word[1] = word[0];
+	}
+	return bpf_xdp_adjust_head(ctx, tags >> 32 ? 8 : 4) ? FIREWALL_TAGS_TOO_MANY : FIREWALL_TAGS_REMOVED;
+}
+
+/* 0: they are where they were. */
+RARE int firewall_tags_restore(struct xdp_md *ctx, const struct firewall_work *work)
+{
+	void *data, *end;
+	u32 *word;
+
+	if (!work || bpf_xdp_adjust_head(ctx, work->tags >> 32 ? -8 : -4))
+		return -1;
+	data = (void *)(long)ctx->data;
+	end = (void *)(long)ctx->data_end;
+	word = data;
+	if (data + 20 > end)
+		return -1;
+	if (work->tags >> 32) {
+		word[0] = word[2];
+		word[1] = word[3];
+		word[2] = word[4];
+		word[4] = work->tags >> 32;
+	} else {
+		word[0] = word[1];
+		word[1] = word[2];
+		word[2] = word[3];
+	}
+	word[3] = work->tags;
+	return 0;
+}
+
 /* In by a port with a firewall: the plain firewall. */
 INLINE int firewall_port(struct packet *packet)
 {
 	struct firewall_work *work = firewall_work_get();
-	u32 index = packet->port->firewall, error;
+	u32 index = packet->port->firewall, error, tags = FIREWALL_TAGS_NONE;
 	const struct segue_firewall *firewall = bpf_map_lookup_elem(&firewalls, &index);
 	void *data = (void *)(long)packet->ctx->data;
 	void *end = (void *)(long)packet->ctx->data_end;
@@ -376,20 +463,32 @@ INLINE int firewall_port(struct packet *packet)
 		return drop(packet, SEGUE_OUTCOME_drop_truncated);
 	ethertype = *(const u16 *)(data + 12);
 	if (unlikely(ethertype != bpf_htons(ETH_P_IPV6) && ethertype != bpf_htons(ETH_P_IP))) {
-		if (priority_tag_remove(packet->ctx)) {
+		if (packet->port->flags & SEGUE_PORT_L2) {
+			if (!(firewall->flags & SEGUE_FIREWALL_OFF))
+				tags = firewall_tags_remove(packet->ctx, work);
+			if (tags == FIREWALL_TAGS_TOO_MANY)
+				return drop(packet, SEGUE_OUTCOME_drop_firewall_tags);
+		} else if (priority_tag_remove(packet->ctx)) {
 			bpf_tail_call(packet->ctx, &stages, SEGUE_STAGE_FILTER);
 			return drop(packet, SEGUE_OUTCOME_drop_recirculation);
 		}
-	} else if (likely(!(firewall->flags & SEGUE_FIREWALL_OFF))) {
+		if (tags == FIREWALL_TAGS_NONE)
+			goto passed;
+	}
+	if (likely(!(firewall->flags & SEGUE_FIREWALL_OFF))) {
 		error = firewall_filter(packet->ctx, work, firewall, index, 0);
 		packet->length = work->limit - ETHERNET_LENGTH;
 		if (unlikely(error))
 			return drop(packet, error);
+		/* An answer would leave without the tags, to somebody else: the packet is dropped in silence. */
 		if (work->action == SEGUE_ACTION_REJECT)
-			return firewall_reject(packet, work);
+			return tags ? drop(packet, SEGUE_OUTCOME_drop_firewall) : firewall_reject(packet, work);
 		if (work->action != SEGUE_ACTION_ACCEPT && work->action != SEGUE_ACTION_SEG6)
 			return drop(packet, SEGUE_OUTCOME_drop_firewall);
 	}
+	if (unlikely(tags) && firewall_tags_restore(packet->ctx, work))
+		return drop(packet, SEGUE_OUTCOME_drop_adjust);
+passed:
 	bpf_tail_call(packet->ctx, &stages, SEGUE_STAGE_FILTERED);
 	return drop(packet, SEGUE_OUTCOME_drop_recirculation);
 }

@@ -15,6 +15,7 @@
 
 #define PROTOCOL_ICMP 1
 #define PROTOCOL_DCCP 33
+#define PROTOCOL_NO_NEXT_HEADER 59
 #define PROTOCOL_UDPLITE 136
 
 /* The bits of a field's 32-bit words in `words` of a firewall. */
@@ -32,11 +33,20 @@ struct firewall_walk {
 	u32 protocol;	     /* of what lies at `upper` */
 	u32 upper;	     /* offset */
 	u32 srh;	     /* offset of the first SRH, 0: none */
-	u32 fragment;	     /* 1: there is a Fragment header */
-	u32 fragment_offset; /* in 8 octets: not 0: `upper` is no header */
+	u32 fragment;	     /* how many Fragment headers; what follows is of the first */
+	u32 fragment_offset; /* in 8 octets */
 	u32 fragment_flags;
 	u32 identification;
+	u32 later; /* 1: some Fragment header has an offset: `upper` is no header */
 	u32 error; /* outcome */
+};
+
+/* Of the packet that the rules look at, in `fragment` of struct firewall_work. An atomic fragment (RFC 6946) is none.
+ */
+enum firewall_fragment {
+	FIREWALL_WHOLE = 0,
+	FIREWALL_FIRST_FRAGMENT = 1,
+	FIREWALL_LATER_FRAGMENT = 2,
 };
 
 /* The packet on its way through a firewall. */
@@ -47,6 +57,8 @@ struct firewall_work {
 	u32 l3;	      /* offset of the packet that the rules look at */
 	u32 upper;    /* offset of its layer-4 header; 0: none, or a later fragment */
 	u32 limit;    /* end of that packet */
+	u32 fragment; /* enum firewall_fragment */
+	u64 tags;     /* two VLAN tags that were taken off, as in the frame; 0: there was none */
 	u32 sid;      /* the packet came to a SID of this node: what is in its destination address */
 	u32 srh;      /* offset of the outermost SRH, 0: none */
 	u32 firewall; /* index */
@@ -111,12 +123,15 @@ RARE int firewall_walk_on(struct xdp_md *ctx, u32 limit, struct firewall_walk *w
 			u32 word = bpf_ntohl(*(const u32 *)octet);
 
 			length = 8;
-			walk->fragment = 1;
-			walk->fragment_offset = (word & 0xffff) >> 3;
-			walk->fragment_flags = word & 1 ? SEGUE_FRAGMENT_MORE : 0;
-			if (word & 0x00ff0006)
-				walk->fragment_flags |= SEGUE_FRAGMENT_RESERVED;
-			walk->identification = bpf_ntohl(*(const u32 *)(octet + 4));
+			walk->later |= (word & 0xffff) >> 3 != 0;
+			if (!walk->fragment) {
+				walk->fragment_offset = (word & 0xffff) >> 3;
+				walk->fragment_flags = word & 1 ? SEGUE_FRAGMENT_MORE : 0;
+				if (word & 0x00ff0006)
+					walk->fragment_flags |= SEGUE_FRAGMENT_RESERVED;
+				walk->identification = bpf_ntohl(*(const u32 *)(octet + 4));
+			}
+			walk->fragment++;
 		} else if (next == PROTOCOL_AUTHENTICATION) {
 			length = (octet[1] + 2) * 4;
 		} else if (next == PROTOCOL_ROUTING && octet[2] == ROUTING_TYPE_SRH && !walk->srh) {
@@ -128,7 +143,7 @@ RARE int firewall_walk_on(struct xdp_md *ctx, u32 limit, struct firewall_walk *w
 		}
 		next = octet[0];
 		offset += length;
-		if (walk->fragment_offset) {
+		if (walk->later) {
 			walk->upper = offset;
 			walk->protocol = next;
 			return 0;
@@ -171,31 +186,63 @@ RARE u64 firewall_tcp_options(struct xdp_md *ctx, u32 offset, u32 length)
 	return kinds;
 }
 
-/* Layer 4, of a whole packet or a first fragment. */
-INLINE void firewall_key_upper(struct xdp_md *ctx, struct firewall_work *work, u32 offset, u32 limit)
+/* Octets of the layer-4 header without its options; 0: of a protocol whose header no rule looks at. */
+INLINE u32 upper_length(u32 family, u32 protocol)
+{
+	if (protocol == PROTOCOL_TCP)
+		return 20;
+	if (protocol == PROTOCOL_UDP || protocol == PROTOCOL_UDPLITE ||
+	    protocol == (family == 6 ? PROTOCOL_ICMPV6 : PROTOCOL_ICMP))
+		return 8;
+	return protocol == PROTOCOL_SCTP || protocol == PROTOCOL_DCCP ? 12 : 0;
+}
+
+/*
+ * Layer 4, of a whole packet or a first fragment. 0, or the outcome: a header that is not all there is dropped, as
+ * netfilter's matches do, and conditions on what is missing can not be slipped past (RFC 3128, RFC 7112 section 5).
+ */
+INLINE u32 firewall_key_upper(struct xdp_md *ctx, struct firewall_work *work, u32 offset, u32 limit)
 {
 	void *data = (void *)(long)ctx->data;
 	void *end = (void *)(long)ctx->data_end;
 	struct segue_classifier_key *key = &work->key;
 	const u8 *octet = data + (offset & OFFSET_MASK);
-	u32 protocol = key->protocol, word;
+	u32 protocol = key->protocol, length = upper_length(key->family, protocol), word;
 
-	if (offset > OFFSET_MASK || offset + 4 > limit || (void *)(octet + 4) > end)
-		return;
+	if (unlikely(offset + length > limit))
+		return SEGUE_OUTCOME_drop_layer4_header;
+	if (unlikely(offset > OFFSET_MASK))
+		return SEGUE_OUTCOME_drop_multi_buffer_header;
 	work->upper = offset;
-	if (protocol == PROTOCOL_TCP || protocol == PROTOCOL_UDP || protocol == PROTOCOL_SCTP ||
-	    protocol == PROTOCOL_UDPLITE || protocol == PROTOCOL_DCCP) {
-		word = bpf_ntohl(*(const u32 *)octet);
+	if (protocol == PROTOCOL_TCP) {
+		if ((void *)(octet + 20) > end)
+			return SEGUE_OUTCOME_drop_multi_buffer_header;
+		length = (octet[12] >> 4) * 4;
+		/* Options in a later fragment would be seen by the receiver alone. */
+		if (unlikely(work->fragment && offset + length > limit))
+			return SEGUE_OUTCOME_drop_layer4_header;
+		key->tcp_flags = octet[13];
+		if (work->words & KEY_WORDS(tcp_options) && length > 20)
+			key->tcp_options = firewall_tcp_options(ctx, offset, length);
+	} else if (!length) {
+		return 0;
+	} else if ((void *)(octet + 4) > end) {
+		return SEGUE_OUTCOME_drop_multi_buffer_header;
+	}
+	word = bpf_ntohl(*(const u32 *)octet);
+	if (protocol == (key->family == 6 ? PROTOCOL_ICMPV6 : PROTOCOL_ICMP)) {
+		key->icmp = word >> 16;
+	} else {
 		key->source_port = word >> 16;
 		key->destination_port = word & 0xffff;
-		if (protocol == PROTOCOL_TCP && offset + 20 <= limit && (void *)(octet + 20) <= end) {
-			key->tcp_flags = octet[13];
-			if (work->words & KEY_WORDS(tcp_options) && octet[12] > 0x5f)
-				key->tcp_options = firewall_tcp_options(ctx, offset, (octet[12] >> 4) * 4);
-		}
-	} else if (protocol == (key->family == 6 ? PROTOCOL_ICMPV6 : PROTOCOL_ICMP)) {
-		key->icmp = octet[0] << 8 | octet[1];
 	}
+	return 0;
+}
+
+/* A fragment of a datagram that is not read as a whole: 0, or the outcome. RFC 1858: offset 1 lies in a TCP header. */
+INLINE u32 firewall_fragment_refused(u32 protocol, u32 offset)
+{
+	return offset == 1 && protocol == PROTOCOL_TCP ? SEGUE_OUTCOME_drop_layer4_header : 0;
 }
 
 INLINE void firewall_key_fragment(struct segue_classifier_key *key, const struct firewall_walk *walk)
@@ -203,6 +250,12 @@ INLINE void firewall_key_fragment(struct segue_classifier_key *key, const struct
 	key->fragment_offset = walk->fragment_offset;
 	key->fragment_flags = walk->fragment_flags;
 	key->fragment_identification = walk->identification;
+}
+
+/* There is more in the datagram than in this packet: not an atomic fragment (RFC 6946). */
+INLINE int is_fragment(const struct firewall_walk *walk)
+{
+	return walk->fragment && (walk->later || walk->fragment_flags & SEGUE_FRAGMENT_MORE);
 }
 
 /* The IPv4 packet at `l3`, which must end before `limit`. 0, or the outcome. */
@@ -240,9 +293,13 @@ INLINE u32 firewall_key_ipv4(struct xdp_md *ctx, struct firewall_work *work, u32
 			      (fragment & 0x4000 ? SEGUE_FRAGMENT_DONT : 0) |
 			      (fragment & 0x8000 ? SEGUE_FRAGMENT_RESERVED : 0);
 	key->fragment_identification = bpf_ntohs(ip->id);
+	if (likely(!(fragment & 0x3fff)))
+		return firewall_key_upper(ctx, work, l3 + header, l3 + length);
+	work->fragment = FIREWALL_FIRST_FRAGMENT;
 	if (!(fragment & 0x1fff))
-		firewall_key_upper(ctx, work, l3 + header, l3 + length);
-	return 0;
+		return firewall_key_upper(ctx, work, l3 + header, l3 + length);
+	work->fragment = FIREWALL_LATER_FRAGMENT;
+	return firewall_fragment_refused(ip->protocol, fragment & 0x1fff);
 }
 
 /* The usual extension header: one SRH alone. 1: it is walked. `offset` is that of what follows the IPv6 header. */
@@ -302,6 +359,8 @@ INLINE u32 firewall_key_ipv6(struct xdp_md *ctx, struct firewall_work *work, u32
 	walk->srh = 0;
 	walk->fragment = 0;
 	walk->fragment_offset = 0;
+	walk->fragment_flags = 0;
+	walk->later = 0;
 	walk->error = 0;
 	if (!is_extension_header(ip->nexthdr) ||
 	    (ip->nexthdr == PROTOCOL_ROUTING && firewall_walk_srh(ctx, *limit, l3 + IPV6_LENGTH, walk)))
@@ -435,6 +494,7 @@ RARE u32 firewall_read(struct xdp_md *ctx, struct firewall_work *work)
 	firewall_key_clear(key);
 	work->upper = 0;
 	work->srh = 0;
+	work->fragment = FIREWALL_WHOLE;
 	key->ingress = ctx->ingress_ifindex;
 	mac = bpf_be64_to_cpu(*(const u64 *)(data + 6)) >> 16;
 	key->source_mac = mac;
@@ -454,7 +514,12 @@ RARE u32 firewall_read(struct xdp_md *ctx, struct firewall_work *work)
 		key->active_sid[0] = key->destination[0];
 		key->active_sid[1] = key->destination[1];
 	}
-	inner = (walk->protocol == PROTOCOL_IPV4 || walk->protocol == PROTOCOL_IPV6) && !walk->fragment;
+	inner = walk->protocol == PROTOCOL_IPV4 || walk->protocol == PROTOCOL_IPV6;
+	if (unlikely(inner && is_fragment(walk))) {
+		if (work->sid) /* the inner packet is not known: it must not slip past the function */
+			return SEGUE_OUTCOME_drop_fragment_at_decapsulation;
+		inner = 0;
+	}
 	if (walk->srh) {
 		work->srh = walk->srh;
 		/* A SID has checked it already: it is read only where a rule or the destination needs it. */
@@ -475,11 +540,15 @@ RARE u32 firewall_read(struct xdp_md *ctx, struct firewall_work *work)
 		key->destination[1] = key->last_sid[1];
 	}
 	key->protocol = walk->protocol;
-	if (walk->fragment)
-		firewall_key_fragment(key, walk);
-	if (!walk->fragment_offset || !walk->fragment)
-		firewall_key_upper(ctx, work, walk->upper, limit);
-	return 0;
+	if (likely(!walk->fragment))
+		return firewall_key_upper(ctx, work, walk->upper, limit);
+	firewall_key_fragment(key, walk);
+	if (walk->later) {
+		work->fragment = FIREWALL_LATER_FRAGMENT;
+		return firewall_fragment_refused(walk->protocol, walk->fragment_offset);
+	}
+	work->fragment = is_fragment(walk) ? FIREWALL_FIRST_FRAGMENT : FIREWALL_WHOLE;
+	return firewall_key_upper(ctx, work, walk->upper, limit);
 }
 
 #endif

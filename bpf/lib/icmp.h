@@ -100,10 +100,17 @@ INLINE int icmpv6_forbidden(struct xdp_md *ctx, u32 l3, u32 type, u32 code, stru
 	headers_walk(ctx, l3 + 6, l3 + IPV6_LENGTH, limit, &headers);
 	if (headers.srh) /* the walk stops at an active SRH: look behind it */
 		headers_walk_past_srh(ctx, headers.srh, limit, &headers);
-	if (headers.protocol != PROTOCOL_ICMPV6 || headers.fragment)
+	if (headers.protocol != PROTOCOL_ICMPV6)
 		return 0;
 	data = (void *)(long)ctx->data;
 	end = (void *)(long)ctx->data_end;
+	if (headers.fragment) {
+		/* The header in front of it is a Fragment header: a first fragment has the type, a later one has none.
+		 */
+		octet = data + (headers.previous & OFFSET_MASK);
+		if ((void *)(octet + 4) > end || octet[2] | (octet[3] & 0xf8))
+			return 0;
+	}
 	octet = data + (headers.upper & OFFSET_MASK);
 	if ((void *)(octet + 1) > end)
 		return 1;

@@ -64,6 +64,12 @@ pub enum Fault {
     /// Segments Left or Last Entry do not fit the SRH.
     #[error("Segments Left or Last Entry do not fit the SRH's length: dropped as drop_segments_left")]
     SegmentsLeft,
+    /// The layer-4 header is not all there, or a TCP fragment would overwrite one.
+    #[error("it ends inside its layer-4 header, or is a TCP fragment of offset 1: dropped as drop_layer4_header")]
+    Layer4Header,
+    /// An outer fragment that carries an inner packet, at a SID.
+    #[error("a fragment of an encapsulated packet, at a SID: dropped as drop_fragment_at_decapsulation")]
+    OuterFragment,
     /// A header beyond the octets that the data plane looks at.
     #[error("a header lies beyond the octets that the data plane looks at: dropped as drop_multi_buffer_header")]
     MultiBufferHeader,
@@ -79,6 +85,8 @@ impl Fault {
             Self::BadLength => "drop_bad_length",
             Self::TooManyHeaders => "drop_too_many_headers",
             Self::SegmentsLeft => "drop_segments_left",
+            Self::Layer4Header => "drop_layer4_header",
+            Self::OuterFragment => "drop_fragment_at_decapsulation",
             Self::MultiBufferHeader => "drop_multi_buffer_header",
         })
     }
@@ -116,12 +124,16 @@ struct Walk {
     upper: usize,
     /// Offset of the first SRH.
     srh: Option<usize>,
+    /// The first Fragment header.
     fragment: Option<Fragment>,
+    /// Some Fragment header has an offset: there is no header at `upper`.
+    later: bool,
 }
 
 impl Walk {
-    fn is_later_fragment(&self) -> bool {
-        self.fragment.is_some_and(|fragment| fragment.offset != 0)
+    /// Not of an atomic fragment (RFC 6946).
+    fn is_fragment(&self) -> bool {
+        self.fragment.is_some_and(|fragment| self.later || fragment.more)
     }
 }
 
@@ -165,7 +177,10 @@ impl Reader<'_> {
             self.srh(srh)?;
         }
         let inner = matches!(self.walk.protocol, protocol::IPV4 | protocol::IPV6);
-        if inner && self.walk.fragment.is_none() {
+        if inner && self.walk.is_fragment() && arrival.sid {
+            return Err(Fault::OuterFragment);
+        }
+        if inner && !self.walk.is_fragment() {
             let upper = self.walk.upper;
             if self.walk.protocol == protocol::IPV4 {
                 return self.ipv4(upper);
@@ -182,10 +197,10 @@ impl Reader<'_> {
             self.set(Field::FragmentReserved, u8::from(fragment.reserved));
             self.set(Field::FragmentIdentification, fragment.identification);
         }
-        if !self.walk.is_later_fragment() {
-            self.upper(self.walk.upper, self.walk.protocol);
+        match self.walk.later {
+            false => self.upper(self.walk.upper, self.walk.protocol, self.walk.is_fragment()),
+            true => later_fragment(self.walk.protocol, self.walk.fragment.map_or(0, |fragment| fragment.offset)),
         }
-        Ok(())
     }
 
     fn ipv4(&mut self, l3: usize) -> Result<(), Fault> {
@@ -216,10 +231,10 @@ impl Reader<'_> {
         self.set(Field::FragmentDont, fragment >> 14 & 1);
         self.set(Field::FragmentReserved, fragment >> 15);
         self.set(Field::FragmentIdentification, u16_at(header, 4));
-        if fragment & 0x1fff == 0 {
-            self.upper(l3 + header_length, header[9]);
+        match fragment & 0x1fff {
+            0 => self.upper(l3 + header_length, header[9], fragment & 0x2000 != 0),
+            offset => later_fragment(header[9], offset),
         }
-        Ok(())
     }
 
     /// The header at `l3`, and the walk behind it; the packet's end becomes the limit.
@@ -270,8 +285,10 @@ impl Reader<'_> {
             match next {
                 protocol::FRAGMENT => {
                     length = 8;
-                    self.walk.fragment = Some(Fragment {
-                        offset: u16_at(header, 2) >> 3,
+                    let offset = u16_at(header, 2) >> 3;
+                    self.walk.later |= offset != 0;
+                    self.walk.fragment.get_or_insert(Fragment {
+                        offset,
                         more: header[3] & 1 == 1,
                         reserved: header[1] != 0 || header[3] & 6 != 0,
                         identification: u32_at(header, 4),
@@ -286,7 +303,7 @@ impl Reader<'_> {
             }
             next = header[0];
             offset += length;
-            if self.walk.is_later_fragment() {
+            if self.walk.later {
                 (self.walk.upper, self.walk.protocol) = (offset, next);
                 return Ok(());
             }
@@ -332,28 +349,48 @@ impl Reader<'_> {
     }
 
     /// Layer 4, of a whole packet or a first fragment.
-    fn upper(&mut self, offset: usize, number: u8) {
-        if offset > OFFSET_MASK || offset + 4 > self.limit || !self.holds(offset + 4) {
-            return;
+    fn upper(&mut self, offset: usize, number: u8, first_fragment: bool) -> Result<(), Fault> {
+        let icmp = if self.key.get(Field::Family) == Some(6) { protocol::ICMPV6 } else { protocol::ICMP };
+        let length = match number {
+            protocol::TCP => 20,
+            protocol::UDP | protocol::UDPLITE => 8,
+            protocol::SCTP | protocol::DCCP => 12,
+            _ if number == icmp => 8,
+            _ => 0,
+        };
+        if offset + length > self.limit {
+            return Err(Fault::Layer4Header);
+        }
+        // Of a TCP header all is read, of others the first word.
+        let read = if length == 20 { length } else { length.min(4) };
+        if offset > OFFSET_MASK || !self.holds(offset + read) {
+            return Err(Fault::MultiBufferHeader);
+        }
+        if length == 0 {
+            return Ok(());
         }
         let header = self.frame.get(offset..).unwrap_or_default();
-        let icmp = if self.key.get(Field::Family) == Some(6) { protocol::ICMPV6 } else { protocol::ICMP };
-        match number {
-            protocol::TCP | protocol::UDP | protocol::SCTP | protocol::UDPLITE | protocol::DCCP => {
-                self.set(Field::SourcePort, u16_at(header, 0));
-                self.set(Field::DestinationPort, u16_at(header, 2));
-                if number == protocol::TCP && offset + 20 <= self.limit && header.len() >= 20 {
-                    self.set(Field::TcpFlags, header[13]);
-                    self.set(Field::TcpOptions, tcp_options(header));
-                }
-            }
-            _ if number == icmp => {
-                self.set(Field::IcmpType, header[0]);
-                self.set(Field::IcmpCode, header[1]);
-            }
-            _ => {}
+        if number == icmp {
+            self.set(Field::IcmpType, header[0]);
+            self.set(Field::IcmpCode, header[1]);
+            return Ok(());
         }
+        if number == protocol::TCP {
+            if first_fragment && offset + usize::from(header[12] >> 4) * 4 > self.limit {
+                return Err(Fault::Layer4Header);
+            }
+            self.set(Field::TcpFlags, header[13]);
+            self.set(Field::TcpOptions, tcp_options(header));
+        }
+        self.set(Field::SourcePort, u16_at(header, 0));
+        self.set(Field::DestinationPort, u16_at(header, 2));
+        Ok(())
     }
+}
+
+/// RFC 1858: offset 1 lies in a TCP header.
+fn later_fragment(number: u8, offset: u16) -> Result<(), Fault> {
+    if number == protocol::TCP && offset == 1 { Err(Fault::Layer4Header) } else { Ok(()) }
 }
 
 fn is_extension_header(number: u8) -> bool {
