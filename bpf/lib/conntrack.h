@@ -265,7 +265,7 @@ RARE u32 conntrack_state(struct xdp_md *ctx, struct firewall_work *work, u32 sco
 	key = &work->key;
 	work->fresh = 0;
 	protocol = key->protocol;
-	if (key->family == 0 || work->fragment == FIREWALL_LATER_FRAGMENT)
+	if (key->family == 0 || work->fragment & FIREWALL_LATER_FRAGMENT)
 		return SEGUE_STATE_UNTRACKED; /* a later fragment has no ports; netfilter would reassemble */
 	if (protocol == (key->family == 6 ? PROTOCOL_ICMPV6 : PROTOCOL_ICMP)) {
 		void *data = (void *)(long)ctx->data;

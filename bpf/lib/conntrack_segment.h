@@ -153,7 +153,7 @@ INLINE u32 tcp_read(struct xdp_md *ctx, const struct firewall_work *work, struct
 	segment->window = bpf_ntohs(*(const u16 *)(octet + 14));
 	segment->flags = flags;
 	segment->event = tcp_event(flags);
-	segment->incomplete = work->fragment == FIREWALL_FIRST_FRAGMENT;
+	segment->incomplete = work->fragment & FIREWALL_FIRST_FRAGMENT;
 	segment->options = header > 20;
 	segment->side_flags = 0;
 	segment->scale = 0;

@@ -22,7 +22,7 @@ INLINE int datagram_valid(struct xdp_md *ctx, const struct firewall_work *work)
 	length = bpf_ntohs(half[2]);
 	if (unlikely(length < 8))
 		return !length && work->key.protocol == PROTOCOL_UDPLITE;
-	return length <= work->limit - work->upper || work->fragment;
+	return length <= work->limit - work->upper || work->fragment & FIREWALL_FIRST_FRAGMENT;
 }
 
 /* 0: the packet in `work` is INVALID without looking for its connection. */
@@ -30,7 +30,7 @@ INLINE int conntrack_valid(struct xdp_md *ctx, const struct firewall_work *work)
 {
 	u32 protocol = work->key.protocol;
 
-	if (protocol == PROTOCOL_TCP || work->fragment == FIREWALL_LATER_FRAGMENT)
+	if (protocol == PROTOCOL_TCP || work->fragment & FIREWALL_LATER_FRAGMENT)
 		return 1;
 	if (protocol == PROTOCOL_UDP || protocol == PROTOCOL_UDPLITE)
 		return datagram_valid(ctx, work);

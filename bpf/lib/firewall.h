@@ -11,6 +11,7 @@
 #include "classifier.h"
 #include "conntrack.h"
 #include "conntrack_valid.h"
+#include "firewall_fragment.h"
 #include "firewall_key.h"
 #include "firewall_limit.h"
 #include "outcome.h"
@@ -188,6 +189,14 @@ static long firewall_step(u32 index, struct firewall_state *state)
 
 #define FIREWALL_FINDS_MAX 65536 /* more than STEPS_MAX, because extensions may fail */
 
+/* Line of the base chain that the packet meets; 0: there are no rules for it. */
+INLINE u32 firewall_base(const struct segue_firewall *firewall, const struct firewall_work *work)
+{
+	return firewall->chain[work->key.outer_family == 6 && firewall->flags & SEGUE_FIREWALL_ADVANCED
+				       ? SEGUE_FIREWALL_IPV6
+				       : work->key.family == 6];
+}
+
 /* Runs the packet in `work` through the rules; its verdict is in `work` afterwards. */
 RARE int firewall_run(struct xdp_md *ctx, struct firewall_work *work)
 {
@@ -204,10 +213,7 @@ RARE int firewall_run(struct xdp_md *ctx, struct firewall_work *work)
 	work->line = 0;
 	if (!state.firewall)
 		return 0;
-	state.base =
-		state.firewall->chain[work->key.outer_family == 6 && state.firewall->flags & SEGUE_FIREWALL_ADVANCED
-					      ? SEGUE_FIREWALL_IPV6
-					      : work->key.family == 6];
+	state.base = firewall_base(state.firewall, work);
 	if (!state.base) {
 		work->action = SEGUE_ACTION_ACCEPT;
 		return 0;
@@ -258,7 +264,7 @@ RARE int firewall_egress(struct xdp_md *ctx, struct firewall_work *work)
 INLINE u32 firewall_filter(struct xdp_md *ctx, struct firewall_work *work, const struct segue_firewall *firewall,
 			   u32 index, u32 sid)
 {
-	u32 error;
+	u32 error, follows = 0;
 
 	work->firewall = index;
 	work->sid = sid;
@@ -267,15 +273,29 @@ INLINE u32 firewall_filter(struct xdp_md *ctx, struct firewall_work *work, const
 	if (unlikely(error))
 		return error;
 	work->fresh = 0;
-	if (firewall->flags & SEGUE_FIREWALL_STATE)
+	if (firewall->flags & SEGUE_FIREWALL_STATE) {
+		follows = unlikely(work->fragment) && firewall_base(firewall, work);
+		if (follows) {
+			error = firewall_fragment(work, firewall->scope, 0);
+			if (error != FRAGMENT_JUDGE)
+				return error == FRAGMENT_FOLLOW ? 0 : error;
+		}
 		work->key.connection_state =
 			likely(conntrack_valid(ctx, work))
 				? conntrack_state(ctx, work, firewall->scope, firewall->flags & SEGUE_FIREWALL_LIBERAL)
 				: SEGUE_STATE_INVALID;
+	}
 	if (unlikely(firewall->words & KEY_WORDS(egress)))
 		firewall_egress(ctx, work);
 	firewall_run(ctx, work);
-	if (work->fresh && (work->action == SEGUE_ACTION_ACCEPT || work->action == SEGUE_ACTION_SEG6))
+	if (work->action != SEGUE_ACTION_ACCEPT && work->action != SEGUE_ACTION_SEG6)
+		return 0;
+	if (unlikely(follows) && work->fragment & FIREWALL_FIRST_FRAGMENT) {
+		error = firewall_fragment(work, firewall->scope, 1);
+		if (error != FRAGMENT_FOLLOW)
+			return error;
+	}
+	if (work->fresh)
 		conntrack_confirm();
 	return 0;
 }
@@ -286,7 +306,7 @@ INLINE int firewall_reject(const struct packet *packet, const struct firewall_wo
 	u32 family = work->key.family, code = work->argument & 0xff, l3 = work->l3;
 
 	/* Its first fragment is answered, and once is enough (RFC 1122 section 3.2.2). */
-	if (unlikely(work->fragment == FIREWALL_LATER_FRAGMENT)) {
+	if (unlikely(work->fragment & FIREWALL_LATER_FRAGMENT)) {
 		count_icmp(SEGUE_ICMP_NOT_SENT);
 		return drop(packet, SEGUE_OUTCOME_drop_firewall_rejected);
 	}

@@ -37,27 +37,51 @@ struct firewall_walk {
 	u32 fragment_offset; /* in 8 octets */
 	u32 fragment_flags;
 	u32 identification;
-	u32 later; /* 1: some Fragment header has an offset: `upper` is no header */
-	u32 error; /* outcome */
+	u32 payload; /* offset of what is behind the first Fragment header */
+	u32 later;   /* 1: some Fragment header has an offset: `upper` is no header */
+	u32 error;   /* outcome */
 };
 
 /* Of the packet that the rules look at, in `fragment` of struct firewall_work. An atomic fragment (RFC 6946) is none.
  */
 enum firewall_fragment {
 	FIREWALL_WHOLE = 0,
-	FIREWALL_FIRST_FRAGMENT = 1,
-	FIREWALL_LATER_FRAGMENT = 2,
+	FIREWALL_FIRST_FRAGMENT = 1 << 0,
+	FIREWALL_LATER_FRAGMENT = 1 << 1,
+	FIREWALL_ATOMIC_FRAGMENT = 1 << 2,
+	FIREWALL_MORE_FRAGMENTS = 1 << 3,
+	FIREWALL_FRAGMENT_TWICE = 1 << 4, /* there is a second Fragment header */
+};
+
+/*
+ * What a search for a datagram or for a hole in it has found so far (firewall_fragment.h). It is in memory, where the
+ * verifier does not tell one number from another: in registers each would be another way to follow.
+ */
+struct fragment_search {
+	u32 at;
+	u32 empty;
+	u32 oldest;
+	u32 own;
+	u32 count;
+	u32 left;
+	u32 right;
+	u32 last;
+	u64 oldest_begun;
+	u64 own_begun;
 };
 
 /* The packet on its way through a firewall. */
 struct firewall_work {
 	struct segue_classifier_key key;
 	struct firewall_walk walk;
-	u64 words;    /* of the key that have to be filled */
-	u32 l3;	      /* offset of the packet that the rules look at */
-	u32 upper;    /* offset of its layer-4 header; 0: none, or a later fragment */
-	u32 limit;    /* end of that packet */
-	u32 fragment; /* enum firewall_fragment */
+	u64 words;	     /* of the key that have to be filled */
+	u32 l3;		     /* offset of the packet that the rules look at */
+	u32 upper;	     /* offset of its layer-4 header; 0: none, or a later fragment */
+	u32 limit;	     /* end of that packet */
+	u32 fragment;	     /* enum firewall_fragment; WHOLE: what follows is not set */
+	u32 fragment_offset; /* in 8 octets */
+	u32 identification;
+	u32 payload;  /* offset of what is in the fragment */
 	u64 tags;     /* two VLAN tags that were taken off, as in the frame; 0: there was none */
 	u32 sid;      /* the packet came to a SID of this node: what is in its destination address */
 	u32 srh;      /* offset of the outermost SRH, 0: none */
@@ -70,6 +94,7 @@ struct firewall_work {
 	u32 hits;
 	u32 fresh; /* the connection is to be remembered if the rules accept the packet */
 	struct segue_firewall_bucket bucket;
+	struct fragment_search search;
 	u64 callers[SEGUE_CLASSIFIER_CALLS_MAX]; /* chain | line << 32 */
 };
 
@@ -130,6 +155,7 @@ RARE int firewall_walk_on(struct xdp_md *ctx, u32 limit, struct firewall_walk *w
 				if (word & 0x00ff0006)
 					walk->fragment_flags |= SEGUE_FRAGMENT_RESERVED;
 				walk->identification = bpf_ntohl(*(const u32 *)(octet + 4));
+				walk->payload = offset + 8;
 			}
 			walk->fragment++;
 		} else if (next == PROTOCOL_AUTHENTICATION) {
@@ -219,7 +245,7 @@ INLINE u32 firewall_key_upper(struct xdp_md *ctx, struct firewall_work *work, u3
 			return SEGUE_OUTCOME_drop_multi_buffer_header;
 		length = (octet[12] >> 4) * 4;
 		/* Options in a later fragment would be seen by the receiver alone. */
-		if (unlikely(work->fragment && offset + length > limit))
+		if (unlikely(work->fragment & FIREWALL_FIRST_FRAGMENT && offset + length > limit))
 			return SEGUE_OUTCOME_drop_layer4_header;
 		key->tcp_flags = octet[13];
 		if (work->words & KEY_WORDS(tcp_options) && length > 20)
@@ -295,10 +321,15 @@ INLINE u32 firewall_key_ipv4(struct xdp_md *ctx, struct firewall_work *work, u32
 	key->fragment_identification = bpf_ntohs(ip->id);
 	if (likely(!(fragment & 0x3fff)))
 		return firewall_key_upper(ctx, work, l3 + header, l3 + length);
-	work->fragment = FIREWALL_FIRST_FRAGMENT;
-	if (!(fragment & 0x1fff))
+	work->fragment_offset = fragment & 0x1fff;
+	work->identification = bpf_ntohs(ip->id);
+	work->payload = l3 + header;
+	work->fragment = fragment & 0x2000 ? FIREWALL_MORE_FRAGMENTS : 0;
+	if (!(fragment & 0x1fff)) {
+		work->fragment |= FIREWALL_FIRST_FRAGMENT;
 		return firewall_key_upper(ctx, work, l3 + header, l3 + length);
-	work->fragment = FIREWALL_LATER_FRAGMENT;
+	}
+	work->fragment |= FIREWALL_LATER_FRAGMENT;
 	return firewall_fragment_refused(ip->protocol, fragment & 0x1fff);
 }
 
@@ -543,11 +574,16 @@ RARE u32 firewall_read(struct xdp_md *ctx, struct firewall_work *work)
 	if (likely(!walk->fragment))
 		return firewall_key_upper(ctx, work, walk->upper, limit);
 	firewall_key_fragment(key, walk);
+	work->fragment_offset = walk->fragment_offset;
+	work->identification = walk->identification;
+	work->payload = walk->payload;
+	work->fragment = (walk->fragment_flags & SEGUE_FRAGMENT_MORE ? FIREWALL_MORE_FRAGMENTS : 0) |
+			 (walk->fragment > 1 ? FIREWALL_FRAGMENT_TWICE : 0);
 	if (walk->later) {
-		work->fragment = FIREWALL_LATER_FRAGMENT;
+		work->fragment |= FIREWALL_LATER_FRAGMENT;
 		return firewall_fragment_refused(walk->protocol, walk->fragment_offset);
 	}
-	work->fragment = is_fragment(walk) ? FIREWALL_FIRST_FRAGMENT : FIREWALL_WHOLE;
+	work->fragment |= is_fragment(walk) ? FIREWALL_FIRST_FRAGMENT : FIREWALL_ATOMIC_FRAGMENT;
 	return firewall_key_upper(ctx, work, walk->upper, limit);
 }
 

@@ -178,6 +178,47 @@ struct segue_connection {
 	__u8 reserved[2];
 };
 
+/* Octets of a datagram that have gone through, in 8 octets; `to` is one past the last of them, 0: unused. */
+struct segue_fragment_range {
+	__u16 from;
+	__u16 to;
+};
+
+enum segue_fragments_state {
+	SEGUE_FRAGMENTS_NONE = 0,
+	SEGUE_FRAGMENTS_FOLLOW = 1,  /* its first fragment was accepted */
+	SEGUE_FRAGMENTS_REFUSED = 2, /* fragments have overlapped: nothing of it goes through any more */
+};
+
+#define SEGUE_FRAGMENT_RANGES 8	       /* ranges in one datagram */
+#define SEGUE_FRAGMENT_WAYS 8	       /* datagrams in a set, of one source half of them */
+#define SEGUE_FRAGMENT_SETS 64	       /* sets of one firewall */
+#define SEGUE_FRAGMENT_SETS_SOURCE 4   /* of which one source has so many */
+#define SEGUE_FRAGMENT_SETS_MAX 65536U /* sets of all firewalls, made when they are needed */
+
+/* A datagram in fragments on its way. 88 octets. */
+struct segue_fragments {
+	__u64 source[2]; /* addresses as in struct segue_classifier_key */
+	__u64 destination[2];
+	__u32 identification;
+	__u32 total;   /* octets behind the IP header, or the first Fragment header; 0: not known yet */
+	__u64 begun;   /* when its first fragment came: nanoseconds, CLOCK_MONOTONIC_COARSE */
+	__u8 family;   /* 4, 6 */
+	__u8 protocol; /* IPv4; else 0 */
+	__u8 state;    /* enum segue_fragments_state */
+	__u8 action;   /* what the rules said of its first fragment */
+	__u8 detail;
+	__u8 reserved[3];
+	struct segue_fragment_range ranges[SEGUE_FRAGMENT_RANGES];
+};
+
+/* Key of `firewall_fragments` (HASH); the value is a lock of 8 octets and SEGUE_FRAGMENT_WAYS struct segue_fragments.
+ */
+struct segue_fragment_set_key {
+	__u32 scope; /* of the firewall */
+	__u32 set;   /* less than SEGUE_FRAGMENT_SETS */
+};
+
 /* In front of each packet in the perf buffer `firewall_logs`. */
 struct segue_firewall_log {
 	__u64 time; /* nanoseconds, CLOCK_MONOTONIC */

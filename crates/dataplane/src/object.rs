@@ -77,7 +77,7 @@ const FLOW_CACHE_SIZE: &str = ".rodata.flows";
 
 /// Maps whose layout and meaning `SEGUE_ABI_VERSION` covers: they survive a change of the programs. All others (caches,
 /// stages, scratch memory) belong to one build.
-pub(crate) const SHARED: [&str; 28] = [
+pub(crate) const SHARED: [&str; 29] = [
     "control",
     "config",
     "ports",
@@ -104,6 +104,7 @@ pub(crate) const SHARED: [&str; 28] = [
     "firewall_limits",
     "firewall_hashlimits",
     "firewall_logs",
+    "firewall_fragments",
     "connections",
     "connections_new",
 ];

@@ -41,12 +41,14 @@ impl Part<'_> {
     /// Behind `front`; a fragment only if it has to be one.
     fn of(self, front: PacketBuilder) -> PacketBuilder {
         let Part { protocol, offset, more, octets, .. } = self;
+        // Of another datagram where the octets are others.
+        let identification = octets.get(5).map_or(7, |octet| 7 + u16::from(*octet));
         if self.family == 4 {
             let ip = Ipv4Repr {
                 protocol,
                 fragment_offset: offset,
                 more_fragments: more,
-                identification: 7,
+                identification,
                 ..Ipv4Repr::new(CLIENT4, SERVER4)
             };
             return front.ipv4(ip).payload(octets);
@@ -58,7 +60,7 @@ impl Part<'_> {
             next_header: protocol,
             fragment_offset: offset,
             more_fragments: more,
-            identification: 7,
+            identification: identification.into(),
             ..FragmentRepr::default()
         };
         front.ipv6(Ipv6Repr::new(CLIENT, SERVER)).fragment(fragment).payload(octets)
