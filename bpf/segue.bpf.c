@@ -28,23 +28,18 @@
 #include "lib/relay.h"
 #include "lib/transit.h"
 
-/* Finds the port. 0: go on; 1: not in this generation. */
-INLINE int packet_begin(struct xdp_md *ctx, struct packet *packet)
+/* Finds the port, in the epoch of the packet. 0: go on; 1: not in this generation. */
+INLINE int packet_begin(struct xdp_md *ctx, struct packet *packet, u64 epoch)
 {
-	u32 ifindex = ctx->ingress_ifindex, slot;
-
 	packet->in_proxy = 0;
 	packet->in_firewall = 0;
 	packet->icmp_way = 0;
 	packet->ctx = ctx;
-	packet->epoch = epoch_now();
+	packet->epoch = epoch;
 	packet->generation = packet->epoch;
-	slot = (ifindex & (SEGUE_PORT_SLOTS - 1)) + (packet->generation & 1) * SEGUE_PORT_SLOTS;
-	packet->port = bpf_map_lookup_elem(&ports, &slot);
-	if (unlikely(!packet->port))
-		return -1;
 	packet->length = 0;
-	return packet->port->ifindex != ifindex;
+	packet->port = port_find(packet->generation, ctx->ingress_ifindex);
+	return !packet->port;
 }
 
 /* IPv6 on a core port: to a SID of this node, on through the domain, or for the kernel. */
@@ -85,7 +80,7 @@ INLINE int core_ipv6(struct packet *packet, void *data, void *end, int again)
 			   : drop(packet, SEGUE_OUTCOME_drop_recirculation);
 	if (unlikely(!sid)) {
 		if (relay_wanted(packet, ip, end))
-			bpf_tail_call(packet->ctx, &stages, SEGUE_STAGE_RELAY);
+			stage(packet, SEGUE_STAGE_RELAY);
 		return transit(packet, limit);
 	}
 	source = address_load(&ip->saddr);
@@ -138,12 +133,12 @@ int segue_port(struct xdp_md *ctx)
 	struct packet packet;
 	int action;
 
-	if (unlikely(packet_begin(ctx, &packet)))
+	if (unlikely(packet_begin(ctx, &packet, epoch_now())))
 		return drop_unknown_port(ctx);
 	if (unlikely(packet.port->flags & SEGUE_PORT_CAPTURE))
 		capture(ctx, ctx->ingress_ifindex, 0, 0);
 	if (unlikely(packet.port->firewall)) {
-		bpf_tail_call(ctx, &stages, SEGUE_STAGE_FILTER);
+		stage(&packet, SEGUE_STAGE_FILTER);
 		return drop(&packet, SEGUE_OUTCOME_drop_recirculation);
 	}
 	if (likely(packet.port->role == SEGUE_ROLE_CORE))
@@ -153,7 +148,7 @@ int segue_port(struct xdp_md *ctx)
 	action = service_usual(&packet);
 	if (likely(action != NOT_USUAL))
 		return action;
-	bpf_tail_call(ctx, &stages, SEGUE_STAGE_SERVICE);
+	stage(&packet, SEGUE_STAGE_SERVICE);
 	return drop(&packet, SEGUE_OUTCOME_drop_recirculation);
 }
 
@@ -163,7 +158,7 @@ int segue_again(struct xdp_md *ctx)
 {
 	struct packet packet;
 
-	if (unlikely(packet_begin(ctx, &packet)))
+	if (unlikely(packet_begin(ctx, &packet, epoch_carried())))
 		return drop_unknown_port(ctx);
 	return core_port(&packet, 1);
 }
@@ -174,7 +169,7 @@ int segue_proxy(struct xdp_md *ctx)
 {
 	struct packet packet;
 
-	if (unlikely(packet_begin(ctx, &packet)))
+	if (unlikely(packet_begin(ctx, &packet, epoch_carried())))
 		return drop_unknown_port(ctx);
 	packet.in_proxy = 1;
 	return core_port(&packet, 1);
@@ -186,7 +181,7 @@ int segue_access(struct xdp_md *ctx)
 {
 	struct packet packet;
 
-	if (unlikely(packet_begin(ctx, &packet)))
+	if (unlikely(packet_begin(ctx, &packet, epoch_carried())))
 		return drop_unknown_port(ctx);
 	return access_port(&packet);
 }
@@ -196,7 +191,7 @@ int segue_service(struct xdp_md *ctx)
 {
 	struct packet packet;
 
-	if (unlikely(packet_begin(ctx, &packet)))
+	if (unlikely(packet_begin(ctx, &packet, epoch_carried())))
 		return drop_unknown_port(ctx);
 	return service_port(&packet);
 }
@@ -206,7 +201,7 @@ int segue_relay(struct xdp_md *ctx)
 {
 	struct packet packet;
 
-	if (unlikely(packet_begin(ctx, &packet)))
+	if (unlikely(packet_begin(ctx, &packet, epoch_carried())))
 		return drop_unknown_port(ctx);
 	return relay(&packet);
 }
@@ -214,11 +209,14 @@ int segue_relay(struct xdp_md *ctx)
 SEC("xdp.frags")
 int segue_icmp(struct xdp_md *ctx)
 {
-	const struct segue_config *config_ = config_get(control.generation);
 	struct scratch *scratch = scratch_get();
+	const struct segue_config *config_;
 	struct packet packet;
 
-	if (unlikely(!scratch || !config_ || packet_begin(ctx, &packet)))
+	if (unlikely(!scratch || packet_begin(ctx, &packet, epoch_carried())))
+		return XDP_DROP;
+	config_ = config_get(packet.generation);
+	if (unlikely(!config_))
 		return XDP_DROP;
 	return icmp_stage(&packet, scratch, config_);
 }
@@ -229,7 +227,7 @@ int segue_firewall(struct xdp_md *ctx)
 {
 	struct packet packet;
 
-	if (unlikely(packet_begin(ctx, &packet)))
+	if (unlikely(packet_begin(ctx, &packet, epoch_carried())))
 		return drop_unknown_port(ctx);
 	packet.in_proxy = 1;
 	packet.in_firewall = 1;
@@ -242,7 +240,7 @@ int segue_filter(struct xdp_md *ctx)
 {
 	struct packet packet;
 
-	if (unlikely(packet_begin(ctx, &packet)))
+	if (unlikely(packet_begin(ctx, &packet, epoch_carried())))
 		return drop_unknown_port(ctx);
 	return firewall_port(&packet);
 }
@@ -253,13 +251,13 @@ int segue_filtered(struct xdp_md *ctx)
 {
 	struct packet packet;
 
-	if (unlikely(packet_begin(ctx, &packet)))
+	if (unlikely(packet_begin(ctx, &packet, epoch_carried())))
 		return drop_unknown_port(ctx);
 	if (likely(packet.port->role == SEGUE_ROLE_CORE))
 		return core_port(&packet, 0);
 	if (likely(packet.port->role == SEGUE_ROLE_ACCESS))
-		bpf_tail_call(ctx, &stages, SEGUE_STAGE_ACCESS);
-	bpf_tail_call(ctx, &stages, SEGUE_STAGE_SERVICE);
+		stage(&packet, SEGUE_STAGE_ACCESS);
+	stage(&packet, SEGUE_STAGE_SERVICE);
 	return drop(&packet, SEGUE_OUTCOME_drop_recirculation);
 }
 
@@ -267,11 +265,14 @@ int segue_filtered(struct xdp_md *ctx)
 SEC("xdp.frags")
 int segue_reset(struct xdp_md *ctx)
 {
-	const struct segue_config *config_ = config_get(control.generation);
 	struct scratch *scratch = scratch_get();
+	const struct segue_config *config_;
 	struct packet packet;
 
-	if (unlikely(!scratch || !config_ || packet_begin(ctx, &packet)))
+	if (unlikely(!scratch || packet_begin(ctx, &packet, epoch_carried())))
+		return XDP_DROP;
+	config_ = config_get(packet.generation);
+	if (unlikely(!config_))
 		return XDP_DROP;
 	return reset_stage(&packet, scratch, config_);
 }

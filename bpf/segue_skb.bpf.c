@@ -39,7 +39,7 @@ int segue_own(struct __sk_buff *skb)
 {
 	struct packet packet;
 
-	if (skb_begin(skb, &packet))
+	if (skb_begin(skb, &packet, epoch_carried()))
 		return drop_counted(skb, 0, 0, SEGUE_OUTCOME_drop_port_unknown);
 	return function_own(&packet);
 }
@@ -48,9 +48,10 @@ int segue_own(struct __sk_buff *skb)
 SEC("tc")
 int segue_function_out(struct __sk_buff *skb)
 {
+	struct scratch *scratch;
 	struct packet packet;
 
-	if (unlikely(skb_begin(skb, &packet)))
+	if (unlikely(skb_begin(skb, &packet, epoch_now())))
 		return drop_counted(skb, 0, 0, SEGUE_OUTCOME_drop_port_unknown);
 	if (unlikely(packet.port->flags & SEGUE_PORT_CAPTURE))
 		capture(skb, skb->ifindex, 0, 0);
@@ -58,6 +59,9 @@ int segue_function_out(struct __sk_buff *skb)
 		goto own;
 	return function_out(&packet, 0);
 own:
+	scratch = scratch_get();
+	if (scratch)
+		scratch->epoch = packet.epoch;
 	bpf_tail_call(skb, &skb_stages, SEGUE_SKB_STAGE_OWN);
 	return drop(&packet, SEGUE_OUTCOME_drop_recirculation);
 }
@@ -71,7 +75,7 @@ int segue_function_egress(struct __sk_buff *skb)
 {
 	struct packet packet;
 
-	if (unlikely(skb_begin(skb, &packet)))
+	if (unlikely(skb_begin(skb, &packet, epoch_now())))
 		return drop_counted(skb, 0, 0, SEGUE_OUTCOME_drop_port_unknown);
 	if (unlikely((skb->tc_index & TC_INDEX_MASK) != SEGUE_TC_INDEX)) {
 		if (from_port(&packet))

@@ -4,11 +4,13 @@
  * remembers.
  *
  * An entry lives for `config.cache_lifetime` jiffies, and ends at once when the agent raises
- * `control.cache_generation`: the agent makes changes show earlier, but forwarding follows the kernel's tables without
- * it.
+ * `control.cache_generation`, or the number of the slot of its neighbour in `control.neighbours`: the agent makes
+ * changes show earlier, but forwarding follows the kernel's tables without it. It is for ports of one routing domain:
+ * those in a VRF, or named by a rule, have routes of their own.
  *
- * Flows of one destination are spread over `flow_buckets_mask + 1` FIB decisions, each asked for with a flow label that
- * depends on the bucket only. So a flow keeps its path when its entry is made anew, and ECMP is not lost.
+ * Flows of one destination are spread over `flow_buckets_mask + 1` FIB decisions, each asked for with a flow label and
+ * a source port (IPv4: source) that depend on the bucket only: whatever `fib_multipath_hash_policy` makes the kernel
+ * hash, one of them is in it. So a flow keeps its path when its entry is made anew, and ECMP is not lost.
  */
 #ifndef SEGUE_ADJACENCY_H
 #define SEGUE_ADJACENCY_H
@@ -42,8 +44,10 @@ struct adjacency {
 	u32 ifindex;
 	u16 fits; /* ADJACENCY_LINK: its MTU, octets (65535 at most); else 0, so that one comparison asks for both */
 	u8 ethernet[ETHERNET_LENGTH]; /* the header to write */
+	u16 domain;		      /* of the ports that it is for */
 	u8 kind;
-	u8 reserved[7];
+	u8 slot;       /* of its neighbour in `control.neighbours` */
+	u32 neighbour; /* the number of that slot when the entry was made */
 };
 
 PERCPU(adjacencies, struct adjacency, 1 << SEGUE_ADJACENCY_CACHE_BITS);
@@ -53,13 +57,22 @@ struct adjacency_question {
 	u64 way;
 	u64 epoch;
 	u32 now;
-	u32 generation;
+	u32 domain;
 };
 
-/* Generation (low half) and cache generation in one word. */
-INLINE u64 epoch_now(void)
+/* May what was found in this epoch be used still? */
+INLINE int adjacency_current(const struct adjacency *entry, u64 epoch, u32 now)
 {
-	return *(const volatile u64 *)&control.generation;
+	return entry->epoch == epoch && (s32)(entry->expires - now) > 0 &&
+	       entry->neighbour == control.neighbours[entry->slot];
+}
+
+/* No link: until the epoch ends. */
+INLINE void adjacency_none(struct adjacency *entry, u64 epoch)
+{
+	entry->epoch = epoch;
+	entry->expires = (u32)bpf_jiffies64() + (1U << 30);
+	entry->neighbour = control.neighbours[entry->slot];
 }
 
 #define WAY_OIF(way) ((u32)((way) >> 32) & 0xffffff)
@@ -69,12 +82,12 @@ RARE int adjacency_resolve(struct xdp_md *ctx, const struct adjacency_question *
 {
 	struct bpf_fib_lookup fib = {};
 	const struct segue_config *config_;
-	u32 flags = 0, oif, table, ipv4;
+	u32 flags = 0, oif, table, ipv4, changed = *(const volatile u32 *)&control.neighbours_changed;
 	long verdict;
 
 	if (!question || !entry)
 		return 0;
-	config_ = config_get(question->generation);
+	config_ = config_get(question->epoch);
 	oif = WAY_OIF(question->way);
 	table = (u32)question->way & ~ADJACENCY_IPV4;
 	ipv4 = (u32)question->way & ADJACENCY_IPV4;
@@ -86,6 +99,9 @@ RARE int adjacency_resolve(struct xdp_md *ctx, const struct adjacency_question *
 	entry->way = question->way;
 	entry->epoch = question->epoch;
 	entry->expires = question->now + config_->cache_lifetime;
+	entry->domain = question->domain;
+	entry->slot = 0;
+	entry->neighbour = control.neighbours[0];
 	if (!ipv4) {
 		if (sid_find(question->epoch, question->address)) {
 			entry->kind = ADJACENCY_SID;
@@ -100,6 +116,7 @@ RARE int adjacency_resolve(struct xdp_md *ctx, const struct adjacency_question *
 		fib.ipv4_src = WAY_BUCKET(question->way);
 		fib.ipv4_dst = question->address.low;
 	}
+	fib.sport = bpf_htons(WAY_BUCKET(question->way));
 	fib.tot_len = FIB_LENGTH;
 	fib.ifindex = ctx->ingress_ifindex;
 	if (oif) {
@@ -119,6 +136,12 @@ RARE int adjacency_resolve(struct xdp_md *ctx, const struct adjacency_question *
 		__builtin_memcpy(&entry->ethernet[0], fib.dmac, 6);
 		__builtin_memcpy(&entry->ethernet[6], fib.smac, 6);
 		*(u16 *)&entry->ethernet[12] = ipv4 ? bpf_htons(ETH_P_IP) : bpf_htons(ETH_P_IPV6);
+		/* The kernel has put the gateway, if there is one, in the destination's place. */
+		entry->slot = fib.ifindex * 4 + ((fib.family == 2 ? fib.ipv4_dst >> 24 : fib.ipv6_dst[3] >> 24) & 3);
+		entry->neighbour = *(const volatile u32 *)&control.neighbours[entry->slot];
+		/* Raised meanwhile: perhaps for this neighbour, between the answer and the number. */
+		if (*(const volatile u32 *)&control.neighbours_changed != changed)
+			entry->expires = question->now;
 		break;
 	case BPF_FIB_LKUP_RET_BLACKHOLE:
 	case BPF_FIB_LKUP_RET_PROHIBIT:
@@ -150,7 +173,7 @@ INLINE const struct adjacency *adjacency_find(const struct packet *packet, struc
 	if (unlikely(!entry))
 		return NULL;
 	if (likely(address_equal(address_load(&entry->address), address) && entry->way == way &&
-		   entry->epoch == packet->epoch && (s32)(entry->expires - now) > 0))
+		   entry->domain == packet->port->domain && adjacency_current(entry, packet->epoch, now)))
 		return entry;
 
 	struct adjacency_question question = {
@@ -158,7 +181,7 @@ INLINE const struct adjacency *adjacency_find(const struct packet *packet, struc
 		.way = way,
 		.epoch = packet->epoch,
 		.now = now,
-		.generation = packet->generation,
+		.domain = packet->port->domain,
 	};
 	adjacency_resolve(packet->ctx, &question, entry);
 	return entry;

@@ -195,6 +195,7 @@ struct memory_order {
 
 /* What one stage tells the next across a tail call. Each stage writes all that the next one reads. */
 struct scratch {
+	u64 epoch;    /* of the packet, for the next stage: see stage() */
 	u8 icmp_kind; /* enum segue_icmp, the row to count */
 	u8 family;
 	u8 type;
@@ -223,6 +224,72 @@ INLINE struct scratch *scratch_get(void)
 	u32 zero = 0;
 
 	return bpf_map_lookup_elem(&scratches, &zero);
+}
+
+/*
+ * To another stage, which goes on in the epoch of this one: a packet meets one generation, however many stages it
+ * meets. Nothing comes between: a program and what it calls are one run, which no other of Segue's programs on this CPU
+ * interrupts, since both hooks run with soft interrupts disabled. Returns if there is no such stage.
+ */
+INLINE void stage(const struct packet *packet, u32 number)
+{
+	struct scratch *scratch = scratch_get();
+
+	if (!scratch)
+		return;
+	scratch->epoch = packet->epoch;
+	bpf_tail_call(packet->ctx, &stages, number);
+	scratch->epoch = 0;
+}
+
+/* Generation (low half) and cache generation in one word. */
+INLINE u64 epoch_now(void)
+{
+	return *(const volatile u64 *)&control.generation;
+}
+
+/* The epoch in which the stage before this one was. */
+INLINE u64 epoch_carried(void)
+{
+	struct scratch *scratch = scratch_get();
+	u64 epoch;
+
+	if (!scratch)
+		return epoch_now();
+	epoch = scratch->epoch;
+	scratch->epoch = 0;
+	return likely(epoch) ? epoch : epoch_now(); /* 0: run by itself, as tests do */
+}
+
+/* The slot of a port that another one keeps from the slot of its ifindex. `slot` is that one's; SEGUE_NONE: no port. */
+RARE u32 port_chained(u32 slot, u32 ifindex)
+{
+	u32 first = slot & SEGUE_PORT_SLOTS;
+	const struct segue_port *port;
+
+	for (int i = 0; i < SEGUE_PORT_CHAIN; i++) {
+		port = bpf_map_lookup_elem(&ports, &slot);
+		if (!port)
+			break;
+		if (port->ifindex == ifindex)
+			return slot;
+		if (!port->next)
+			break;
+		slot = first + ((port->next - 1) & (SEGUE_PORT_SLOTS - 1));
+	}
+	return SEGUE_NONE;
+}
+
+/* The port of this interface, or NULL. */
+INLINE const struct segue_port *port_find(u32 generation, u32 ifindex)
+{
+	u32 slot = (ifindex & (SEGUE_PORT_SLOTS - 1)) + (generation & 1) * SEGUE_PORT_SLOTS;
+	const struct segue_port *port = bpf_map_lookup_elem(&ports, &slot);
+
+	if (likely(port && port->ifindex == ifindex))
+		return port;
+	slot = port_chained(slot, ifindex);
+	return bpf_map_lookup_elem(&ports, &slot);
 }
 
 /* Words of an address in a packet. Unaligned loads are allowed to XDP programs on the architectures that Segue runs on.

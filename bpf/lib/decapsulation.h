@@ -112,19 +112,11 @@ INLINE int decapsulate_ip(const struct packet *packet, const struct segue_sid *s
 	return leave(packet, adjacency, family == 6 ? bpf_htons(ETH_P_IPV6) : bpf_htons(ETH_P_IP));
 }
 
-INLINE const struct segue_port *port_by_ifindex(const struct packet *packet, u32 ifindex)
-{
-	u32 slot = (ifindex & (SEGUE_PORT_SLOTS - 1)) + (packet->generation & 1) * SEGUE_PORT_SLOTS;
-	const struct segue_port *port = bpf_map_lookup_elem(&ports, &slot);
-
-	return port && port->ifindex == ifindex ? port : NULL;
-}
-
 /* End.DX2, and the Ethernet form of proxies: the inner frame goes out as it is. */
 INLINE int decapsulate_ethernet(const struct packet *packet, const struct segue_sid *sid, const struct outer *outer,
 				u32 outcome)
 {
-	const struct segue_port *egress = port_by_ifindex(packet, sid->oif);
+	const struct segue_port *egress = port_find(packet->generation, sid->oif);
 	u32 offset = outer->offset & OFFSET_MASK;
 
 	if (outer->offset + ETHERNET_LENGTH > outer->limit)

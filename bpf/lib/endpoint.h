@@ -148,7 +148,7 @@ INLINE int upper_layer(const struct packet *packet, const struct segue_sid *sid,
 			scratch->l3 = ETHERNET_LENGTH;
 			scratch->upper = offset;
 			scratch->param = outer->limit;
-			bpf_tail_call(packet->ctx, &stages, SEGUE_STAGE_ICMP);
+			stage(packet, SEGUE_STAGE_ICMP);
 		}
 		return drop(packet, SEGUE_OUTCOME_drop_not_answered);
 	}
@@ -251,9 +251,9 @@ INLINE int segment_advance(const struct packet *packet, const struct segue_sid *
 		if (unlikely(proxy_elsewhere(sid))) {
 			/* Never both: without its firewall a packet is dropped, not handed on. */
 			if (sid->firewall)
-				bpf_tail_call(packet->ctx, &stages, SEGUE_STAGE_FIREWALL);
+				stage(packet, SEGUE_STAGE_FIREWALL);
 			else
-				bpf_tail_call(packet->ctx, &stages, SEGUE_STAGE_PROXY);
+				stage(packet, SEGUE_STAGE_PROXY);
 			return drop(packet, SEGUE_OUTCOME_drop_recirculation);
 		}
 		return end_proxy(packet, sid, ip, srh, offset, previous, outer, sl, next);
@@ -282,7 +282,7 @@ INLINE int endpoint(const struct packet *packet, const struct segue_sid *sid, vo
 		   srh->type == ROUTING_TYPE_SRH && srh->segments_left)) {
 		/* All that follows is done there. */
 		if (!packet->in_proxy && unlikely(sid->firewall))
-			bpf_tail_call(packet->ctx, &stages, SEGUE_STAGE_FIREWALL);
+			stage(packet, SEGUE_STAGE_FIREWALL);
 		return segment_advance(packet, sid, data, end, ip, offset, previous, &outer);
 	}
 	if (!packet->in_proxy &&

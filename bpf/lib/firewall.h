@@ -312,7 +312,7 @@ INLINE int firewall_reject(const struct packet *packet, const struct firewall_wo
 	}
 	if (work->detail == SEGUE_REJECT_TCP_RESET) {
 		drop(packet, SEGUE_OUTCOME_drop_firewall_rejected);
-		bpf_tail_call(packet->ctx, &stages, SEGUE_STAGE_RESET);
+		stage(packet, SEGUE_STAGE_RESET);
 		return XDP_DROP;
 	}
 	return drop_with_icmp(packet, SEGUE_OUTCOME_drop_firewall_rejected, SEGUE_ICMP_UNREACHABLE, family, l3,
@@ -489,7 +489,7 @@ INLINE int firewall_port(struct packet *packet)
 			if (tags == FIREWALL_TAGS_TOO_MANY)
 				return drop(packet, SEGUE_OUTCOME_drop_firewall_tags);
 		} else if (priority_tag_remove(packet->ctx)) {
-			bpf_tail_call(packet->ctx, &stages, SEGUE_STAGE_FILTER);
+			stage(packet, SEGUE_STAGE_FILTER);
 			return drop(packet, SEGUE_OUTCOME_drop_recirculation);
 		}
 		if (tags == FIREWALL_TAGS_NONE)
@@ -509,7 +509,7 @@ INLINE int firewall_port(struct packet *packet)
 	if (unlikely(tags) && firewall_tags_restore(packet->ctx, work))
 		return drop(packet, SEGUE_OUTCOME_drop_adjust);
 passed:
-	bpf_tail_call(packet->ctx, &stages, SEGUE_STAGE_FILTERED);
+	stage(packet, SEGUE_STAGE_FILTERED);
 	return drop(packet, SEGUE_OUTCOME_drop_recirculation);
 }
 

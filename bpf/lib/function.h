@@ -117,7 +117,7 @@ INLINE int function_admit(const struct packet *packet, const struct flow *flow)
 	if (unlikely(flow_unredirectable(packet, flow)))
 		return drop(packet, SEGUE_OUTCOME_drop_multi_buffer);
 	if (!flow->family && priority_tag_remove(packet->ctx)) {
-		bpf_tail_call(packet->ctx, &stages, SEGUE_STAGE_SERVICE);
+		stage(packet, SEGUE_STAGE_SERVICE);
 		return drop(packet, SEGUE_OUTCOME_drop_recirculation);
 	}
 	if (!flow->family)

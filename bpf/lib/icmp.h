@@ -238,7 +238,7 @@ INLINE int icmp_way(const struct packet *packet, const struct scratch *scratch, 
 	verdict = icmp_lookup(packet->ctx, scratch->way, fib);
 	if (!scratch->way || verdict != BPF_FIB_LKUP_RET_SUCCESS)
 		return verdict;
-	egress = port_by_ifindex(packet, fib->ifindex);
+	egress = port_find(packet->generation, fib->ifindex);
 	if (!egress)
 		return verdict;
 	if (scratch->family == 6) {

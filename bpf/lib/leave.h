@@ -80,7 +80,7 @@ INLINE int leave(const struct packet *packet, const struct adjacency *adjacency,
 	word[2] = 0;
 	half[6] = ethertype;
 	if (adjacency->kind == ADJACENCY_SID) {
-		bpf_tail_call(packet->ctx, &stages, SEGUE_STAGE_AGAIN);
+		stage(packet, SEGUE_STAGE_AGAIN);
 		return drop(packet, SEGUE_OUTCOME_drop_recirculation);
 	}
 	return pass(packet, adjacency->kind == ADJACENCY_NO_NEIGHBOUR ? SEGUE_OUTCOME_passed_no_neighbour

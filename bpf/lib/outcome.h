@@ -52,6 +52,16 @@ RARE int capture(struct xdp_md *ctx, u32 ifindex, u32 direction, u32 outcome)
 	return 0;
 }
 
+/* A packet that is about to leave by an interface, which may be a port that is captured. */
+RARE int capture_sent(struct xdp_md *ctx, u32 generation, u32 ifindex, u32 outcome)
+{
+	const struct segue_port *egress = port_find(generation, ifindex);
+
+	if (egress && egress->flags & SEGUE_PORT_CAPTURE)
+		capture(ctx, ifindex, 1, outcome);
+	return 0;
+}
+
 /* Keeps the headers of a packet that was dropped. */
 RARE int record_drop(struct xdp_md *ctx, u32 port_index, u32 outcome)
 {
@@ -130,12 +140,13 @@ INLINE int drop(const struct packet *packet, u32 outcome)
 #define ICMP_ORDER(kind, family, type, code, l3)                                                                       \
 	((u64)(kind) | (u64)(family) << 8 | (u64)(type) << 16 | (u64)(code) << 24 | (u64)(l3) << 32)
 
-RARE int icmp_order(u64 order, u32 param, u64 way)
+RARE int icmp_order(u64 order, u32 param, u64 way, u64 epoch)
 {
 	struct scratch *scratch = scratch_get();
 
 	if (!scratch)
 		return -1;
+	scratch->epoch = epoch;
 	scratch->icmp_kind = order;
 	scratch->family = order >> 8;
 	scratch->type = order >> 16;
@@ -154,7 +165,7 @@ INLINE int drop_with_icmp(const struct packet *packet, u32 outcome, u32 kind, u3
 			  u32 param)
 {
 	drop(packet, outcome);
-	if (!icmp_order(ICMP_ORDER(kind, family, type, code, l3), param, packet->icmp_way))
+	if (!icmp_order(ICMP_ORDER(kind, family, type, code, l3), param, packet->icmp_way, packet->epoch))
 		bpf_tail_call(packet->ctx, &stages, SEGUE_STAGE_ICMP);
 	return XDP_DROP;
 }
@@ -201,13 +212,8 @@ INLINE int too_big(const struct packet *packet, u32 family, u32 l3, u32 mtu)
 INLINE int transmit(const struct packet *packet, u32 ifindex, u32 outcome)
 {
 	count_outcome(packet, outcome);
-	if (unlikely(control.captures)) {
-		u32 slot = (ifindex & (SEGUE_PORT_SLOTS - 1)) + (packet->generation & 1) * SEGUE_PORT_SLOTS;
-		const struct segue_port *egress = bpf_map_lookup_elem(&ports, &slot);
-
-		if (egress && egress->ifindex == ifindex && egress->flags & SEGUE_PORT_CAPTURE)
-			capture(packet->ctx, ifindex, 1, outcome);
-	}
+	if (unlikely(control.captures))
+		capture_sent(packet->ctx, packet->generation, ifindex, outcome);
 	return bpf_redirect(ifindex, 0);
 }
 

@@ -104,7 +104,7 @@ INLINE int relay(struct packet *packet)
 	scratch->l3 = offset;
 	scratch->way = 0;
 	scratch->length = packet->length;
-	bpf_tail_call(packet->ctx, &stages, SEGUE_STAGE_ICMP);
+	stage(packet, SEGUE_STAGE_ICMP);
 	return drop(packet, SEGUE_OUTCOME_drop_not_answered);
 }
 

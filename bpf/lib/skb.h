@@ -50,19 +50,16 @@ static __always_inline int skb_has_no_frame(int delta)
 #define LOOP_MAC_HIGH 0x67655e02 /* 02:5e:65:67:00:01, in packet order */
 #define LOOP_MAC_LOW 0x0100
 
-/* Finds the port. 0: go on; 1: not in this generation. */
-INLINE int skb_begin(struct __sk_buff *skb, struct packet *packet)
+/* Finds the port, in the epoch of the packet. 0: go on; 1: not in this generation. */
+INLINE int skb_begin(struct __sk_buff *skb, struct packet *packet, u64 epoch)
 {
-	u32 ifindex = skb->ifindex, slot;
-
 	packet->ctx = skb;
 	packet->icmp_way = 0;
-	packet->epoch = epoch_now();
+	packet->epoch = epoch;
 	packet->generation = packet->epoch;
 	packet->length = 0;
-	slot = (ifindex & (SEGUE_PORT_SLOTS - 1)) + (packet->generation & 1) * SEGUE_PORT_SLOTS;
-	packet->port = bpf_map_lookup_elem(&ports, &slot);
-	return !packet->port || packet->port->ifindex != ifindex;
+	packet->port = port_find(packet->generation, skb->ifindex);
+	return !packet->port;
 }
 
 /*

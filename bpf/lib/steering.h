@@ -168,8 +168,8 @@ INLINE const struct flow_verdict *steering_verdict(const struct packet *packet, 
 	if (likely(verdict->key[0] == flow->key[0] && verdict->key[1] == flow->key[1] &&
 		   verdict->key[2] == flow->key[2] && verdict->key[3] == flow->key[3] &&
 		   verdict->key[4] == flow->key[4] && verdict->ingress == packet->port->ifindex &&
-		   verdict->marks == marks && verdict->adjacency.epoch == packet->epoch &&
-		   (s32)(verdict->adjacency.expires - (u32)bpf_jiffies64()) > 0))
+		   verdict->marks == marks &&
+		   adjacency_current(&verdict->adjacency, packet->epoch, (u32)bpf_jiffies64())))
 		return verdict;
 	steering_decide(packet, flow, verdict);
 	for (int i = 0; i < 5; i++)
@@ -179,12 +179,10 @@ INLINE const struct flow_verdict *steering_verdict(const struct packet *packet, 
 	index = verdict->list;
 	list = bpf_map_lookup_elem(&segment_lists, &index);
 	adjacency = !verdict->outcome && list ? list_adjacency(packet, list, flow->hash) : NULL;
-	if (adjacency) {
+	if (adjacency)
 		verdict->adjacency = *adjacency;
-	} else {
-		verdict->adjacency.epoch = packet->epoch;
-		verdict->adjacency.expires = (u32)bpf_jiffies64() + (1U << 30);
-	}
+	else
+		adjacency_none(&verdict->adjacency, packet->epoch);
 	return verdict;
 }
 
@@ -250,7 +248,7 @@ INLINE int access_port(struct packet *packet)
 		return drop(packet, flow.outcome);
 	if (!flow.family) {
 		if (priority_tag_remove(packet->ctx)) {
-			bpf_tail_call(packet->ctx, &stages, SEGUE_STAGE_ACCESS);
+			stage(packet, SEGUE_STAGE_ACCESS);
 			return drop(packet, SEGUE_OUTCOME_drop_recirculation);
 		}
 		return pass(packet, SEGUE_OUTCOME_passed_not_for_segue);

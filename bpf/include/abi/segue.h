@@ -28,7 +28,8 @@ typedef unsigned int __be32;
 /* Changes whenever a layout or the meaning of a field changes; programs and maps of another version are replaced. */
 #define SEGUE_ABI_VERSION 5
 
-#define SEGUE_PORT_SLOTS 4096	 /* ports are found at ifindex modulo this */
+#define SEGUE_PORT_SLOTS 4096	 /* ports are found at ifindex modulo this, or behind the port that is there */
+#define SEGUE_PORT_CHAIN 64	 /* ports whose ifindex is the same modulo SEGUE_PORT_SLOTS */
 #define SEGUE_SEGMENTS_MAX 10	 /* segments in one list: what fits in an XDP frame's headroom */
 #define SEGUE_HEADROOM_MAX 216	 /* 256 octets less the kernel's struct xdp_frame, rounded up */
 #define SEGUE_TEMPLATE_MAX 208	 /* 40 + 8 + 16 * SEGUE_SEGMENTS_MAX */
@@ -56,7 +57,10 @@ enum segue_port_flags {
 	SEGUE_PORT_UP = 1 << 3,
 };
 
-/* One port. Map `ports`, slot = ifindex % SEGUE_PORT_SLOTS, double-buffered. 64 octets. */
+/*
+ * One port. Map `ports`, slot = ifindex % SEGUE_PORT_SLOTS, double-buffered. Where several ports have the same one, the
+ * first has it, and each names the slot of the next, which is one that no port has by its ifindex. 64 octets.
+ */
 struct segue_port {
 	__u32 ifindex; /* 0: slot unused */
 	__u16 index;   /* row in `outcomes`; 0 is kept for ports without a row */
@@ -69,10 +73,11 @@ struct segue_port {
 	__be32 ipv4; /* an address of the port for ICMP; 0 if none */
 	__u8 ipv6[16]; /* an address of the port for ICMPv6 and neighbour checks; :: if none */
 	__u8 mac[6];
-	__u16 reserved0;
-	__u32 config_flags;	   /* enum segue_config_flags: node-wide, here because every packet reads its port */
-	__u32 flow_buckets_mask;   /* ECMP: flows of one next segment are spread over mask+1 FIB decisions, at most 256;
-				      0: no ECMP */
+	__u16 next;		 /* slot + 1 of the next port with the same slot by its ifindex; 0: none */
+	__u32 config_flags;	 /* enum segue_config_flags: node-wide, here because every packet reads its port */
+	__u16 flow_buckets_mask; /* ECMP: flows of one next segment are spread over mask+1 FIB decisions, at most 256;
+				    0: no ECMP */
+	__u16 domain; /* ports with the same number get the same answers of the FIB: 0, or that of a VRF or of a rule */
 	__u32 firewall;		   /* index in `firewalls`: what comes in by this port is filtered first; 0: none */
 	__be16 sid_block_hints[2]; /* the first 16 bits of the SID blocks: addresses with others lie in none */
 };
@@ -340,16 +345,25 @@ struct segue_config {
 	struct segue_prefix source_prefixes[SEGUE_PREFIXES_MAX];
 };
 
+#define SEGUE_NEIGHBOUR_SLOTS 256
+
 /* What changes without a new generation. Global data of the programs: map `.data.control`, one entry. */
 struct segue_control {
 	__u32 abi_version; /* set by the object itself */
 	__u32 captures; /* number of ports with SEGUE_PORT_CAPTURE: spares the data plane a look at each egress port */
 	__u32 generation;	/* not 0 */
-	__u32 cache_generation; /* raised by the agent when routes, neighbours, links or a function's life change:
-				   caches are dropped */
+	__u32 cache_generation; /* raised by the agent when routes, ports or a function's life change: caches are
+				   dropped */
 	__u32 stash_bits;	/* slots of `stash` for each CPU, as a power of two */
 	__u32 loop; /* ifindex of the link by which TC programs give packets to segments of this node; 0: none */
-	__u32 metadata_magic; /* random for each set of maps, not 0: nobody can forge metadata */
+	__u32 metadata_magic;	  /* random for each set of maps, not 0: nobody can forge metadata */
+	__u32 neighbours_changed; /* raised with any of `neighbours` */
+	/*
+	 * Raised by the agent when a neighbour goes or gets another link-layer address: adjacencies by neighbours of
+	 * the same slot are dropped, and no others. Slot: (ifindex * 4 + the address's last octet % 4) %
+	 * SEGUE_NEIGHBOUR_SLOTS, so that what happens on one link does not touch the others.
+	 */
+	__u32 neighbours[SEGUE_NEIGHBOUR_SLOTS];
 };
 
 struct segue_counter {

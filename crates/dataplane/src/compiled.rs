@@ -52,6 +52,8 @@ pub struct CompiledPort {
     /// The TC program belongs on its ingress: some SID remembers packets one by one, and they may come by this port, from
     /// the core or from their function.
     pub tc: bool,
+    /// Its slot among the [`abi::SEGUE_PORT_SLOTS`] of a generation.
+    pub place: u32,
     /// The map entry.
     #[serde(with = "octets")]
     pub entry: abi::Port,
@@ -60,13 +62,8 @@ pub struct CompiledPort {
 impl CompiledPort {
     /// Slot in the map `ports`.
     pub fn slot(&self, generation: u32) -> u32 {
-        port_slot(self.entry.ifindex, generation)
+        self.place + abi::SEGUE_PORT_SLOTS * (generation & 1)
     }
-}
-
-/// Slot of an interface in the map `ports`.
-pub fn port_slot(ifindex: u32, generation: u32) -> u32 {
-    ifindex % abi::SEGUE_PORT_SLOTS + abi::SEGUE_PORT_SLOTS * (generation & 1)
 }
 
 /// A local SID, or the binding SID of a policy.

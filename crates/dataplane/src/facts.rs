@@ -24,6 +24,12 @@ pub struct Interface {
     /// One end of a veth pair whose other end is in another network namespace.
     #[serde(default)]
     pub peer_elsewhere: bool,
+    /// ifindex of the VRF device that it is in.
+    #[serde(default)]
+    pub vrf: Option<u32>,
+    /// Some routing rule is about packets that come in by it (`ip rule add iif NAME`).
+    #[serde(default)]
+    pub ruled: bool,
 }
 
 /// Interfaces of one network namespace by name.

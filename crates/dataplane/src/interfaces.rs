@@ -1,12 +1,15 @@
 //! Lists the interfaces of a network namespace by rtnetlink.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use ipnet::IpNet;
 use netlink_packet_core::{NLM_F_DUMP, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload};
+use netlink_packet_route::AddressFamily;
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::address::{AddressAttribute, AddressMessage};
 use netlink_packet_route::link::{InfoKind, LinkAttribute, LinkFlags, LinkInfo, LinkMessage};
+use netlink_packet_route::rule::{RuleAttribute, RuleMessage};
 use netlink_sys::protocols::NETLINK_ROUTE;
 use netlink_sys::{Socket, SocketAddr};
 
@@ -20,14 +23,33 @@ impl Interfaces {
     /// [`Error::Netlink`] if the kernel does not answer as it should.
     pub fn query() -> Result<Self, Error> {
         let mut interfaces = Self::default();
+        let mut vrfs = BTreeSet::new();
         dump(RouteNetlinkMessage::GetLink(LinkMessage::default()), |answer| {
             if let RouteNetlinkMessage::NewLink(link) = answer {
+                vrfs.extend(is_vrf(&link).then_some(link.header.index));
                 interfaces.add_link(&link);
             }
         })?;
+        for interface in interfaces.0.values_mut() {
+            // Until here any device above it, such as a bridge.
+            interface.vrf = interface.vrf.filter(|above| vrfs.contains(above));
+        }
+        for family in [AddressFamily::Inet, AddressFamily::Inet6] {
+            let mut all = RuleMessage::default();
+            all.header.family = family;
+            dump(RouteNetlinkMessage::GetRule(all), |answer| {
+                if let RouteNetlinkMessage::NewRule(rule) = answer {
+                    interfaces.add_rule(&rule);
+                }
+            })?;
+        }
+        let names: BTreeMap<u32, String> =
+            interfaces.0.iter().map(|(name, interface)| (interface.ifindex, name.clone())).collect();
         dump(RouteNetlinkMessage::GetAddress(AddressMessage::default()), |answer| {
-            if let RouteNetlinkMessage::NewAddress(address) = answer {
-                interfaces.add_address(&address);
+            if let RouteNetlinkMessage::NewAddress(address) = answer
+                && let Some(interface) = names.get(&address.header.index).and_then(|name| interfaces.0.get_mut(name))
+            {
+                interface.addresses.extend(own_address(&address));
             }
         })?;
         Ok(interfaces)
@@ -43,6 +65,8 @@ impl Interfaces {
             addresses: Vec::new(),
             up,
             peer_elsewhere: false,
+            vrf: None,
+            ruled: false,
         };
         let (mut name, mut veth, mut elsewhere) = (None, false, false);
         for attribute in &link.attributes {
@@ -53,6 +77,7 @@ impl Interfaces {
                 // Of other kinds it is the namespace of the lower device.
                 LinkAttribute::LinkInfo(info) => veth = info.contains(&LinkInfo::Kind(InfoKind::Veth)),
                 LinkAttribute::LinkNetNsId(_) => elsewhere = true,
+                LinkAttribute::Controller(above) => interface.vrf = Some(*above),
                 _ => {}
             }
         }
@@ -62,22 +87,33 @@ impl Interfaces {
         }
     }
 
-    fn add_address(&mut self, message: &AddressMessage) {
-        // On point-to-point links `Address` is the peer's, `Local` the own; elsewhere IPv6 has only `Address`.
-        let find = |own: bool| {
-            message.attributes.iter().find_map(|attribute| match attribute {
-                AddressAttribute::Local(address) if own => Some(*address),
-                AddressAttribute::Address(address) if !own => Some(*address),
-                _ => None,
-            })
-        };
-        let Some(address): Option<IpAddr> = find(true).or_else(|| find(false)) else { return };
-        let Ok(address) = IpNet::new(address, message.header.prefix_len) else { return };
-        let interface = self.0.values_mut().find(|interface| interface.ifindex == message.header.index);
-        if let Some(interface) = interface {
-            interface.addresses.push(address);
+    fn add_rule(&mut self, rule: &RuleMessage) {
+        for attribute in &rule.attributes {
+            if let RuleAttribute::Iifname(name) = attribute
+                && let Some(interface) = self.0.get_mut(name)
+            {
+                interface.ruled = true;
+            }
         }
     }
+}
+
+fn is_vrf(link: &LinkMessage) -> bool {
+    let kind = LinkInfo::Kind(InfoKind::Vrf);
+    link.attributes.iter().any(|attribute| matches!(attribute, LinkAttribute::LinkInfo(info) if info.contains(&kind)))
+}
+
+fn own_address(message: &AddressMessage) -> Option<IpNet> {
+    // On point-to-point links `Address` is the peer's, `Local` the own; elsewhere IPv6 has only `Address`.
+    let find = |own: bool| {
+        message.attributes.iter().find_map(|attribute| match attribute {
+            AddressAttribute::Local(address) if own => Some(*address),
+            AddressAttribute::Address(address) if !own => Some(*address),
+            _ => None,
+        })
+    };
+    let address: IpAddr = find(true).or_else(|| find(false))?;
+    IpNet::new(address, message.header.prefix_len).ok()
 }
 
 pub(crate) fn dump(request: RouteNetlinkMessage, mut answer: impl FnMut(RouteNetlinkMessage)) -> Result<(), Error> {

@@ -12,6 +12,7 @@ mod dataplane;
 mod error;
 mod facts;
 mod firewall;
+mod grace;
 mod interfaces;
 mod kernel;
 mod maps;
@@ -22,7 +23,7 @@ mod store;
 pub use bpffs::{is_bpffs, mount_bpffs};
 pub use compile::{CompileError, Prepared, compile, prepare};
 pub use compiled::{
-    Compiled, CompiledFirewall, CompiledList, CompiledPolicy, CompiledPort, CompiledSid, CompiledSteering, port_slot,
+    Compiled, CompiledFirewall, CompiledList, CompiledPolicy, CompiledPort, CompiledSid, CompiledSteering,
 };
 pub use dataplane::{
     Applied, AttachMode, CaptureReader, CaptureSource, CapturedPacket, Counter, Counters, Dataplane, Direction,

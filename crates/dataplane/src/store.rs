@@ -21,8 +21,8 @@ pub(crate) const STATE: &str = "state";
 const CHUNK: usize = 4096;
 /// No generation has this number: the number that was used last lies here.
 const LAST: Key = Key { generation: 0, chunk: 0 };
-/// At most 64 MiB for both generations.
-const CHUNKS: u32 = 16384;
+/// At most 1 GiB for both generations, which takes memory only as far as it is used: 100,000 SIDs and as many policies take 200 MB.
+const CHUNKS: u32 = 1 << 18;
 
 /// Chunks from this on hold what tables had counted that larger ones have replaced.
 const CARRIED: u32 = 1 << 31;

@@ -39,9 +39,10 @@ fn rust() -> Vec<(&'static str, usize, Fields)> {
             ipv4,
             ipv6,
             mac,
-            reserved0,
+            next,
             config_flags,
             flow_buckets_mask,
+            domain,
             firewall,
             sid_block_hints
         }),
@@ -109,7 +110,9 @@ fn rust() -> Vec<(&'static str, usize, Fields)> {
             cache_generation,
             stash_bits,
             loop_,
-            metadata_magic
+            metadata_magic,
+            neighbours_changed,
+            neighbours
         }),
         rust_layout!(Stash { id, scope, length, next_header, flags, reserved0, header, reserved }),
         rust_layout!(Memory { current, reserved0, reserved }),

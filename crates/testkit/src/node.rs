@@ -212,6 +212,15 @@ impl<'a> Node<'a> {
         self.with(|dataplane| dataplane.bump_caches().expect("the map control"));
     }
 
+    /// Makes the data plane ask for these neighbours anew: interfaces' numbers, and addresses there.
+    ///
+    /// # Panics
+    ///
+    /// When the map can not be written.
+    pub fn forget_neighbours(&self, neighbours: &[(u32, std::net::IpAddr)]) {
+        self.with(|dataplane| dataplane.forget_neighbours(neighbours).expect("the map control"));
+    }
+
     /// Sends a frame through the data plane as if it had come in by `port`.
     ///
     /// # Panics

@@ -95,7 +95,16 @@ impl Fake {
 }
 
 pub fn interface(ifindex: u32) -> Interface {
-    Interface { ifindex, mtu: 1500, mac: [2, 0, 0, 0, 0, 1], addresses: Vec::new(), up: true, peer_elsewhere: false }
+    Interface {
+        ifindex,
+        mtu: 1500,
+        mac: [2, 0, 0, 0, 0, 1],
+        addresses: Vec::new(),
+        up: true,
+        peer_elsewhere: false,
+        vrf: None,
+        ruled: false,
+    }
 }
 
 fn error(what: &str, errno: i32) -> KernelError {

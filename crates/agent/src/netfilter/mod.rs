@@ -93,7 +93,19 @@ pub fn pretend(state: &NodeState, interfaces: &Interfaces) -> Interfaces {
             ifindex += 1;
             let (mtu, mac) = (core_mtu(state, interfaces), LOOP_OUT_MAC.octets());
             let peer_elsewhere = made.contains(&name);
-            all.0.insert(name, Interface { ifindex, mtu, mac, addresses: Vec::new(), up: true, peer_elsewhere });
+            all.0.insert(
+                name,
+                Interface {
+                    ifindex,
+                    mtu,
+                    mac,
+                    addresses: Vec::new(),
+                    up: true,
+                    peer_elsewhere,
+                    vrf: None,
+                    ruled: false,
+                },
+            );
         }
     }
     all

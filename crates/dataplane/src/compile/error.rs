@@ -27,22 +27,24 @@ pub enum CompileError {
         /// Name of the interface.
         name: String,
     },
-    /// Two interfaces fall on the same slot of the port table.
+    /// More interfaces than can be told apart have the same slot of the port table by their numbers.
     #[error(
-        "ports {first} (ifindex {first_index}) and {second} (ifindex {second_index}) share a slot of the port table, because their \
-         ifindex is equal modulo {slots}; create one of the interfaces anew"
+        "ports {first} (ifindex {first_index}) and {second} (ifindex {second_index}): more than {most} ports have an ifindex that is equal \
+         modulo {slots}; create some of these interfaces anew"
     )]
     PortCollision {
-        /// The port that has the slot.
+        /// The last port that could be told apart.
         first: String,
         /// Its ifindex.
         first_index: u32,
-        /// The port that needs the slot too.
+        /// The first one that could not.
         second: String,
         /// Its ifindex.
         second_index: u32,
         /// Size of the table.
         slots: u32,
+        /// Ports that may have one slot by their numbers.
+        most: u32,
     },
     /// A policy is named that does not exist.
     #[error("{place}: there is no policy {name}; add it to `policies`")]

@@ -38,7 +38,7 @@ const SRV6_SIDS: Ipv6Net = Ipv6Net::new_assert(Ipv6Addr::new(0x5f00, 0, 0, 0, 0,
 
 /// Flows to one next segment are spread over this many FIB decisions plus one: enough for an even spread over a few equal
 /// paths, few enough that the adjacency cache holds them.
-const FLOW_BUCKETS_MASK: u32 = 15;
+const FLOW_BUCKETS_MASK: u16 = 15;
 
 /// What [`compile`] works on.
 #[derive(Debug, Clone, Copy)]

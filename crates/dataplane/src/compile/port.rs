@@ -13,7 +13,7 @@ use super::error::sid_place;
 use super::policy::Policies;
 use super::{CompileError, Compiler, FLOW_BUCKETS_MASK, config_flags, sid_block_hints};
 use crate::compiled::{CompiledFirewall, CompiledPort, CompiledSid};
-use crate::facts::{Interface, Table};
+use crate::facts::{Interface, Interfaces, Table};
 
 pub(super) fn compile(
     compiler: &mut Compiler<'_>,
@@ -33,36 +33,80 @@ pub(super) fn compile(
     let mut rows =
         Rows::new(previous.unwrap_or_default(), 1 + 2 * input.capacity.ports, Table::Ports, input.capacity.ports);
     let mut ports: Vec<CompiledPort> = Vec::new();
-    let mut slots: BTreeMap<u32, &str> = BTreeMap::new();
+    let mut names: BTreeSet<&str> = BTreeSet::new();
+    let domains = domains(&all, input.interfaces);
     for port in &all {
         let place = format!("port {}", port.name);
-        if ports.iter().any(|other| other.name == port.name) {
+        if !names.insert(&port.name) {
             return Err(CompileError::Duplicate { place });
         }
         let Some(interface) = compiler.interface(&place, &port.name)? else { continue };
-        let slot = interface.ifindex % abi::SEGUE_PORT_SLOTS;
-        if let Some(first) = slots.insert(slot, &port.name) {
-            return Err(CompileError::PortCollision {
-                first: first.to_owned(),
-                first_index: input.interfaces.get(first).map_or(0, |interface| interface.ifindex),
-                second: port.name.clone(),
-                second_index: interface.ifindex,
-                slots: abi::SEGUE_PORT_SLOTS,
-            });
-        }
         let mut entry = entry(input.state, port, interface, policies)?;
         entry.firewall = super::firewall_index(firewalls, port.firewall.as_deref(), &place)?;
         entry.config_flags = config_flags(input);
         entry.sid_block_hints = sid_block_hints(input).unwrap_or_default();
+        entry.domain = domains.get(&domain(interface)).copied().unwrap_or_default();
         entry.proxy = returns.get(port.name.as_str()).copied().unwrap_or(abi::SEGUE_NONE);
         let row = rows.take(port.name.clone(), &place)?;
         entry.index = u16::try_from(row).map_err(|_| {
             CompileError::invalid(place, "the table of ports must not exceed 32,767; use a smaller capacity")
         })?;
         let returned = of_packets.contains(&port.name);
-        ports.push(CompiledPort { name: port.name.clone(), xdp: !returned, tc: input.state.needs_loop(), entry });
+        let tc = input.state.needs_loop();
+        ports.push(CompiledPort { name: port.name.clone(), xdp: !returned, tc, place: 0, entry });
     }
+    place(&mut ports)?;
     Ok(ports)
+}
+
+/// What the kernel's routes depend on, of the interface that a packet comes in by: its VRF, and itself if a rule names it.
+fn domain(interface: &Interface) -> (Option<u32>, Option<u32>) {
+    (interface.vrf, interface.ruled.then_some(interface.ifindex))
+}
+
+/// Numbers of the routing domains of all ports. 0: neither a VRF nor a rule.
+fn domains(ports: &[Port], interfaces: &Interfaces) -> BTreeMap<(Option<u32>, Option<u32>), u16> {
+    let all = ports.iter().filter_map(|port| interfaces.get(&port.name)).map(domain);
+    let all: BTreeSet<_> = all.chain([(None, None)]).collect();
+    // There are at most as many as ports, which are numbered in 16 bits too. None comes first.
+    all.into_iter().zip(0..).collect()
+}
+
+/// Gives each port its slot: the one that its interface's number says, or a free one behind the port that has that. Interfaces'
+/// numbers grow without bound where containers come and go, so two ports may well have the same one.
+fn place(ports: &mut [CompiledPort]) -> Result<(), CompileError> {
+    let home = |port: &CompiledPort| port.entry.ifindex % abi::SEGUE_PORT_SLOTS;
+    let mut last: BTreeMap<u32, (usize, u32)> = BTreeMap::new();
+    let mut rest = Vec::new();
+    for position in 0..ports.len() {
+        let slot = home(&ports[position]);
+        if last.contains_key(&slot) {
+            rest.push(position);
+        } else {
+            ports[position].place = slot;
+            last.insert(slot, (position, 1));
+        }
+    }
+    // The slots that no port has by its number: a chain has only ports of one number modulo the slots.
+    let homes: BTreeSet<u32> = last.keys().copied().collect();
+    let mut free = (0..abi::SEGUE_PORT_SLOTS).filter(|slot| !homes.contains(slot));
+    for position in rest {
+        let slot = home(&ports[position]);
+        let (before, length) = last.get(&slot).copied().unwrap_or((position, 0));
+        let too_many = || CompileError::PortCollision {
+            first: ports[before].name.clone(),
+            first_index: ports[before].entry.ifindex,
+            second: ports[position].name.clone(),
+            second_index: ports[position].entry.ifindex,
+            slots: abi::SEGUE_PORT_SLOTS,
+            most: abi::SEGUE_PORT_CHAIN,
+        };
+        let found = free.next().filter(|_| length < abi::SEGUE_PORT_CHAIN).ok_or_else(too_many)?;
+        ports[position].place = found;
+        ports[before].entry.next = (found + 1) as u16;
+        last.insert(slot, (position, length + 1));
+    }
+    Ok(())
 }
 
 /// For each IFACE-IN the index of the proxy SID that packets from it go back to, the first of several that share what is

@@ -17,6 +17,8 @@ fn interfaces() -> Interfaces {
         addresses: addresses.iter().map(|address| address.parse().expect("an address")).collect(),
         up: ifindex != 5,
         peer_elsewhere: ifindex == 4,
+        vrf: None,
+        ruled: false,
     };
     Interfaces(BTreeMap::from([
         ("core0".to_owned(), interface(2, &["fe80::2/64", "fd00:2::1/64", "10.0.2.1/24", "10.0.2.2/24"])),
@@ -124,6 +126,49 @@ fn ports_carry_the_facts_of_their_interfaces() {
     assert_eq!(rows, [1, 2, 3, 4], "row 0 is for ports that are not configured");
     assert_eq!(compiled.ports[0].slot(1), 4096 + 2);
     assert_eq!(compiled.ports[0].slot(2), 2);
+}
+
+#[test]
+fn ports_whose_numbers_meet_stand_in_a_chain() {
+    let ports = ["core0", "clash", "access0"].map(|name| json!({ "name": name, "role": "core" }));
+    let compiled = Case::with(json!({ "ports": ports })).compiled();
+    let [core, clash, access] = &compiled.ports[..] else { panic!("three ports") };
+    assert_eq!((core.place, access.place), (2, 3));
+    assert_eq!((clash.place, clash.entry.next), (0, 0), "the lowest slot that no port has by its number");
+    assert_eq!((core.entry.next, access.entry.next), (1, 0));
+}
+
+#[test]
+fn more_ports_than_a_chain_takes_are_refused() {
+    let mut case = Case::new(base());
+    let most = abi::SEGUE_PORT_CHAIN;
+    case.capacity.ports = most + 1;
+    let one = case.interfaces.0["core0"].clone();
+    let names: Vec<String> = (0..=most).map(|at| format!("p{at}")).collect();
+    case.interfaces.0 = (1..)
+        .zip(&names)
+        .map(|(at, name)| (name.clone(), Interface { ifindex: 7 + at * abi::SEGUE_PORT_SLOTS, ..one.clone() }))
+        .collect();
+    let ports = |count: u32| -> Vec<Value> {
+        names.iter().take(count as usize).map(|name| json!({ "name": name, "role": "core" })).collect()
+    };
+    case.state["ports"] = json!(ports(most));
+    assert_eq!(case.compiled().ports.len(), most as usize);
+    case.state["ports"] = json!(ports(most + 1));
+    let error = case.error().to_string();
+    assert!(error.contains("more than 64 ports") && error.contains("p64"), "{error}");
+}
+
+#[test]
+fn each_vrf_has_a_number() {
+    let mut case = Case::new(base());
+    for (name, vrf) in [("core0", 70), ("access0", 60), ("to-fw", 70)] {
+        case.interfaces.0.get_mut(name).expect("an interface").vrf = Some(vrf);
+    }
+    let domains = |case: &Case| -> Vec<u16> { case.compiled().ports.iter().map(|port| port.entry.domain).collect() };
+    assert_eq!(domains(&case), [2, 1, 2, 0]);
+    case.interfaces.0.get_mut("to-fw").expect("an interface").ruled = true;
+    assert_eq!(domains(&case), [2, 1, 3, 0], "a rule is about it alone");
 }
 
 #[test]
@@ -331,7 +376,6 @@ fn what_does_not_fit_together_is_refused() {
     };
     let list = json!([{ "segments": ["fc00:2::1"] }]);
     let cases = [
-        (json!({ "ports": [port("core0"), port("clash")] }), "share a slot"),
         (json!({ "ports": [port("core0"), port("core0")] }), "port core0: there are two"),
         (json!({ "ports": [{ "name": "access0", "role": "access", "l2_policy": "a" }] }), "H.Encaps.L2"),
         (json!({ "ports": [{ "name": "access0", "role": "access", "l2_policy": "b" }] }), "no policy b"),

@@ -23,6 +23,7 @@ use zerocopy::FromZeros;
 use super::{Dataplane, Life, Options, Origin, remove_tree};
 use crate::Error;
 use crate::bpffs::is_bpffs;
+use crate::grace::Grace;
 use crate::maps::MapSet;
 use crate::object::{self, Programs, SHARED, build_id};
 use crate::store::{STATE, Store};
@@ -125,6 +126,7 @@ fn adopt(open: &mut OpenObject, pin_dir: &Path, set: &Path, options: Options) ->
         captured: BTreeSet::new(),
         unclean: true,
         life: Life::default(),
+        grace: Grace::new()?,
     };
     dataplane.clean()?;
     dataplane.life.adopt(&dataplane.set, &dataplane.maps, dataplane.applied())?;
@@ -237,6 +239,7 @@ fn load_new(
         captured: BTreeSet::new(),
         unclean: false,
         life: Life::default(),
+        grace: Grace::new()?,
     })
 }
 

@@ -246,8 +246,13 @@ impl Dataplane {
             }
             if let Some(new) = new {
                 // Packets under way may have met it.
-                std::thread::sleep(self.options.grace);
-                self.give_up(&new.compiled);
+                match self.grace.wait() {
+                    Ok(()) => self.give_up(&new.compiled),
+                    Err(error) => {
+                        tracing::warn!("{error}");
+                        self.unclean = true;
+                    }
+                }
             }
             return Err(error);
         }
@@ -301,7 +306,7 @@ impl Dataplane {
             self.detach(*ifindex)?;
         }
         self.detach_filters()?;
-        std::thread::sleep(self.options.grace);
+        self.grace.wait()?;
         self.remove_other_sets()?;
         self.life.keep(&self.set, self.applied(), self.applied_state());
         match old {

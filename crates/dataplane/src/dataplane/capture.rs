@@ -11,7 +11,6 @@ use zerocopy::FromBytes;
 
 use super::Dataplane;
 use crate::Error;
-use crate::compiled::port_slot;
 
 /// Pages of the ring of each CPU.
 const PAGES: usize = 256;
@@ -128,8 +127,7 @@ impl Dataplane {
             return Ok(());
         }
         let active = self.applied().ok_or_else(unknown)?;
-        let ifindex = active.port(port).ok_or_else(unknown)?.entry.ifindex;
-        let slot = port_slot(ifindex, active.generation);
+        let slot = active.port(port).ok_or_else(unknown)?.slot(active.generation);
         let mut entry: abi::Port = self.maps.read_array("ports", slot)?;
         let flag = abi::SEGUE_PORT_CAPTURE as u8;
         entry.flags = if on { entry.flags | flag } else { entry.flags & !flag };

@@ -99,8 +99,7 @@ impl Dataplane {
         }
         self.origin = Origin::Loaded;
         // Packets that the old programs are at.
-        std::thread::sleep(self.options.grace);
-        if let Err(error) = self.take_from(&old, copied) {
+        if let Err(error) = self.grace.wait().and_then(|()| self.take_from(&old, copied)) {
             tracing::warn!("some of what the smaller tables had counted is lost: {error}");
         }
         self.remove_other_sets()

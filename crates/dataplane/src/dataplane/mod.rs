@@ -13,9 +13,9 @@ mod test_run;
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use libbpf_rs::{MapHandle, Object};
 use segue_abi as abi;
@@ -34,6 +34,7 @@ pub use self::test_run::{TestOutput, TestRun};
 use crate::Error;
 use crate::compiled::Compiled;
 use crate::facts::{Capabilities, Capacity};
+use crate::grace::Grace;
 use crate::maps::MapSet;
 use crate::object;
 use crate::store::{Record, Store};
@@ -46,13 +47,11 @@ pub struct Options {
     pub capacity: Capacity,
     /// The kernel's abilities.
     pub capabilities: Capabilities,
-    /// How long entries of the old generation stay after a new one is active, for packets that are under way.
-    pub grace: Duration,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { capacity: Capacity::default(), capabilities: Capabilities::detect(), grace: Duration::from_millis(5) }
+        Self { capacity: Capacity::default(), capabilities: Capabilities::detect() }
     }
 }
 
@@ -93,6 +92,7 @@ pub struct Dataplane {
     unclean: bool,
     /// Which functions are dead; watched by others while this applies.
     life: Life,
+    grace: Grace,
 }
 
 impl Dataplane {
@@ -132,6 +132,25 @@ impl Dataplane {
     /// [`Error::Map`].
     pub fn bump_caches(&mut self) -> Result<(), Error> {
         self.life.control(&self.maps, |control| control.cache_generation = control.cache_generation.wrapping_add(1))
+    }
+
+    /// Makes the data plane forget the ways by these neighbours: pairs of the interface's number and the neighbour's address there,
+    /// whose link-layer address has changed or has gone. Ways by other links are kept.
+    ///
+    /// # Errors
+    /// [`Error::Map`].
+    pub fn forget_neighbours(&mut self, neighbours: &[(u32, IpAddr)]) -> Result<(), Error> {
+        if neighbours.is_empty() {
+            return Ok(());
+        }
+        let slots: BTreeSet<usize> = neighbours.iter().map(|neighbour| neighbour_slot(*neighbour)).collect();
+        self.life.control(&self.maps, |control| {
+            // It stands in front of the slots and is written first: whoever reads a new number of a slot finds it changed.
+            control.neighbours_changed = control.neighbours_changed.wrapping_add(1);
+            for slot in slots {
+                control.neighbours[slot] = control.neighbours[slot].wrapping_add(1);
+            }
+        })
     }
 
     /// Which functions are dead, for those who watch them.
@@ -195,6 +214,15 @@ impl Dataplane {
         };
         Ok(self.object.insert(object))
     }
+}
+
+/// Where `bpf/lib/adjacency.h` looks whether a neighbour is what it was.
+fn neighbour_slot((ifindex, address): (u32, IpAddr)) -> usize {
+    let last = match address {
+        IpAddr::V4(address) => address.octets()[3],
+        IpAddr::V6(address) => address.octets()[15],
+    };
+    ((ifindex.wrapping_mul(4)).wrapping_add(u32::from(last & 3)) % abi::SEGUE_NEIGHBOUR_SLOTS) as usize
 }
 
 /// Removes a directory with all pins below it; no error if there is none.

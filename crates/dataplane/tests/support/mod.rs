@@ -4,7 +4,6 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
 
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
@@ -68,7 +67,7 @@ pub fn options() -> Options {
         ports: 16,
         ..Capacity::default()
     };
-    Options { capacity, capabilities: Capabilities::detect(), grace: Duration::from_millis(1) }
+    Options { capacity, capabilities: Capabilities::detect() }
 }
 
 /// A node with two core ports and the SID fc00:1:1::/48.
