@@ -55,7 +55,7 @@ int segue_function_out(struct __sk_buff *skb)
 		return drop_counted(skb, 0, 0, SEGUE_OUTCOME_drop_port_unknown);
 	if (unlikely(packet.port->flags & SEGUE_PORT_CAPTURE))
 		capture(skb, skb->ifindex, 0, 0);
-	if (unlikely((skb->tc_index & TC_INDEX_MASK) != SEGUE_TC_INDEX))
+	if (unlikely((skb->tc_index & SEGUE_TC_INDEX_MASK) != SEGUE_TC_INDEX))
 		goto own;
 	return function_out(&packet, 0);
 own:
@@ -77,7 +77,7 @@ int segue_function_egress(struct __sk_buff *skb)
 
 	if (unlikely(skb_begin(skb, &packet, epoch_now())))
 		return drop_counted(skb, 0, 0, SEGUE_OUTCOME_drop_port_unknown);
-	if (unlikely((skb->tc_index & TC_INDEX_MASK) != SEGUE_TC_INDEX)) {
+	if (unlikely((skb->tc_index & SEGUE_TC_INDEX_MASK) != SEGUE_TC_INDEX)) {
 		if (from_port(&packet))
 			return TC_ACT_UNSPEC;
 		return bpf_redirect(skb->ifindex, BPF_F_INGRESS);

@@ -65,7 +65,8 @@ RARE int aware_remember(struct xdp_md *ctx)
 	struct segue_proxy_flow *known, value = {};
 	const struct segue_stash *entry;
 	struct aware_inner inner;
-	u32 outcome, id, now = bpf_jiffies64();
+	u32 outcome, now = bpf_jiffies64();
+	u64 id;
 
 	if (!scratch || !of)
 		return SEGUE_OUTCOME_drop_header_unfit;
@@ -82,7 +83,7 @@ RARE int aware_remember(struct xdp_md *ctx)
 	if (known) {
 		if (known->used != now)
 			known->used = now;
-		id = *(volatile u32 *)&known->stash;
+		id = *(volatile u64 *)&known->stash;
 		entry = stash_get(id);
 		if (entry && entry->scope == order->scope &&
 		    header_same(entry, (void *)(long)ctx->data, (void *)(long)ctx->data_end, &order->outer,
@@ -94,7 +95,7 @@ RARE int aware_remember(struct xdp_md *ctx)
 	if (!id)
 		return SEGUE_OUTCOME_drop_header_unfit;
 	if (known) {
-		*(volatile u32 *)&known->stash = id;
+		*(volatile u64 *)&known->stash = id;
 		return 0;
 	}
 	value.stash = id;
@@ -155,10 +156,11 @@ INLINE const u64 *segment_in_stash(const struct segue_stash *entry, u32 index)
 }
 
 struct aware_order {
-	u32 stash; /* reference to what was sent, advanced */
+	u64 stash; /* reference to what was sent, advanced */
 	u32 permission;
 	u32 generation;
 	u32 segments_left; /* of the packet that came back; at most SEGUE_SEGMENTS_MAX - 1 */
+	u32 reserved;
 };
 
 /*

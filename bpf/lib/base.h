@@ -133,6 +133,7 @@ PERCPU(icmp_sent, u64, SEGUE_ICMP_MAX);
 
 /* What proxies remember: lib/stash.h, lib/memory.h. */
 ARRAY(stash, struct segue_stash, 64);
+ARRAY(stash_cursor, u64, 1); /* slots that were taken so far */
 ARRAY(memories, struct segue_memory, 8192);
 PERCPU(memory_counters, struct segue_memory_counters, 8192);
 
@@ -140,7 +141,7 @@ struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 64);
 	__type(key, u64); /* hash of a header's content and scope */
-	__type(value, u32);
+	__type(value, u64);
 } stash_index SEC(".maps");
 
 struct {
@@ -187,10 +188,9 @@ struct outer {
 struct memory_order {
 	struct outer outer;
 	u64 shape;
-	u32 scope;
+	u64 scope;
 	u32 margin;
 	u32 outcome; /* why it can not be remembered */
-	u32 reserved;
 };
 
 /* What one stage tells the next across a tail call. Each stage writes all that the next one reads. */
@@ -209,8 +209,6 @@ struct scratch {
 	u64 way; /* ICMP_WAY() */
 	struct memory_order order;
 	struct segue_stash stash; /* a header that is about to be remembered */
-	u32 stash_next;		  /* slots of this CPU that have been written so far */
-	u32 reserved1;
 	struct segue_last_drop drop;
 	u64 drop_time[SEGUE_OUTCOMES_MAX];
 	u64 icmp_time;	 /* token bucket: when it was last filled */

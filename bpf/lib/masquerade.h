@@ -52,7 +52,8 @@ INLINE int masquerade(const struct packet *packet, const struct segue_sid *sid, 
 	const struct segue_stash *entry;
 	struct function_link link = {};
 	struct address last;
-	u32 length, id = 0;
+	u64 id = 0;
+	u32 length;
 
 	if (outer->srh != SIMPLE_SRH || (void *)(srh + 1) + 16 > end)
 		return drop(packet, SEGUE_OUTCOME_drop_header_unfit);
@@ -81,12 +82,11 @@ INLINE int masquerade(const struct packet *packet, const struct segue_sid *sid, 
 }
 
 /* Was an SRH like this one sent to the function, though it is not the last one? */
-RARE int srh_known(struct xdp_md *ctx, u32 scope, u32 length)
+RARE int srh_known(struct xdp_md *ctx, u64 scope, u32 length)
 {
 	struct scratch *scratch = scratch_get();
 	const struct segue_stash *entry;
-	u32 *known;
-	u64 hash;
+	u64 *known, hash;
 
 	if (!scratch)
 		return 0;
@@ -105,9 +105,9 @@ INLINE int masquerade_insert(const struct packet *packet, const struct segue_sid
 	const struct adjacency *adjacency;
 	const struct segue_stash *entry;
 	struct address destination;
-	u32 id = 0, push, sl, at;
+	u32 push, sl, at;
 	void *data, *end;
-	u64 moved[5], *word;
+	u64 moved[5], *word, id = 0;
 	const u64 *from;
 	u8 *octet;
 
@@ -178,11 +178,12 @@ INLINE int masquerade_end(const struct packet *packet, const struct segue_sid *s
 {
 	void *data = (void *)(long)packet->ctx->data;
 	void *end = (void *)(long)packet->ctx->data_end;
-	u32 length = (srh->length + 1) * 8, id = 0, sl = srh->segments_left;
+	u32 length = (srh->length + 1) * 8, sl = srh->segments_left;
 	struct address destination = address_load(&ip->daddr), next;
 	const struct adjacency *adjacency;
 	const struct segue_stash *entry;
 	const void *segment;
+	u64 id = 0;
 	u32 refusal;
 
 	if (unlikely((s32)srh->last_entry > (s32)(srh->length / 2) - 1 || sl > srh->last_entry))

@@ -101,29 +101,33 @@ INLINE u64 header_shape(const struct outer *outer, u32 flags)
 }
 
 /* Puts the header into the stash and makes it the scope's current one. The reference, or 0. */
-INLINE u32 memory_renew(struct xdp_md *ctx, u32 scope, u64 shape)
+INLINE u64 memory_renew(struct xdp_md *ctx, u64 scope, u64 shape)
 {
-	struct segue_memory *memory = bpf_map_lookup_elem(&memories, &scope);
-	u32 id = stash_put(ctx, shape, scope);
+	u32 row = scope;
+	struct segue_memory *memory = bpf_map_lookup_elem(&memories, &row);
+	u64 id = stash_put(ctx, shape, scope);
 
 	if (!memory || !id)
 		return 0;
 	if (memory->current != id) {
-		*(volatile u32 *)&memory->current = id;
+		*(volatile u64 *)&memory->current = id;
 		memory_count(scope, MEMORY_RENEWED);
 	}
 	return id;
 }
 
 /* The scope's current header, or NULL. */
-INLINE const struct segue_stash *memory_current(u32 scope, u32 *id)
+INLINE const struct segue_stash *memory_current(u64 scope, u64 *id)
 {
-	const struct segue_memory *memory = bpf_map_lookup_elem(&memories, &scope);
+	u32 row = scope;
+	const struct segue_memory *memory = bpf_map_lookup_elem(&memories, &row);
+	const struct segue_stash *entry;
 
 	if (!memory)
 		return NULL;
-	*id = *(const volatile u32 *)&memory->current;
-	return stash_get(*id);
+	*id = *(const volatile u64 *)&memory->current;
+	entry = stash_get(*id);
+	return likely(entry && entry->scope == scope) ? entry : NULL;
 }
 
 /* The flow in hand: here, because stack is short. */
@@ -145,13 +149,13 @@ INLINE struct flow_scratch *flow_scratch_get(void)
 }
 
 /* A flow's key in the memory of a scope. Fragments have no ports: each fragmented packet is a flow of its own. */
-INLINE void memory_flow_key(const struct flow *flow, u32 scope, struct segue_proxy_flow_key *key)
+INLINE void memory_flow_key(const struct flow *flow, u64 scope, struct segue_proxy_flow_key *key)
 {
 	for (int i = 0; i < 5; i++)
 		key->key[i] = flow->key[i];
 	key->key[4] |= flow->fragment_id;
 	key->scope = scope;
-	key->reserved = 0;
+	key->since = scope >> 32;
 }
 
 /* Tells remember_flow() or aware_remember() what to do. In the scratch memory, because stack is short. */
@@ -169,14 +173,15 @@ INLINE struct scratch *memory_order(const struct segue_sid *sid, const struct ou
 }
 
 /* Remembers the frame's steering header for its inner flow. The reference, or 0 and the outcome in the order. */
-RARE int remember_flow(struct xdp_md *ctx)
+RARE u64 remember_flow(struct xdp_md *ctx)
 {
 	struct scratch *scratch = scratch_get();
 	struct memory_order *order;
 	struct flow_scratch *of = flow_scratch_get();
 	struct segue_proxy_flow *known, value = {};
 	const struct segue_stash *entry;
-	u32 now = bpf_jiffies64(), l3, id;
+	u32 now = bpf_jiffies64(), l3;
+	u64 id;
 
 	if (!scratch || !of)
 		return 0;
@@ -193,7 +198,7 @@ RARE int remember_flow(struct xdp_md *ctx)
 	memory_flow_key(&of->flow, order->scope, &of->key);
 	known = bpf_map_lookup_elem(&proxy_flows, &of->key);
 	if (known) {
-		id = *(volatile u32 *)&known->stash;
+		id = *(volatile u64 *)&known->stash;
 		entry = stash_get(id);
 		if (known->used != now)
 			known->used = now;
@@ -209,7 +214,7 @@ RARE int remember_flow(struct xdp_md *ctx)
 	if (known) {
 		if (known->stash != id) {
 			memory_count(order->scope, MEMORY_CONFLICT);
-			*(volatile u32 *)&known->stash = id;
+			*(volatile u64 *)&known->stash = id;
 		}
 		return id;
 	}
@@ -221,7 +226,7 @@ RARE int remember_flow(struct xdp_md *ctx)
 }
 
 /* The reference for a flow that comes back, or 0. */
-RARE int recall_flow(const struct flow *flow, u32 scope, u32 timeout)
+RARE u64 recall_flow(const struct flow *flow, u64 scope, u32 timeout)
 {
 	struct segue_proxy_flow_key key;
 	struct segue_proxy_flow *known;
@@ -240,20 +245,21 @@ RARE int recall_flow(const struct flow *flow, u32 scope, u32 timeout)
 	}
 	if (known->used != now)
 		known->used = now;
-	return *(volatile u32 *)&known->stash;
+	return *(volatile u64 *)&known->stash;
 }
 
 /*
  * Remembers the steering header of a packet on its way to a function. The reference, or 0 and the outcome. `same_dscp`:
  * outer and inner DSCP are equal. The frame is not changed.
  */
-INLINE u32 remember(const struct packet *packet, const struct segue_sid *sid, const struct outer *outer, u32 same_dscp,
+INLINE u64 remember(const struct packet *packet, const struct segue_sid *sid, const struct outer *outer, u32 same_dscp,
 		    u32 *outcome)
 {
 	void *data = (void *)(long)packet->ctx->data;
 	void *end = (void *)(long)packet->ctx->data_end;
-	u32 flags = same_dscp ? SEGUE_STASH_TRAFFIC_CLASS_COPY : 0, margin = sid->hop_limit_margin ?: 1, id = 0;
+	u32 flags = same_dscp ? SEGUE_STASH_TRAFFIC_CLASS_COPY : 0, margin = sid->hop_limit_margin ?: 1;
 	const struct segue_stash *entry;
+	u64 id = 0;
 
 	*outcome = SEGUE_OUTCOME_drop_header_unfit;
 	if (unlikely(!outer->srh)) /* without segments left there is nothing to go back to */

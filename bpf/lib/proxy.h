@@ -16,9 +16,9 @@
 
 /* The inner packet goes to the function through the kernel; its header's reference goes with it. */
 INLINE int proxy_through_kernel(const struct packet *packet, const struct segue_sid *sid, const struct outer *outer,
-				const struct inner *inner, const struct function_link *link, u32 id, u32 ecn, u32 mark)
+				const struct inner *inner, const struct function_link *link, u64 id, u32 ecn, u32 mark)
 {
-	u32 offset = outer->offset & OFFSET_MASK, ipv4 = outer->protocol == PROTOCOL_IPV4, flags = 0;
+	u32 offset = outer->offset & OFFSET_MASK, ipv4 = outer->protocol == PROTOCOL_IPV4, flags = stash_tc_index(id);
 	struct segue_function_metadata *metadata;
 	void *data, *end;
 
@@ -65,13 +65,14 @@ INLINE int proxy_through_kernel(const struct packet *packet, const struct segue_
 INLINE int proxy_to_function(const struct packet *packet, const struct segue_sid *sid, const struct outer *outer,
 			     struct address next)
 {
-	u32 offset = outer->offset & OFFSET_MASK, ipv4 = outer->protocol == PROTOCOL_IPV4, id = 0, ecn = 0, outcome;
+	u32 offset = outer->offset & OFFSET_MASK, ipv4 = outer->protocol == PROTOCOL_IPV4, ecn = 0, outcome;
 	void *data = (void *)(long)packet->ctx->data;
 	void *end = (void *)(long)packet->ctx->data_end;
 	const struct adjacency *adjacency;
 	struct function_link link = {};
 	struct inner inner = {};
 	struct address destination;
+	u64 id = 0;
 
 	if (unlikely(outer->fragment))
 		return drop(packet, SEGUE_OUTCOME_drop_fragment_at_decapsulation);
@@ -172,7 +173,7 @@ INLINE u32 restored_word(const struct segue_stash *entry, const struct payload *
 }
 
 /* Puts a remembered header on a packet that fits `adjacency` if `by_link`. Ends it. */
-INLINE int restore_on(const struct packet *packet, const struct segue_stash *entry, u32 id,
+INLINE int restore_on(const struct packet *packet, const struct segue_stash *entry, u64 id,
 		      const struct payload *payload, u32 scope, const struct adjacency *adjacency, int by_link)
 {
 	u32 family = payload->protocol == PROTOCOL_IPV4 ? 4 : 6, push = entry->length, naming = entry->next_header;
@@ -221,7 +222,7 @@ INLINE int restore_on(const struct packet *packet, const struct segue_stash *ent
 }
 
 /* Puts a remembered header back on. The packet is unchanged so far. Ends it. */
-INLINE int restore(const struct packet *packet, const struct segue_stash *entry, u32 id, const struct payload *payload,
+INLINE int restore(const struct packet *packet, const struct segue_stash *entry, u64 id, const struct payload *payload,
 		   u32 scope)
 {
 	u32 family = payload->protocol == PROTOCOL_IPV4 ? 4 : 6;
@@ -238,7 +239,7 @@ INLINE int restore(const struct packet *packet, const struct segue_stash *entry,
 }
 
 /* The header that a packet back from the function gets, or NULL and the outcome. */
-INLINE const struct segue_stash *recall(const struct segue_sid *sid, const struct flow *flow, u32 *id, u32 *outcome)
+INLINE const struct segue_stash *recall(const struct segue_sid *sid, const struct flow *flow, u64 *id, u32 *outcome)
 {
 	const struct segue_stash *entry;
 
@@ -268,7 +269,8 @@ INLINE int proxy_wrap(struct packet *packet, const struct segue_sid *sid, const 
 {
 	const struct segue_segment_list *list;
 	const struct segue_stash *entry;
-	u32 id = 0, outcome;
+	u64 id = 0;
+	u32 outcome;
 
 	payload->flow = flow->hash;
 	payload->counter = sid->counter_return;
@@ -290,16 +292,14 @@ INLINE int proxy_wrap(struct packet *packet, const struct segue_sid *sid, const 
  */
 INLINE int proxy_from_function(struct packet *packet, const struct segue_sid *sid)
 {
+	int action, ethernet = sid && sid->inner & SEGUE_INNER_ETHERNET;
 	struct payload payload = {};
 	struct flow flow = {};
-	int action;
 	u32 type;
 
 	flow_read(packet, &flow);
 	packet->length = flow.length;
-	if (sid && sid->inner & SEGUE_INNER_ETHERNET) {
-		if (to_port(packet))
-			return pass(packet, SEGUE_OUTCOME_passed_not_for_segue);
+	if (ethernet && !to_port(packet)) {
 		payload.protocol = PROTOCOL_ETHERNET;
 		payload.length = frame_length(packet->ctx);
 		return proxy_wrap(packet, sid, &flow, &payload);
@@ -309,6 +309,9 @@ INLINE int proxy_from_function(struct packet *packet, const struct segue_sid *si
 		return action;
 	if (!sid)
 		return drop(packet, SEGUE_OUTCOME_drop_proxy_empty);
+	/* A frame for the node, which would route what is in it: where that goes is not the function's to say. */
+	if (unlikely(ethernet))
+		return drop(packet, SEGUE_OUTCOME_drop_from_function);
 	type = flow.family == 4 ? SEGUE_INNER_IPV4 : SEGUE_INNER_IPV6;
 	if (!(sid->inner & type))
 		return drop(packet, SEGUE_OUTCOME_drop_inner_type);

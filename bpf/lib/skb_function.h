@@ -13,15 +13,13 @@
 #include "skb.h"
 #include "memory.h"
 
-#define TC_INDEX_MASK 0xff00
-
 /* A packet that XDP has taken the steering header off, on its way to the function. */
 INLINE int function_in(struct __sk_buff *skb, struct segue_function_metadata *metadata)
 {
 	u32 oif = metadata->oif, flags = metadata->flags;
 
 	skb->mark = metadata->mark;
-	skb->tc_index = SEGUE_TC_INDEX | (flags & 0xff);
+	skb->tc_index = SEGUE_TC_INDEX | (flags & (u16)~SEGUE_TC_INDEX_MASK);
 	bpf_set_hash(skb, metadata->stash);
 	/* It stays on the buffer: nobody shall read it or take it for his own. */
 	metadata->magic = 0;
@@ -104,7 +102,7 @@ INLINE int function_hop(struct __sk_buff *skb, int up)
 }
 
 /* The header that a reference names, in front of the packet. 0: done. */
-INLINE int function_wrap(struct __sk_buff *skb, const struct segue_stash *entry, u32 id, u32 push,
+INLINE int function_wrap(struct __sk_buff *skb, const struct segue_stash *entry, u64 id, u32 push,
 			 const struct inner *inner, u32 protocol)
 {
 	u32 length = push - IPV6_LENGTH + inner->length, naming = entry->next_header;
@@ -137,17 +135,18 @@ INLINE int function_wrap(struct __sk_buff *skb, const struct segue_stash *entry,
 INLINE int function_out(struct packet *packet, int egress)
 {
 	struct __sk_buff *skb = packet->ctx;
-	u32 index = packet->port->proxy, id = skb->hash, flags = skb->tc_index, push, refusal, protocol;
+	u32 index = packet->port->proxy, flags = skb->tc_index, push, refusal, protocol;
 	const struct adjacency *adjacency;
 	const struct segue_stash *entry;
 	const struct segue_sid *sid;
 	struct inner inner = {};
 	int hop = 0, up = 0;
+	u64 id = 0;
 
 	sid = bpf_map_lookup_elem(&sid_entries, &index);
 	if (unlikely(!sid))
 		return drop(packet, SEGUE_OUTCOME_drop_proxy_empty);
-	entry = stash_get(id);
+	entry = stash_get_carried(skb->hash, flags, &id);
 	if (unlikely(!entry || entry->scope != sid->scope))
 		return function_forgotten(skb, packet->port->index, sid->scope);
 	function_read(skb, &inner);
@@ -262,6 +261,26 @@ INLINE int own_steered(struct packet *packet, const struct flow *flow)
 	return skb_leave(packet, &verdict->adjacency, 0);
 }
 
+#define PRIORITY_TAGS_MAX 32
+
+/*
+ * Takes off all tags of VLAN 0, which are only priorities. The kernel takes such frames as untagged ones, however many
+ * tags there are, so they must not go up to it unread. The outermost tag is beside the frame, in skb->vlan_tci; taking
+ * it off brings the next one there. 0: no tag is left; 1: that of a VLAN is; -1: too many.
+ */
+RARE int skb_priority_tags_remove(struct __sk_buff *skb)
+{
+	for (int i = 0; i < PRIORITY_TAGS_MAX; i++) {
+		if (!skb->vlan_present)
+			return 0;
+		if (skb->vlan_tci & 0x0fff)
+			return 1;
+		if (bpf_skb_vlan_pop(skb))
+			return -1;
+	}
+	return -1;
+}
+
 /* No reference on it: the function's own, made by its kernel or a program. It may not choose a path by segments. */
 INLINE int function_own(struct packet *packet)
 {
@@ -269,7 +288,11 @@ INLINE int function_own(struct packet *packet)
 	u32 index = packet->port->proxy, outcome, wanted = ETHERNET_LENGTH + 128;
 	const struct segue_sid *sid;
 	struct flow flow = {};
+	int tagged;
 
+	tagged = skb_priority_tags_remove(skb);
+	if (unlikely(tagged < 0))
+		return drop(packet, SEGUE_OUTCOME_drop_recirculation);
 	if (wanted > skb->len)
 		wanted = skb->len;
 	if ((void *)(long)skb->data + ETHERNET_LENGTH + 128 > (void *)(long)skb->data_end)
@@ -295,7 +318,8 @@ INLINE int function_own(struct packet *packet)
 		return drop(packet, SEGUE_OUTCOME_drop_proxy_empty);
 	if (sid->proxy_flags & SEGUE_PROXY_OWN_DROP)
 		return drop(packet, SEGUE_OUTCOME_drop_from_function);
-	if (sid->proxy_flags & SEGUE_PROXY_OWN_STEER)
+	/* A VLAN's frame is for the interface of that VLAN, or for nobody. */
+	if (sid->proxy_flags & SEGUE_PROXY_OWN_STEER && !tagged)
 		return own_steered(packet, &flow);
 	return pass(packet, SEGUE_OUTCOME_passed_not_for_segue);
 }

@@ -3,9 +3,10 @@
  * The store of steering headers that proxies took off and will put back.
  *
  * Equal headers are kept once: a reference names a content, not a packet. What a slot holds under one reference never
- * changes; when the slot is needed for another header it gets another reference. Each CPU writes its own slots only, so
- * no lock is needed; a reader on another CPU compares the reference before and after it copies, and so never puts back
- * a header that is half one and half another.
+ * changes; when the slot is needed for another header it gets another reference, which was never one before (struct
+ * segue_stash says why). All CPUs take slots from one row, the oldest first, however many they are. Who writes a slot
+ * marks it so by an atomic exchange, so no lock is needed; a reader on another CPU compares the reference before and
+ * after it copies, and so never puts back a header that is half one and half another.
  */
 #ifndef SEGUE_STASH_H
 #define SEGUE_STASH_H
@@ -18,22 +19,44 @@
 #define stash_order() asm volatile("" ::: "memory")
 
 /* The content of a reference, or NULL if there is none any more. */
-INLINE const struct segue_stash *stash_get(u32 id)
+INLINE const struct segue_stash *stash_get(u64 id)
 {
 	u32 slot = id & (SEGUE_STASH_SLOTS - 1);
 	const struct segue_stash *entry = bpf_map_lookup_elem(&stash, &slot);
 
-	if (!entry || !id || *(const volatile u32 *)&entry->id != id)
+	if (!entry || !id || *(const volatile u64 *)&entry->id != id)
 		return NULL;
 	stash_order();
 	return entry;
 }
 
 /* Is the content still that of the reference? Asked after it was read. */
-INLINE int stash_still(const struct segue_stash *entry, u32 id)
+INLINE int stash_still(const struct segue_stash *entry, u64 id)
 {
 	stash_order();
-	return *(const volatile u32 *)&entry->id == id;
+	return *(const volatile u64 *)&entry->id == id;
+}
+
+/* What of a reference does not fit in skb->hash, as it lies in skb->tc_index. */
+INLINE u32 stash_tc_index(u64 id)
+{
+	return (id >> 29 & SEGUE_METADATA_TIME) | (id >> 53 & SEGUE_METADATA_SERIES);
+}
+
+/* The content of the reference that a packet carries, which is then `id`; or NULL. */
+INLINE const struct segue_stash *stash_get_carried(u32 hash, u32 tc_index, u64 *id)
+{
+	u32 slot = hash & (SEGUE_STASH_SLOTS - 1);
+	const struct segue_stash *entry = bpf_map_lookup_elem(&stash, &slot);
+
+	if (!entry)
+		return NULL;
+	*id = *(const volatile u64 *)&entry->id;
+	stash_order();
+	if ((u32)*id != hash || *id & SEGUE_STASH_WRITING ||
+	    (tc_index & (SEGUE_METADATA_TIME | SEGUE_METADATA_SERIES)) != stash_tc_index(*id))
+		return NULL;
+	return entry;
 }
 
 /* Steering header in the frame: its length, where it names the inner packet, and its SRH, as offsets in the header. */
@@ -62,7 +85,7 @@ INLINE int stash_last_is_chains(u64 word)
  * 4.1, S12 to S14), Payload Length 0. The hash, or 0: it can not be remembered. SEGUE_STASH_SRH: the SRH alone,
  * advanced only if its place is given.
  */
-INLINE u64 stash_prepare(struct xdp_md *ctx, struct segue_stash *draft, u64 shape, u32 scope)
+INLINE u64 stash_prepare(struct xdp_md *ctx, struct segue_stash *draft, u64 shape, u64 scope)
 {
 	void *data = (void *)(long)ctx->data;
 	void *end = (void *)(long)ctx->data_end;
@@ -141,20 +164,42 @@ INLINE int stash_equal(const struct segue_stash *a, const struct segue_stash *b)
 	return !difference;
 }
 
-/* Writes scratch->stash into a slot of this CPU. */
-INLINE u32 stash_write(struct scratch *scratch)
-{
-	u32 bits = control.stash_bits & 15, written = scratch->stash_next++;
-	u32 slot = bpf_get_smp_processor_id() << bits | (written & ((1U << bits) - 1));
-	struct segue_stash *entry = bpf_map_lookup_elem(&stash, &slot);
-	const u64 *from = (const u64 *)scratch->stash.header;
-	u32 id = ((written >> bits) % 65535 + 1) << 16 | slot;
-	u64 *to;
+#define STASH_TIME(id) ((id) & (SEGUE_STASH_WRITING - 1) & ~(u64)(SEGUE_STASH_SLOTS - 1))
 
-	if (!entry || slot >= SEGUE_STASH_SLOTS)
+/* The reference that this slot would get now. */
+INLINE u64 stash_reference(u32 slot)
+{
+	u64 now = bpf_ktime_get_ns() >> SEGUE_STASH_UNIT_SHIFT;
+
+	now += !(now & 0xffff);
+	return slot | STASH_TIME(now << SEGUE_STASH_TIME_SHIFT) | (u64)control.stash_series << SEGUE_STASH_SERIES_SHIFT;
+}
+
+/*
+ * Writes scratch->stash into the next slot. The reference, or 0: all slots were written a millisecond ago, or another
+ * CPU is at that one. The new header gives way then, for the packets of the old ones are in their functions still.
+ */
+INLINE u64 stash_write(struct scratch *scratch)
+{
+	const u64 *from = (const u64 *)scratch->stash.header;
+	struct segue_stash *entry;
+	u64 *cursor, *to, id, old;
+	u32 slot = 0;
+
+	cursor = bpf_map_lookup_elem(&stash_cursor, &slot);
+	if (!cursor)
 		return 0;
-	*(volatile u32 *)&entry->id = 0;
-	stash_order();
+	slot = __sync_fetch_and_add(cursor, 1) & ((1U << (control.stash_bits & 31)) - 1) & (SEGUE_STASH_SLOTS - 1);
+	entry = bpf_map_lookup_elem(&stash, &slot);
+	if (!entry)
+		return 0;
+	old = *(volatile u64 *)&entry->id;
+	id = stash_reference(slot);
+	if (old & SEGUE_STASH_WRITING || STASH_TIME(id) <= STASH_TIME(old))
+		return 0;
+	/* Nobody else writes it from here on, and nobody reads it: whoever does finds another reference afterwards. */
+	if (__sync_val_compare_and_swap(&entry->id, old, id | SEGUE_STASH_WRITING) != old)
+		return 0;
 	entry->scope = scratch->stash.scope;
 	entry->length = scratch->stash.length;
 	entry->next_header = scratch->stash.next_header;
@@ -163,7 +208,7 @@ INLINE u32 stash_write(struct scratch *scratch)
 	for (int i = 0; i < STASH_WORDS; i++)
 		to[i] = from[i];
 	stash_order();
-	*(volatile u32 *)&entry->id = id;
+	*(volatile u64 *)&entry->id = id;
 	return id;
 }
 
@@ -171,12 +216,11 @@ INLINE u32 stash_write(struct scratch *scratch)
  * Remembers the steering header of the frame, which begins behind its Ethernet header and is not changed. The
  * reference, or 0 if it can not be remembered.
  */
-RARE int stash_put(struct xdp_md *ctx, u64 shape, u32 scope)
+RARE u64 stash_put(struct xdp_md *ctx, u64 shape, u64 scope)
 {
 	struct scratch *scratch = scratch_get();
 	const struct segue_stash *entry;
-	u32 *known, id;
-	u64 hash;
+	u64 *known, id, hash;
 
 	if (!scratch)
 		return 0;

@@ -91,8 +91,8 @@ INLINE u16 dynamic_usual_inner(struct packet *packet, const struct segue_sid *si
 {
 	const u64 *word = data + ETHERNET_LENGTH;
 	const struct segue_stash *entry;
-	u32 length, id = 0;
-	u64 head;
+	u64 head, id = 0;
+	u32 length;
 
 	if (data + USUAL_INNER + IPV6_LENGTH > end ||
 	    (sid->flags & (SEGUE_SID_DEAD | SEGUE_SID_NEXT_HOP_MAC)) != SEGUE_SID_NEXT_HOP_MAC ||
@@ -164,7 +164,7 @@ INLINE int returned_ipv6_usual(const struct packet *packet, const u64 *word, con
 }
 
 /* Puts the usual header on a packet that fits the link. Ends it. */
-INLINE int restore_usual(const struct packet *packet, const struct segue_stash *entry, u32 id,
+INLINE int restore_usual(const struct packet *packet, const struct segue_stash *entry, u64 id,
 			 const struct payload *payload, u32 scope, const struct adjacency *adjacency)
 {
 	const u64 *known = (const u64 *)entry->header;
@@ -198,11 +198,11 @@ INLINE int dynamic_usual(struct packet *packet, const struct segue_sid *sid)
 {
 	void *data = (void *)(long)packet->ctx->data;
 	void *end = (void *)(long)packet->ctx->data_end;
-	u32 length = end - data - ETHERNET_LENGTH, id = 0;
+	u32 length = end - data - ETHERNET_LENGTH;
 	const struct adjacency *adjacency;
 	const struct segue_stash *entry;
 	struct payload payload = {};
-	u64 key[5] = {};
+	u64 key[5] = {}, id = 0;
 
 	if (data + ETHERNET_LENGTH + sizeof(struct iphdr) + 4 > end || *(const u8 *)data & 1)
 		return NOT_USUAL;

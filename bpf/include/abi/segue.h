@@ -161,7 +161,7 @@ enum segue_proxy_flags {
 			   the kernel where no rule holds; without either flag it goes to the kernel */
 };
 
-/* One local SID. Map `sid_entries`. 96 octets. */
+/* One local SID. Map `sid_entries`. 104 octets. */
 struct segue_sid {
 	__u8 behaviour;	      /* enum segue_behaviour */
 	__u8 flavours;	      /* enum segue_flavour */
@@ -175,21 +175,24 @@ struct segue_sid {
 	__u8 next_hop[16];    /* End.X, End.DX6, proxies: IPv6 next hop; :: = by route on the destination */
 	__be32 next_hop_ipv4; /* End.DX4, proxies; 0 = by route on the destination */
 	__u8 mac[6];
-	__u8 memory;  /* enum segue_memory_kind */
-	__u8 failure; /* enum segue_failure */
-	__u32 scope;  /* proxies with a memory: row in `memories`; SIDs with the same row share what is remembered */
+	__u8 memory;	       /* enum segue_memory_kind */
+	__u8 failure;	       /* enum segue_failure */
+	__u32 flow_timeout;    /* MEMORY_FLOW: jiffies after which an unused flow is forgotten */
+	__u64 scope;	       /* proxies with a memory: row in `memories` | the generation that gave the row to this
+				  return interface << 32, so that no two interfaces ever have the same scope. SIDs of one
+				  scope share what is remembered */
 	__u8 hop_limit_margin; /* hop limits that differ by less are the same header */
 	__u8 argument_length;  /* End.AN.NF: bits of the argument, 0 to 32, right behind the SID's prefix; becomes the
 				  mark. That of a firewall's SID is in `firewalls` */
 	__u8 permission;       /* enum segue_permission */
 	__u8 proxy_flags;      /* enum segue_proxy_flags */
-	__u32 flow_timeout;    /* MEMORY_FLOW: jiffies after which an unused flow is forgotten */
-	__u8 backup[16];       /* SEGUE_FAILURE_REROUTE */
 	__u8 prefix_length;    /* bits of LOC:FUNCT */
 	__u8 reserved0[3];
+	__u8 backup[16];    /* SEGUE_FAILURE_REROUTE */
 	__u32 firewall;	    /* End.AN: index in `firewalls`, the function is the node's own firewall; 0: none */
 	__u8 source_mac[6]; /* proxies: the MAC address of `oif` */
 	__u16 function_mtu; /* proxies: layer 3 MTU of `oif`, octets (65535 at most); 0: it is down */
+	__u32 reserved1;
 };
 
 /* Key of the tries: generation first, so that two generations live side by side. */
@@ -243,20 +246,36 @@ struct segue_segment_list {
 };
 
 /*
- * A steering header that a proxy remembers. Map `stash`, SEGUE_STASH_SLOTS entries at most. 256 octets. Each CPU writes
- * only its own share of the slots, 1 << control.stash_bits of them, one after the other; so no two write the same slot.
- * A reference is slot | count << 16, never 0, where count tells the slot's contents apart. A reader compares `id` with
+ * A reference to a steering header: where it is kept and when it was put there. A slot is written at most once in each
+ * unit of time, later than whatever it held, so that a reference never names two contents, whatever programs, tables or
+ * agents come and go meanwhile. Sets of maps that live side by side, while one takes over from another, have different
+ * series.
+ *   bits  0 to 15  slot
+ *   bits 16 to 59  time since boot in units of 2^20 ns; not a multiple of 2^16, so that the low word is never 0
+ *   bit  60        the slot is being written: no reference has it
+ *   bits 61 to 63  series
+ * A packet on its way through the kernel carries the low 37 bits and the series, which lasts for 2^21 units: 36
+ * minutes.
+ */
+#define SEGUE_STASH_TIME_SHIFT 16
+#define SEGUE_STASH_UNIT_SHIFT 20
+#define SEGUE_STASH_WRITING (1ULL << 60)
+#define SEGUE_STASH_SERIES_SHIFT 61
+
+/*
+ * A steering header that a proxy remembers. Map `stash`, 1 << control.stash_bits entries, SEGUE_STASH_SLOTS at most.
+ * 256 octets. Slots are taken in turn (`stash_cursor`), and no two CPUs write the same one. A reader compares `id` with
  * its reference before and after it copies: an entry that was overwritten meanwhile is never used.
  */
 struct segue_stash {
-	__u32 id;	  /* the reference that the content answers to; 0 while it is written */
-	__u32 scope;	  /* row in `memories`: only these proxies put it back */
+	__u64 id;	  /* the reference that the content answers to */
+	__u64 scope;	  /* as in struct segue_sid: only these proxies put it back */
 	__u16 length;	  /* octets of `header`, a multiple of 8 */
 	__u8 next_header; /* offset in `header` of the octet that names the inner packet's protocol */
 	__u8 flags;	  /* enum segue_stash_flags */
 	__u32 reserved0;
 	__u8 header[SEGUE_HEADROOM_MAX]; /* as it goes back on: advanced, Payload Length 0 */
-	__u8 reserved[24];
+	__u8 reserved[16];
 };
 
 enum segue_stash_flags {
@@ -269,8 +288,7 @@ enum segue_stash_flags {
 
 /* What proxies of one scope remember last. Map `memories`. 64 octets, so that two scopes share no cache line. */
 struct segue_memory {
-	__u32 current; /* reference into `stash`, 0: nothing yet */
-	__u32 reserved0;
+	__u64 current; /* reference into `stash`, 0: nothing yet */
 	__u8 reserved[56];
 };
 
@@ -288,33 +306,40 @@ struct segue_memory_counters {
 struct segue_proxy_flow_key {
 	__u64 key[5]; /* inner addresses; ports (fragments: identification) | protocol << 32 | family << 40 | fragment
 			 << 48 */
-	__u32 scope;
-	__u32 reserved;
+	__u32 scope;  /* row in `memories` */
+	__u32 since;  /* the scope's generation: the high word of `scope` in struct segue_sid */
 };
 
 struct segue_proxy_flow {
-	__u32 stash; /* reference */
+	__u64 stash; /* reference */
 	__u32 used;  /* jiffies */
+	__u32 reserved;
 };
 
 /*
  * XDP metadata in front of an inner packet on its way to a function through the kernel (SEGUE_MEMORY_PACKET). The TC
- * program on the same port turns it into skb->hash = stash, skb->tc_index = SEGUE_TC_INDEX | flags, skb->mark = mark.
+ * program on the same port turns it into skb->hash = stash, skb->tc_index = SEGUE_TC_INDEX | the low bits of flags,
+ * skb->mark = mark.
  */
 struct segue_function_metadata {
-	__u32 magic; /* metadata_magic of `control` */
-	__u32 stash; /* reference */
+	__u64 magic; /* metadata_magic of `control` */
+	__u32 stash; /* low word of the reference */
 	__u32 mark;
 	__u32 oif;   /* IFACE-OUT */
 	__u32 flags; /* enum segue_metadata_flags */
 };
 
-#define SEGUE_TC_INDEX 0x5e00 /* high octet of skb->tc_index of a packet on its way through a function */
+/* The highest bits of skb->tc_index of a packet on its way through a function, and those that it is told by. */
+#define SEGUE_TC_INDEX 0x5800
+#define SEGUE_TC_INDEX_MASK 0xf800
 
+/* Bits 0 to 10 go with the packet, in skb->tc_index. */
 enum segue_metadata_flags {
 	SEGUE_METADATA_HOP_LIMIT_255 = 1 << 0, /* could not be raised on the way in: raised on the way out */
 	SEGUE_METADATA_KEEP_HOP_LIMIT = 1 << 1,
-	SEGUE_METADATA_PEER = 1 << 2, /* bpf_redirect_peer; not kept in tc_index */
+	SEGUE_METADATA_TIME = 0x1f << 3, /* bits 32 to 36 of the reference */
+	SEGUE_METADATA_SERIES = 7 << 8,	 /* bits 61 to 63 of the reference */
+	SEGUE_METADATA_PEER = 1 << 16,	 /* bpf_redirect_peer */
 };
 
 struct segue_prefix {
@@ -354,9 +379,10 @@ struct segue_control {
 	__u32 generation;	/* not 0 */
 	__u32 cache_generation; /* raised by the agent when routes, ports or a function's life change: caches are
 				   dropped */
-	__u32 stash_bits;	/* slots of `stash` for each CPU, as a power of two */
+	__u32 stash_bits;	/* slots of `stash`, as a power of two */
 	__u32 loop; /* ifindex of the link by which TC programs give packets to segments of this node; 0: none */
-	__u32 metadata_magic;	  /* random for each set of maps, not 0: nobody can forge metadata */
+	__u64 metadata_magic;	  /* random for each set of maps, not 0: nobody can forge metadata */
+	__u32 stash_series;	  /* of this set of maps, 0 to 7 */
 	__u32 neighbours_changed; /* raised with any of `neighbours` */
 	/*
 	 * Raised by the agent when a neighbour goes or gets another link-layer address: adjacencies by neighbours of

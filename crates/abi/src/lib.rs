@@ -13,6 +13,13 @@ mod generated {
 }
 pub use generated::*;
 
+impl Sid {
+    /// The row in `memories` and `memory_counters` that a proxy's scope has; 0: it remembers nothing.
+    pub const fn scope_row(&self) -> u32 {
+        self.scope as u32
+    }
+}
+
 mod outcome;
 pub use outcome::{Outcome, OutcomeKind, markdown_table};
 

@@ -77,7 +77,7 @@ const FLOW_CACHE_SIZE: &str = ".rodata.flows";
 
 /// Maps whose layout and meaning `SEGUE_ABI_VERSION` covers: they survive a change of the programs. All others (caches,
 /// stages, scratch memory) belong to one build.
-pub(crate) const SHARED: [&str; 29] = [
+pub(crate) const SHARED: [&str; 30] = [
     "control",
     "config",
     "ports",
@@ -89,6 +89,7 @@ pub(crate) const SHARED: [&str; 29] = [
     "counters",
     "outcomes",
     "stash",
+    "stash_cursor",
     "stash_index",
     "memories",
     "memory_counters",

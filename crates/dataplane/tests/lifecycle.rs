@@ -11,8 +11,9 @@ use std::time::{Duration, Instant};
 use libbpf_rs::{MapCore, MapFlags, Xdp, XdpFlags};
 use nix::sys::socket::{setsockopt, sockopt};
 use segue_abi as abi;
-use segue_abi::zerocopy::FromBytes;
+use segue_abi::zerocopy::{FromBytes, IntoBytes};
 use segue_dataplane::{AttachMode, Dataplane, Error, MissingInterface, Origin, TestRun, build_id};
+use segue_wire::{Ipv4Repr, Ipv6Repr, PacketBuilder, SrhRepr, UdpRepr};
 use serde_json::{Value, json};
 use support::*;
 
@@ -606,8 +607,7 @@ fn memories_grow_and_nothing_else_is_lost() {
         let spare = 128 * cpus;
         assert_eq!(size(&dataplane, "proxy_flows"), 300 + spare);
         let after = control(&dataplane);
-        assert!(before.stash_bits < after.stash_bits && cpus << after.stash_bits <= 65_536);
-        assert!(cpus << (after.stash_bits + 1) > 65_536, "nearly all slots are used");
+        assert_eq!((before.stash_bits, after.stash_bits), (6, 16), "all slots, whatever CPUs there may be");
         assert_eq!(sid_packets(&dataplane), 1);
         assert_ne!(program_of(&dataplane, ifindex("p1")), 0);
         assert_eq!(send(&mut dataplane), XDP_REDIRECT);
@@ -637,10 +637,12 @@ fn memories_grow_and_nothing_else_is_lost() {
 
 /// Puts a flow and a counter into the memory of the proxy.
 fn remember(dataplane: &Dataplane, scope: u32) {
-    use segue_abi::zerocopy::{FromZeros, IntoBytes};
+    use segue_abi::zerocopy::FromZeros;
     let key = abi::ProxyFlowKey { key: [1; 5], scope, ..abi::ProxyFlowKey::new_zeroed() };
     let flows = dataplane.map("proxy_flows").expect("flows");
-    flows.update(key.as_bytes(), abi::ProxyFlow { stash: 1, used: 1 }.as_bytes(), MapFlags::ANY).expect("room");
+    flows
+        .update(key.as_bytes(), abi::ProxyFlow { stash: 1, used: 1, reserved: 0 }.as_bytes(), MapFlags::ANY)
+        .expect("room");
     let memory = abi::Memory { current: 5, ..abi::Memory::new_zeroed() };
     let memories = dataplane.map("memories").expect("memories");
     memories.update(&scope.to_ne_bytes(), memory.as_bytes(), MapFlags::ANY).expect("room");
@@ -691,9 +693,81 @@ fn pin_to(cpu: usize) {
     nix::sched::sched_setaffinity(nix::unistd::Pid::from_raw(0), &set).expect("a CPU of this machine");
 }
 
+/// To the proxy of [`with_flows`], with the steering header and the inner flow of this chain.
+fn to_proxy(chain: u16) -> Vec<u8> {
+    let address = |text: &str| text.parse().expect("an address");
+    let mac = interfaces().get("p1").expect("p1").mac;
+    let srh = SrhRepr::new(&[address("fc00:1:a::"), address("fc00:2:1::")]);
+    let front = PacketBuilder::ethernet([2, 0, 0, 0, 0, 1], mac)
+        .ipv6(Ipv6Repr::new(address("fc00:9::1"), address("fc00:1:a::")))
+        .srh(SrhRepr { tag: chain, ..srh });
+    inner_flow(front, chain)
+}
+
+fn inner_flow(front: PacketBuilder, chain: u16) -> Vec<u8> {
+    let repr = Ipv4Repr::new([10, 1, 0, 2].into(), [10, 2, 3, 4].into());
+    front.inner_ipv4(repr).udp(UdpRepr::new(chain, 53)).payload(b"query").build()
+}
+
+/// The chain, as its SRH says, of the header that a packet of this inner flow gets when it comes back.
+fn comes_back(dataplane: &mut Dataplane, flow: u16) -> Option<u16> {
+    let mac = interfaces().get("p2").expect("p2").mac;
+    let packet = inner_flow(PacketBuilder::ethernet([2, 0, 0, 0, 0, 7], mac), flow);
+    let found = dataplane.test_run(&TestRun::once(&packet, ifindex("p2"))).expect("a run");
+    (found.verdict == XDP_REDIRECT).then(|| u16::from_be_bytes([found.frame[60], found.frame[61]]))
+}
+
+#[test]
+fn references_outlive_programs_and_tables() {
+    isolated(|pins| {
+        // Slots once were of one CPU each.
+        pin_to(0);
+        let goes = |dataplane: &mut Dataplane, chain| {
+            let run = dataplane.test_run(&TestRun::once(&to_proxy(chain), ifindex("p1"))).expect("a run");
+            assert_eq!(run.verdict, XDP_REDIRECT);
+        };
+        let mut dataplane = open(pins);
+        apply(&mut dataplane, &with_flows(300));
+        goes(&mut dataplane, 1);
+        assert_eq!(comes_back(&mut dataplane, 1), Some(1));
+        drop(dataplane);
+
+        // The memory's tables have grown once.
+        let set = pins.join("maps-2");
+        fs::rename(set.join(format!("programs-{}", build_id())), set.join("programs-0123456789abcdef"))
+            .expect("a rename");
+        let mut dataplane = open(pins);
+        assert_eq!(dataplane.origin(), Origin::ProgramReplaced);
+        goes(&mut dataplane, 2);
+        assert_eq!([1, 2].map(|chain| comes_back(&mut dataplane, chain)), [Some(1), Some(2)], "an upgrade");
+
+        let mut many = with_flows(300);
+        let sids = many["sids"].as_array_mut().expect("a list");
+        sids.extend((2..100).map(|n| json!({ "sid": format!("fc00:1:{n:x}::/48"), "behaviour": "End" })));
+        apply(&mut dataplane, &many);
+        assert_eq!(dataplane.map("sid_entries").expect("sid_entries").max_entries(), 2 * 128);
+        goes(&mut dataplane, 3);
+        let chains = [1, 2, 3];
+        assert_eq!(chains.map(|chain| comes_back(&mut dataplane, chain)), chains.map(Some), "a table has grown");
+
+        // Whatever a reference leads to: the header of another interface is never put back.
+        let stash = dataplane.map("stash").expect("the stash");
+        for slot in 0..64_u32 {
+            let entry = stash.lookup(&slot.to_ne_bytes(), MapFlags::ANY).expect("a read").expect("an entry");
+            let mut entry = abi::Stash::read_from_bytes(&entry).expect("a header");
+            entry.scope += 1 << 32;
+            stash.update(&slot.to_ne_bytes(), entry.as_bytes(), MapFlags::ANY).expect("room");
+        }
+        let mut fallback = many;
+        fallback["sids"][1]["proxy"]["unknown_flow"] = json!("interface");
+        apply(&mut dataplane, &fallback);
+        assert_eq!([3, 4].map(|flow| comes_back(&mut dataplane, flow)), [None, None]);
+    });
+}
+
 /// Puts flows in from all CPUs by turns, and says how many are there then.
 fn fill(dataplane: &Dataplane, flows: u32) -> u64 {
-    use segue_abi::zerocopy::{FromZeros, IntoBytes};
+    use segue_abi::zerocopy::FromZeros;
     let scope = dataplane.applied().expect("applied").scopes["p2 flow"];
     let map = dataplane.map("proxy_flows").expect("flows");
     let cpus = std::thread::available_parallelism().expect("the number of CPUs").get() as u32;
@@ -702,7 +776,8 @@ fn fill(dataplane: &Dataplane, flows: u32) -> u64 {
         for number in (cpu..flows).step_by(cpus as usize) {
             let key = [u64::from(number), 0, 0, 0, 0];
             let key = abi::ProxyFlowKey { key, scope, ..abi::ProxyFlowKey::new_zeroed() };
-            map.update(key.as_bytes(), abi::ProxyFlow { stash: 1, used: 1 }.as_bytes(), MapFlags::ANY).expect("room");
+            map.update(key.as_bytes(), abi::ProxyFlow { stash: 1, used: 1, reserved: 0 }.as_bytes(), MapFlags::ANY)
+                .expect("room");
         }
     }
     let sids = dataplane.counters().expect("counters").sids;

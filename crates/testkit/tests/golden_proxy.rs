@@ -278,3 +278,84 @@ fn broken_packets_from_a_function_are_dropped() {
     );
     node.finish();
 }
+
+/// Tags in front of what a frame carries: ethertype and VLAN.
+fn tagged(frame: &PacketBuilder, tags: &[(u16, u16)]) -> Vec<u8> {
+    let mut frame = frame.build();
+    let octets: Vec<u8> =
+        tags.iter().flat_map(|(kind, vlan)| [kind.to_be_bytes(), vlan.to_be_bytes()].concat()).collect();
+    frame.splice(12..12, octets);
+    frame
+}
+
+/// What a function behind an Ethernet proxy sends to the node itself, which takes it in and looks at its IP header.
+#[test]
+#[ignore = "needs root"]
+fn an_ethernet_function_can_not_choose_a_path_by_the_node() {
+    let network = Network::new();
+    let node = Golden::load(&network, &configuration(DOMAIN));
+    let (own, far) = macs("frames0");
+    let (group, broadcast) = (MacAddress([0x33, 0x33, 0, 0, 0, 1]), MacAddress::BROADCAST);
+    let udp = UdpRepr::new(1, 2);
+    let list = [behind_core1(0xa), behind_core1(0xb)];
+    let to = |mac, destination| PacketBuilder::ethernet(far, mac).ipv6(Ipv6Repr::new(CLIENT, destination));
+    for (port, mac) in [("its own", own), ("a group", group), ("all", broadcast)] {
+        for (case, frame) in [
+            ("to a SID of this node", to(mac, local(END)).udp(udp)),
+            ("to a decapsulating SID", six(to(mac, local(END_DT46)), 64)),
+            ("to another node's SID", six(to(mac, behind_core1(0x46)), 64)),
+            ("with an SRH", to(mac, local(END)).srh(SrhRepr::new(&list)).udp(udp)),
+            (
+                "with an SRH to the node's link",
+                to(mac, "fe80::1".parse().expect("an address")).srh(SrhRepr::new(&list)),
+            ),
+            ("with an SRH and no segments left", to(mac, NODE).srh(SrhRepr::new(&list).with_segments_left(0)).udp(udp)),
+        ] {
+            node.drops(&format!("{port}: {case}"), "frames0", &frame, "drop_from_function");
+            let untagged = layer_3(&frame);
+            for tags in [
+                &[(0x8100, 0)][..],
+                &[(0x88a8, 0)],
+                &[(0x8100, 0xe000), (0x8100, 0)],
+                &[(0x88a8, 0), (0x8100, 0)],
+                &[(0x8100, 0), (0x88a8, 0), (0x8100, 0)],
+            ] {
+                let found = node.node().send("frames0", &tagged(&frame, tags));
+                assert_eq!(found.verdict, Verdict::Drop, "{port}: {case}, {tags:x?}: {:?}", found.moved);
+                let moved = found.moved.get("frames0 drop_from_function");
+                assert_eq!(moved, Some(&(1, untagged)), "{port}: {case}, {tags:x?}: {:?}", found.moved);
+            }
+        }
+    }
+    // The node would route it.
+    node.drops("to a host", "frames0", &to(own, SERVER).udp(udp), "drop_from_function");
+    let four = PacketBuilder::ethernet(far, own).ipv4(Ipv4Repr::new(CLIENT4, SERVER4)).udp(udp);
+    node.drops("to a host, IPv4", "frames0", &four, "drop_from_function");
+    let broken = six(to(own, SERVER), 64).with_bytes(18, &[0xff, 0xff]);
+    node.drops("a length that lies", "frames0", &broken, "drop_bad_length");
+    let arp =
+        |mac| PacketBuilder::new().ethernet_repr(EthernetRepr { destination: mac, source: far, ethertype: 0x0806 });
+    let solicitation = |mac| {
+        let repr = Ipv6Repr {
+            hop_limit: 255,
+            ..Ipv6Repr::new("fe80::2".parse().expect("an address"), "ff02::1:ff00:1".parse().expect("an address"))
+        };
+        let message = Icmpv6Repr::Other { message_type: 135, code: 0, body: vec![0; 28] };
+        PacketBuilder::ethernet(far, mac).ipv6(repr).icmpv6(message)
+    };
+    for (case, frame) in [
+        ("ARP to all", arp(broadcast).payload(&[0; 46])),
+        ("ARP to the node", arp(own).payload(&[0; 46])),
+        ("neighbour discovery", solicitation(group)),
+        ("neighbour discovery to the node", solicitation(own)),
+        ("link-local", to(own, "fe80::1".parse().expect("an address")).udp(udp)),
+    ] {
+        node.passes(case, "frames0", &frame, &frame, "passed_not_for_segue", &[]);
+    }
+    node.finish_with_faults();
+}
+
+/// Layer 3 octets of a frame whose length fields are right.
+fn layer_3(frame: &PacketBuilder) -> u64 {
+    frame.build().len() as u64 - 14
+}

@@ -11,11 +11,15 @@ use super::{CompileError, Compiler, Input};
 use crate::facts::{Capacity, Table};
 
 /// Rows of `memories`, by what shares them. A row goes with its return interface and its kind, so that what is remembered
-/// stays when the SIDs change.
+/// stays when the SIDs change. A row may go to another interface once its own has gone: the generation that gave it tells
+/// what one has remembered from what the other has.
 #[derive(Debug)]
 pub(super) struct Scopes {
     rows: Rows<String>,
     names: BTreeMap<String, u32>,
+    /// Since which generation each row of the previous generation belongs to whom it does.
+    since: BTreeMap<u32, u32>,
+    generation: u32,
 }
 
 impl Capacity {
@@ -29,16 +33,20 @@ impl Scopes {
     pub fn new(input: &Input<'_>) -> Self {
         let previous = input.previous.map(|previous| previous.scopes.clone()).unwrap_or_default();
         let rows = Rows::new(previous, input.capacity.memories(), Table::Sids, input.capacity.sids);
-        Self { rows, names: BTreeMap::new() }
+        let sids = input.previous.map(|previous| previous.sids.as_slice()).unwrap_or_default();
+        let since = sids.iter().map(|sid| (sid.entry.scope_row(), (sid.entry.scope >> 32) as u32)).collect();
+        Self { rows, names: BTreeMap::new(), since, generation: input.generation }
     }
 
-    fn row(&mut self, name: String, place: &str) -> Result<u32, CompileError> {
-        if let Some(row) = self.names.get(&name) {
-            return Ok(*row);
-        }
-        let row = self.rows.take(name.clone(), place)?;
+    fn take(&mut self, name: String, place: &str) -> Result<u64, CompileError> {
+        let row = match self.names.get(&name) {
+            Some(row) => *row,
+            None => self.rows.take(name.clone(), place)?,
+        };
         self.names.insert(name, row);
-        Ok(row)
+        // What the previous generation does not have is new: its own rows are given to nobody else.
+        let since = *self.since.get(&row).unwrap_or(&self.generation);
+        Ok(u64::from(row) | u64::from(since) << 32)
     }
 
     pub fn into_names(self) -> BTreeMap<String, u32> {
@@ -85,7 +93,7 @@ pub(super) fn fill(
     }
     let Some((_, from)) = sid.function_ports() else { return Ok(()) };
     if let Some(kind) = kind(sid) {
-        entry.scope = compiler.scopes.row(format!("{from} {kind}"), &place)?;
+        entry.scope = compiler.scopes.take(format!("{from} {kind}"), &place)?;
     }
     entry.hop_limit_margin = sid.hop_limit_margin();
     if sid.memory() == Some(Memory::Flow) {

@@ -69,6 +69,13 @@ pub(super) fn load_beside(
     load_new(open, pin_dir, &pin_dir.join(format!("{MAPS}{number}")), (options, origin), goes_on)
 }
 
+/// Tells the references to steering headers of this set from those of sets that it takes over from or that take over from it:
+/// its number, as far as there is room for it.
+pub(super) fn series_of(set: &Path) -> u32 {
+    let number = set.file_name().and_then(|name| name.to_str()?.strip_prefix(MAPS)?.parse::<u32>().ok());
+    number.unwrap_or(0) % (1 << (u64::BITS - abi::SEGUE_STASH_SERIES_SHIFT))
+}
+
 /// The map sets by ascending number.
 fn numbered(pin_dir: &Path) -> Result<Vec<(u32, PathBuf)>, Error> {
     let mut sets = Vec::new();

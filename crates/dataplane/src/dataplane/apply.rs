@@ -8,12 +8,12 @@ use zerocopy::FromZeros;
 
 use ipnet::Ipv6Net;
 
+use super::adopt::series_of;
 use super::{AttachMode, Carried, Dataplane, Origin};
 use crate::Error;
 use crate::compile::{self, CompileError, Input};
 use crate::compiled::Compiled;
 use crate::facts::{Capacity, Interfaces, MissingInterface};
-use crate::maps::map_error;
 use crate::store::Record;
 
 /// What an apply did.
@@ -335,7 +335,8 @@ impl Dataplane {
     }
 
     fn write_control(&self, generation: u32, captures: u32, loop_ifindex: u32) -> Result<(), Error> {
-        let stash_bits = stash_bits(self.maps.get("stash")?.max_entries())?;
+        let stash_bits = self.maps.get("stash")?.max_entries().checked_ilog2().unwrap_or(0);
+        let series = series_of(&self.set);
         self.life.control(&self.maps, |control| {
             control.generation = generation;
             control.captures = captures;
@@ -344,24 +345,17 @@ impl Dataplane {
             // Once: packets that carry it are on their way whenever an agent begins or applies.
             if control.metadata_magic == 0 {
                 control.metadata_magic = random_magic();
+                control.stash_series = series;
             }
         })
     }
 }
 
-/// A word that nobody can guess, not 0.
-fn random_magic() -> u32 {
+/// A word that nobody can guess or try out, not 0.
+fn random_magic() -> u64 {
     use std::hash::{BuildHasher, Hasher};
     // SipHash of nothing, with keys that the operating system draws.
-    let number = std::hash::RandomState::new().build_hasher().finish();
-    ((number >> 32) as u32 ^ number as u32).max(1)
-}
-
-/// Slots of each CPU, as a power of two, rounded down.
-fn stash_bits(slots: u32) -> Result<u32, Error> {
-    let cpus = libbpf_rs::num_possible_cpus().map_err(map_error("stash", "count the CPUs that write it"))?;
-    let each = u32::try_from(cpus).ok().and_then(|cpus| slots.checked_div(cpus)).unwrap_or(0);
-    Ok(each.checked_ilog2().unwrap_or(0))
+    std::hash::RandomState::new().build_hasher().finish().max(1)
 }
 
 /// A number that no packet has met: caches may hold what they found under another one, be it of a generation that was given up.

@@ -172,7 +172,7 @@ impl Dataplane {
                 binding_of: sid.binding_of.clone(),
                 counter,
                 returned,
-                memory: memories.get(&sid.entry.scope).cloned(),
+                memory: memories.get(&sid.entry.scope_row()).cloned(),
             });
         }
         for policy in &active.policies {

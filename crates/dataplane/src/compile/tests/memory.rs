@@ -29,11 +29,26 @@ fn dynamic_proxy_by_interface() {
     assert_eq!((sid.oif, flags(sid.inner), sid.prefix_length, sid.flow_timeout), (4, abi::SEGUE_INNER_IPV6, 128, 0));
     assert_ne!(sid.flags & abi::SEGUE_SID_BYPASS_OTHER_TYPE as u8, 0);
     assert_eq!(sid.policy, abi::SEGUE_NONE, "nothing is configured to be put back");
-    assert_eq!(compiled.scopes, BTreeMap::from([("from-fw interface".to_owned(), sid.scope)]));
-    assert_ne!(sid.scope, 0, "row 0 is nobody's");
+    assert_eq!(compiled.scopes, BTreeMap::from([("from-fw interface".to_owned(), sid.scope_row())]));
+    assert_ne!(sid.scope_row(), 0, "row 0 is nobody's");
     assert_ne!(sid.counter_return, 0);
     assert_eq!(sid.proxy_flags, 0, "only packets that the kernel forwards need a redirect to the peer");
     assert!(compiled.ports.iter().all(|port| port.xdp && !port.tc));
+}
+
+#[test]
+fn a_scope_is_never_that_of_another_interface() {
+    let with = |proxy: Value| case(&[proxied("fc00:1:a::", "End.AD", proxy)]);
+    let (flow, interface) = (json!({ "inner": ["IPv6"], "memory": "flow" }), json!({ "inner": ["IPv6"] }));
+    let scope = |compiled: &Compiled| entry(compiled, "fc00:1:a::/128").scope;
+    let first = with(flow.clone()).compiled();
+    let again = with(json!({ "inner": ["IPv4"], "memory": "flow" })).after(Some(&first)).expect("compiles");
+    assert_eq!(scope(&again), scope(&first), "what it remembers stays");
+    let other = with(interface).after(Some(&again)).expect("compiles");
+    assert_ne!(scope(&other) as u32, scope(&first) as u32, "rows of the generation before are taken");
+    let back = with(flow).after(Some(&other)).expect("compiles");
+    assert_eq!(scope(&back) as u32, scope(&first) as u32, "the same row once more");
+    assert_ne!(scope(&back), scope(&first), "and nothing that was remembered for it before");
 }
 
 #[test]
