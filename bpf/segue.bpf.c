@@ -56,7 +56,7 @@ INLINE int core_ipv6(struct packet *packet, void *data, void *end, int again)
 	destination = address_load(&ip->daddr);
 	if (!again) {
 		sid = sid_find(packet->epoch, destination);
-		if (sid && sid->behaviour == SEGUE_END_AD && sid->memory == SEGUE_MEMORY_INTERFACE) {
+		if (sid && sid->behaviour == SEGUE_END_AD && sid->memory <= SEGUE_MEMORY_FLOW) {
 			ethertype = dynamic_usual_inner(packet, sid, data, end);
 			if (likely(ethertype))
 				return dynamic_usual_to(packet, sid, ethertype);

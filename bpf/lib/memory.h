@@ -134,6 +134,7 @@ INLINE const struct segue_stash *memory_current(u64 scope, u64 *id)
 struct flow_scratch {
 	struct flow flow;
 	struct segue_proxy_flow_key key;
+	struct segue_proxy_flow value;
 };
 
 PERCPU(flow_scratches, struct flow_scratch, 1);
@@ -146,6 +147,86 @@ INLINE struct flow_scratch *flow_scratch_get(void)
 	if (scratch)
 		__builtin_memset(&scratch->flow, 0, sizeof(scratch->flow));
 	return scratch;
+}
+
+/*
+ * A flow that this CPU has met lately: what `proxy_flows` says of it, until a flow of its scope gets another header or
+ * FLOW_CACHED jiffies are over. So long an entry of `proxy_flows` may not know that it is used.
+ */
+struct proxy_flow_cached {
+	u64 key[5];
+	u64 scope;
+	u64 stash;   /* reference */
+	u32 until;   /* jiffies */
+	u32 changes; /* of the scope, when it was read */
+};
+
+#define FLOW_CACHED 16
+
+/* Entries of map `proxy_flows_cached`. A power of two; the loader's to change, together with the map's size. */
+const volatile u32 proxy_flow_cache_size SEC(".rodata.proxy_flows") = SEGUE_PROXY_FLOW_CACHE;
+
+PERCPU(proxy_flows_cached, struct proxy_flow_cached, SEGUE_PROXY_FLOW_CACHE);
+
+INLINE struct proxy_flow_cached *flow_cached_slot(u32 hash)
+{
+	u32 index = hash & (proxy_flow_cache_size - 1);
+
+	return bpf_map_lookup_elem(&proxy_flows_cached, &index);
+}
+
+/* The header of a flow of this key, or NULL: `proxy_flows` must be asked. */
+INLINE const struct segue_stash *flow_cached(u64 scope, const u64 *key, u32 hash, u64 *id)
+{
+	const struct proxy_flow_cached *cached = flow_cached_slot(hash);
+	u32 row = scope;
+	const struct segue_memory *memory = bpf_map_lookup_elem(&memories, &row);
+	const struct segue_stash *entry;
+
+	if (!cached || !memory)
+		return NULL;
+	if (((cached->key[0] ^ key[0]) | (cached->key[1] ^ key[1]) | (cached->key[2] ^ key[2]) |
+	     (cached->key[3] ^ key[3]) | (cached->key[4] ^ key[4]) | (cached->scope ^ scope)) ||
+	    cached->changes != *(const volatile u32 *)&memory->changes ||
+	    (s32)(cached->until - (u32)bpf_jiffies64()) <= 0)
+		return NULL;
+	*id = cached->stash;
+	entry = stash_get(*id);
+	return likely(entry && entry->scope == scope) ? entry : NULL;
+}
+
+/* How often flows of a scope got another header. To be asked before `proxy_flows` is. */
+INLINE u32 flow_changes(u64 scope)
+{
+	u32 row = scope;
+	const struct segue_memory *memory = bpf_map_lookup_elem(&memories, &row);
+
+	return memory ? *(const volatile u32 *)&memory->changes : 0;
+}
+
+/* A flow of the scope has got another header: to be said after it has. */
+INLINE void flow_changed(u64 scope)
+{
+	u32 row = scope;
+	struct segue_memory *memory = bpf_map_lookup_elem(&memories, &row);
+
+	if (memory)
+		__sync_fetch_and_add(&memory->changes, 1);
+}
+
+/* Remembers for this CPU what `proxy_flows` says. Fragments are no flows that come again. */
+INLINE void flow_cache(const struct flow *flow, u64 scope, u64 id, u32 now, u32 changes)
+{
+	struct proxy_flow_cached *cached = flow_cached_slot(flow->hash);
+
+	if (!cached || flow->key[4] >> 48)
+		return;
+	for (int i = 0; i < 5; i++)
+		cached->key[i] = flow->key[i];
+	cached->scope = scope;
+	cached->stash = id;
+	cached->until = now + FLOW_CACHED;
+	cached->changes = changes;
 }
 
 /* A flow's key in the memory of a scope. Fragments have no ports: each fragmented packet is a flow of its own. */
@@ -178,9 +259,9 @@ RARE u64 remember_flow(struct xdp_md *ctx)
 	struct scratch *scratch = scratch_get();
 	struct memory_order *order;
 	struct flow_scratch *of = flow_scratch_get();
-	struct segue_proxy_flow *known, value = {};
+	struct segue_proxy_flow *known;
 	const struct segue_stash *entry;
-	u32 now = bpf_jiffies64(), l3;
+	u32 now = bpf_jiffies64(), l3, changes;
 	u64 id;
 
 	if (!scratch || !of)
@@ -196,6 +277,8 @@ RARE u64 remember_flow(struct xdp_md *ctx)
 		return 0;
 	order->outcome = SEGUE_OUTCOME_drop_header_unfit;
 	memory_flow_key(&of->flow, order->scope, &of->key);
+	changes = flow_changes(order->scope);
+	stash_order();
 	known = bpf_map_lookup_elem(&proxy_flows, &of->key);
 	if (known) {
 		id = *(volatile u64 *)&known->stash;
@@ -205,8 +288,10 @@ RARE u64 remember_flow(struct xdp_md *ctx)
 		if (entry && entry->scope == order->scope &&
 		    header_same(entry, (void *)(long)ctx->data, (void *)(long)ctx->data_end, &order->outer,
 				order->margin) &&
-		    stash_still(entry, id))
+		    stash_still(entry, id)) {
+			flow_cache(&of->flow, order->scope, id, now, changes);
 			return id;
+		}
 	}
 	id = memory_renew(ctx, order->scope, order->shape);
 	if (!id)
@@ -215,12 +300,13 @@ RARE u64 remember_flow(struct xdp_md *ctx)
 		if (known->stash != id) {
 			memory_count(order->scope, MEMORY_CONFLICT);
 			*(volatile u64 *)&known->stash = id;
+			flow_changed(order->scope);
 		}
 		return id;
 	}
-	value.stash = id;
-	value.used = now;
-	if (!bpf_map_update_elem(&proxy_flows, &of->key, &value, BPF_ANY))
+	of->value.stash = id;
+	of->value.used = now;
+	if (!bpf_map_update_elem(&proxy_flows, &of->key, &of->value, BPF_ANY))
 		memory_count(order->scope, MEMORY_CREATED);
 	return id;
 }
@@ -230,22 +316,28 @@ RARE u64 recall_flow(const struct flow *flow, u64 scope, u32 timeout)
 {
 	struct segue_proxy_flow_key key;
 	struct segue_proxy_flow *known;
-	u32 now = bpf_jiffies64();
+	u32 now = bpf_jiffies64(), changes;
+	u64 id;
 
 	if (!flow)
 		return 0;
 	memory_flow_key(flow, scope, &key);
+	changes = flow_changes(scope);
+	stash_order();
 	known = bpf_map_lookup_elem(&proxy_flows, &key);
 	if (!known)
 		return 0;
-	if (now - known->used > timeout) {
+	/* What CPUs have in their caches may have been used without a word. */
+	if (now - known->used > timeout + FLOW_CACHED) {
 		if (!bpf_map_delete_elem(&proxy_flows, &key))
 			memory_count(scope, MEMORY_REMOVED);
 		return 0;
 	}
 	if (known->used != now)
 		known->used = now;
-	return *(volatile u64 *)&known->stash;
+	id = *(volatile u64 *)&known->stash;
+	flow_cache(flow, scope, id, now, changes);
+	return id;
 }
 
 /*

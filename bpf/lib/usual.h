@@ -82,17 +82,48 @@ INLINE int inner_ipv6_usual(const struct packet *packet, const u64 *word, u32 le
 	       !rarely_in_sid_block(packet, destination);
 }
 
+/* The flow of a packet, as flow_read() would say, without a fragment or extension headers. 0: done. */
+INLINE int ipv6_usual_key(const u64 *word, const void *end, u64 *key)
+{
+	u32 protocol = (word[0] & WORD_NEXT_HEADER) >> 48;
+
+	if ((const void *)(word + 5) + 4 > end)
+		return -1;
+	key[0] = word[1];
+	key[1] = word[2];
+	key[2] = word[3];
+	key[3] = word[4];
+	key[4] = (u64)protocol << 32 | 6ULL << 40;
+	if (likely(protocol_has_ports(protocol)))
+		key[4] |= *(const u32 *)(word + 5);
+	else if (protocol != PROTOCOL_ICMPV6) /* perhaps an extension header */
+		return -1;
+	return 0;
+}
+
+/* The same for IPv4 without options, nor a fragment. */
+INLINE int ipv4_usual_key(const struct iphdr *ip, const void *end, u64 *key)
+{
+	if ((const void *)(ip + 1) + 4 > end || ip->frag_off & bpf_htons(0x3fff))
+		return -1;
+	key[0] = ip->saddr | (u64)ip->daddr << 32;
+	key[4] = (u64)ip->protocol << 32 | 4ULL << 40;
+	if (protocol_has_ports(ip->protocol))
+		key[4] |= *(const u32 *)(ip + 1);
+	return 0;
+}
+
 /*
- * End.AD with the interface's memory, on the way to the function: is the packet one with the header that is remembered
- * already, and an inner packet as nearly all are? What its outer addresses and its SRH must be was seen when the header
- * was remembered. The inner packet's Ethertype, or 0; nothing is changed.
+ * End.AD with a memory by interface or by flow, on the way to the function: is the packet one with the header that is
+ * remembered already, and an inner packet as nearly all are? What its outer addresses and its SRH must be was seen when
+ * the header was remembered. The inner packet's Ethertype, or 0; nothing is changed.
  */
 INLINE u16 dynamic_usual_inner(struct packet *packet, const struct segue_sid *sid, const void *data, const void *end)
 {
 	const u64 *word = data + ETHERNET_LENGTH;
 	const struct segue_stash *entry;
-	u64 head, id = 0;
-	u32 length;
+	u64 head, id = 0, key[5] = {};
+	u32 length, six;
 
 	if (data + USUAL_INNER + IPV6_LENGTH > end ||
 	    (sid->flags & (SEGUE_SID_DEAD | SEGUE_SID_NEXT_HOP_MAC)) != SEGUE_SID_NEXT_HOP_MAC ||
@@ -103,11 +134,18 @@ INLINE u16 dynamic_usual_inner(struct packet *packet, const struct segue_sid *si
 	if ((head & (WORD_VERSION | WORD_NEXT_HEADER)) != WORD_OF_SRH || WORD_HOP_LIMIT(head) <= 1 ||
 	    WORD_PAYLOAD_LENGTH(head) != length + USUAL_STEERING - IPV6_LENGTH || length > sid->function_mtu)
 		return 0;
-	entry = memory_current(sid->scope, &id);
+	six = (word[5] & 0xff) == PROTOCOL_IPV6;
+	if (sid->memory == SEGUE_MEMORY_FLOW) {
+		if (six ? ipv6_usual_key(word + 10, end, key) : ipv4_usual_key(data + USUAL_INNER, end, key))
+			return 0;
+		entry = flow_cached(sid->scope, key, flow_hash(key), &id);
+	} else {
+		entry = memory_current(sid->scope, &id);
+	}
 	if (unlikely(!entry || !header_usual(entry, word, sid->hop_limit_margin ?: 1) || !stash_still(entry, id)))
 		return 0;
 	packet->length = length + USUAL_STEERING;
-	if (likely((word[5] & 0xff) == PROTOCOL_IPV6))
+	if (likely(six))
 		return sid->inner & SEGUE_INNER_IPV6 && inner_ipv6_usual(packet, word + 10, length, head)
 			       ? bpf_htons(ETH_P_IPV6)
 			       : 0;
@@ -140,27 +178,16 @@ INLINE int dynamic_usual_to(const struct packet *packet, const struct segue_sid 
 INLINE int returned_ipv6_usual(const struct packet *packet, const u64 *word, const void *end, u32 length, u64 *key)
 {
 	struct address source, destination;
-	u32 protocol;
 
 	if ((const void *)(word + 5) + 4 > end)
 		return -1;
 	source = (struct address){word[1], word[2]};
 	destination = (struct address){word[3], word[4]};
-	protocol = (word[0] & WORD_NEXT_HEADER) >> 48;
 	if ((word[0] & WORD_VERSION) != 0x60 || WORD_PAYLOAD_LENGTH(word[0]) + IPV6_LENGTH != length ||
 	    WORD_HOP_LIMIT(word[0]) <= 1 || !address_usual(source) || !address_usual(destination) ||
 	    address_equal(destination, address_load(packet->port->ipv6)))
 		return -1;
-	key[0] = source.high;
-	key[1] = source.low;
-	key[2] = destination.high;
-	key[3] = destination.low;
-	key[4] = (u64)protocol << 32 | 6ULL << 40;
-	if (likely(protocol_has_ports(protocol)))
-		key[4] |= *(const u32 *)(word + 5);
-	else if (protocol != PROTOCOL_ICMPV6) /* perhaps an extension header */
-		return -1;
-	return 0;
+	return ipv6_usual_key(word, end, key);
 }
 
 /* Puts the usual header on a packet that fits the link. Ends it. */
@@ -193,7 +220,7 @@ INLINE int restore_usual(const struct packet *packet, const struct segue_stash *
 	return transmit(packet, adjacency->ifindex, SEGUE_OUTCOME_forwarded);
 }
 
-/* End.AD with the interface's memory: back from the function. */
+/* End.AD with a memory by interface or by flow: back from the function. */
 INLINE int dynamic_usual(struct packet *packet, const struct segue_sid *sid)
 {
 	void *data = (void *)(long)packet->ctx->data;
@@ -220,15 +247,16 @@ INLINE int dynamic_usual(struct packet *packet, const struct segue_sid *sid)
 			return NOT_USUAL;
 		payload.protocol = PROTOCOL_IPV4;
 		payload.traffic_class = ip->tos;
-		key[0] = ip->saddr | (u64)ip->daddr << 32;
-		key[4] = (u64)ip->protocol << 32 | 4ULL << 40;
-		if (protocol_has_ports(ip->protocol))
-			key[4] |= *(const u32 *)(ip + 1);
+		if (ipv4_usual_key(ip, end, key))
+			return NOT_USUAL;
 	}
-	entry = memory_current(sid->scope, &id);
+	payload.flow = flow_hash(key);
+	if (sid->memory == SEGUE_MEMORY_FLOW)
+		entry = flow_cached(sid->scope, key, payload.flow, &id);
+	else
+		entry = memory_current(sid->scope, &id);
 	if (unlikely(!entry))
 		return NOT_USUAL;
-	payload.flow = flow_hash(key);
 	adjacency = adjacency_find(packet, address_load(&entry->header[24]), 0, 0, payload.flow);
 	if (unlikely(!adjacency || !adjacency_fits(adjacency, length + entry->length)))
 		return NOT_USUAL;
@@ -287,7 +315,7 @@ INLINE int service_usual(struct packet *packet)
 
 	if (unlikely(!sid))
 		return NOT_USUAL;
-	if (sid->behaviour == SEGUE_END_AD && sid->memory == SEGUE_MEMORY_INTERFACE)
+	if (sid->behaviour == SEGUE_END_AD && sid->memory <= SEGUE_MEMORY_FLOW)
 		return dynamic_usual(packet, sid);
 	if (sid->behaviour == SEGUE_END_AM)
 		return masquerade_usual(packet, sid);

@@ -38,7 +38,8 @@ typedef unsigned int __be32;
 #define SEGUE_OUTCOMES_MAX 128
 #define SEGUE_SID_CACHE_BITS 10 /* entries per CPU, as powers of two */
 #define SEGUE_ADJACENCY_CACHE_BITS 11
-#define SEGUE_FLOW_CACHE 4096 /* entries per CPU while there are few steering rules */
+#define SEGUE_FLOW_CACHE 4096	    /* entries per CPU while there are few steering rules */
+#define SEGUE_PROXY_FLOW_CACHE 4096 /* entries per CPU as soon as a proxy remembers flows */
 #define SEGUE_LAST_DROP_BYTES 192
 #define SEGUE_STASH_SLOTS 65536 /* steering headers remembered by proxies; a reference has 16 bits for the slot */
 #define SEGUE_NONE 0xffffffffU
@@ -289,7 +290,9 @@ enum segue_stash_flags {
 /* What proxies of one scope remember last. Map `memories`. 64 octets, so that two scopes share no cache line. */
 struct segue_memory {
 	__u64 current; /* reference into `stash`, 0: nothing yet */
-	__u8 reserved[56];
+	__u32 changes; /* MEMORY_FLOW: flows whose header became another: what CPUs remember of flows is asked for anew
+			*/
+	__u8 reserved[52];
 };
 
 /* Row of `memory_counters` (PERCPU_ARRAY), by scope. */

@@ -38,6 +38,15 @@ pub enum Error {
         /// Why.
         source: libbpf_rs::Error,
     },
+    /// The data plane is not right on this machine's architecture.
+    #[error(
+        "the data plane is for x86_64, and this is {architecture}: it reads words that other CPUs write, and relies on x86_64's order of \
+         loads and of stores; run it on x86_64"
+    )]
+    Architecture {
+        /// The machine's, as Rust names it.
+        architecture: &'static str,
+    },
     /// The kernel did not take a program, or libbpf the object.
     #[error(
         "the XDP programs do not load: {source}; run as root on Linux 6.1 or newer. The kernel's and libbpf's messages:\n{log}"

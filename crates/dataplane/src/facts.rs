@@ -126,6 +126,11 @@ impl Capacity {
         self.steering_rules.min(Self::FLOW_CACHE_MAX).next_power_of_two()
     }
 
+    /// Flows of proxies that each CPU remembers, a power of two.
+    pub(crate) fn proxy_flow_cache(&self) -> u32 {
+        if self.proxy_flows <= 1 { 1 } else { segue_abi::SEGUE_PROXY_FLOW_CACHE }
+    }
+
     /// Whether only what proxies remember has other sizes.
     pub(crate) fn same_but_memories(self, other: Self) -> bool {
         Self { proxy_flows: other.proxy_flows, stash: other.stash, connections: other.connections, ..self } == other

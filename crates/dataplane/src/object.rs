@@ -75,6 +75,9 @@ pub(crate) const STEERING_SIZE: &str = ".rodata.steering";
 /// The object's name of the map with `flow_cache_size`, the size of the map `flows`.
 const FLOW_CACHE_SIZE: &str = ".rodata.flows";
 
+/// The object's name of the map with `proxy_flow_cache_size`, the size of the map `proxy_flows_cached`.
+const PROXY_FLOW_CACHE_SIZE: &str = ".rodata.proxy_flows";
+
 /// Maps whose layout and meaning `SEGUE_ABI_VERSION` covers: they survive a change of the programs. All others (caches,
 /// stages, scratch memory) belong to one build.
 pub(crate) const SHARED: [&str; 30] = [
@@ -149,6 +152,7 @@ fn entries(map: &str, capacity: &Capacity) -> Option<u32> {
         "counters" => return Some(capacity.counters()),
         "outcomes" => return Some(1 + 2 * capacity.ports),
         "flows" => return Some(capacity.flow_cache()),
+        "proxy_flows_cached" => return Some(capacity.proxy_flow_cache()),
         "memories" | "memory_counters" => return Some(capacity.memories()),
         "stash" | "stash_index" => return Some(capacity.stash),
         "proxy_flows" => return Some(lru_entries(capacity.proxy_flows)),
@@ -185,8 +189,14 @@ pub(crate) fn capacity_of(maps: &MapSet) -> Result<Capacity, Error> {
     Ok(capacity)
 }
 
+/// Refuses machines whose memory order the data plane is not written for: a wrong steering header could go back on a packet.
+fn supported(architecture: &'static str) -> Result<(), Error> {
+    if architecture == "x86_64" { Ok(()) } else { Err(Error::Architecture { architecture }) }
+}
+
 /// The object with its maps sized for `capacity`, not loaded yet.
 pub(crate) fn open(capacity: &Capacity) -> Result<OpenObject, Error> {
+    supported(std::env::consts::ARCH)?;
     let mut builder = ObjectBuilder::default();
     let (opened, log) = logged(|| builder.name("segue").and_then(|builder| builder.open_memory(OBJECT)));
     let mut object = opened.map_err(|source| Error::Load { source, log })?;
@@ -205,6 +215,8 @@ pub(crate) fn open(capacity: &Capacity) -> Result<OpenObject, Error> {
             set_constant(&mut map, &name, capacity.steering)?;
         } else if name == FLOW_CACHE_SIZE {
             set_constant(&mut map, &name, capacity.flow_cache())?;
+        } else if name == PROXY_FLOW_CACHE_SIZE {
+            set_constant(&mut map, &name, capacity.proxy_flow_cache())?;
         }
     }
     Ok(object)
@@ -387,6 +399,15 @@ mod tests {
             assert!(STAGES.iter().any(|(_, name)| program.name() == *name), "{:?} is no stage", program.name());
         }
         assert_eq!(build_id().len(), 16);
+    }
+
+    #[test]
+    fn other_architectures_are_refused() {
+        assert!(supported("x86_64").is_ok());
+        for other in ["aarch64", "riscv64", "powerpc64", "x86"] {
+            let error = supported(other).expect_err("not supported").to_string();
+            assert!(error.contains(other) && error.contains("order of loads"), "{error}");
+        }
     }
 
     #[test]

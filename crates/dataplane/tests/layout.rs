@@ -117,7 +117,7 @@ fn rust() -> Vec<(&'static str, usize, Fields)> {
             neighbours
         }),
         rust_layout!(Stash { id, scope, length, next_header, flags, reserved0, header, reserved }),
-        rust_layout!(Memory { current, reserved }),
+        rust_layout!(Memory { current, changes, reserved }),
         rust_layout!(MemoryCounters { renewed, created, removed, unknown, conflicts, overwritten }),
         rust_layout!(ProxyFlowKey { key, scope, since }),
         rust_layout!(ProxyFlow { stash, used, reserved }),

@@ -1,4 +1,4 @@
-//! The usual way to and from a function (bpf/lib/usual.h) against the general one (bpf/lib/proxy.h, bpf/lib/masquerade.h): the same
+//! The usual way to and from a function (bpf/lib/usual.h), with what each processor remembers of flows, against the general one (bpf/lib/proxy.h, bpf/lib/masquerade.h): the same
 //! packets once through the program of the ports, which takes the usual way where it can, and once through the stages that know
 //! only the general one. Verdicts, octets, outcomes and all counters are the same.
 
@@ -88,6 +88,32 @@ fn to_dynamic(random: &mut Random) -> PacketBuilder {
     inner(random, front.srh(srh))
 }
 
+/// One of few inner flows, so that each is met again and again.
+fn of_flow(random: &mut Random, front: PacketBuilder) -> PacketBuilder {
+    let (source, octets) = (random.below(6) as u16, vec![4; random.below(60)]);
+    match random.below(4) {
+        0 => front.inner_ipv4(Ipv4Repr::new(CLIENT4, SERVER4)).udp(UdpRepr::new(source, 7)).payload(&octets),
+        1 => front.inner_ipv6(Ipv6Repr::new(CLIENT, SERVER)).tcp(TcpRepr::new(source, 7, 1)).payload(&octets),
+        2 if source == 0 => inner(random, front),
+        _ => front.inner_ipv6(Ipv6Repr::new(CLIENT, SERVER)).udp(UdpRepr::new(source, 7)).payload(&octets),
+    }
+}
+
+/// To the function by End.AD with a memory by flow. A flow's header changes now and then, in what matters or not.
+fn to_flow(random: &mut Random) -> PacketBuilder {
+    let function = *random.pick(&[END_AD_FLOW, END_AD_FLOW, END_AD_FLOW_OTHER]);
+    let mut srh = SrhRepr::new(&[local(function), behind_core1(0xa)]);
+    let mut outer = Ipv6Repr { hop_limit: 60, ..Ipv6Repr::new(HEADEND, local(function)) };
+    match random.below(12) {
+        0 => srh.tag = random.below(3) as u16,
+        1 => outer.hop_limit = *random.pick(&[61, 53, 50, 255, 2, 1]),
+        2 => outer.traffic_class = *random.pick(&[1, 2, 3, 0xb8]),
+        3 => srh = SrhRepr::new(&[local(function), behind_core1(0xc), behind_core1(0xd)]),
+        _ => {}
+    }
+    of_flow(random, arriving("core0").ipv6(outer).srh(srh))
+}
+
 /// To the function by End.AM: the users' own packet with an SRH inserted.
 fn to_masquerading(random: &mut Random) -> PacketBuilder {
     let function = *random.pick(&[END_AM, END_AM_NAT]);
@@ -104,16 +130,17 @@ fn steps() -> Vec<Step> {
     let mut steps: Vec<Step> = Vec::new();
     let valid = |port, frame: PacketBuilder| Step { port, frame: frame.build(), echo: None };
     // Each bit of the headers of three packets, both ways; after each the packet itself, so that its header is remembered again.
-    for number in 0..3 {
+    for number in 0..6 {
+        let (function, back) = if number < 3 { (END_AD, "dyn1") } else { (END_AD_FLOW, "flow0") };
         let front = arriving("core0")
-            .ipv6(Ipv6Repr { hop_limit: 60, ..Ipv6Repr::new(HEADEND, local(END_AD)) })
-            .srh(SrhRepr::new(&[local(END_AD), behind_core1(0xa)]));
-        let packet = |front: PacketBuilder| match number {
+            .ipv6(Ipv6Repr { hop_limit: 60, ..Ipv6Repr::new(HEADEND, local(function)) })
+            .srh(SrhRepr::new(&[local(function), behind_core1(0xa)]));
+        let packet = |front: PacketBuilder| match number % 3 {
             0 => front.inner_ipv6(Ipv6Repr::new(CLIENT, SERVER)).udp(UdpRepr::new(1, 2)).payload(&[1; 9]),
             1 => front.inner_ipv4(Ipv4Repr::new(CLIENT4, SERVER4)).udp(UdpRepr::new(1, 2)).payload(&[1; 9]),
             _ => front.inner_ipv6(Ipv6Repr::new(CLIENT, SERVER)).tcp(TcpRepr::new(1, 2, 3)),
         };
-        for (port, whole) in [("core0", packet(front)), ("dyn1", packet(arriving("dyn1")))] {
+        for (port, whole) in [("core0", packet(front)), (back, packet(arriving(back)))] {
             let whole = valid(port, whole);
             for bit in 0..8 * whole.frame.len().min(180) {
                 let mut flipped = whole.clone();
@@ -128,7 +155,9 @@ fn steps() -> Vec<Step> {
         }
     }
     while steps.len() < PACKETS {
-        let mut step = match random.below(9) {
+        let mut step = match random.below(14) {
+            9..=11 => valid("core0", to_flow(&mut random)),
+            12..=13 => valid("flow0", of_flow(&mut random, arriving("flow0"))),
             0..=3 => valid("core0", to_dynamic(&mut random)),
             4..=6 => valid("dyn1", inner(&mut random, arriving("dyn1"))),
             _ => {
