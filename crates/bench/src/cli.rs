@@ -63,6 +63,10 @@ pub struct Args {
     /// wrong-header: packets for each memory, both processors together
     #[arg(long, default_value_t = 100_000_000, value_parser = clap::value_parser!(u64).range(1000..=1_000_000_000_000))]
     pub packets: u64,
+    /// wrong-header: seconds between two rounds of changes to the data plane, each an upgrade, a growth of a table and an apply; 0:
+    /// it is left alone
+    #[arg(long, default_value_t = 1.0, value_parser = pause)]
+    pub every: f64,
     /// firewall-*: numbers of rules, 1 to 100000, separated by commas; 1, 2, 4 ... 512, 4096 and 10000 if not given
     #[arg(long, value_name = "RULES", value_delimiter = ',', default_values_t = firewall::RULES, hide_default_value = true)]
     pub rules: Vec<usize>,
@@ -205,6 +209,13 @@ fn seconds(text: &str) -> std::result::Result<f64, String> {
     match text.parse::<f64>() {
         Ok(seconds) if (0.01..=60.0).contains(&seconds) => Ok(seconds),
         _ => Err("0.01 to 60 seconds".into()),
+    }
+}
+
+fn pause(text: &str) -> std::result::Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(seconds) if (0.0..=60.0).contains(&seconds) => Ok(seconds),
+        _ => Err("0 to 60 seconds".into()),
     }
 }
 
@@ -408,7 +419,8 @@ fn wrong_headers(args: &Args) -> Result<()> {
     for proxy in wrong_header::MEMORIES {
         let chains = args.chains.first().copied().unwrap_or(wrong_header::CHAINS);
         progress(&format!("wrong-header, {}, {chains} chains, {} packets", proxy.name(), args.packets));
-        let found = wrong_header::run(proxy, chains, args.packets, args.function)?;
+        let every = Duration::from_secs_f64(args.every);
+        let found = wrong_header::run(proxy, chains, args.packets, args.function, every)?;
         let text = if args.json { to_json(&found) } else { found.to_string() };
         let _ = writeln!(std::io::stdout(), "{text}");
         found.verdict()?;

@@ -127,6 +127,15 @@ impl Lane {
         }
     }
 
+    /// The data plane, if Segue does the work, beside what sends the traffic: to change the one while the other runs.
+    pub fn parts(&mut self) -> (Option<&mut Node>, &Traffic, &Topology) {
+        let node = match &mut self.work {
+            Work::Segue(node) | Work::Function(_, Some(node)) => Some(node.as_mut()),
+            _ => None,
+        };
+        (node, &self.traffic, &self.topology)
+    }
+
     /// Sends `packets` frames that shall not arrive, and returns how many were sent and in what time all of them were dealt with.
     ///
     /// # Errors

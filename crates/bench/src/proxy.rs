@@ -119,7 +119,7 @@ impl Proxy {
 }
 
 /// The node's desired state.
-fn node_state(proxy: Proxy) -> Value {
+pub(crate) fn node_state(proxy: Proxy) -> Value {
     json!({
         "node": "bench",
         "source_address": OUT_ADDRESS,

@@ -5,7 +5,7 @@ use std::fs;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-use segue_dataplane::{Dataplane, Interfaces, MissingInterface, Options, mount_bpffs};
+use segue_dataplane::{Dataplane, Interfaces, MissingInterface, Options, Origin, build_id, mount_bpffs};
 use segue_model::node::NodeState;
 
 use crate::error::{Error, Result};
@@ -52,6 +52,27 @@ impl Node {
         let _inside = namespace.enter()?;
         let interfaces = Interfaces::query().map_err(failed)?;
         self.inner()?.apply(&state, &interfaces, MissingInterface::Refuse).map(drop).map_err(failed)
+    }
+
+    /// Replaces the programs while they forward, as an agent of another build does when it starts.
+    ///
+    /// # Errors
+    /// [`Error::Dataplane`] with what the data plane says, or if the programs were not replaced.
+    pub fn upgrade(&mut self, namespace: &Namespace) -> Result<()> {
+        let old = self.dataplane.take().ok_or_else(|| Error::Dataplane("it is removed already".into()))?;
+        let pins = old.pin_dir().to_owned();
+        drop(old);
+        let sets = fs::read_dir(&pins).map_err(failed)?.flatten().map(|entry| entry.path());
+        let programs = format!("programs-{}", build_id());
+        let set = sets.filter(|set| set.join(&programs).exists()).max();
+        let set = set.ok_or_else(|| Error::Dataplane("no programs are pinned".into()))?;
+        fs::rename(set.join(&programs), set.join("programs-0123456789abcdef")).map_err(failed)?;
+        let _inside = namespace.enter()?;
+        let dataplane = self.dataplane.insert(Dataplane::open_or_load(&pins, Options::default()).map_err(failed)?);
+        match dataplane.origin() {
+            Origin::ProgramReplaced => Ok(()),
+            other => Err(Error::Dataplane(format!("the programs were not replaced: {other:?}"))),
+        }
     }
 
     /// Packets that the last rule of the first firewall has counted.

@@ -3,24 +3,29 @@
 //! Two generators on two processors send packets of all chains at once, as fast as they can, through one function. Links have a
 //! queue for each processor, so that both work in the proxy at the same time. Every inner packet carries the number of its
 //! chain, and so does the segment behind the function; the sink compares every octet, and the two numbers. Loss at full rings is
-//! counted and is no mistake; a wrong header is.
+//! counted and is no mistake; a wrong header is. Meanwhile the data plane is changed again and again: programs of another build take
+//! over, tables grow, a configuration is applied.
 
 use std::fmt;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
 use serde::Serialize;
+use serde_json::{Value, json};
 
 use crate::error::{Error, Result};
 use crate::function::Vnf;
 use crate::interrupt;
 use crate::lane::Lane;
+use crate::netns::Namespace;
 use crate::proxy::{self, Course, Proxy, Side};
 use crate::scenario::DEFAULT_SIZE;
-use crate::topology::Shape;
-use crate::traffic::Sent;
+use crate::segue::Node;
+use crate::topology::{Shape, Topology};
+use crate::traffic::{Sent, Traffic};
 
 /// Chains unless the user says otherwise.
 pub const CHAINS: u32 = 10_000;
@@ -55,8 +60,21 @@ pub struct Found {
     pub seen_by_processor: Vec<u64>,
     /// Seconds.
     pub seconds: f64,
+    /// What was done to the data plane meanwhile.
+    pub changes: Changes,
     /// Where losses were counted, and how packets ended.
     pub notes: String,
+}
+
+/// What is done to the data plane while it forwards.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Changes {
+    /// Programs of another build took over.
+    pub upgrades: u32,
+    /// A table grew.
+    pub growths: u32,
+    /// A configuration was applied.
+    pub applies: u32,
 }
 
 impl Found {
@@ -80,16 +98,19 @@ impl fmt::Display for Found {
         writeln!(f, "  wrong {:>12}", self.wrong)?;
         writeln!(f, "  lost  {:>12}", self.lost)?;
         writeln!(f, "  seen  {:>12} by processor {:?}", self.seen, self.seen_by_processor)?;
-        write!(f, "  sent  {:>12} by processor {:?} in {:.1} s", self.sent, self.by_processor, self.seconds)?;
+        writeln!(f, "  sent  {:>12} by processor {:?} in {:.1} s", self.sent, self.by_processor, self.seconds)?;
+        let Changes { upgrades, growths, applies } = self.changes;
+        write!(f, "  {upgrades} upgrades, {growths} growths of a table, {applies} applies meanwhile")?;
         write!(f, "{}", self.notes)
     }
 }
 
-/// Sends `packets` through a function behind `proxy`, whose memory tells `chains` chains apart.
+/// Sends `packets` through a function behind `proxy`, whose memory tells `chains` chains apart. `every`: the time between two
+/// rounds of changes to the data plane, each an upgrade, a growth and an apply; zero: it is left alone.
 ///
 /// # Errors
 /// If the lane can not be set up, or this machine has one processor only.
-pub fn run(proxy: Proxy, chains: u32, packets: u64, function: Option<Vnf>) -> Result<Found> {
+pub fn run(proxy: Proxy, chains: u32, packets: u64, function: Option<Vnf>, every: Duration) -> Result<Found> {
     let processors = processors()?;
     // The fastest function that the proxy can serve, so that both processors are in the proxy most of the time.
     let vnf = function.or(proxy.functions().last().copied()).unwrap_or(Vnf::Forward);
@@ -105,16 +126,33 @@ pub fn run(proxy: Proxy, chains: u32, packets: u64, function: Option<Vnf>) -> Re
     let mut refused = 0;
     let mut left = packets / PROCESSORS as u64;
     let mut first = 0;
-    while left > 0 {
-        interrupt::check()?;
-        let portion = left.min(PORTION);
-        for (total, sent) in by_processor.iter_mut().zip(transmit(&lane, &processors, portion as u32, first, chains)?) {
-            *total += sent.packets;
-            refused += sent.refused;
-        }
-        left -= portion;
-        first = (u64::from(first) + portion).rem_euclid(u64::from(chains)) as u32;
-    }
+    let over = AtomicBool::new(false);
+    let (node, traffic, topology) = lane.parts();
+    let changes = std::thread::scope(|scope| {
+        let changer = node.filter(|_| !every.is_zero()).map(|node| {
+            let (over, namespace) = (&over, &topology.node);
+            scope.spawn(move || change(node, namespace, &proxy::node_state(proxy), every, over))
+        });
+        let mut send = || -> Result<()> {
+            while left > 0 {
+                interrupt::check()?;
+                let portion = left.min(PORTION);
+                let sent = transmit((traffic, topology), &processors, portion as u32, first, chains)?;
+                for (total, sent) in by_processor.iter_mut().zip(sent) {
+                    *total += sent.packets;
+                    refused += sent.refused;
+                }
+                left -= portion;
+                first = (u64::from(first) + portion).rem_euclid(u64::from(chains)) as u32;
+            }
+            Ok(())
+        };
+        let sent = send();
+        over.store(true, Ordering::Relaxed);
+        let changes = changer.map_or(Ok(Ok(Changes::default())), std::thread::ScopedJoinHandle::join);
+        sent?;
+        changes.unwrap_or_else(|_| Err(Error::Usage("the thread that changes the data plane panicked".into())))
+    })?;
     let seconds = begun.elapsed().as_secs_f64();
     let sent: u64 = by_processor.iter().sum();
     let received = drained(&lane, sent)?;
@@ -139,8 +177,49 @@ pub fn run(proxy: Proxy, chains: u32, packets: u64, function: Option<Vnf>) -> Re
         by_processor,
         seen_by_processor: lane.traffic().received_by_processor()?,
         seconds,
+        changes,
         notes,
     })
+}
+
+/// SIDs that a node has room for without a larger table.
+const ROOM: u32 = 4096;
+/// A table doubles each time that it grows: it does not do so for ever.
+const GROWTHS_MAX: u32 = 4;
+
+/// Changes the data plane in every way that replaces programs or tables, round after round, until it is `over`.
+fn change(
+    node: &mut Node,
+    namespace: &Namespace,
+    state: &Value,
+    every: Duration,
+    over: &AtomicBool,
+) -> Result<Changes> {
+    let with = |sids: u32| {
+        let mut state = state.clone();
+        let more =
+            (0..sids).map(|n| json!({"sid": format!("fd5e:{:x}:{:x}::/64", n >> 16, n & 0xffff), "behaviour": "End"}));
+        state["sids"].as_array_mut().into_iter().for_each(|all| all.extend(more.clone()));
+        state
+    };
+    let mut changes = Changes::default();
+    loop {
+        let begun = Instant::now();
+        node.upgrade(namespace)?;
+        changes.upgrades += 1;
+        if changes.growths < GROWTHS_MAX {
+            node.apply(namespace, with(ROOM << changes.growths))?;
+            changes.growths += 1;
+        }
+        node.apply(namespace, with(1 + changes.applies % 2))?;
+        changes.applies += 1;
+        while begun.elapsed() < every || over.load(Ordering::Relaxed) {
+            if over.load(Ordering::Relaxed) {
+                return Ok(changes);
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
 }
 
 /// What has arrived once nothing more does.
@@ -162,14 +241,20 @@ fn processors() -> Result<[usize; PROCESSORS]> {
 }
 
 /// Each processor sends `packets` at the same time, the second one half of all chains ahead.
-fn transmit(lane: &Lane, processors: &[usize], packets: u32, first: u32, chains: u32) -> Result<Vec<Sent>> {
+fn transmit(
+    (traffic, topology): (&Traffic, &Topology),
+    processors: &[usize],
+    packets: u32,
+    first: u32,
+    chains: u32,
+) -> Result<Vec<Sent>> {
     std::thread::scope(|scope| {
         let threads: Vec<_> = processors
             .iter()
             .enumerate()
             .map(|(index, cpu)| {
-                let generator = lane.traffic().generator();
-                let namespace = &lane.topology().generator;
+                let generator = traffic.generator();
+                let namespace = &topology.generator;
                 let first = (first + index as u32 * (chains / 2)) % chains;
                 scope.spawn(move || {
                     let mut one = CpuSet::new();

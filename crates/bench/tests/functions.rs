@@ -41,7 +41,10 @@ fn every_proxy_delivers_every_octet_through_every_function() {
 #[ignore = "needs root"]
 fn no_packet_comes_back_with_another_chains_header() {
     for proxy in wrong_header::MEMORIES {
-        let found = wrong_header::run(proxy, wrong_header::CHAINS, 1_000_000, None).unwrap();
+        let every = Duration::from_millis(50);
+        let found = wrong_header::run(proxy, wrong_header::CHAINS, 1_000_000, None, every).unwrap();
+        let changes = found.changes;
+        assert!(changes.upgrades > 0 && changes.growths > 0 && changes.applies > 0, "{found}");
         found.verdict().unwrap();
         assert_eq!((found.wrong, found.other), (0, 0), "{found}");
         assert_eq!(found.seen + found.lost, found.sent, "{found}");
@@ -55,7 +58,7 @@ fn no_packet_comes_back_with_another_chains_header() {
 fn a_wrong_header_is_seen() {
     // A memory by interface serves one chain: with two processors and a hundred chains it must fail, as soon as both really
     // run at the same time, which a busy machine may put off.
-    let run = || wrong_header::run(Proxy::ProxyAd, 100, 100_000, None).unwrap();
+    let run = || wrong_header::run(Proxy::ProxyAd, 100, 100_000, None, Duration::ZERO).unwrap();
     let found = (0..20).map(|_| run()).find(|found| found.wrong > 0).expect("no wrong header in 20 runs");
     assert!(matches!(found.verdict(), Err(Error::NotDone { .. })));
 }
