@@ -5,7 +5,7 @@ use segue_testkit::fixture::{DOMAIN, Network, address::*, arriving, configuratio
 use segue_testkit::golden::Golden;
 use segue_testkit::node::Verdict;
 use segue_wire::ipv6_extension::FragmentRepr;
-use segue_wire::{Ipv4Repr, Ipv6Repr, PacketBuilder, SrhRepr, TcpRepr, UdpRepr};
+use segue_wire::{Ipv4Repr, Ipv6Repr, PacketBuilder, SrhRepr, TcpRepr};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 const SID: &str = "sid fc00:0:1:a1::/64";
@@ -413,5 +413,30 @@ fn a99_a_flood_of_first_fragments() {
     scopes.sort_unstable();
     scopes.dedup();
     assert!(scopes.len() == 2 && sets.len() <= 65, "64 sets for each firewall at most: {}", sets.len());
+    node.finish_with_faults();
+}
+
+/// Numbers of firewalls are used again; what has begun in one does not go on in another.
+#[test]
+#[ignore = "needs root"]
+fn another_firewall_knows_nothing_of_it() {
+    let network = Network::new();
+    let document = with_rules(&USUAL, &USUAL);
+    let renamed = |number: u8| {
+        let document = document.replace("name: fw,", &format!("name: fw{number},"));
+        let document = document.replace("name: other,", &format!("name: other{number},"));
+        document
+            .replace("firewall: fw", &format!("firewall: fw{number}"))
+            .replace("firewall: other", &format!("firewall: other{number}"))
+    };
+    let mut node = Golden::load(&network, &document);
+    let datagram = Datagram::new(6, true);
+    expect(&node, "begun", &[(datagram.part(0, 24), PASSES), (datagram.part(24, 48), PASSES)]);
+    node.apply(&with_rules(&[USUAL[0], USUAL[1], USUAL[1]], &USUAL));
+    expect(&node, "with other rules", &[(datagram.part(48, 72), PASSES)]);
+    for number in 0..6 {
+        node.apply(&renamed(number));
+        expect(&node, "another firewall", &[(datagram.part(72, 96), EARLY)]);
+    }
     node.finish_with_faults();
 }

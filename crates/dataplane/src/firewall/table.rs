@@ -98,6 +98,13 @@ impl Dataplane {
         for row in new.iter().flat_map(|firewall| firewall.limits.values()).filter(|row| !old_limits.contains(row)) {
             self.maps().write("firewall_limits", row, &0_u64)?;
         }
+        // What an earlier firewall of this number has let begin is nothing to this one.
+        let scopes: std::collections::BTreeSet<u32> = active.iter().map(|firewall| firewall.entry.scope).collect();
+        for scope in new.iter().map(|firewall| firewall.entry.scope).filter(|scope| !scopes.contains(scope)) {
+            for set in 0..abi::SEGUE_FRAGMENT_SETS {
+                self.maps().delete("firewall_fragments", &abi::FragmentSetKey { scope, set })?;
+            }
+        }
         for firewall in new {
             if let Some(rules) = &firewall.image {
                 let octets = image_octets(&rules.image, firewall.first_line);
