@@ -21,6 +21,7 @@
 #include "lib/masquerade.h"
 #include "lib/aware.h"
 #include "lib/firewall.h"
+#include "lib/conntrack_move.h"
 #include "lib/usual.h"
 #include "lib/endpoint.h"
 #include "lib/icmp.h"
@@ -275,6 +276,13 @@ int segue_reset(struct xdp_md *ctx)
 	if (unlikely(!config_))
 		return XDP_DROP;
 	return reset_stage(&packet, scratch, config_);
+}
+
+/* Not for packets: the agent runs it. */
+SEC("xdp.frags")
+int segue_move(struct xdp_md *ctx)
+{
+	return connections_move(ctx);
 }
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

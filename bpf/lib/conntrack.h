@@ -1,65 +1,29 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * Connections of the packets that a firewall's rules look at: their states and timeouts are those that netfilter
- * documents (nf_conntrack-sysctl), so that rules with `-m state` and `-m conntrack` mean the same here.
- *
- * A connection that both sides have agreed upon lies in `connections`, every other in `connections_new`. Both give way
- * in the order of use when they are full: so a flood of beginnings evicts only beginnings. Nothing is remembered of a
- * first packet that the rules do not accept.
+ * documents (nf_conntrack-sysctl), so that rules with `-m state` and `-m conntrack` mean the same here. Where they lie:
+ * conntrack_table.h. Nothing is remembered of a first packet that the rules do not accept.
  */
 #ifndef SEGUE_CONNTRACK_H
 #define SEGUE_CONNTRACK_H
 
 #include "base.h"
+#include "conntrack_beginning.h"
+#include "conntrack_table.h"
 #include "conntrack_tcp.h"
 #include "firewall_key.h"
 
-struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 1);
-	__type(key, struct segue_connection_key);
-	__type(value, struct segue_connection);
-} connections SEC(".maps");
+/* In place of a connection state: the packet has to be dropped, for the outcome in the other bits. */
+#define CONNTRACK_DROP 0x80000000U
 
-struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 1);
-	__type(key, struct segue_connection_key);
-	__type(value, struct segue_connection);
-} connections_new SEC(".maps");
+/* Likewise: conntrack_error() has to say. Not called from here, because the stacks of calls in each other add up. */
+#define CONNTRACK_ERROR 0x40000000U
 
-PERCPU(conntracks, struct conntrack, 1);
+/* A lifetime that moves by less is not written: nobody reads it so exactly, and other CPUs read what lies beside it. */
+#define CONNECTION_SLACK (SECONDS(1) / 4)
 
-/*
- * Packets of one connection may be on several CPUs, and most of what a segment changes goes by what was there before.
- * A lock of the BPF's own is not to be had in an LRU_HASH. Programs of XDP do not interrupt each other on one CPU, and
- * what is done under this lock is short, so nobody waits long; whoever waits longer than is thinkable (the holder's
- * virtual CPU sleeps, or the entry was evicted and is another one) goes on without it: then the worst that can happen
- * is that a bound lacks one segment, until the next one of that side moves it.
- */
-#define CONNECTION_LOCK_TRIES 256
-
-RARE int connection_wait(struct segue_connection *entry)
-{
-	if (!entry)
-		return 0;
-	for (int i = 0; i < CONNECTION_LOCK_TRIES; i++) {
-		if (!__sync_lock_test_and_set(&entry->lock, 1))
-			break;
-	}
-	return 0;
-}
-
-INLINE void connection_lock(struct segue_connection *entry)
-{
-	if (unlikely(__sync_lock_test_and_set(&entry->lock, 1)))
-		connection_wait(entry);
-}
-
-INLINE void connection_unlock(struct segue_connection *entry)
-{
-	__sync_lock_test_and_set(&entry->lock, 0);
-}
+/* UDP is a stream, and assured, once it lasts longer (nf_conntrack_proto_udp.c, since Linux 5.0). */
+#define UDP_STREAM SECONDS(2)
 
 INLINE u64 conntrack_timeout(u32 protocol, u32 assured)
 {
@@ -70,78 +34,230 @@ INLINE u64 conntrack_timeout(u32 protocol, u32 assured)
 	return SECONDS(600);
 }
 
-/* The key of a flow, the same for both directions. */
-INLINE void conntrack_key(struct conntrack *track, const u64 *source, const u64 *destination, u32 ports, u32 protocol,
-			  u32 family, u32 scope)
+/* Of an ICMP query, for conntrack_key(): what netfilter keys on, and whether this is the request or its reply. */
+#define ICMP_QUERY(type_, code_, request_) (1U << 31 | (u32)(request_) << 16 | (type_) << 8 | (code_))
+
+/* The key of a flow, the same for both directions. `icmp`: ICMP_QUERY() with `ports` the identifier, or 0. */
+INLINE void conntrack_key(struct conntrack *track, const struct segue_firewall *firewall, const u64 *source,
+			  const u64 *destination, u32 ports, u32 protocol, u32 family, u32 icmp)
 {
 	struct segue_connection_key *key = &track->key;
-	u32 forward;
+	u32 forward, request = icmp >> 16 & 1;
 
 	forward = source[0] != destination[0]	? source[0] < destination[0]
 		  : source[1] != destination[1] ? source[1] < destination[1]
+		  : icmp			? request
 						: (ports >> 16) <= (ports & 0xffff);
 	track->forward = forward;
 	key->first[0] = forward ? source[0] : destination[0];
 	key->first[1] = forward ? source[1] : destination[1];
 	key->second[0] = forward ? destination[0] : source[0];
 	key->second[1] = forward ? destination[1] : source[1];
-	key->ports = forward ? ports : ports >> 16 | ports << 16;
+	if (icmp)
+		key->ports = ports << 16 | (forward == request);
+	else
+		key->ports = forward ? ports : ports >> 16 | ports << 16;
 	key->protocol = protocol;
 	key->family = family;
-	key->reserved = 0;
-	key->scope = scope;
-	key->reserved1 = 0;
-}
-
-/* Looks in both tables. Expired entries are none. */
-INLINE struct segue_connection *conntrack_find(const struct segue_connection_key *key, u64 now)
-{
-	struct segue_connection *found = bpf_map_lookup_elem(&connections, key);
-
-	if (!found || found->expires < now)
-		found = bpf_map_lookup_elem(&connections_new, key);
-	return found && found->expires >= now ? found : NULL;
+	key->icmp = icmp;
+	track->hash = connection_hash(firewall, key);
 }
 
 /* Kinds of ICMP messages. */
+#define ICMP_KIND_NONE 0
 #define ICMP_KIND_ERROR 1
-#define ICMP_KIND_REQUEST 2
-#define ICMP_KIND_REPLY 3
-#define ICMP_KIND_UNTRACKED 4
+#define ICMP_KIND_QUERY 2
+#define ICMP_KIND_UNTRACKED 3
 
-INLINE u32 icmp_kind(u32 family, u32 type)
+/* `*request`: the type that asks, of a query. Only such types begin a connection, and only its reply answers it. */
+INLINE u32 icmp_kind(u32 family, u32 type, u32 *request)
 {
 	if (family == 6) {
+		*request = type & ~1U;
+		if (type == 129 || type == 128)
+			return ICMP_KIND_QUERY;
+		*request = 139;
+		if (type == 139 || type == 140)
+			return ICMP_KIND_QUERY;
 		if (type < 128)
 			return ICMP_KIND_ERROR;
-		if (type == 128 || type == 139)
-			return ICMP_KIND_REQUEST;
-		if (type == 129 || type == 140)
-			return ICMP_KIND_REPLY;
-		/* Neighbour discovery and multicast listeners: no connections. */
-		return (type >= 130 && type <= 137) || type == 143 ? ICMP_KIND_UNTRACKED : 0;
+		/* Neighbour discovery and multicast listeners: no connections. A redirect is none of those. */
+		return (type >= 130 && type <= 136) || type == 143 ? ICMP_KIND_UNTRACKED : ICMP_KIND_NONE;
 	}
 	if (type == 3 || type == 4 || type == 5 || type == 11 || type == 12)
 		return ICMP_KIND_ERROR;
-	if (type == 8 || type == 13 || type == 15 || type == 17)
-		return ICMP_KIND_REQUEST;
-	return type == 0 || type == 14 || type == 16 || type == 18 ? ICMP_KIND_REPLY : 0;
+	*request = 8;
+	if (type == 8 || type == 0)
+		return ICMP_KIND_QUERY;
+	/* Timestamp, information and address mask: the request has the odd number, its reply the next one. */
+	*request = (type - 1) | 1;
+	return type >= 13 && type <= 18 ? ICMP_KIND_QUERY : ICMP_KIND_NONE;
 }
 
-/* An ICMP error about a packet of a known connection: RELATED. 6.1 takes no key of a map from an argument. */
-RARE u32 conntrack_error(struct xdp_md *ctx, struct firewall_work *work, u32 scope)
+/* What conntrack_key() takes for the ICMP message at `octet`; 0: it is no query. */
+INLINE u32 icmp_query(u32 family, const u8 *octet)
 {
-	u32 zero = 0;
-	struct conntrack *track = bpf_map_lookup_elem(&conntracks, &zero);
+	u32 request = 0;
+
+	if (icmp_kind(family, octet[0], &request) != ICMP_KIND_QUERY)
+		return 0;
+	return ICMP_QUERY(request & 0xff, octet[1], octet[0] == request);
+}
+
+/*
+ * Remembers `track->fresh` under the key there. 0, or the outcome for which its packet is dropped. Two CPUs may put the
+ * same connection into its two buckets at once: the first one is found from then on, the other expires.
+ */
+RARE u32 conntrack_insert(struct firewall_work *work, const struct segue_firewall *firewall)
+{
+	struct segue_connection_bucket *bucket, *other;
+	struct segue_connection_entry *entry;
+	struct connection_victim *victim;
+	u32 slot, index, way, tag;
+	struct conntrack *track;
+	u64 rank, now;
+	void *table;
+	s32 known;
+
+	if (!work || !firewall)
+		return SEGUE_OUTCOME_drop_connections_full;
+	track = &work->track;
+	now = track->now;
+	tag = connection_tag(track->hash);
+	slot = firewall->table;
+	table = bpf_map_lookup_elem(&connections, &slot);
+	if (!table)
+		return SEGUE_OUTCOME_drop_connections_full;
+	index = connection_first(track->hash, firewall->buckets);
+	bucket = bpf_map_lookup_elem(table, &index);
+	index = connection_second(track->hash, firewall->buckets);
+	other = bpf_map_lookup_elem(table, &index);
+	if (!bucket || !other)
+		return SEGUE_OUTCOME_drop_connections_full;
+	/* The first bucket, because it is looked at first, as long as there is ample room. */
+	victim = &track->victims[0];
+	connection_victim(bucket, track, victim);
+	if (victim->alive > SEGUE_CONNECTION_WAYS / 2) {
+		const struct connection_victim *second = &track->victims[1];
+
+		connection_victim(other, track, &track->victims[1]);
+		if (second->alive < victim->alive ||
+		    (second->alive == SEGUE_CONNECTION_WAYS && second->rank < victim->rank))
+			bucket = other;
+	}
+	if (!connection_lock(bucket, track->token))
+		return SEGUE_OUTCOME_drop_connection_busy;
+	known = connection_way(bucket, &track->key, tag);
+	connection_victim(bucket, track, victim);
+	rank = victim->rank;
+	way = known >= 0 ? known : victim->way;
+	way &= SEGUE_CONNECTION_WAYS - 1;
+	entry = &bucket->entries[way];
+	if (unlikely(known < 0 && RANK_CLASS(rank) == 3)) {
+		connection_unlock(bucket, track->token);
+		return SEGUE_OUTCOME_drop_connections_full;
+	}
+	/* Another CPU was faster, with an earlier packet of the same connection: what it knows stays. */
+	if (unlikely(known >= 0 && entry->connection.expires >= now)) {
+		connection_unlock(bucket, track->token);
+		return 0;
+	}
+	if (unlikely(rank && known < 0)) {
+		bucket->evicted = now;
+		if (RANK_CLASS(rank) == 1)
+			beginning_keep(firewall, entry, now);
+	}
+	bucket->tags[way] = 0;
+	entry->key = track->key;
+	entry->connection = track->fresh;
+	entry->hash = track->hash;
+	bucket->ranks[way] = connection_rank(&track->fresh, track->key.protocol);
+	bucket->tags[way] = tag;
+	connection_unlock(bucket, track->token);
+	return 0;
+}
+
+/* The connection of `track`, which is not in the table, from the table that this one replaces. 1: it is in `fresh`. */
+RARE u32 conntrack_take(struct firewall_work *work, const struct segue_firewall *firewall)
+{
+	struct segue_connection_bucket *bucket;
+	struct conntrack *track;
+	u32 way = 0, found;
+
+	if (!work || !firewall)
+		return 0;
+	track = &work->track;
+	bucket = connection_find(track, firewall->previous, firewall->previous_buckets, &way);
+	if (!bucket || !connection_lock(bucket, track->token))
+		return 0;
+	way &= SEGUE_CONNECTION_WAYS - 1;
+	found = bucket->tags[way] == connection_tag(track->hash) &&
+		bucket->entries[way].connection.expires >= track->now;
+	if (found) {
+		track->fresh = bucket->entries[way].connection;
+		connection_clear(bucket, way);
+	}
+	connection_unlock(bucket, track->token);
+	return found;
+}
+
+/* The beginning that the packet in `track` answers, if it had to give way. 1: it is in `fresh` again. */
+RARE u32 conntrack_recall(struct firewall_work *work, const struct segue_firewall *firewall)
+{
+	u32 protocol, acknowledged = 0;
+	u64 most = SECONDS(120), word;
+	struct segue_connection *fresh;
+	struct conntrack *track;
+
+	if (!work || !firewall)
+		return 0;
+	track = &work->track;
+	protocol = track->key.protocol;
+	if (protocol == PROTOCOL_TCP) {
+		if (!(track->tcp.flags & TCP_ACK) ||
+		    (track->tcp.event != TCP_EVENT_SYN_ACK && track->tcp.event != TCP_EVENT_RST))
+			return 0;
+		acknowledged = track->tcp.acknowledgment;
+	} else if (protocol == PROTOCOL_UDP || protocol == PROTOCOL_UDPLITE || track->key.icmp) {
+		most = SECONDS(30);
+	}
+	word = beginning_find(firewall, track, acknowledged, most);
+	if (!word)
+		return 0;
+	fresh = &track->fresh;
+	__builtin_memset(fresh, 0, sizeof(*fresh));
+	fresh->forward = !track->forward;
+	fresh->created = track->now;
+	fresh->expires = track->now + most;
+	fresh->last_event = TCP_EVENT_NONE;
+	if (protocol == PROTOCOL_TCP) {
+		/* As after the SYN: conntrack_tcp(). */
+		fresh->state = SEGUE_TCP_SYN_SENT;
+		fresh->last_event = TCP_EVENT_SYN;
+		fresh->side[0].end = acknowledged;
+		fresh->side[0].limit = acknowledged;
+		fresh->side[0].window = word >> 6 & 0xffff;
+		fresh->scale[0] = word >> 2 & 15;
+		fresh->side_flags[0] = word & (SEGUE_SIDE_SCALING | SEGUE_SIDE_SACK);
+	}
+	return 1;
+}
+
+/* An ICMP error about a packet of a known connection: RELATED, as nf_conntrack_inet_error() has it. */
+RARE u32 conntrack_error(struct xdp_md *ctx, struct firewall_work *work, const struct segue_firewall *firewall)
+{
 	void *data = (void *)(long)ctx->data;
 	void *end = (void *)(long)ctx->data_end;
-	u32 at, family, protocol, ports = 0, upper;
+	u32 at, family, protocol, ports = 0, upper, icmp = 0, way = 0;
 	u64 source[2] = {}, destination[2] = {};
 	const struct segue_connection *entry;
+	struct segue_connection_bucket *bucket;
+	struct conntrack *track;
 	const u8 *octet;
 
-	if (!work || !track)
+	if (!work || !firewall)
 		return SEGUE_STATE_INVALID;
+	track = &work->track;
 	family = work->key.family;
 	at = (work->upper + 8) & OFFSET_MASK;
 	octet = data + at;
@@ -156,95 +272,130 @@ RARE u32 conntrack_error(struct xdp_md *ctx, struct firewall_work *work, u32 sco
 		destination[1] = bpf_be64_to_cpu(words[3]);
 		protocol = octet[6];
 		upper = at + IPV6_LENGTH;
+		if (unlikely(is_extension_header(protocol))) {
+			struct firewall_walk *walk = &work->walk;
+
+			walk->protocol = protocol;
+			walk->upper = upper;
+			walk->fragment_offset = 0;
+			walk->error = 0;
+			firewall_walk_on(ctx, work->limit, walk);
+			if (walk->error || walk->fragment_offset)
+				return SEGUE_STATE_INVALID;
+			protocol = walk->protocol;
+			upper = walk->upper;
+		}
 	} else {
-		if ((void *)(octet + 20) > end || octet[0] >> 4 != 4)
+		if ((void *)(octet + 20) > end || octet[0] >> 4 != 4 || *(const u16 *)(octet + 6) & bpf_htons(0x1fff))
 			return SEGUE_STATE_INVALID;
 		source[0] = bpf_ntohl(*(const u32 *)(octet + 12));
 		destination[0] = bpf_ntohl(*(const u32 *)(octet + 16));
 		protocol = octet[9];
 		upper = at + (octet[0] & 15) * 4;
 	}
+	/* It goes to whoever sent the packet that it is about: else anybody could tell anybody of others' connections.
+	 */
+	if (source[0] != work->key.destination[0] || source[1] != work->key.destination[1])
+		return SEGUE_STATE_INVALID;
 	opaque(upper);
 	octet = data + (upper & OFFSET_MASK);
 	if ((void *)(octet + 8) > end)
 		return SEGUE_STATE_INVALID;
-	if (protocol == PROTOCOL_ICMP || protocol == PROTOCOL_ICMPV6)
-		ports = bpf_ntohs(*(const u16 *)(octet + 4)) * 0x10001U;
-	else if (protocol == PROTOCOL_TCP || protocol == PROTOCOL_UDP || protocol == PROTOCOL_SCTP ||
-		 protocol == PROTOCOL_UDPLITE || protocol == PROTOCOL_DCCP)
+	if (protocol == (family == 6 ? PROTOCOL_ICMPV6 : PROTOCOL_ICMP)) {
+		icmp = icmp_query(family, octet);
+		if (!icmp)
+			return SEGUE_STATE_INVALID;
+		ports = bpf_ntohs(*(const u16 *)(octet + 4));
+	} else if (protocol == PROTOCOL_TCP || protocol == PROTOCOL_UDP || protocol == PROTOCOL_SCTP ||
+		   protocol == PROTOCOL_UDPLITE || protocol == PROTOCOL_DCCP) {
 		ports = bpf_ntohl(*(const u32 *)octet);
-	conntrack_key(track, source, destination, ports, protocol, family, scope);
-	entry = conntrack_find(&track->key, bpf_ktime_get_coarse_ns());
-	if (!entry)
+	}
+	conntrack_key(track, firewall, source, destination, ports, protocol, family, icmp);
+	bucket = connection_find(track, firewall->table, firewall->buckets, &way);
+	if (!bucket && firewall->previous && conntrack_take(work, firewall) && !conntrack_insert(work, firewall))
+		bucket = connection_find(track, firewall->table, firewall->buckets, &way);
+	if (!bucket)
+		return SEGUE_STATE_INVALID;
+	entry = &bucket->entries[way & (SEGUE_CONNECTION_WAYS - 1)].connection;
+	if (entry->expires < track->now)
 		return SEGUE_STATE_INVALID;
 	/* It goes against the packet that it is about. */
 	work->key.connection_direction = track->forward == entry->forward;
 	return SEGUE_STATE_RELATED;
 }
 
-/* The connection is agreed upon. */
-INLINE void conntrack_assure(struct conntrack *track, struct segue_connection *entry)
+/* A segment of a connection that is in the table. 0: the entry is over, and this is the first of another connection. */
+INLINE u32 conntrack_known_tcp(struct conntrack *track, struct segue_connection_bucket *bucket, u32 way,
+			       struct firewall_work *work, u32 liberal)
 {
-	track->fresh = *entry;
-	track->fresh.lock = 0;
-	bpf_map_update_elem(&connections, &track->key, &track->fresh, BPF_ANY);
-	entry->flags |= SEGUE_CONNECTION_MOVED;
-}
+	struct segue_connection *entry = &bucket->entries[way].connection;
+	u32 from, was, verdict;
 
-/* A segment of a connection that is in a table. 0: the entry is over, and this is the first of another connection. */
-INLINE u32 conntrack_known_tcp(struct conntrack *track, struct segue_connection *entry, struct firewall_work *work,
-			       u64 now, u32 liberal)
-{
-	u32 from = track->forward != entry->forward, was, verdict, moved = 0;
-
-	connection_lock(entry);
-	if (unlikely(entry->flags & SEGUE_CONNECTION_MOVED)) {
-		connection_unlock(entry);
-		entry = bpf_map_lookup_elem(&connections, &track->key);
-		if (!entry)
-			return 0;
-		connection_lock(entry);
+	if (unlikely(!connection_lock(bucket, track->token)))
+		return CONNTRACK_DROP | SEGUE_OUTCOME_drop_connection_busy;
+	/* It may have given way before the lock was there. */
+	if (unlikely(bucket->tags[way] != connection_tag(track->hash))) {
+		connection_unlock(bucket, track->token);
+		return 0;
 	}
+	from = track->forward != entry->forward;
 	was = entry->flags;
-	verdict = conntrack_tcp(track, entry, now, from, liberal);
-	if (verdict == TCP_VERDICT_KNOWN) {
+	verdict = conntrack_tcp(track, entry, track->now, from, liberal);
+	if (likely(verdict == TCP_VERDICT_KNOWN)) {
 		if (from)
 			entry->flags |= SEGUE_CONNECTION_REPLIED;
-		if (unlikely(entry->flags & ~was & SEGUE_CONNECTION_ASSURED)) {
-			conntrack_assure(track, entry);
-			moved = 1;
-		}
+		bucket->ranks[way] = connection_rank(entry, PROTOCOL_TCP);
+	} else if (verdict == TCP_VERDICT_AGAIN || verdict == TCP_VERDICT_FORGET) {
+		connection_clear(bucket, way);
 	}
-	connection_unlock(entry);
+	connection_unlock(bucket, track->token);
 	if (unlikely(verdict == TCP_VERDICT_INVALID))
 		return SEGUE_STATE_INVALID;
-	if (unlikely(moved || verdict == TCP_VERDICT_AGAIN || verdict == TCP_VERDICT_FORGET)) {
-		bpf_map_delete_elem(&connections_new, &track->key);
-		if (!moved)
-			bpf_map_delete_elem(&connections, &track->key);
-		if (verdict == TCP_VERDICT_AGAIN)
-			return 0;
-	}
+	if (unlikely(verdict == TCP_VERDICT_AGAIN))
+		return 0;
 	work->key.connection_direction = from;
 	return from || was & SEGUE_CONNECTION_REPLIED ? SEGUE_STATE_ESTABLISHED : SEGUE_STATE_NEW;
 }
 
-/* A packet of another connection that is in a table: its state, and what becomes of the entry. */
-INLINE u32 conntrack_known(struct conntrack *track, struct segue_connection *entry, struct firewall_work *work, u64 now)
+/* Writes what a packet has changed of a connection that is not TCP, if it is still there. */
+static __attribute__((noinline)) u32 conntrack_refresh(struct segue_connection_bucket *bucket,
+						       const struct conntrack *track, u32 way, u32 flags, u64 expires)
 {
-	u32 original = track->forward == entry->forward, protocol = work->key.protocol, was = entry->flags;
+	struct segue_connection *entry;
+
+	if (!connection_lock(bucket, track->token))
+		return 0;
+	way &= SEGUE_CONNECTION_WAYS - 1;
+	if (bucket->tags[way] == connection_tag(track->hash)) {
+		entry = &bucket->entries[way].connection;
+		entry->flags |= flags;
+		entry->expires = expires;
+		bucket->ranks[way] = connection_rank(entry, track->key.protocol);
+	}
+	connection_unlock(bucket, track->token);
+	return 0;
+}
+
+/* A packet of another connection that is in the table: its state, and what becomes of the entry. */
+INLINE u32 conntrack_known(struct conntrack *track, struct segue_connection_bucket *bucket, u32 way,
+			   struct firewall_work *work)
+{
+	const struct segue_connection *entry = &bucket->entries[way].connection;
+	u32 original = track->forward == entry->forward, protocol = work->key.protocol, was = entry->flags, flags = was;
+	u64 expires;
 
 	work->key.connection_direction = !original;
+	/* As in netfilter, where the packet that is the first answer does not count as one yet. */
+	if (was & SEGUE_CONNECTION_REPLIED &&
+	    (protocol == PROTOCOL_UDP
+		     ? track->now > entry->created + UDP_STREAM
+		     : protocol == PROTOCOL_UDPLITE || protocol == PROTOCOL_SCTP || protocol == PROTOCOL_DCCP))
+		flags |= SEGUE_CONNECTION_ASSURED;
+	expires = track->now + conntrack_timeout(protocol, flags & SEGUE_CONNECTION_ASSURED);
 	if (!original)
-		entry->flags |= SEGUE_CONNECTION_REPLIED;
-	if (entry->flags & SEGUE_CONNECTION_REPLIED && protocol != PROTOCOL_ICMP && protocol != PROTOCOL_ICMPV6)
-		entry->flags |= SEGUE_CONNECTION_ASSURED;
-	entry->expires = now + conntrack_timeout(protocol, entry->flags & SEGUE_CONNECTION_ASSURED);
-	if (entry->flags & SEGUE_CONNECTION_ASSURED && !(was & SEGUE_CONNECTION_ASSURED)) {
-		conntrack_assure(track, entry);
-		bpf_map_delete_elem(&connections_new, &track->key);
-		return SEGUE_STATE_ESTABLISHED; /* it takes a reply to be assured */
-	}
+		flags |= SEGUE_CONNECTION_REPLIED;
+	if (unlikely(flags != was || expires - entry->expires > CONNECTION_SLACK))
+		conntrack_refresh(bucket, track, way, flags, expires);
 	return !original || was & SEGUE_CONNECTION_REPLIED ? SEGUE_STATE_ESTABLISHED : SEGUE_STATE_NEW;
 }
 
@@ -252,16 +403,19 @@ INLINE u32 conntrack_known(struct conntrack *track, struct segue_connection *ent
  * The connection state of the packet in `work`. NEW: `work->fresh` says that an entry is to be made of it if the rules
  * accept it (conntrack_confirm).
  */
-RARE u32 conntrack_state(struct xdp_md *ctx, struct firewall_work *work, u32 scope, u32 liberal)
+RARE u32 conntrack_state(struct xdp_md *ctx, struct firewall_work *work, const struct segue_firewall *firewall)
 {
-	u32 zero = 0, protocol, ports = 0, kind = ICMP_KIND_REQUEST, state;
-	struct conntrack *track = bpf_map_lookup_elem(&conntracks, &zero);
-	struct segue_connection *entry;
-	u64 now = bpf_ktime_get_coarse_ns();
+	u32 protocol, ports = 0, icmp = 0, state, way = 0, liberal;
+	struct segue_connection_bucket *bucket;
 	struct segue_classifier_key *key;
+	struct conntrack *track;
+	u64 now;
 
-	if (!work || !track)
+	if (!work || !firewall)
 		return SEGUE_STATE_INVALID;
+	track = &work->track;
+	now = conntrack_now(track);
+	liberal = firewall->flags & SEGUE_FIREWALL_LIBERAL;
 	key = &work->key;
 	work->fresh = 0;
 	protocol = key->protocol;
@@ -271,32 +425,48 @@ RARE u32 conntrack_state(struct xdp_md *ctx, struct firewall_work *work, u32 sco
 		void *data = (void *)(long)ctx->data;
 		void *end = (void *)(long)ctx->data_end;
 		const u8 *octet = data + (work->upper & OFFSET_MASK);
+		u32 kind;
 
 		if (key->icmp == SEGUE_CLASSIFIER_ABSENT || (void *)(octet + 8) > end)
 			return SEGUE_STATE_INVALID;
-		kind = icmp_kind(key->family, key->icmp >> 8);
+		kind = icmp_kind(key->family, key->icmp >> 8, &icmp);
 		if (kind == ICMP_KIND_UNTRACKED)
 			return SEGUE_STATE_UNTRACKED;
 		if (kind == ICMP_KIND_ERROR)
-			return conntrack_error(ctx, work, scope);
-		ports = bpf_ntohs(*(const u16 *)(octet + 4)) * 0x10001U;
+			return CONNTRACK_ERROR;
+		icmp = icmp_query(key->family, octet);
+		if (!icmp)
+			return SEGUE_STATE_INVALID;
+		ports = bpf_ntohs(*(const u16 *)(octet + 4));
 	} else if (key->source_port != SEGUE_CLASSIFIER_ABSENT) {
 		ports = key->source_port << 16 | (key->destination_port & 0xffff);
 	}
 	if (protocol == PROTOCOL_TCP && !tcp_read(ctx, work, track))
 		return SEGUE_STATE_INVALID;
-	conntrack_key(track, key->source, key->destination, ports, protocol, key->family, scope);
-	entry = conntrack_find(&track->key, now);
-	if (entry) {
-		state = protocol == PROTOCOL_TCP ? conntrack_known_tcp(track, entry, work, now, liberal)
-						 : conntrack_known(track, entry, work, now);
-		if (state)
+	conntrack_key(track, firewall, key->source, key->destination, ports, protocol, key->family, icmp);
+	bucket = connection_find(track, firewall->table, firewall->buckets, &way);
+	if (unlikely(!bucket)) {
+		u32 recovered = 0;
+
+		if (firewall->previous)
+			recovered = conntrack_take(work, firewall);
+		if (!recovered && track->evicted + SECONDS(120) > now)
+			recovered = conntrack_recall(work, firewall);
+		if (recovered && !conntrack_insert(work, firewall))
+			bucket = connection_find(track, firewall->table, firewall->buckets, &way);
+	}
+	way &= SEGUE_CONNECTION_WAYS - 1;
+	if (likely(bucket && bucket->entries[way].connection.expires >= now)) {
+		state = protocol == PROTOCOL_TCP ? conntrack_known_tcp(track, bucket, way, work, liberal)
+						 : conntrack_known(track, bucket, way, work);
+		if (likely(state))
 			return state;
 	}
-	if (kind != ICMP_KIND_REQUEST)
-		return SEGUE_STATE_INVALID;
+	if (icmp && !(icmp >> 16 & 1))
+		return SEGUE_STATE_INVALID; /* a reply to nothing */
 	__builtin_memset(&track->fresh, 0, sizeof(track->fresh));
 	track->fresh.forward = track->forward;
+	track->fresh.created = now;
 	track->fresh.last_event = TCP_EVENT_NONE;
 	if (protocol != PROTOCOL_TCP)
 		track->fresh.expires = now + conntrack_timeout(protocol, 0);
@@ -305,18 +475,6 @@ RARE u32 conntrack_state(struct xdp_md *ctx, struct firewall_work *work, u32 sco
 	work->fresh = 1;
 	key->connection_direction = 0;
 	return SEGUE_STATE_NEW;
-}
-
-/* The rules have accepted the packet. */
-RARE int conntrack_confirm(void)
-{
-	u32 zero = 0;
-	struct conntrack *track = bpf_map_lookup_elem(&conntracks, &zero);
-
-	if (!track)
-		return 0;
-	bpf_map_update_elem(&connections_new, &track->key, &track->fresh, BPF_ANY);
-	return 0;
 }
 
 #endif

@@ -6,15 +6,6 @@
 #include "base.h"
 #include "firewall_key.h"
 
-enum tcp_event {
-	TCP_EVENT_SYN,
-	TCP_EVENT_SYN_ACK,
-	TCP_EVENT_FIN,
-	TCP_EVENT_ACK,
-	TCP_EVENT_RST,
-	TCP_EVENT_NONE,
-};
-
 #define TCP_FIN 0x01
 #define TCP_SYN 0x02
 #define TCP_RST 0x04
@@ -22,29 +13,6 @@ enum tcp_event {
 #define TCP_URG 0x20
 
 #define TCP_SCALE_MAX 14 /* RFC 7323 section 2.3 */
-
-/* One segment, and what its options say. */
-struct tcp_segment {
-	u32 sequence;
-	u32 acknowledgment;
-	u32 end;	/* its SYN and FIN count as an octet each */
-	u32 selective;	/* the highest right edge in a SACK option, or `acknowledgment` */
-	u32 window;	/* not scaled */
-	u32 flags;	/* octet 13 */
-	u32 event;	/* enum tcp_event */
-	u32 incomplete; /* a first fragment: it ends later than `end` */
-	u32 options;	/* it has any */
-	u32 side_flags; /* SEGUE_SIDE_SCALING, SEGUE_SIDE_SACK */
-	u32 scale;
-};
-
-/* One packet before the table of connections: see conntrack.h. */
-struct conntrack {
-	struct segue_connection_key key;
-	struct segue_connection fresh;
-	struct tcp_segment tcp;
-	u32 forward; /* the packet's source is the key's first side */
-};
 
 /* Numbers are compared mod 2^32. */
 INLINE int tcp_before(u32 one, u32 other)

@@ -15,8 +15,7 @@
 
 #include "base.h"
 #include "conntrack_segment.h"
-
-#define SECONDS(n_) ((n_)*1000000000ULL)
+#include "conntrack_table.h"
 
 #define TCP_OLDEST_ACK 66000  /* an ACK may be so old, however small the window */
 #define TCP_REPEATS_MAX 3     /* then nobody listens any more */

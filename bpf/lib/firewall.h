@@ -90,7 +90,8 @@ INLINE int firewall_return(struct firewall_state *state)
 	return 1;
 }
 
-/* One of the conditions that the rule at `after` has beside those in the image. 1: all of them hold. */
+/* One of the conditions that the rule at `after` has beside those in the image. 1: all of them hold; LIMIT_FULL: the
+ * packet is dropped. */
 INLINE int firewall_condition(struct firewall_state *state)
 {
 	const struct segue_firewall_extension *extension;
@@ -110,6 +111,10 @@ INLINE int firewall_condition(struct firewall_state *state)
 		holds ^= extension->flags & SEGUE_EXTENSION_NEGATED;
 	} else {
 		holds = firewall_bucket_holds(row);
+		if (unlikely(holds == LIMIT_FULL)) {
+			work->error = SEGUE_OUTCOME_drop_hashlimit_full;
+			return LIMIT_FULL;
+		}
 	}
 	state->condition++;
 	state->conditions = holds ? state->conditions - 1 : 0;
@@ -131,6 +136,8 @@ static long firewall_step(u32 index, struct firewall_state *state)
 	(void)index;
 	if (unlikely(state->conditions)) {
 		held = firewall_condition(state);
+		if (unlikely(held == LIMIT_FULL))
+			return 1;
 		if (!held)
 			return 0;
 		line = state->after;
@@ -274,20 +281,27 @@ INLINE u32 firewall_filter(struct xdp_md *ctx, struct firewall_work *work, const
 		return error;
 	work->fresh = 0;
 	if (firewall->flags & SEGUE_FIREWALL_STATE) {
+		u32 state;
+
 		follows = unlikely(work->fragment) && firewall_base(firewall, work);
 		if (follows) {
 			error = firewall_fragment(work, firewall->scope, 0);
 			if (error != FRAGMENT_JUDGE)
 				return error == FRAGMENT_FOLLOW ? 0 : error;
 		}
-		work->key.connection_state =
-			likely(conntrack_valid(ctx, work))
-				? conntrack_state(ctx, work, firewall->scope, firewall->flags & SEGUE_FIREWALL_LIBERAL)
-				: SEGUE_STATE_INVALID;
+		state = likely(conntrack_valid(ctx, work)) ? conntrack_state(ctx, work, firewall) : SEGUE_STATE_INVALID;
+		if (unlikely(state == CONNTRACK_ERROR))
+			state = conntrack_error(ctx, work, firewall);
+		if (unlikely(state & CONNTRACK_DROP))
+			return state & ~CONNTRACK_DROP;
+		work->key.connection_state = state;
 	}
 	if (unlikely(firewall->words & KEY_WORDS(egress)))
 		firewall_egress(ctx, work);
+	work->error = 0;
 	firewall_run(ctx, work);
+	if (unlikely(work->error))
+		return work->error;
 	if (work->action != SEGUE_ACTION_ACCEPT && work->action != SEGUE_ACTION_SEG6)
 		return 0;
 	if (unlikely(follows) && work->fragment & FIREWALL_FIRST_FRAGMENT) {
@@ -296,7 +310,7 @@ INLINE u32 firewall_filter(struct xdp_md *ctx, struct firewall_work *work, const
 			return error;
 	}
 	if (work->fresh)
-		conntrack_confirm();
+		return conntrack_insert(work, firewall);
 	return 0;
 }
 

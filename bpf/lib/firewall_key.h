@@ -8,6 +8,7 @@
 #define SEGUE_FIREWALL_KEY_H
 
 #include "base.h"
+#include "conntrack_packet.h"
 #include "headers.h"
 #include "inner.h"
 #include "abi/classifier.h"
@@ -93,9 +94,12 @@ struct firewall_work {
 	u32 argument;
 	u32 hits;
 	u32 fresh; /* the connection is to be remembered if the rules accept the packet */
+	u32 error; /* an outcome for which it is dropped, whatever the rules say */
+	u32 reserved;
 	struct segue_firewall_bucket bucket;
 	struct fragment_search search;
 	u64 callers[SEGUE_CLASSIFIER_CALLS_MAX]; /* chain | line << 32 */
+	struct conntrack track;
 };
 
 PERCPU(firewall_works, struct firewall_work, 1);

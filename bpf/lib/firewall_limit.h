@@ -16,11 +16,20 @@
 ARRAY(firewall_extensions, struct segue_firewall_extension, 64);
 ARRAY(firewall_limits, u64, 64);
 
+struct hashlimit_table {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 1);
+	__uint(key_size, sizeof(struct segue_firewall_bucket));
+	__uint(value_size, sizeof(struct segue_hashlimit));
+};
+
+/* One table for each name, of --hashlimit-htable-max buckets: sources that were made up fill it, and take no other. */
 struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
 	__uint(max_entries, 64);
-	__type(key, struct segue_firewall_bucket);
-	__type(value, u64);
+	__type(key, u32);
+	__array(values, struct hashlimit_table);
 } firewall_hashlimits SEC(".maps");
 
 /* Takes a token. 0: there is none. */
@@ -40,14 +49,33 @@ INLINE int limit_take(u64 *bucket, u64 interval, u64 burst)
 	return 0;
 }
 
+#define HASHLIMIT_SWEEP 1000000000ULL /* between two sweeps: netfilter's --hashlimit-htable-gcinterval */
+
+static long hashlimit_forget(void *table, const struct segue_firewall_bucket *key, struct segue_hashlimit *value,
+			     u64 *now)
+{
+	if (value->expires < *now)
+		bpf_map_delete_elem(table, key);
+	return 0;
+}
+
+/*
+ * A bucket's condition: 0, 1, or LIMIT_FULL where there is no bucket for the packet and no room for one. Then the
+ * packet is dropped whatever the rule says, as by netfilter (hotdrop): buckets that live are not thrown away for it.
+ */
+#define LIMIT_FULL 2
+
 INLINE int hashlimit_holds(const struct segue_classifier_key *key, struct segue_firewall_bucket *bucket,
 			   const struct segue_firewall_extension *extension)
 {
-	u32 flags = extension->flags;
-	u64 *full, fresh = 0;
+	u32 flags = extension->flags, slot = extension->bucket;
+	u64 now = bpf_ktime_get_ns(), *sweep;
+	struct segue_hashlimit *value, fresh = {};
+	void *table = bpf_map_lookup_elem(&firewall_hashlimits, &slot);
 
+	if (!table)
+		return LIMIT_FULL;
 	__builtin_memset(bucket, 0, sizeof(*bucket));
-	bucket->table = extension->bucket;
 	if (flags & SEGUE_EXTENSION_SOURCE) {
 		bucket->source[0] = key->source[0] & extension->source_mask[0];
 		bucket->source[1] = key->source[1] & extension->source_mask[1];
@@ -60,17 +88,27 @@ INLINE int hashlimit_holds(const struct segue_classifier_key *key, struct segue_
 		bucket->ports = (key->source_port & 0xffff) << 16;
 	if (flags & SEGUE_EXTENSION_DESTINATION_PORT)
 		bucket->ports |= key->destination_port & 0xffff;
-	full = bpf_map_lookup_elem(&firewall_hashlimits, bucket);
-	if (!full) {
-		bpf_map_update_elem(&firewall_hashlimits, bucket, &fresh, BPF_NOEXIST);
-		full = bpf_map_lookup_elem(&firewall_hashlimits, bucket);
-		if (!full)
-			return 0;
+	value = bpf_map_lookup_elem(table, bucket);
+	if (!value) {
+		fresh.expires = now + extension->expire;
+		if (bpf_map_update_elem(table, bucket, &fresh, BPF_NOEXIST)) {
+			sweep = bpf_map_lookup_elem(&firewall_limits, &slot);
+			/* Not for each packet of a flood; the next ones find room. */
+			if (sweep && *sweep + HASHLIMIT_SWEEP < now) {
+				*sweep = now;
+				bpf_for_each_map_elem(table, hashlimit_forget, &now, 0);
+				bpf_map_update_elem(table, bucket, &fresh, BPF_NOEXIST);
+			}
+		}
+		value = bpf_map_lookup_elem(table, bucket);
+		if (!value)
+			return LIMIT_FULL;
 	}
-	return limit_take(full, extension->interval, extension->burst) != !!(flags & SEGUE_EXTENSION_NEGATED);
+	value->expires = now + extension->expire;
+	return limit_take(&value->full, extension->interval, extension->burst) != !!(flags & SEGUE_EXTENSION_NEGATED);
 }
 
-/* A bucket's condition. The packet is looked up here: 6.1 takes no key of a map from an argument. */
+/* As hashlimit_holds(). The packet is looked up here: 6.1 takes no key of a map from an argument. */
 RARE int firewall_bucket_holds(u32 row)
 {
 	struct firewall_work *work = firewall_work_get();

@@ -31,17 +31,26 @@ enum segue_firewall_family {
 	SEGUE_FIREWALL_FAMILIES = 2,
 };
 
-/* A firewall. Map `firewalls`, from 1 on; 0 in a SID or port: none. 64 octets. */
+/* A firewall. Map `firewalls`, from 1 on; 0 in a SID or port: none. 128 octets. */
 struct segue_firewall {
 	__u32 chain[SEGUE_FIREWALL_FAMILIES];  /* line of the base chain in map `classifier`; 0: no rules, all pass */
 	__u32 policy[SEGUE_FIREWALL_FAMILIES]; /* row in `firewall_counters` of packets that the chain's policy met */
 	__u32 first_line;		       /* line of the image's first rule */
 	__u32 first_rule;		       /* its row in `firewall_rules`: the others follow */
 	__u32 flags;			       /* enum segue_firewall_flags */
-	__u32 scope;	      /* connections are those of one scope; kept from generation to generation */
+	__u32 scope;			       /* its number, kept from generation to generation */
 	__u64 words;	      /* which 32-bit words of the key any rule looks at (struct segue_classifier_header) */
 	__u8 argument_length; /* eval-args: bits of the argument, 1 to 32, right behind the SID's prefix */
-	__u8 reserved[23];
+	__u8 reserved[7];
+	/* With SEGUE_FIREWALL_STATE. */
+	__u32 table;	  /* slot in `connections`: its own table */
+	__u32 buckets;	  /* of that table, from 0 on; 1 or more */
+	__u32 beginnings; /* buckets behind those, each with SEGUE_BEGINNING_LINES lines of beginnings; may be 0 */
+	__u32 previous;	  /* slot of a table whose connections move to `table`; 0: none */
+	__u32 previous_buckets; /* of that one */
+	__u32 hash[12];		/* secret, for connection_hash() of lib/conntrack_table.h; the same for both tables */
+	__u32 reserved1;
+	__u64 reserved2;
 };
 
 /* What belongs to a rule beside its line in the image. Map `firewall_rules`. */
@@ -73,24 +82,32 @@ enum segue_firewall_extension_flags {
 	SEGUE_EXTENSION_DESTINATION_PORT = 1 << 4,
 };
 
-/* A condition with a state of its own or a table behind it. Map `firewall_extensions`. 64 octets. */
+/* A condition with a state of its own or a table behind it. Map `firewall_extensions`. 72 octets. */
 struct segue_firewall_extension {
-	__u32 kind;	      /* enum segue_firewall_extension_kind */
-	__u32 flags;	      /* enum segue_firewall_extension_flags */
-	__u32 chain;	      /* set: line of its chain */
-	__u32 bucket;	      /* limit: row in `firewall_limits`; hashlimit: number of the table */
-	__u64 interval;	      /* nanoseconds in which one token comes */
-	__u64 burst;	      /* nanoseconds: (tokens of a full bucket - 1) * interval */
+	__u32 kind;	/* enum segue_firewall_extension_kind */
+	__u32 flags;	/* enum segue_firewall_extension_flags */
+	__u32 chain;	/* set: line of its chain */
+	__u32 bucket;	/* limit: row in `firewall_limits`; hashlimit: slot in `firewall_hashlimits`, and its row for
+			   sweeps */
+	__u64 interval; /* nanoseconds in which one token comes */
+	__u64 burst;	/* nanoseconds: (tokens of a full bucket - 1) * interval */
 	__u64 source_mask[2]; /* hashlimit: as the addresses in struct segue_classifier_key */
 	__u64 destination_mask[2];
+	__u64 expire; /* hashlimit: nanoseconds after which an idle bucket may be forgotten */
 };
 
-/* Key of `firewall_hashlimits` (LRU_HASH of __u64: when the bucket will be full, nanoseconds). */
+/* Key of a hashlimit's table, a HASH in a slot of `firewall_hashlimits` (ARRAY_OF_MAPS). 40 octets. */
 struct segue_firewall_bucket {
 	__u64 source[2];
 	__u64 destination[2];
 	__u32 ports;
-	__u32 table;
+	__u32 reserved;
+};
+
+/* Its value. 16 octets. */
+struct segue_hashlimit {
+	__u64 full;    /* when the bucket will be full, nanoseconds, CLOCK_MONOTONIC */
+	__u64 expires; /* when it may be forgotten, if no packet comes until then */
 };
 
 /* One bit each, as in struct segue_classifier_key. */
@@ -120,8 +137,7 @@ enum segue_tcp_state {
 
 enum segue_connection_flags {
 	SEGUE_CONNECTION_REPLIED = 1 << 0,
-	SEGUE_CONNECTION_ASSURED = 1 << 1, /* in `connections` */
-	SEGUE_CONNECTION_MOVED = 1 << 2,   /* what is true of it is in `connections` by now */
+	SEGUE_CONNECTION_ASSURED = 1 << 1, /* both sides have agreed: it does not give way to others */
 };
 
 /* Of one side of a TCP connection; the last two only of a connection's `last_flags`. */
@@ -136,16 +152,14 @@ enum segue_tcp_side_flags {
 	SEGUE_LAST_SIMULTANEOUS = 1 << 7,   /* both sides began at once */
 };
 
-/* Key of `connections` and `connections_new` (LRU_HASH): the side with the smaller address and port comes first. */
+/* Key of a connection in its firewall's table: the side with the smaller address and port comes first. 40 octets. */
 struct segue_connection_key {
 	__u64 first[2]; /* addresses as in struct segue_classifier_key */
 	__u64 second[2];
-	__u32 ports; /* of `first` << 16 | of `second`; ICMP: the identifier, twice */
+	__u32 ports; /* of `first` << 16 | of `second`; ICMP: the identifier << 16 | 1 if the first side asks */
 	__u8 protocol;
 	__u8 family; /* 4, 6 */
-	__u16 reserved;
-	__u32 scope; /* of the firewall */
-	__u32 reserved1;
+	__u16 icmp;  /* type of the request << 8 | code: netfilter keys on both */
 };
 
 /* What one side of a TCP connection has sent, and how far it may go. Numbers are those of its segments, mod 2^32. */
@@ -156,10 +170,10 @@ struct segue_tcp_side {
 	__u32 acknowledged; /* the highest Acknowledgment Number that it sent */
 };
 
-/* Side 0 began. `last_...` are of the last segment that counted: those of ACKs show repetitions. 72 octets. */
+/* Side 0 began. `last_...` are of the last segment that counted: those of ACKs show repetitions. 80 octets. */
 struct segue_connection {
 	__u64 expires; /* nanoseconds, CLOCK_MONOTONIC_COARSE */
-	__u32 lock;    /* TCP: 1 while a CPU changes what follows */
+	__u64 created; /* likewise: its first packet */
 	__u8 state;    /* enum segue_tcp_state */
 	__u8 flags;    /* enum segue_connection_flags */
 	__u8 forward;  /* 1: the key's first side began */
@@ -175,8 +189,35 @@ struct segue_connection {
 	__u8 scale[2];	    /* of `window` in segments from that side: 0 to 14 */
 	__u8 last_flags;    /* enum segue_tcp_side_flags, of a SYN that was ignored */
 	__u8 last_scale;    /* likewise */
-	__u8 reserved[2];
+	__u8 reserved[6];
 };
+
+/* A connection in a bucket. 128 octets. */
+struct segue_connection_entry {
+	struct segue_connection_key key;
+	struct segue_connection connection;
+	__u64 hash; /* of the key: connection_hash() of lib/conntrack_table.h */
+};
+
+#define SEGUE_CONNECTION_WAYS 8
+
+/*
+ * Value of a firewall's table, an ARRAY in a slot of `connections` (ARRAY_OF_MAPS). Whoever changes more of an entry
+ * than its lifetime holds the lock.
+ */
+struct segue_connection_bucket {
+	__u32 lock; /* 0, or who holds it: lib/conntrack_table.h */
+	__u32 reserved;
+	__u64 evicted;			    /* when a beginning last had to give way here, CLOCK_MONOTONIC_COARSE */
+	__u32 tags[SEGUE_CONNECTION_WAYS];  /* bits of the hash of the entry's key; 0: empty */
+	__u64 ranks[SEGUE_CONNECTION_WAYS]; /* expires / 4 | how hard it is to evict << 62; 0: empty */
+	__u64 reserved1[2];
+	struct segue_connection_entry entries[SEGUE_CONNECTION_WAYS];
+};
+
+/* A bucket of beginnings is lines of words: see lib/conntrack_beginning.h. */
+#define SEGUE_BEGINNING_LINES 16
+#define SEGUE_BEGINNING_WORDS 8
 
 /* Octets of a datagram that have gone through, in 8 octets; `to` is one past the last of them, 0: unused. */
 struct segue_fragment_range {

@@ -170,8 +170,11 @@ pub struct CompiledFirewall {
     /// Rows from there on.
     #[serde(with = "octets_list")]
     pub extensions: Vec<abi::FirewallExtension>,
-    /// Rows of `firewall_limits` and numbers of hashlimits, by rule.
+    /// Rows of `firewall_limits` and slots in `firewall_hashlimits`, by rule.
     pub limits: BTreeMap<String, u32>,
+    /// The most buckets of the hashlimits, by slot.
+    #[serde(default)]
+    pub hashlimits: BTreeMap<u32, u32>,
     /// Rows of `firewall_counters` of policies.
     pub policies: BTreeMap<String, u32>,
     /// The image and what it was made from; not kept beside the maps.

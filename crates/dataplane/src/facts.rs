@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use ipnet::IpNet;
-use segue_model::firewall::Firewall;
 use segue_model::node::{Behaviour, Memory, NodeState, Sid};
 use serde::{Deserialize, Serialize};
 
@@ -80,8 +79,6 @@ pub struct Capacity {
     pub proxy_flows: u32,
     /// Steering headers that proxies remember: [`Capacity::STASH_UNUSED`] or [`Capacity::STASH`].
     pub stash: u32,
-    /// Connections that firewalls remember, and as many that have only begun; 1 while no rule looks at their states.
-    pub connections: u32,
     /// Firewalls.
     pub firewalls: u32,
     /// Rules of all firewalls, members of sets included.
@@ -101,7 +98,6 @@ impl Default for Capacity {
             ports: 512,
             proxy_flows: 1,
             stash: Self::STASH_UNUSED,
-            connections: 1,
             firewalls: 8,
             firewall_rules: 256,
             classifier: 1 << 16,
@@ -133,7 +129,7 @@ impl Capacity {
 
     /// Whether only what proxies remember has other sizes.
     pub(crate) fn same_but_memories(self, other: Self) -> bool {
-        Self { proxy_flows: other.proxy_flows, stash: other.stash, connections: other.connections, ..self } == other
+        Self { proxy_flows: other.proxy_flows, stash: other.stash, ..self } == other
     }
 
     /// Large enough for what the SIDs of `state` remember.
@@ -145,18 +141,18 @@ impl Capacity {
         let stash = if state.sids.iter().any(remembers) { Self::STASH } else { 0 };
         let by_flow = state.sids.iter().any(|sid| sid.memory() == Some(Memory::Flow));
         let proxy_flows = if by_flow { state.settings.proxy_flows } else { 0 };
-        let connections = state.firewalls.iter().filter_map(Firewall::connections).max().unwrap_or(0);
-        Self {
-            proxy_flows: self.proxy_flows.max(proxy_flows),
-            stash: self.stash.max(stash),
-            connections: self.connections.max(connections),
-            ..self
-        }
+        Self { proxy_flows: self.proxy_flows.max(proxy_flows), stash: self.stash.max(stash), ..self }
     }
 
     /// Rows in the map `firewall_counters`: row 0 is never used, each firewall has two policies, and there are two generations.
     pub fn firewall_counters(&self) -> u32 {
         1 + 2 * (self.firewall_rules + 2 * self.firewalls)
+    }
+
+    /// Slots in the map `connections`: slot 0 is never used, a firewall has one table or, after its size has changed, two, and there
+    /// are two generations.
+    pub fn connection_tables(&self) -> u32 {
+        1 + 4 * self.firewalls
     }
 
     /// Rows in the map `counters`: row 0 is never used, a SID has two, and an object that goes keeps its row until the next
@@ -204,7 +200,6 @@ impl Capacity {
             ports: self.ports.max(other.ports),
             proxy_flows: self.proxy_flows.max(other.proxy_flows),
             stash: self.stash.max(other.stash),
-            connections: self.connections.max(other.connections),
             firewalls: self.firewalls.max(other.firewalls),
             firewall_rules: self.firewall_rules.max(other.firewall_rules),
             classifier: self.classifier.max(other.classifier),

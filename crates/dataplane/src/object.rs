@@ -44,6 +44,9 @@ const STAGES: [(abi::Stage, &str); 10] = [
 /// firewall; without them their slots are empty, and a packet that is to go there is dropped and counted.
 const FIREWALL_STAGES: [&str; 4] = ["segue_firewall", "segue_filter", "segue_filtered", "segue_reset"];
 
+/// Moves connections to a table of another size; on no port.
+pub(crate) const MOVE: &str = "segue_move";
+
 /// Which programs of the object are loaded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Programs {
@@ -53,15 +56,18 @@ pub(crate) enum Programs {
     Port,
     /// Only the stages of firewalls, for the map `stages` that the others use.
     Firewall,
+    /// Only [`MOVE`].
+    Move,
 }
 
 impl Programs {
     fn has(self, name: &OsStr) -> bool {
         let of_firewall = FIREWALL_STAGES.iter().any(|stage| name == *stage);
         match self {
-            Self::Usual => !of_firewall,
+            Self::Usual => !of_firewall && name != MOVE,
             Self::Port => name == PROGRAM,
             Self::Firewall => of_firewall,
+            Self::Move => name == MOVE,
         }
     }
 }
@@ -80,7 +86,7 @@ const PROXY_FLOW_CACHE_SIZE: &str = ".rodata.proxy_flows";
 
 /// Maps whose layout and meaning `SEGUE_ABI_VERSION` covers: they survive a change of the programs. All others (caches,
 /// stages, scratch memory) belong to one build.
-pub(crate) const SHARED: [&str; 30] = [
+pub(crate) const SHARED: [&str; 29] = [
     "control",
     "config",
     "ports",
@@ -110,7 +116,6 @@ pub(crate) const SHARED: [&str; 30] = [
     "firewall_logs",
     "firewall_fragments",
     "connections",
-    "connections_new",
 ];
 
 /// Tells builds of the data plane apart: a hash of [`OBJECT`] in hexadecimal.
@@ -118,9 +123,6 @@ pub fn build_id() -> &'static str {
     static ID: OnceLock<String> = OnceLock::new();
     ID.get_or_init(|| Sha256::digest(OBJECT).iter().take(8).map(|octet| format!("{octet:02x}")).collect())
 }
-
-/// Buckets of all hashlimits; idle ones give way to new ones.
-const HASHLIMITS_FOR_EACH_RULE: u32 = 64;
 
 /// Entries of an LRU table that may lie unused while it already evicts others: the kernel hands free ones to each CPU in batches
 /// of so many, and makes as many at once when there are no more (LOCAL_FREE_TARGET in kernel/bpf/bpf_lru_list.c).
@@ -156,11 +158,12 @@ fn entries(map: &str, capacity: &Capacity) -> Option<u32> {
         "memories" | "memory_counters" => return Some(capacity.memories()),
         "stash" | "stash_index" => return Some(capacity.stash),
         "proxy_flows" => return Some(lru_entries(capacity.proxy_flows)),
-        "connections" | "connections_new" => return Some(lru_entries(capacity.connections)),
+        "connections" => return Some(capacity.connection_tables()),
         "firewalls" => return Some(1 + 2 * capacity.firewalls),
-        "firewall_rules" | "firewall_extensions" | "firewall_limits" => return Some(1 + 2 * capacity.firewall_rules),
+        "firewall_rules" | "firewall_extensions" | "firewall_limits" | "firewall_hashlimits" => {
+            return Some(1 + 2 * capacity.firewall_rules);
+        }
         "firewall_counters" => return Some(capacity.firewall_counters()),
-        "firewall_hashlimits" => return Some(HASHLIMITS_FOR_EACH_RULE * capacity.firewall_rules),
         _ => return None,
     };
     // Two generations live side by side.
@@ -179,7 +182,6 @@ pub(crate) fn capacity_of(maps: &MapSet) -> Result<Capacity, Error> {
         ports: size("outcomes")?.saturating_sub(1) / 2,
         proxy_flows: lru_wanted(size("proxy_flows")?),
         stash: size("stash")?,
-        connections: lru_wanted(size("connections")?),
         firewalls: size("firewalls")?.saturating_sub(1) / 2,
         firewall_rules: size("firewall_rules")?.saturating_sub(1) / 2,
         classifier: maps.get("classifier")?.value_size(),
@@ -298,7 +300,9 @@ pub(crate) fn load(
     }
     let (loaded, log) = logged(|| object.load());
     let object = loaded.map_err(|source| Error::Load { source, log })?;
-    fill_stages(&object, programs)?;
+    if programs != Programs::Move {
+        fill_stages(&object, programs)?;
+    }
     Ok(object)
 }
 

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 const ARGUMENT_LENGTH: u8 = 16;
 
 /// A set of rules, for SIDs (`sids[].firewall`) and ports (`ports[].firewall`). Both directions of a flow may meet it at different
-/// SIDs and ports: what it knows of connections is one table.
+/// SIDs and ports: what it knows of connections is one table, which is its own.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Firewall {
@@ -49,9 +49,13 @@ pub struct Firewall {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Conntrack {
-    /// Connections that are remembered, and as many that have only begun; 1 to 10000000. The node has one table: the largest of
-    /// its firewalls' numbers holds.
+    /// Connections that this firewall remembers at most, rounded up to a multiple of 8, at least 16; 1 to 10000000. The table is its
+    /// own. A connection takes 144 octets of memory, whether it is there or not.
     pub entries: u32,
+    /// Beginnings (SYNs, questions without an answer) that leave a trace when they give way to others, at 8 octets each; 0 to
+    /// 100000000. Under a flood a handshake survives if this is more than four times the packets that begin a connection
+    /// within its round trip.
+    pub beginnings: u32,
     /// TCP segments outside of the window belong to their connection as others do (netfilter's
     /// `nf_conntrack_tcp_be_liberal`). Without, they are INVALID.
     pub tcp_be_liberal: bool,
@@ -59,7 +63,7 @@ pub struct Conntrack {
 
 impl Default for Conntrack {
     fn default() -> Self {
-        Self { entries: 65_536, tcp_be_liberal: false }
+        Self { entries: 65_536, beginnings: 1 << 20, tcp_be_liberal: false }
     }
 }
 
@@ -107,15 +111,6 @@ impl RuleFile {
 }
 
 impl Firewall {
-    /// Connections that it needs to remember; None if no rule can look at their states.
-    pub fn connections(&self) -> Option<u32> {
-        // `-m state --state`, `-m conntrack --ctstate` and `--ctdir`, and the same in YAML.
-        let looks = |file: &RuleFile| {
-            file.text().is_some_and(|text| ["state", "ctdir", "direction"].iter().any(|word| text.contains(word)))
-        };
-        self.files().any(looks).then_some(self.conntrack.entries)
-    }
-
     /// Whether a rule may take its action from the argument of the active SID.
     pub fn reads_arguments(&self) -> bool {
         self.files().any(|file| file.text().is_some_and(|text| text.contains("eval-args")))

@@ -9,7 +9,7 @@ use libbpf_rs::query::{ProgInfoIter, ProgInfoQueryOptions};
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use segue_abi as abi;
 use segue_dataplane::{Capacity, Compiled, Dataplane, Interfaces, MemoryCounters, MissingInterface, Options, TestRun};
-use zerocopy::FromBytes;
+use zerocopy::{FromBytes, IntoBytes};
 
 use crate::command::run;
 use crate::netns::Netns;
@@ -73,7 +73,6 @@ const CAPACITY: Capacity = Capacity {
     ports: 32,
     proxy_flows: 1,
     stash: Capacity::STASH_UNUSED,
-    connections: 1,
     firewalls: 8,
     firewall_rules: 256,
     classifier: 1 << 16,
@@ -180,6 +179,63 @@ impl<'a> Node<'a> {
             let map = dataplane.map(map).unwrap_or_else(|error| panic!("{error}"));
             map.update(key, value, MapFlags::ANY).expect("the entry is taken");
         });
+    }
+
+    /// What the firewalls remember of connections, those that have expired included, each with its table's slot.
+    ///
+    /// # Panics
+    ///
+    /// When a table can not be read.
+    pub fn connections(&self) -> Vec<(u32, abi::ConnectionEntry)> {
+        let mut found = Vec::new();
+        self.change_buckets(|slot, bucket| {
+            let entries = bucket.tags.iter().zip(&bucket.entries).filter(|(tag, _)| **tag != 0);
+            found.extend(entries.map(|(_, entry)| (slot, *entry)));
+        });
+        found
+    }
+
+    /// Changes what the firewalls remember of connections. Lifetimes are also what decides which one gives way.
+    ///
+    /// # Panics
+    ///
+    /// When a table can not be read or written.
+    pub fn change_connections(&self, mut change: impl FnMut(&mut abi::ConnectionEntry)) {
+        self.change_buckets(|_, bucket| {
+            for way in (0..bucket.entries.len()).filter(|way| bucket.tags[*way] != 0) {
+                change(&mut bucket.entries[way]);
+                bucket.ranks[way] = bucket.ranks[way] & 3 << 62 | bucket.entries[way].connection.expires >> 2;
+            }
+        });
+    }
+
+    /// Changes the buckets of the firewalls' tables, which are given with their table's slot.
+    ///
+    /// # Panics
+    ///
+    /// When a table can not be read or written.
+    pub fn change_buckets(&self, mut change: impl FnMut(u32, &mut abi::ConnectionBucket)) {
+        self.with(|dataplane| {
+            for firewall in self.compiled.firewalls.iter().filter(|firewall| firewall.entry.table != 0) {
+                let slot = firewall.entry.table;
+                let table = dataplane.connection_table(slot).unwrap_or_else(|error| panic!("{error}"));
+                let table = table.expect("a firewall with states has a table");
+                for index in 0..firewall.entry.buckets {
+                    let key = index.to_ne_bytes();
+                    let octets = table.lookup(&key, MapFlags::ANY).expect("a bucket is read").expect("it is there");
+                    let mut bucket = abi::ConnectionBucket::read_from_bytes(&octets).expect("a bucket");
+                    change(slot, &mut bucket);
+                    if bucket.as_bytes() != octets {
+                        table.update(&key, bucket.as_bytes(), MapFlags::ANY).expect("a bucket is written");
+                    }
+                }
+            }
+        });
+    }
+
+    /// Sizes of the tables, for another data plane that adopts the pins.
+    pub fn capacity(&self) -> Capacity {
+        CAPACITY
     }
 
     /// Directory of the pins.

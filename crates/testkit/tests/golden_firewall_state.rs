@@ -124,17 +124,12 @@ fn udp_icmp_and_related() {
     node.finish_with_faults();
 }
 
-/// Maps of connections: those that both sides have agreed upon, and all others.
-const TABLES: [&str; 2] = ["connections", "connections_new"];
-
 /// In how many seconds, rounded, connections are forgotten.
 fn alive(node: &Golden<'_>) -> Vec<u64> {
     let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC_COARSE).expect("a clock");
     let now = u64::try_from(now.tv_sec()).expect("seconds") * 1_000_000_000 + u64::try_from(now.tv_nsec()).expect("ns");
-    let expires = |value: &[u8]| u64::from_ne_bytes(value[..8].try_into().expect("struct segue_connection"));
-    let entries = TABLES.iter().flat_map(|table| node.node().entries(table));
-    let alive = entries.map(|(_, value)| expires(&value)).filter(|expires| *expires > now);
-    alive.map(|expires| (expires - now + 500_000_000) / 1_000_000_000).collect()
+    let expires = node.node().connections().into_iter().map(|(_, entry)| entry.connection.expires);
+    expires.filter(|expires| *expires > now).map(|expires| (expires - now + 500_000_000) / 1_000_000_000).collect()
 }
 
 /// The same of the only connection.
@@ -146,12 +141,7 @@ fn lifetime(node: &Golden<'_>) -> u64 {
 
 /// All connections are as if their time had come.
 fn expire(node: &Golden<'_>) {
-    for table in TABLES {
-        for (key, mut value) in node.node().entries(table) {
-            value[..8].copy_from_slice(&1_u64.to_ne_bytes());
-            node.node().set_entry(table, &key, &value);
-        }
-    }
+    node.node().change_connections(|entry| entry.connection.expires = 1);
 }
 
 /// A segment without data from the client, or from the server, with these numbers.
@@ -330,7 +320,15 @@ fn lifetimes_are_netfilters_defaults() {
     assert_eq!(alive(&node), Vec::<u64>::new(), "refused at once: forgotten");
     expire(&node);
     expect("UDP", &udp(true, 6002), NEW, 30);
-    expect("UDP, answered", &udp(false, 6002), ESTABLISHED, 120);
+    expect("UDP, answered: no stream yet", &udp(false, 6002), ESTABLISHED, 30);
+    expect("within its first two seconds", &udp(true, 6002), ESTABLISHED, 30);
+    node.node().change_connections(|entry| entry.connection.created -= 2_100_000_000);
+    expect("later, a stream", &udp(true, 6002), ESTABLISHED, 120);
+    expire(&node);
+    expect("UDP", &udp(true, 6004), NEW, 30);
+    node.node().change_connections(|entry| entry.connection.created -= 2_100_000_000);
+    expect("the first answer makes no stream, however late", &udp(false, 6004), ESTABLISHED, 30);
+    expect("what follows it does", &udp(true, 6004), ESTABLISHED, 120);
     expire(&node);
     assert_eq!(state(&node, &udp(false, 6002)), None, "a beginning from there again: the policy");
     let echo = Icmpv6Repr::EchoRequest { identifier: 9, sequence_number: 1, data: Vec::new() };
@@ -342,7 +340,7 @@ fn lifetimes_are_netfilters_defaults() {
 #[ignore = "needs root"]
 fn a_flood_of_beginnings_evicts_no_connection() {
     let network = Network::new();
-    let node = Golden::load(&network, &with_rules(&STATES, ", conntrack: {entries: 512}"));
+    let node = Golden::load(&network, &with_rules(&STATES, ", conntrack: {entries: 512, beginnings: 0}"));
     for (forward, flags) in [(true, SYN), (false, SYN | ACK), (true, ACK)] {
         state(&node, &tcp(forward, 9, flags)).expect("accepted");
     }

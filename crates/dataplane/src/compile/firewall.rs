@@ -17,6 +17,7 @@ use super::allocate::{Indices, Rows, full};
 use super::{CompileError, Compiler};
 use crate::compiled::{CompiledFirewall, CompiledRule};
 use crate::facts::{Capacity, Interfaces, Table};
+use crate::firewall::connections::slots;
 use crate::firewall::rules::{self, Rules};
 
 /// Line 0 of the array names nothing.
@@ -38,26 +39,28 @@ pub(super) fn compile(compiler: &mut Compiler<'_>) -> Result<Vec<CompiledFirewal
     for firewall in firewalls {
         let place = format!("firewall {}", firewall.name);
         let rules_source = rules_source(firewall, input.interfaces);
-        let liberal = firewall.conntrack.tcp_be_liberal;
-        let source = format!("{rules_source} {} {} {liberal}", firewall.basic, firewall.argument_length);
+        let conntrack = &firewall.conntrack;
+        let source = format!("{rules_source} {} {} {conntrack:?}", firewall.basic, firewall.argument_length);
+        let before = previous.iter().find(|other| other.name == firewall.name).map(|other| &other.entry);
         let known = previous.iter().find(|other| other.name == firewall.name && other.rules_source == rules_source);
         let next = match known {
             // After an adoption nobody knows the image, and nobody needs it: it lies in the map.
             Some(same) if same.source == source => same.clone(),
-            Some(same) => CompiledFirewall {
-                index: space.indices.take(&place)?,
-                entry: abi::Firewall {
+            Some(same) => {
+                let mut entry = abi::Firewall {
                     flags: same.entry.flags & !SWITCHES | switches(firewall),
                     argument_length: firewall.argument_length,
                     ..same.entry
-                },
-                source,
-                ..same.clone()
-            },
+                };
+                space.table(firewall, before, &mut entry, &place)?;
+                CompiledFirewall { index: space.indices.take(&place)?, entry, source, ..same.clone() }
+            }
             None => {
                 let rules = recent(&rules_source, || rules::compile(firewall, input.interfaces))
                     .map_err(|problem| CompileError::invalid(&place, problem))?;
-                space.place(firewall, (source, rules_source), rules, &place)?
+                let mut placed = space.place(firewall, (source, rules_source), rules, &place)?;
+                space.table(firewall, before, &mut placed.entry, &place)?;
+                placed
             }
         };
         let warnings = next.image.iter().flat_map(|rules| &rules.warnings);
@@ -153,6 +156,7 @@ struct Space {
     counters: Rows<String>,
     limits: Rows<String>,
     scopes: Rows<String>,
+    tables: Indices,
 }
 
 impl Space {
@@ -207,7 +211,46 @@ impl Space {
                 Table::Firewalls,
                 capacity.firewalls,
             ),
+            tables: Indices::new(
+                1,
+                capacity.connection_tables(),
+                slots(previous),
+                Table::Firewalls,
+                capacity.firewalls,
+            ),
         }
+    }
+
+    /// The table of connections: that of before if it has the right size, or a new one that takes over from it.
+    fn table(
+        &mut self,
+        firewall: &Firewall,
+        before: Option<&abi::Firewall>,
+        entry: &mut abi::Firewall,
+        place: &str,
+    ) -> Result<(), CompileError> {
+        let before = before.filter(|before| before.table != 0);
+        (entry.table, entry.buckets, entry.beginnings) = (0, 0, 0);
+        (entry.previous, entry.previous_buckets) = (0, 0);
+        entry.hash = before.map_or_else(secret, |before| before.hash);
+        if entry.flags & abi::SEGUE_FIREWALL_STATE == 0 {
+            return Ok(());
+        }
+        entry.buckets = firewall.conntrack.entries.div_ceil(abi::SEGUE_CONNECTION_WAYS).max(2);
+        entry.beginnings =
+            firewall.conntrack.beginnings.div_ceil(abi::SEGUE_BEGINNING_LINES * abi::SEGUE_BEGINNING_WORDS);
+        match before {
+            Some(same) if (same.buckets, same.beginnings) == (entry.buckets, entry.beginnings) => {
+                (entry.table, entry.previous, entry.previous_buckets) =
+                    (same.table, same.previous, same.previous_buckets);
+            }
+            Some(other) => {
+                entry.table = self.tables.take(place)?;
+                (entry.previous, entry.previous_buckets) = (other.table, other.buckets);
+            }
+            None => entry.table = self.tables.take(place)?,
+        }
+        Ok(())
     }
 
     fn place(
@@ -235,6 +278,7 @@ impl Space {
         entry.words = image.key_words();
         entry.argument_length = firewall.argument_length;
         let mut limits = BTreeMap::new();
+        let mut hashlimits = BTreeMap::new();
         let mut extensions = Vec::new();
         let mut table = Vec::new();
         let first_extension = self.extensions.take(rules.extension_count() as u32, place)?;
@@ -259,6 +303,10 @@ impl Space {
                         None => self.limits.take(key.clone(), place)?,
                     };
                     limits.insert(key, made.bucket);
+                    if made.kind == abi::SEGUE_EXTENSION_HASHLIMIT {
+                        // The first rule of a name makes its table, as in netfilter.
+                        hashlimits.entry(made.bucket).or_insert(extension.most);
+                    }
                 }
                 extensions.push(made);
             }
@@ -276,6 +324,7 @@ impl Space {
             first_extension,
             extensions,
             limits,
+            hashlimits,
             policies: rules
                 .base
                 .iter()
@@ -287,6 +336,13 @@ impl Space {
             image: Some(rules),
         })
     }
+}
+
+/// Words that nobody can guess.
+fn secret() -> [u32; 12] {
+    use std::hash::{BuildHasher, Hasher};
+    // SipHash of nothing, with keys that the operating system draws.
+    std::array::from_fn(|_| std::hash::RandomState::new().build_hasher().finish() as u32)
 }
 
 /// How a policy is called beside the rules of its family.

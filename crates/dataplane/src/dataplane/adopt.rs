@@ -16,7 +16,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use libbpf_rs::{MapCore, Object, OpenObject};
+use libbpf_rs::{MapCore, Object, OpenObject, ProgramInput};
 use segue_abi as abi;
 use zerocopy::FromZeros;
 
@@ -183,6 +183,37 @@ impl Dataplane {
         Ok(())
     }
 
+    /// Moves connections from tables that others have taken over from, and removes those.
+    pub(super) fn move_connections(&self) -> Result<(), Error> {
+        /// Buckets in one run: some milliseconds.
+        const PORTION: u32 = 1 << 14;
+        let mut old = Vec::new();
+        for firewall in self.applied().into_iter().flat_map(|active| &active.firewalls) {
+            if firewall.entry.previous != 0 && self.connection_table(firewall.entry.previous)?.is_some() {
+                old.push(firewall);
+            }
+        }
+        if old.is_empty() {
+            return Ok(());
+        }
+        let own = own_maps(&self.set)?;
+        let reused: Vec<_> = self.maps.iter().chain(own.iter()).collect();
+        let object = object::load(object::open(&self.options.capacity)?, &reused, Programs::Move)?;
+        let program = object::program(&object, object::MOVE)?;
+        for firewall in old {
+            for first in (0..firewall.entry.previous_buckets).step_by(PORTION as usize) {
+                // struct connection_order of lib/conntrack_move.h, behind an Ethernet header.
+                let mut order = vec![0; 14];
+                order.extend([firewall.index, first, PORTION].into_iter().flat_map(u32::to_ne_bytes));
+                let input = ProgramInput { data_in: Some(&order), ..ProgramInput::default() };
+                let run = program.test_run(input);
+                run.map_err(crate::maps::map_error("connections", "move what is in a table"))?;
+            }
+            self.maps.delete("connections", &firewall.entry.previous)?;
+        }
+        Ok(())
+    }
+
     /// Removes what another generation than the active one left in the maps.
     pub(super) fn clean(&mut self) -> Result<(), Error> {
         let active = self.generation();
@@ -195,6 +226,7 @@ impl Dataplane {
                 self.maps.write("ports", &slot, &abi::Port::new_zeroed())?;
             }
         }
+        self.remove_tables(self.applied())?;
         self.store.keep_only(active)?;
         self.unclean = false;
         Ok(())

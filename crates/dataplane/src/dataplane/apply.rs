@@ -79,6 +79,8 @@ impl Dataplane {
         if !compiled.firewalls.is_empty() {
             self.load_firewall_stages()?;
         }
+        // Unless an agent died before it was done.
+        self.move_connections()?;
         let record = Record { state: state.clone(), compiled };
         if let Err(error) = self.write_generation(&record) {
             self.give_up(&record.compiled);
@@ -309,8 +311,13 @@ impl Dataplane {
         self.grace.wait()?;
         self.remove_other_sets()?;
         self.life.keep(&self.set, self.applied(), self.applied_state());
+        self.remove_tables(self.applied())?;
+        self.move_connections()?;
         match old {
-            Some(old) => self.remove_generation(&old),
+            Some(old) => {
+                self.remove_hashlimits(&old, self.applied())?;
+                self.remove_generation(&old)
+            }
             None => Ok(()),
         }
     }

@@ -1,7 +1,7 @@
 //! Larger tables take over: those that are to grow are new, all others are those that there are. The active generation is in the new
 //! ones at the places where it was before packets meet them, and what has been counted in the old ones is added to what they count.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 
 use libbpf_rs::MapCore;
 use segue_abi as abi;
@@ -14,12 +14,12 @@ use super::{Dataplane, Options, Origin, remove_tree};
 use crate::Error;
 use crate::compiled::{Compiled, CompiledFirewall};
 use crate::facts::Capacity;
+use crate::firewall::connections;
 use crate::maps::MapSet;
 use crate::object;
 
 /// Tables of counters: each CPU has words of its own.
 const COUNTED: [&str; 4] = ["counters", "outcomes", "memory_counters", "firewall_counters"];
-const CONNECTIONS: [&str; 2] = ["connections", "connections_new"];
 
 /// What was counted in tables that larger ones have replaced, by table and row: words, summed over the CPUs.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -64,9 +64,6 @@ fn rows(compiled: &Compiled, table: &str) -> BTreeSet<u32> {
     }
 }
 
-/// Connections as they were copied.
-type Connections = HashMap<Vec<u8>, Vec<u8>>;
-
 impl Dataplane {
     /// The values of all CPUs, and of tables that larger ones have replaced.
     pub(crate) fn read_counted<V: FromBytes>(&self, table: &str, row: u32) -> Result<Vec<V>, Error> {
@@ -85,10 +82,9 @@ impl Dataplane {
         let mut larger = load_beside(object::open(&capacity)?, &self.pin_dir, options, Some(self))?;
         larger.life = self.life.clone();
         larger.captured.clone_from(&self.captured);
-        let copied = match self.move_to(&mut larger) {
-            Ok(copied) => copied,
-            Err(error) => return self.move_back(larger, error),
-        };
+        if let Err(error) = self.move_to(&mut larger) {
+            return self.move_back(larger, error);
+        }
         let is_active = self.active.is_some();
         let old = std::mem::replace(self, larger);
         if !is_active {
@@ -99,26 +95,24 @@ impl Dataplane {
         }
         self.origin = Origin::Loaded;
         // Packets that the old programs are at.
-        if let Err(error) = self.grace.wait().and_then(|()| self.take_from(&old, copied)) {
+        if let Err(error) = self.grace.wait().and_then(|()| self.take_from(&old)) {
             tracing::warn!("some of what the smaller tables had counted is lost: {error}");
         }
         self.remove_other_sets()
     }
 
     /// Puts what the active generation needs into larger tables, then their programs on all links.
-    fn move_to(&self, larger: &mut Self) -> Result<Connections, Error> {
+    fn move_to(&self, larger: &mut Self) -> Result<(), Error> {
         larger.life.adopt(&larger.set, &larger.maps, larger.applied())?;
-        let Some(active) = self.applied() else { return Ok(Connections::new()) };
+        let Some(active) = self.applied() else { return Ok(()) };
         for name in object::SHARED.into_iter().filter(|name| differs(&self.maps, &larger.maps, name)) {
             self.copy_table(larger, active, name)?;
         }
         if !active.firewalls.is_empty() {
             larger.load_firewall_stages()?;
         }
-        let copied = self.copy_connections(larger, &Connections::new())?;
         larger.update_links()?;
-        larger.attach_filters()?;
-        Ok(copied)
+        larger.attach_filters()
     }
 
     /// The old programs and tables go on.
@@ -164,6 +158,7 @@ impl Dataplane {
                 let memory: abi::Memory = self.maps.read_array(name, *row)?;
                 maps.write(name, row, &memory)
             }),
+            "connections" => connections::carry_over(&self.maps, maps, &active.firewalls),
             _ => active.firewalls.iter().try_for_each(|firewall| self.copy_firewall(larger, firewall, name)),
         }
     }
@@ -180,8 +175,9 @@ impl Dataplane {
                 let mut extensions = (firewall.first_extension..).zip(&firewall.extensions);
                 extensions.try_for_each(|(row, extension)| maps.write(name, &row, extension))
             }
+            "firewall_hashlimits" => connections::carry_hashlimits(&self.maps, maps, firewall),
             "firewall_limits" => firewall.limits.values().try_for_each(|row| {
-                // A hashlimit's number has no row.
+                // A hashlimit's row is the time of its last sweep.
                 let Some(tokens) = self.maps.read::<u32, u64>(name, row)? else { return Ok(()) };
                 maps.write(name, row, &tokens)
             }),
@@ -190,31 +186,8 @@ impl Dataplane {
         }
     }
 
-    /// Copies connections, where their tables have grown. `known`: those that were copied before: only what has changed
-    /// since is copied, unless packets have changed it in the larger table too.
-    fn copy_connections(&self, larger: &Self, known: &Connections) -> Result<Connections, Error> {
-        let mut copied = Connections::new();
-        for name in CONNECTIONS.into_iter().filter(|name| differs(&self.maps, &larger.maps, name)) {
-            for (key, value) in self.maps.entries::<abi::ConnectionKey, abi::Connection>(name)? {
-                // A CPU may be at it: that is of the old entry. What it leaves there is copied the second time.
-                let value = abi::Connection { lock: 0, ..value };
-                let id = [name.as_bytes(), key.as_bytes()].concat();
-                let before = known.get(&id);
-                let untouched = || -> Result<bool, Error> {
-                    let now: Option<Vec<u8>> = larger.maps.read_raw(name, &key)?;
-                    Ok(now.as_ref() == before)
-                };
-                if before.is_none_or(|before| before != value.as_bytes()) && untouched()? {
-                    larger.maps.write(name, &key, &value)?;
-                }
-                copied.insert(id, value.as_bytes().to_vec());
-            }
-        }
-        Ok(copied)
-    }
-
     /// What happened in the smaller tables until the last packet had left them.
-    fn take_from(&mut self, old: &Self, copied: Connections) -> Result<(), Error> {
+    fn take_from(&mut self, old: &Self) -> Result<(), Error> {
         let Some(active) = old.applied() else { return Ok(()) };
         for table in COUNTED.into_iter().filter(|name| differs(&old.maps, &self.maps, name)) {
             for row in rows(active, table) {
@@ -224,8 +197,7 @@ impl Dataplane {
                 }
             }
         }
-        self.store.write_carried(active.generation, &self.carried)?;
-        old.copy_connections(self, &copied).map(drop)
+        self.store.write_carried(active.generation, &self.carried)
     }
 }
 

@@ -1,5 +1,6 @@
 //! Firewalls: what their rules become, and what their map entries say afterwards.
 
+pub(crate) mod connections;
 mod log;
 pub(crate) mod rules;
 mod sets;

@@ -61,6 +61,8 @@ pub(crate) struct ExtensionRow {
     pub chain: Option<usize>,
     /// A hashlimit: its name, which rules share.
     pub bucket: Option<String>,
+    /// A hashlimit: the most buckets that its table may have.
+    pub most: u32,
 }
 
 impl Rules {
@@ -232,20 +234,32 @@ fn extension_row(extension: &Extension, set_chains: &HashMap<(usize, Vec<Side>),
         Extension::Limit(each) => {
             entry.kind = abi::SEGUE_EXTENSION_LIMIT;
             limit(&mut entry, each);
-            ExtensionRow { entry, chain: None, bucket: None }
+            ExtensionRow { entry, chain: None, bucket: None, most: 0 }
         }
         Extension::HashLimit(hash) => {
             entry.kind = abi::SEGUE_EXTENSION_HASHLIMIT;
             limit(&mut entry, &hash.limit);
             hash_limit(hash, &mut entry);
-            ExtensionRow { entry, chain: None, bucket: Some(format!("hashlimit {}", hash.name)) }
+            ExtensionRow {
+                entry,
+                chain: None,
+                bucket: Some(format!("hashlimit {}", hash.name)),
+                most: hash_limit_most(hash),
+            }
         }
         Extension::Set { set, sides, negated } => {
             entry.kind = abi::SEGUE_EXTENSION_SET;
             entry.flags = if *negated { abi::SEGUE_EXTENSION_NEGATED } else { 0 };
-            ExtensionRow { entry, chain: set_chains.get(&(*set, sides.clone())).copied(), bucket: None }
+            ExtensionRow { entry, chain: set_chains.get(&(*set, sides.clone())).copied(), bucket: None, most: 0 }
         }
     }
+}
+
+/// Buckets of a hashlimit that does not say how many (`--hashlimit-htable-max`): netfilter's default on a machine with 1 GiB or more.
+const HASHLIMIT_MOST: u32 = 65_536;
+
+fn hash_limit_most(hash: &HashLimit) -> u32 {
+    if hash.entries_max == 0 { HASHLIMIT_MOST } else { hash.entries_max }
 }
 
 fn hash_limit(hash: &HashLimit, entry: &mut abi::FirewallExtension) {
@@ -258,6 +272,7 @@ fn hash_limit(hash: &HashLimit, entry: &mut abi::FirewallExtension) {
             HashLimitKey::DestinationPort => abi::SEGUE_EXTENSION_DESTINATION_PORT,
         };
     }
+    entry.expire = u64::from(hash.expire) * 1_000_000;
     entry.source_mask = address_mask(hash.source_prefix);
     entry.destination_mask = address_mask(hash.destination_prefix);
 }

@@ -116,6 +116,8 @@ impl Dataplane {
             for (row, rule) in (firewall.entry.first_rule..).zip(&firewall.rules) {
                 self.maps().write("firewall_rules", &row, &rule.entry)?;
             }
+            self.make_table(firewall, active)?;
+            self.make_hashlimits(firewall, active)?;
             self.maps().write("firewalls", &firewall.index, &firewall.entry)?;
         }
         Ok(())

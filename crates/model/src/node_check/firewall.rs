@@ -52,6 +52,10 @@ pub(crate) fn firewall_values(firewall: &Firewall, name: &str, key: &KeyPath, re
         let message = format!("{} connections are out of range", firewall.conntrack.entries);
         report.error(&key.at("conntrack").at("entries"), message, "choose 1 to 10000000");
     }
+    if firewall.conntrack.beginnings > 100_000_000 {
+        let message = format!("{} beginnings are out of range", firewall.conntrack.beginnings);
+        report.error(&key.at("conntrack").at("beginnings"), message, "choose 0 to 100000000");
+    }
     if firewall.ipv4.is_none() && firewall.ipv6.is_none() && firewall.yaml.is_none() {
         let remedy = "add `ipv6:` or `ipv4:` with a file of ip6tables-save or iptables-save, or `yaml:`";
         report.error(key, format!("the firewall {name:?} has no rules"), remedy);
