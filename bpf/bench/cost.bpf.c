@@ -74,6 +74,30 @@ int wrap(struct xdp_md *ctx)
 	return XDP_ABORTED;
 }
 
+/*
+ * The scenario conntrack-flood: the frame is IPv6 with TCP behind it, and comes from another source, port and number
+ * each time. The program under test lets it pass as it is.
+ */
+SEC("xdp.frags")
+int flood(struct xdp_md *ctx)
+{
+	__u8 *frame = (void *)(long)ctx->data;
+	struct cost_clock *c;
+	__u32 zero = 0;
+	__u64 number;
+
+	c = bpf_map_lookup_elem(&clock, &zero);
+	if (!c || frame + 14 + 60 > (__u8 *)(long)ctx->data_end)
+		return XDP_ABORTED;
+	number = ++c->runs * 0x9e3779b97f4a7c15ULL;
+	*(__u32 *)(frame + 14 + 12) = 0xffff0000 | (number >> 48); /* none of the honest clients' networks */
+	*(__u64 *)(frame + 14 + 16) = number;
+	*(__u16 *)(frame + 14 + 40) = number >> 32;
+	*(__u32 *)(frame + 14 + 44) = number >> 24;
+	bpf_tail_call(ctx, &target, 0);
+	return XDP_ABORTED;
+}
+
 SEC("xdp.frags")
 int nothing(struct xdp_md *ctx)
 {

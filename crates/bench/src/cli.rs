@@ -21,12 +21,17 @@ use crate::report::Report;
 use crate::scenario::{DEFAULT_SIZE, Engine, Napi, Redirect, SIZES, Scenario};
 use crate::topology::Shape;
 use crate::traffic::FLOWS_MAX;
-use crate::{classify, connector, cost, interrupt, lookup_case, netns, plot, plot_curves, plot_rules, wrong_header};
+use crate::{
+    classify, connector, conntrack_flood, cost, interrupt, lookup_case, netns, plot, plot_curves, plot_rules,
+    wrong_header,
+};
 
 /// Length of a run.
 const SECONDS: f64 = 1.0;
 /// Length of a run of a firewall: dozens of points.
 const FIREWALL_SECONDS: f64 = 0.25;
+/// Length of a flood.
+const FLOOD_SECONDS: f64 = 60.0;
 
 /// Measure Segue's data plane beside the kernel's, in network namespaces of its own, on one processor.
 #[derive(Debug, Clone, clap::Args)]
@@ -48,7 +53,7 @@ pub struct Args {
     /// Rounds; each runs every engine once
     #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub rounds: u16,
-    /// Length of one run in seconds; 1 if not given, 0.25 for firewall-*, which have many
+    /// Length of one run in seconds; 1 if not given, 0.25 for firewall-*, which have many, 60 for conntrack-flood
     #[arg(long, value_parser = seconds)]
     pub seconds: Option<f64>,
     /// Different flows in the traffic, at most 16384
@@ -131,9 +136,11 @@ pub enum Choice {
     Connector,
     /// Two processors, 10,000 chains, every packet's steering header compared; no rate
     WrongHeader,
+    /// SYNs as fast as one processor makes them: whether handshakes and connections survive, there and in the neighbour
+    ConntrackFlood,
     /// Clocks of the program alone, every behaviour
     Cost,
-    /// All of these but wrong-header
+    /// All of these but wrong-header and conntrack-flood
     All,
 }
 
@@ -158,6 +165,7 @@ enum Task {
     Classify,
     Connector,
     WrongHeader,
+    ConntrackFlood,
     Cost,
 }
 
@@ -183,6 +191,7 @@ impl Choice {
             Self::Classify => vec![Task::Classify],
             Self::Connector => vec![Task::Connector],
             Self::WrongHeader => vec![Task::WrongHeader],
+            Self::ConntrackFlood => vec![Task::ConntrackFlood],
             Self::Cost => vec![Task::Cost],
             Self::All => {
                 let forward = Scenario::value_variants().iter().copied().map(Task::Forward);
@@ -266,6 +275,10 @@ pub fn run(args: &Args) -> Result<()> {
             }
             Task::WrongHeader => {
                 wrong_headers(args)?;
+                continue;
+            }
+            Task::ConntrackFlood => {
+                conntrack_floods(args)?;
                 continue;
             }
             Task::Cost => ("cost", costs(args, &pinned)?),
@@ -428,6 +441,15 @@ fn wrong_headers(args: &Args) -> Result<()> {
     Ok(())
 }
 
+fn conntrack_floods(args: &Args) -> Result<()> {
+    let seconds = args.seconds.unwrap_or(FLOOD_SECONDS);
+    progress(&format!("conntrack-flood for {seconds} s"));
+    let found = conntrack_flood::run(Duration::from_secs_f64(seconds), 0)?;
+    let text = if args.json { to_json(&found) } else { found.to_string() };
+    let _ = writeln!(std::io::stdout(), "{text}");
+    found.verdict()
+}
+
 fn costs(args: &Args, pinned: &Pinned) -> Result<Vec<Report>> {
     // A packet takes about 100 ns, the harness around it included.
     let packets = (args.seconds.unwrap_or(SECONDS) * 1e6) as u32;
@@ -446,7 +468,7 @@ fn draw(file: &Path, task: Task, reports: &[Report]) -> Result<()> {
             plot::rates(file, &format!("{}, one processor, two veth hops", scenario.name()), reports)
         }
         Task::Proxy(_) | Task::AnNf => plot::pairs(file, "through a function, one processor", reports),
-        Task::Classify | Task::Firewall(_) | Task::Connector | Task::WrongHeader => Ok(()),
+        Task::Classify | Task::Firewall(_) | Task::Connector | Task::WrongHeader | Task::ConntrackFlood => Ok(()),
         Task::Cost => plot::costs(file, "cost of the program alone", reports),
     }
 }
@@ -520,8 +542,8 @@ mod tests {
     }
 
     #[test]
-    fn all_is_every_choice_but_wrong_header() {
-        let others = [Choice::All, Choice::WrongHeader];
+    fn all_is_every_choice_that_measures() {
+        let others = [Choice::All, Choice::WrongHeader, Choice::ConntrackFlood];
         let each: usize = Choice::value_variants()
             .iter()
             .filter(|choice| !others.contains(choice))

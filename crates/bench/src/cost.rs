@@ -20,7 +20,7 @@ use crate::segue::Node;
 use crate::stats::Summary;
 use crate::topology::Topology;
 
-static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/cost.bpf.o"));
+pub(crate) static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/cost.bpf.o"));
 const WORDS: usize = 24;
 /// `COST_STAMP` of bpf/bench/cost.h.
 const STAMP: u64 = 1 << 16;

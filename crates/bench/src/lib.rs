@@ -8,6 +8,7 @@ pub mod classify;
 pub mod cli;
 mod command;
 pub mod connector;
+pub mod conntrack_flood;
 pub mod contest;
 pub mod cost;
 pub mod cost_case;

@@ -5,7 +5,7 @@ use std::fs;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-use segue_dataplane::{Dataplane, Interfaces, MissingInterface, Options, Origin, build_id, mount_bpffs};
+use segue_dataplane::{Dataplane, Interfaces, MissingInterface, Options, Origin, TestRun, build_id, mount_bpffs};
 use segue_model::node::NodeState;
 
 use crate::error::{Error, Result};
@@ -95,6 +95,14 @@ impl Node {
     /// If the kernel does not give a descriptor.
     pub fn program(&mut self) -> Result<OwnedFd> {
         self.inner()?.program_fd().map_err(failed)
+    }
+
+    /// The verdict on one frame that comes in by `ingress`, an interface of this thread's namespace.
+    ///
+    /// # Errors
+    /// If the program can not be run.
+    pub fn verdict(&mut self, frame: &[u8], ingress: u32) -> Result<u32> {
+        self.inner()?.test_run(&TestRun::once(frame, ingress)).map(|output| output.verdict).map_err(failed)
     }
 
     /// What became of packets since the start, of all ports together, by name of the outcome.

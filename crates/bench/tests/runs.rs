@@ -13,7 +13,7 @@ use segue_bench::firewall::{self, Filter, Form};
 use segue_bench::firewall_rules::Last;
 use segue_bench::lane::Lane;
 use segue_bench::scenario::{Engine, Napi, Redirect, Scenario};
-use segue_bench::{cost, cpu, lookup_case};
+use segue_bench::{conntrack_flood, cost, cpu, lookup_case};
 
 const BARE: Engine = Engine::Bare(Redirect::Ifindex);
 const KERNEL: Engine = Engine::Kernel(Napi::Gro);
@@ -228,4 +228,13 @@ fn left_of(process: u32) -> Vec<String> {
         ["/run/netns", "/run/segue/bpf"].into_iter().flat_map(|path| std::fs::read_dir(path).into_iter().flatten());
     let names = entries.flatten().map(|entry| entry.path().display().to_string());
     names.filter(|name| name.contains(&prefix)).collect()
+}
+
+/// Far more than the table and its traces of beginnings hold within a round trip would be lost without them.
+#[test]
+#[ignore = "needs root"]
+fn handshakes_and_connections_survive_a_flood() {
+    let found = conntrack_flood::run(Duration::from_secs(2), 300_000).unwrap();
+    found.verdict().unwrap_or_else(|error| panic!("{error}; {found}"));
+    assert!(found.honest.iter().all(|honest| honest.connections == 1000), "{found}");
 }
