@@ -1,17 +1,15 @@
 //! TCP segments, plausible and wild, in the kernel's connection tracking and in Segue's: every segment has the same state and
 //! direction in both, and leaves a connection with the same state and lifetime.
 
+mod track;
+
 use std::fmt::{self, Write};
-use std::net::Ipv6Addr;
-use std::process::Command;
-use std::time::Duration;
 
 use segue_classifier::random::Random;
-use segue_testkit::fixture::{DOMAIN, Network, address::*, arriving, configuration};
-use segue_testkit::netns::{End, Netns, veth};
-use segue_testkit::node::Node;
-use segue_testkit::packet_socket::PacketSocket;
-use segue_wire::{Ipv6Repr, PacketBuilder, SrhRepr, TcpRepr};
+use segue_testkit::fixture::Network;
+use segue_wire::{Ipv6Repr, PacketBuilder, TcpRepr};
+
+use crate::track::{FAR, Kernel, NEAR, STATES, Segue};
 
 const FIN: u8 = 0x01;
 const SYN: u8 = 0x02;
@@ -19,32 +17,7 @@ const RST: u8 = 0x04;
 const PSH: u8 = 0x08;
 const ACK: u8 = 0x10;
 
-const NEAR: Ipv6Addr = Ipv6Addr::new(0xfd00, 0, 0xa0, 0, 0, 0, 0, 1);
-const FAR: Ipv6Addr = Ipv6Addr::new(0xfd00, 0, 0xa1, 0, 0, 0, 0, 1);
-const MACS: [&str; 4] = ["02:00:00:00:01:01", "02:00:00:00:01:02", "02:00:00:00:02:01", "02:00:00:00:02:02"];
 const SERVICE: u16 = 80;
-
-/// The kernel writes what it thinks of a segment into its Traffic Class: the state, and 4 more if it goes back.
-const MARKS: &str = "table ip6 track {
-  chain forward {
-    type filter hook forward priority 0;
-    ct state invalid ip6 dscp set 1
-    ct state new ip6 dscp set 2
-    ct state established ct direction original ip6 dscp set 3
-    ct state established ct direction reply ip6 dscp set 4
-  }
-}";
-
-/// The same in Segue's rules, in the same order.
-const RULES: &str = "*filter
-:FORWARD ACCEPT [0:0]
--A FORWARD -m conntrack --ctstate INVALID -j ACCEPT
--A FORWARD -m conntrack --ctstate NEW -j ACCEPT
--A FORWARD -m conntrack --ctstate ESTABLISHED --ctdir ORIGINAL -j ACCEPT
--A FORWARD -m conntrack --ctstate ESTABLISHED --ctdir REPLY -j ACCEPT
-COMMIT
-";
-const STATES: [&str; 5] = ["nothing", "INVALID", "NEW", "ESTABLISHED", "ESTABLISHED, reply"];
 
 /// Seconds that connections live. What is left of one is rounded up to the next of them, as the two are not asked at once.
 const LIFETIMES: [u64; 7] = [10, 30, 60, 120, 300, 432_000, u64::MAX];
@@ -119,50 +92,16 @@ impl Segment {
     }
 }
 
-/// A router with the kernel's connection tracking between two links.
-struct Kernel {
-    router: Netns,
-    _world: Netns,
-    links: [PacketSocket; 2],
+/// What the kernel and Segue think of a segment: indices of [`STATES`].
+fn judge(kernel: &Kernel, segue: &mut Segue<'_>, segment: &Segment, port: u16) -> [usize; 2] {
+    let ports = if segment.near { (port, SERVICE) } else { (SERVICE, port) };
+    let ports = [ports.0.to_be_bytes(), ports.1.to_be_bytes()].concat();
+    let is_it = |frame: &[u8]| frame.len() > 74 - 20 && frame[20] == 6 && frame[54..58] == ports;
+    let build = |packet| segment.build(packet, port);
+    [kernel.judge(segment.near, build, is_it), segue.judge(build)]
 }
 
 impl Kernel {
-    fn new() -> Self {
-        let (router, world) = (Netns::new(), Netns::new());
-        world.script("sysctl -q net.ipv6.conf.default.disable_ipv6=1\nsysctl -q net.ipv6.conf.all.disable_ipv6=1");
-        for (index, net) in ["a0", "a1"].iter().enumerate() {
-            let (near, far) = (format!("router{net}"), format!("world{net}"));
-            veth(
-                End { netns: &router, name: &near, mac: MACS[2 * index] },
-                End { netns: &world, name: &far, mac: MACS[2 * index + 1] },
-                1500,
-            );
-            router.sh(&format!("ip -6 address add fd00:0:{net}::ff/64 dev {near} nodad"));
-            let mac = MACS[2 * index + 1];
-            router.sh(&format!("ip neigh add fd00:0:{net}::1 lladdr {mac} nud permanent dev {near}"));
-        }
-        router.sh("sysctl -q net.ipv6.conf.all.forwarding=1");
-        router.run(Command::new("nft").arg(MARKS));
-        let links = ["worlda0", "worlda1"].map(|name| PacketSocket::open(&world, name));
-        Self { router, _world: world, links }
-    }
-
-    /// What the segment is: an index of [`STATES`].
-    fn judge(&self, segment: &Segment, port: u16) -> usize {
-        let side = usize::from(!segment.near);
-        let mac = |text: &str| segue_testkit::netns::parse_mac(text);
-        let ethernet = PacketBuilder::ethernet(mac(MACS[2 * side + 1]), mac(MACS[2 * side]));
-        self.links[side].send(&segment.build(ethernet, port));
-        let ports = if segment.near { (port, SERVICE) } else { (SERVICE, port) };
-        let ports = [ports.0.to_be_bytes(), ports.1.to_be_bytes()].concat();
-        let there = self.links[1 - side].receive_where(Duration::from_secs(60), |frame| {
-            frame.len() > 74 - 20 && frame[20] == 6 && frame[54..58] == ports
-        });
-        let frame = there.expect("the router forwards whatever it thinks of it");
-        let class = (u16::from_be_bytes([frame[14], frame[15]]) >> 4) as u8;
-        usize::from(class >> 2)
-    }
-
     fn known(&self, port: u16) -> Known {
         let table = self.router.enter(|| std::fs::read_to_string("/proc/thread-self/net/nf_conntrack"));
         let wanted = [format!("sport={port} dport={SERVICE}"), format!("sport={SERVICE} dport={port}")];
@@ -174,45 +113,16 @@ impl Kernel {
     }
 }
 
-/// Segue's firewall, and what it has counted.
-struct Segue<'a> {
-    node: Node<'a>,
-    counted: Vec<u64>,
-}
-
-impl<'a> Segue<'a> {
-    fn new(network: &'a Network, conntrack: &str) -> Self {
-        let text = RULES.replace('\n', "\\n");
-        let firewall =
-            format!("firewalls:\n  - {{name: fw, ipv6: {{file: v6, text: \"{text}\"}}, conntrack: {{{conntrack}}}}}\n");
-        let sid = "  - {sid: 'fc00:0:1:a1::/64', behaviour: End.AN, firewall: fw}\n";
-        let document = configuration(DOMAIN).replacen("sids:\n", &format!("{firewall}sids:\n{sid}"), 1);
-        let node = Node::load(&network.node, &document);
-        Self { node, counted: vec![0; 4] }
-    }
-
-    fn judge(&mut self, segment: &Segment, port: u16) -> usize {
-        let srh = SrhRepr::new(&[local(0xa1), behind_core1(0xa), behind_core1(0xb)]);
-        let outer = arriving("core0").ipv6(Ipv6Repr::new(HEADEND, local(0xa1))).srh(srh);
-        self.node.run("core0", &segment.build(outer, port));
-        let counters = self.node.firewall_counters();
-        let now: Vec<u64> = counters[0].rules.iter().map(|rule| rule.counter.packets).collect();
-        let found = now.iter().zip(&self.counted).position(|(now, before)| now != before);
-        self.counted = now;
-        found.map_or(0, |rule| rule + 1)
-    }
-
+impl Segue<'_> {
     fn known(&self, port: u16) -> Known {
         let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC_COARSE).expect("a clock");
         let now = now.tv_sec() as u64 * 1_000_000_000 + now.tv_nsec() as u64;
-        for table in ["connections", "connections_new"] {
-            for (key, value) in self.node.entries(table) {
-                let ports = u32::from_ne_bytes(key[32..36].try_into().expect("ports of struct segue_connection_key"));
-                let expires = u64::from_ne_bytes(value[..8].try_into().expect("struct segue_connection"));
-                if (ports >> 16 == u32::from(port) || ports as u16 == port) && expires > now {
-                    let left = (expires - now) / 1_000_000_000;
-                    return Some((TCP_STATES[usize::from(value[12])].into(), lifetime(left), value[13] & 2 != 0));
-                }
+        for (_, entry) in self.node.connections() {
+            let (ports, connection) = (entry.key.ports, entry.connection);
+            if (ports >> 16 == u32::from(port) || ports as u16 == port) && connection.expires > now {
+                let left = (connection.expires - now) / 1_000_000_000;
+                let assured = u32::from(connection.flags) & segue_abi::SEGUE_CONNECTION_ASSURED != 0;
+                return Some((TCP_STATES[usize::from(connection.state)].into(), lifetime(left), assured));
             }
         }
         None
@@ -220,11 +130,11 @@ impl<'a> Segue<'a> {
 }
 
 /// How many segments were in each of [`STATES`]; the story up to the first difference.
-fn play(kernel: &Kernel, segue: &mut Segue<'_>, port: u16, script: &[Segment]) -> Result<[u64; 5], String> {
+fn play(kernel: &Kernel, segue: &mut Segue<'_>, port: u16, script: &[Segment]) -> Result<[u64; STATES.len()], String> {
     let mut story = String::new();
-    let mut found = [0; 5];
+    let mut found = [0; STATES.len()];
     for segment in script {
-        let (theirs, ours) = (kernel.judge(segment, port), segue.judge(segment, port));
+        let [theirs, ours] = judge(kernel, segue, segment, port);
         let known = (kernel.known(port), segue.known(port));
         let _ = writeln!(story, "{segment:?}: {}, then {:?}", STATES[theirs], known.0);
         if (ours, &known.1) != (theirs, &known.0) {
@@ -479,8 +389,8 @@ fn random_script(random: &mut Random) -> Vec<Segment> {
 }
 
 /// Plays so many random scripts, whose stories may differ nowhere.
-fn compare(kernel: &Kernel, segue: &mut Segue<'_>, seeds: std::ops::Range<u64>) -> [u64; 5] {
-    let (mut found, mut different) = ([0; 5], Vec::new());
+fn compare(kernel: &Kernel, segue: &mut Segue<'_>, seeds: std::ops::Range<u64>) -> [u64; STATES.len()] {
+    let (mut found, mut different) = ([0; STATES.len()], Vec::new());
     for seed in seeds.clone() {
         let script = random_script(&mut Random::new(seed));
         let port = 1024 + (seed % 60_000) as u16;
@@ -507,9 +417,9 @@ fn seeds(usual: std::ops::Range<u64>) -> std::ops::Range<u64> {
 #[ignore = "needs root"]
 fn random_segments_are_what_netfilter_takes_them_for() {
     let (network, kernel) = (Network::new(), Kernel::new());
-    let mut segue = Segue::new(&network, "");
+    let mut segue = Segue::new(&network, "entries: 2048");
     let found = compare(&kernel, &mut segue, seeds(0..300));
-    assert!(found[0] == 0 && found[1..].iter().all(|count| *count > 200), "each state is met: {found:?}");
+    assert!(found[0] == 0 && found[1..5].iter().all(|count| *count > 200), "each state is met: {found:?}");
 }
 
 #[test]
@@ -517,7 +427,7 @@ fn random_segments_are_what_netfilter_takes_them_for() {
 fn random_segments_are_what_a_liberal_netfilter_takes_them_for() {
     let (network, kernel) = (Network::new(), Kernel::new());
     kernel.router.sh("sysctl -q net.netfilter.nf_conntrack_tcp_be_liberal=1");
-    let mut segue = Segue::new(&network, "tcp_be_liberal: true");
+    let mut segue = Segue::new(&network, "entries: 2048, tcp_be_liberal: true");
     compare(&kernel, &mut segue, seeds(10_000..10_100));
 }
 
@@ -526,7 +436,7 @@ fn random_segments_are_what_a_liberal_netfilter_takes_them_for() {
 #[ignore = "needs root"]
 fn only_netfilter_looks_at_checksums() {
     let (network, kernel) = (Network::new(), Kernel::new());
-    let mut segue = Segue::new(&network, "");
+    let mut segue = Segue::new(&network, "entries: 2048");
     let mut random = Random::new(1);
     let mut script = Script::new(&mut random);
     script.shake_hands();
@@ -536,8 +446,8 @@ fn only_netfilter_looks_at_checksums() {
     let last = segments.last_mut().expect("data");
     last.damaged = true;
     for segment in &segments[..3] {
-        assert_eq!(segue.judge(segment, 2000), kernel.judge(segment, 2000));
+        let [theirs, ours] = judge(&kernel, &mut segue, segment, 2000);
+        assert_eq!(ours, theirs);
     }
-    assert_eq!(STATES[kernel.judge(&segments[3], 2000)], "INVALID");
-    assert_eq!(STATES[segue.judge(&segments[3], 2000)], "ESTABLISHED");
+    assert_eq!(judge(&kernel, &mut segue, &segments[3], 2000).map(|state| STATES[state]), ["INVALID", "ESTABLISHED"]);
 }
