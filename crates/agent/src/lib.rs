@@ -9,6 +9,7 @@ pub mod background;
 pub mod diff;
 pub mod firewall;
 pub mod follow;
+pub mod hold;
 pub mod kernel;
 pub mod liveness;
 pub mod metrics;

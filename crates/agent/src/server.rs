@@ -13,7 +13,7 @@ use tokio::{
 
 use crate::{
     actor::Handle,
-    api, follow,
+    api, follow, hold,
     liveness::{
         self,
         journal::{Entries, Journal},
@@ -53,6 +53,7 @@ async fn serve(options: &Options) -> Result<()> {
     let node = Handle::spawn(move || node::start(&owned))?;
     let liveness = watch_functions(&node, options).await?;
     crate::firewall::log::spawn(node.clone(), options.state_dir.clone()).context("start reading what firewalls log")?;
+    hold::spawn(node.clone()).context("watch the boundary's table")?;
     follow::spawn(node.clone()).context("subscribe to the kernel's notifications; it takes CAP_NET_ADMIN")?;
     let (stop, stopped) = watch::channel(false);
     let context = api::Context { node: node.clone(), liveness, applies: Arc::default(), stop: stopped.clone() };

@@ -14,6 +14,8 @@ pub const SHARES: u16 = 256;
 pub const SID_BLOCKS_MAX: usize = 3;
 /// Most prefixes that packets to local SIDs may come from.
 pub const SOURCE_PREFIXES_MAX: usize = 4;
+/// Most prefixes of the domain's own nodes and links.
+pub const INFRASTRUCTURE_PREFIXES_MAX: usize = 4;
 
 const ETHERNET: usize = 14;
 const IPV6: usize = 40;

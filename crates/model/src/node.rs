@@ -69,6 +69,15 @@ pub struct Domain {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(with = "Vec<String>")]
     pub source_prefixes: Vec<Ipv6Net>,
+    /// Addresses of the domain's nodes and links that nobody outside shall reach: packets to these from access ports and
+    /// from interfaces that are no ports are dropped, as those to SIDs are (at most 4).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(with = "Vec<String>")]
+    pub infrastructure_prefixes: Vec<Ipv6Net>,
+    /// Interfaces that are no ports, and from which SIDs and infrastructure may be reached all the same, through the
+    /// kernel. All others that are no ports are outside.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub trusted_interfaces: Vec<String>,
 }
 
 /// A key for SRH HMAC TLVs.

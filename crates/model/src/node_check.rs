@@ -15,7 +15,7 @@ use ipnet::{IpNet, Ipv6Net};
 
 use crate::check;
 use crate::error::{Errors, KeyPath, Report};
-use crate::limits::{SID_BLOCKS_MAX, SOURCE_PREFIXES_MAX};
+use crate::limits::{INFRASTRUCTURE_PREFIXES_MAX, SID_BLOCKS_MAX, SOURCE_PREFIXES_MAX};
 use crate::node::{NodeState, Policy, Port, PortRole};
 use crate::proxy::{LOOP_IN, LOOP_OUT};
 
@@ -156,6 +156,12 @@ impl<'a> Check<'a> {
         for (name, prefixes, max, why) in [
             ("sid_blocks", &domain.sid_blocks, SID_BLOCKS_MAX, "5f00::/16 takes a fourth place"),
             ("source_prefixes", &domain.source_prefixes, SOURCE_PREFIXES_MAX, "more would slow every packet down"),
+            (
+                "infrastructure_prefixes",
+                &domain.infrastructure_prefixes,
+                INFRASTRUCTURE_PREFIXES_MAX,
+                "the data plane has room for these",
+            ),
         ] {
             let key = key.at(name);
             if prefixes.len() > max {
@@ -170,6 +176,18 @@ impl<'a> Check<'a> {
                 } else {
                     self.ipv6_address(prefix.addr(), &key);
                 }
+            }
+        }
+        let key = key.at("trusted_interfaces");
+        for (position, name) in domain.trusted_interfaces.iter().enumerate() {
+            let key = key.at(position);
+            if !check::is_interface_name(name) {
+                let message = format!("{name:?} cannot be an interface's name");
+                self.error(&key, message, "write the name that `ip link` shows, at most 15 characters");
+            }
+            if self.ports.contains_key(name.as_str()) {
+                let message = format!("{name:?} is a port: its role says what may come in by it");
+                self.error(&key, message, "remove it here, or from `ports`");
             }
         }
     }

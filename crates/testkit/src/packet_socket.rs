@@ -32,6 +32,16 @@ impl PacketSocket {
         netns.enter(|| Self::bind(interface).unwrap_or_else(|error| panic!("packet socket on {interface}: {error}")))
     }
 
+    /// Opens one if there is such an interface: for interfaces that come and go.
+    pub fn try_open(netns: &Netns, interface: &str) -> Option<Self> {
+        netns.enter(|| Self::bind(interface).ok())
+    }
+
+    /// Sends a frame if the interface is still there and takes it.
+    pub fn try_send(&self, frame: &[u8]) -> bool {
+        matches!(send(self.socket.as_raw_fd(), frame, MsgFlags::empty()), Ok(_) | Err(Errno::ENOBUFS))
+    }
+
     fn bind(interface: &str) -> io::Result<Self> {
         let index = nix::net::if_::if_nametoindex(interface)?;
         // No protocol yet: nothing of other interfaces may come in before it is bound.

@@ -13,7 +13,7 @@ use segue_model::node::NodeState;
 
 use super::Agent;
 use crate::{
-    kernel::{Kernel, KernelError, KernelHmacKey, RouteTarget, SidRoute},
+    kernel::{Boundary, Kernel, KernelError, KernelHmacKey, RouteTarget, SidRoute},
     plane::{DataPlane, Outcome},
     problem::Problem,
     store::{Applied, Store},
@@ -25,6 +25,7 @@ pub struct World {
     pub routes: BTreeMap<Ipv6Net, RouteTarget>,
     pub sysctls: BTreeMap<String, String>,
     pub keys: BTreeMap<u32, KernelHmacKey>,
+    pub boundary: Option<Boundary>,
     pub plane: Option<NodeState>,
     pub record: Option<Applied>,
 }
@@ -175,6 +176,19 @@ impl Kernel for Fake {
 
     fn delete_hmac_key(&mut self, id: u32) -> Result<(), KernelError> {
         self.change("remove HMAC key")?.world.keys.remove(&id);
+        Ok(())
+    }
+
+    fn boundary(&mut self) -> Result<Option<Boundary>, KernelError> {
+        Ok(self.world().boundary)
+    }
+
+    fn set_boundary(&mut self, boundary: Option<&Boundary>) -> Result<(), KernelError> {
+        self.change("boundary")?.world.boundary = boundary.cloned();
+        Ok(())
+    }
+
+    fn restore_boundary(&mut self) -> Result<(), KernelError> {
         Ok(())
     }
 

@@ -16,7 +16,9 @@ use utoipa::ToSchema;
 
 use crate::{
     diff::{Change, diff},
-    kernel::{Kernel, KernelError, KernelHmacKey, LocalAction, RouteTarget, SidRoute, plan},
+    kernel::{
+        Boundary, Kernel, KernelError, KernelHmacKey, LocalAction, RouteTarget, SidRoute, boundary::outside, plan,
+    },
     netfilter,
     plane::{DataPlane, Outcome},
     problem::{Failure, Fault, Problem},
@@ -37,6 +39,9 @@ pub struct ApplyReport {
     pub generation: u32,
     /// What the operator should know.
     pub warnings: Vec<String>,
+    /// Interfaces that are no ports and not trusted: from them no SID can be reached.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub outside: Vec<String>,
 }
 
 /// How to undo one step.
@@ -52,6 +57,8 @@ enum Undo {
     DataPlane(Interfaces),
     /// Remove what was made for functions that the state before does not have.
     Functions,
+    /// Put back the boundary; if there was none, it goes.
+    Boundary(Option<Boundary>),
 }
 
 /// Is told what is applied, and on which interfaces.
@@ -128,7 +135,9 @@ impl<P: DataPlane, K: Kernel, S: Store> Agent<P, K, S> {
         let (links, _) = self.prepare(wanted)?;
         let links = netfilter::pretend(wanted, &links);
         self.plane.check(wanted, &links).map_err(|problems| refused("data plane", problems))?;
-        Ok(ApplyReport { dry_run: true, changes, generation: self.outcome.generation, warnings: Vec::new() })
+        let generation = self.outcome.generation;
+        let outside = outside(wanted, &links);
+        Ok(ApplyReport { dry_run: true, changes, generation, warnings: Vec::new(), outside })
     }
 
     /// Makes the node what the state says, or leaves it as it is.
@@ -147,7 +156,8 @@ impl<P: DataPlane, K: Kernel, S: Store> Agent<P, K, S> {
                 warnings.extend(outcome.warnings.iter().cloned());
                 self.outcome = outcome;
                 self.tell(&links);
-                Ok(ApplyReport { dry_run: false, changes, generation: self.outcome.generation, warnings })
+                let outside = outside(wanted, &links);
+                Ok(ApplyReport { dry_run: false, changes, generation: self.outcome.generation, warnings, outside })
             }
             Err(mut failure) => {
                 failure.problems.extend(self.undo(notes));
@@ -179,6 +189,7 @@ impl<P: DataPlane, K: Kernel, S: Store> Agent<P, K, S> {
         secrets: &[KernelHmacKey],
         notes: &mut Vec<Undo>,
     ) -> Result<(Applied, Outcome, Vec<String>), Failure> {
+        self.shut_boundary(wanted, links, notes).map_err(|error| kernel_failure("boundary", &error))?;
         let sysctls = self.set_sysctls(wanted, notes).map_err(|error| kernel_failure("sysctls", &error))?;
         let keys = self.set_keys(secrets, notes).map_err(|error| kernel_failure("HMAC keys", &error))?;
         notes.push(Undo::Functions);
@@ -200,6 +211,7 @@ impl<P: DataPlane, K: Kernel, S: Store> Agent<P, K, S> {
         notes.push(Undo::DataPlane(links.clone()));
         // Routes of SIDs that go stay until the data plane no longer has them.
         self.delete_routes(stale, notes).map_err(|error| kernel_failure("kernel routes", &error))?;
+        self.open_boundary(wanted, links, notes).map_err(|error| kernel_failure("boundary", &error))?;
         let applied = Applied::new(wanted.clone(), sysctls, keys);
         self.store.save(Some(&applied)).map_err(|error| {
             let message = format!("step `save`: {error}");
@@ -379,6 +391,7 @@ impl<P: DataPlane, K: Kernel, S: Store> Agent<P, K, S> {
                     let state = self.applied.as_ref().map(|applied| &applied.state);
                     self.kernel.remove_functions(state)
                 }
+                Undo::Boundary(boundary) => self.kernel.set_boundary(boundary.as_ref()),
                 Undo::DataPlane(links) => {
                     let restored = match &self.applied {
                         Some(applied) => self.plane.apply(&applied.state, &links, MissingInterface::LeaveOut).map(drop),
@@ -406,10 +419,14 @@ impl<P: DataPlane, K: Kernel, S: Store> Agent<P, K, S> {
         if made.map_err(|error| kernel_failure("functions", &error))? {
             links = self.kernel.links().map_err(|error| kernel_failure("interfaces", &error))?;
         }
+        self.shut_boundary(&applied.state, &links, &mut Vec::new())
+            .map_err(|error| kernel_failure("boundary", &error))?;
         let outcome = self
             .plane
             .apply(&applied.state, &links, MissingInterface::LeaveOut)
             .map_err(|problems| refused("data plane", problems))?;
+        self.open_boundary(&applied.state, &links, &mut Vec::new())
+            .map_err(|error| kernel_failure("boundary", &error))?;
         for warning in outcome.warnings.iter().filter(|warning| !self.outcome.warnings.contains(warning)) {
             tracing::warn!("{warning}");
         }
@@ -455,6 +472,7 @@ impl<P: DataPlane, K: Kernel, S: Store> Agent<P, K, S> {
             Ok(routes) => routes.iter().for_each(|route| note(self.kernel.delete_route(route.prefix))),
             Err(error) => note(Err(error)),
         }
+        note(self.kernel.set_boundary(None));
         if let Some(applied) = self.applied.take() {
             applied.hmac_keys.iter().for_each(|id| note(self.kernel.delete_hmac_key(*id)));
             for (name, value) in &applied.sysctls_before {
@@ -535,6 +553,7 @@ fn refused(step: &str, mut problems: Vec<Problem>) -> Failure {
     Failure { fault: Fault::Kernel, problems }
 }
 
+mod boundary;
 #[cfg(test)]
 pub(crate) mod fake;
 #[cfg(test)]

@@ -124,7 +124,7 @@ fn a_failure_of_any_step_leaves_everything_as_it_was() {
             agent.apply(&after).unwrap();
             number += 1;
         }
-        let expected = ["HMAC keys", "data plane", "kernel routes", "save", "sysctls"];
+        let expected = ["HMAC keys", "boundary", "data plane", "kernel routes", "save", "sysctls"];
         assert_eq!(steps.into_iter().collect::<Vec<_>>(), expected, "every step was made to fail");
     }
 }

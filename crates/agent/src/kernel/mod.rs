@@ -3,9 +3,11 @@
 //! [`Kernel`] is what `apply` needs, so that its all-or-nothing logic is tested with a fake one; [`LinuxKernel`]
 //! is the real one.
 
+pub mod boundary;
 pub mod events;
 mod hmac;
 mod netlink;
+pub mod nftables;
 pub mod plan;
 mod route;
 pub(crate) mod socket;
@@ -15,6 +17,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::Ipv6Net;
 
+pub use boundary::Boundary;
 pub use netlink::LinuxKernel;
 use segue_dataplane::Interfaces;
 use segue_model::node::NodeState;
@@ -218,6 +221,12 @@ pub trait Kernel: Send {
     fn put_hmac_key(&mut self, key: &KernelHmacKey) -> Result<(), KernelError>;
     /// Removes an HMAC key; that there is none is no error.
     fn delete_hmac_key(&mut self, id: u32) -> Result<(), KernelError>;
+    /// The boundary on interfaces that are no ports, as this agent or one before it left it; `closed` may be missing.
+    fn boundary(&mut self) -> Result<Option<Boundary>, KernelError>;
+    /// Puts this one in its place, in one step; without one nothing is closed any more.
+    fn set_boundary(&mut self, boundary: Option<&Boundary>) -> Result<(), KernelError>;
+    /// Puts it back as it was set last, after somebody else has touched it.
+    fn restore_boundary(&mut self) -> Result<(), KernelError>;
     /// Makes the namespaces and links that functions of `state` need; true if the node has got other interfaces by that.
     fn make_functions(&mut self, _state: &NodeState, _links: &Interfaces) -> Result<bool, KernelError> {
         Ok(false)

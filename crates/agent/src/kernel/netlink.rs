@@ -18,9 +18,9 @@ use segue_dataplane::Interfaces;
 use segue_model::node::NodeState;
 
 use super::{
-    Kernel, KernelError, KernelHmacKey, SidRoute,
+    Boundary, Kernel, KernelError, KernelHmacKey, SidRoute,
     hmac::Keys,
-    route,
+    nftables, route,
     socket::{Netlink, NetlinkError},
     sysctl,
 };
@@ -32,6 +32,9 @@ const NEIGHBOURS_MAX: usize = 8192;
 /// The kernel of the network namespace in which it was opened.
 pub struct LinuxKernel {
     socket: Netlink,
+    /// The table of the boundary, and what was put into it last; its socket stays open, for it owns the table.
+    table: Option<nftables::Table>,
+    boundary: Option<Boundary>,
 }
 
 /// A neighbour: the interface's number and its address there.
@@ -41,7 +44,23 @@ impl LinuxKernel {
     /// Opens the calling thread's network namespace.
     pub fn open() -> Result<Self, KernelError> {
         let socket = Netlink::open(NETLINK_ROUTE).map_err(|error| KernelError::netlink("open rtnetlink", error))?;
-        Ok(Self { socket })
+        Ok(Self { socket, table: None, boundary: None })
+    }
+
+    fn table(&mut self) -> std::io::Result<&mut nftables::Table> {
+        let table = match self.table.take() {
+            Some(table) => table,
+            None => nftables::Table::open()?,
+        };
+        Ok(self.table.insert(table))
+    }
+
+    /// The number by which notifications of nf_tables name this kernel's own changes.
+    ///
+    /// # Errors
+    /// A kernel without nf_tables.
+    pub fn boundary_port(&mut self) -> std::io::Result<u32> {
+        self.table()?.port()
     }
 
     fn routes(&mut self, family: AddressFamily) -> Result<Vec<RouteMessage>, NetlinkError> {
@@ -168,6 +187,30 @@ impl Kernel for LinuxKernel {
                 Err(KernelError::netlink(format!("remove HMAC key {id}"), error))
             }
             _ => Ok(()),
+        }
+    }
+
+    fn boundary(&mut self) -> Result<Option<Boundary>, KernelError> {
+        if self.boundary.is_none() {
+            let read = self.table().and_then(nftables::Table::read);
+            self.boundary = read.map_err(|error| nftables::refused(&error))?;
+        }
+        Ok(self.boundary.clone())
+    }
+
+    fn set_boundary(&mut self, boundary: Option<&Boundary>) -> Result<(), KernelError> {
+        self.table().and_then(|table| table.set(boundary)).map_err(|error| nftables::refused(&error))?;
+        self.boundary = boundary.cloned();
+        Ok(())
+    }
+
+    fn restore_boundary(&mut self) -> Result<(), KernelError> {
+        match self.boundary.clone() {
+            Some(boundary) => {
+                let replaced = self.table().and_then(|table| table.replace(Some(&boundary)));
+                replaced.map_err(|error| nftables::refused(&error))
+            }
+            None => Ok(()),
         }
     }
 

@@ -28,6 +28,9 @@ pub fn apply(global: &Global, file: &Path, dry_run: bool) -> Result<()> {
     if global.output != Output::Table {
         return output::structured(&report, global.output);
     }
+    if !report.outside.is_empty() {
+        eprintln!("segue: outside of the domain, without a way to any SID: {}", report.outside.join(", "));
+    }
     let count = match report.changes.len() {
         0 => "nothing changes".to_owned(),
         1 => "1 change".to_owned(),

@@ -53,7 +53,11 @@ pub(super) fn node_state(
         source_address: node.loopback,
         source_address_ipv4: Some(ipv4.unwrap_or(IPV4_DUMMY)),
         locator: Some(node.locator),
-        domain: Domain { sid_blocks: vec![domain.sid_block], source_prefixes: vec![domain.loopback_prefix] },
+        domain: Domain {
+            sid_blocks: vec![domain.sid_block],
+            source_prefixes: vec![domain.loopback_prefix],
+            ..Domain::default()
+        },
         hmac_keys: Vec::new(),
         firewalls: firewalls.collect(),
         ports: node.interfaces.iter().map(port).collect(),
