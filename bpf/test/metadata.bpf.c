@@ -5,6 +5,7 @@
  * copy.
  */
 #include <linux/bpf.h>
+#include <linux/pkt_cls.h>
 #include <bpf/bpf_helpers.h>
 
 #include "abi/segue.h"
@@ -16,6 +17,7 @@
 	{                                                                                                              \
 		.magic = 1                                                                                             \
 	}
+#define ONWARDS 1
 #endif
 
 SEC("xdp")
@@ -31,6 +33,13 @@ int forge(struct xdp_md *ctx)
 		return XDP_DROP;
 	*metadata = forged;
 	return XDP_PASS;
+}
+
+/* Onwards to the node, by a link of the neighbour's. */
+SEC("tc")
+int onwards(struct __sk_buff *skb)
+{
+	return bpf_redirect(ONWARDS, 0);
 }
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

@@ -340,20 +340,24 @@ fn metadata_of_a_neighbour_are_nobodys() {
         End { netns: &network.left, name: "in", mac: "02:00:00:00:99:02" },
         1500,
     );
-    network.left.script(
-        "tc qdisc add dev in clsact
-         tc filter add dev in ingress matchall action mirred egress redirect dev n",
-    );
+    network.left.sh("tc qdisc add dev in clsact");
     let socket = PacketSocket::open(&feeder, "out");
-    let oif = network.node.sh("cat /sys/class/net/east/ifindex").trim().to_owned();
+    let ifindex = |netns: &Netns, name: &str| {
+        let link = netns.sh(&format!("ip -o link show dev {name}"));
+        link.split(':').next().unwrap().to_owned()
+    };
+    let (oif, onwards) = (ifindex(&network.node, "east"), ifindex(&network.left, "n"));
     let frame = PacketBuilder::ethernet(MacAddress([2, 0, 0, 0, 1, 2]), MacAddress([2, 0, 0, 0, 1, 1]));
     let frame = udp(frame, 64, (CLIENT, 1), (Ipv4Addr::new(10, 66, 0, 1), 2), b"forged").build();
     let forged = |found: &[u8]| found.ends_with(b"forged");
     let comes_out = |magic: u64, limit| {
         let directory = tempfile::tempdir().unwrap();
-        let text = format!("#define METADATA {{.magic = {magic:#x}ULL, .stash = 0x10000, .oif = {oif}}}");
+        let metadata = format!("#define METADATA {{.magic = {magic:#x}ULL, .stash = 0x10000, .oif = {oif}}}");
+        let text = format!("{metadata}\n#define ONWARDS {onwards}\n");
         let program = with_header(directory.path(), "metadata.bpf.c", "metadata.h", &text);
         network.left.sh(&format!("ip link set dev in xdp obj {} sec xdp", program.display()));
+        let replace = "tc filter replace dev in ingress pref 1 handle 1 bpf da obj";
+        network.left.sh(&format!("{replace} {} sec tc", program.display()));
         lab.right.drain();
         socket.send(&frame);
         let found = lab.right.receive_where(limit, forged).is_some();
