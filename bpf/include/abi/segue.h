@@ -238,12 +238,13 @@ struct segue_segment_list {
 	__u8 flags;	     /* enum segue_list_flags */
 	__u8 traffic_class;  /* used without TRAFFIC_CLASS_COPY; low two bits 0 */
 	__u8 segments;	     /* segments in the list, 1 to SEGUE_SEGMENTS_MAX */
-	__u16 policy;	     /* index of the policy, for displays */
+	__u16 reserved0;
 	__u32 counter;
 	__u32 oif;	/* outgoing ifindex for the first segment; 0: by route */
 	__u8 first[16]; /* the first segment */
 	__u8 header[SEGUE_TEMPLATE_MAX];
-	__u8 reserved[16];
+	__u32 policy; /* index of the policy, for displays */
+	__u8 reserved[12];
 };
 
 /*

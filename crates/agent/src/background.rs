@@ -33,9 +33,9 @@ pub async fn prepare(node: &Handle<Node>, state: &Arc<NodeState>) -> Result<Opti
 /// # Errors
 /// Those of [`crate::diff::diff`].
 pub async fn changes(node: &Handle<Node>, state: &Arc<NodeState>) -> Result<Vec<Change>, Failure> {
-    let before = node.call(|node| Ok(node.state().cloned())).await?;
+    let before = node.call(|node| Ok(node.shared_state())).await?;
     let state = Arc::clone(state);
-    aside(move || apply::changes(before.as_ref(), &state)).await?
+    aside(move || apply::changes(before.as_deref(), &state)).await?
 }
 
 /// As [`prepare`], for what is applied already: its rules may be about interfaces and addresses, which have changed.
@@ -47,10 +47,24 @@ pub fn prepare_again(node: &Handle<Node>) -> Result<Option<Prepared>, Failure> {
         let about_links = |state: &&NodeState| {
             !state.firewalls.is_empty() || state.steering.iter().any(|rule| rule.ingress.is_some())
         };
-        let Some(state) = node.state().filter(about_links).cloned() else { return Ok(None) };
+        let Some(state) = node.shared_state().filter(|state| about_links(&&**state)) else { return Ok(None) };
         Ok(Some((state, links(node)?)))
     })?;
     Ok(needed.map(|(state, links)| segue_dataplane::prepare(&state, &links)))
+}
+
+/// Takes something from the node, which goes on at once, and makes of it elsewhere what takes long: an apply, or the withdrawal of a
+/// route, does not wait for it.
+///
+/// # Errors
+/// Those of both, and that the second panicked.
+pub async fn apart<T: 'static, S: Send + 'static, R: Send + 'static>(
+    node: &Handle<T>,
+    take: impl FnOnce(&mut T) -> Result<S, Failure> + Send + 'static,
+    make: impl FnOnce(S) -> Result<R, Failure> + Send + 'static,
+) -> Result<R, Failure> {
+    let taken = node.call(take).await?;
+    aside(move || make(taken)).await?
 }
 
 fn links(node: &mut Node) -> Result<Interfaces, Failure> {
@@ -66,4 +80,34 @@ pub async fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static)
         let remedy = "report this: it is a fault of Segue";
         Failure::one(Fault::Agent, Problem::new("segued", error.to_string(), remedy))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    #[test]
+    fn the_node_goes_on_while_something_is_made_of_what_was_taken() {
+        let node = Handle::spawn(|| Ok::<_, ()>(1_u32)).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let (begun, is_begun) = mpsc::channel();
+        let (end, may_end) = mpsc::channel();
+        let worker = node.clone();
+        let made = std::thread::spawn(move || {
+            let taken = |node: &mut u32| Ok(*node);
+            let make = move |taken: u32| {
+                begun.send(()).unwrap();
+                may_end.recv().unwrap();
+                Ok(taken)
+            };
+            runtime.block_on(apart(&worker, taken, make))
+        });
+        is_begun.recv().unwrap();
+        // Nothing lets the other end before this has been done.
+        assert_eq!(node.call_blocking(|node| Ok(std::mem::replace(node, 2))), Ok(1));
+        end.send(()).unwrap();
+        assert_eq!(made.join().unwrap(), Ok(1), "what was there when it began");
+    }
 }

@@ -1,93 +1,140 @@
 //! Following the kernel: when links, addresses, routes or neighbours change, ports and caches are put right; and the
 //! neighbours that the data plane needs are kept fresh, because packets that XDP forwards do not tell the kernel that a
 //! neighbour is in use.
+//!
+//! Others than the operator can make neighbours and links change as often as they like. So a neighbour costs only the ways by
+//! it, without the node's thread; interfaces that nothing here is about cost nothing; and ports are put right at most once a
+//! second.
 
 use std::{
     io,
+    sync::mpsc::{self, RecvTimeoutError},
     time::{Duration, Instant},
 };
+
+use segue_dataplane::Life;
 
 use crate::{
     actor::Handle,
     background,
     kernel::{
-        Kernel as _,
+        Kernel as _, LinuxKernel,
         events::{Changes, Events},
         plan,
     },
     node::Node,
-    plane::DataPlane,
-    problem::{Failure, Fault},
+    problem::Failure,
 };
 
 /// Notifications that follow each other closer than this are worked off together.
 const QUIET: Duration = Duration::from_millis(20);
+/// From one time that ports are put right to the next.
+const PACE: Duration = Duration::from_secs(1);
 /// Between two rounds of asking the kernel to confirm neighbours. It believes a confirmation 15 to 45 s.
 const NEIGHBOUR_INTERVAL: Duration = Duration::from_secs(15);
 /// After a failure, and to notice that nothing notified us of.
 const RETRY: Duration = Duration::from_secs(1);
+/// Nothing is due.
+const LONG: Duration = Duration::from_secs(3600);
 
 /// Starts the thread. Must be called in the node's network namespace. It ends with the process.
-pub fn spawn(node: Handle<Node>) -> io::Result<()> {
+pub fn spawn(node: Handle<Node>, life: Life) -> io::Result<()> {
     let mut events = Events::open()?;
     std::thread::Builder::new().name("follow".to_owned()).spawn(move || {
-        let mut next_refresh = Instant::now();
+        // Nobody knows what happened before.
+        let mut pending = Changes { all_neighbours: true, ..Changes::default() };
+        let mut next = Instant::now();
         let mut failed = None;
         loop {
-            let until = next_refresh.saturating_duration_since(Instant::now());
-            let timeout = if failed.is_some() { until.min(RETRY) } else { until };
+            forget(&life, &mut pending);
+            if (pending.structural() || failed.is_some()) && next <= Instant::now() {
+                let changes = std::mem::take(&mut pending);
+                let changes = if failed.is_some() { Changes::everything() } else { changes };
+                let result = react(&node, &changes);
+                if let Err(failure) = &result
+                    && failed.as_ref() != Some(failure)
+                {
+                    tracing::warn!("following the kernel: {failure}; tried again every second");
+                }
+                if !matches!(result, Ok(false)) {
+                    next = Instant::now() + PACE;
+                }
+                failed = result.err();
+            }
+            let waits = pending.structural() || failed.is_some();
+            let timeout = if waits { next.saturating_duration_since(Instant::now()) } else { LONG };
             let changes = events.wait(timeout, QUIET).unwrap_or_else(|error| {
                 tracing::error!(%error, "kernel notifications");
                 std::thread::sleep(RETRY);
-                Changes::EVERYTHING
+                Changes::everything()
             });
-            let changes = if failed.is_some() { Changes::EVERYTHING } else { changes };
-            let result = react(&node, changes);
-            if let Err(failure) = &result
-                && failed.as_ref() != Some(failure)
-            {
-                tracing::warn!("following the kernel: {failure}; tried again every second");
-            }
-            failed = result.err();
-            if next_refresh <= Instant::now() {
-                refresh(&node);
-                next_refresh = Instant::now() + NEIGHBOUR_INTERVAL;
-            }
+            pending.add(changes);
         }
     })?;
     Ok(())
 }
 
-fn react(node: &Handle<Node>, changes: Changes) -> Result<(), Failure> {
+/// Has the data plane ask the kernel anew for what has changed. Not by the node's thread, which may be at something long.
+fn forget(life: &Life, changes: &mut Changes) {
+    let neighbours: Vec<_> = std::mem::take(&mut changes.neighbours).into_iter().collect();
+    let (ways, all) = (std::mem::take(&mut changes.routes), std::mem::take(&mut changes.all_neighbours));
+    let result = match (ways, all) {
+        (true, _) => life.forget_ways(),
+        (false, true) => life.forget_all_neighbours(),
+        (false, false) => life.forget_neighbours(&neighbours),
+    };
+    if let Err(error) = result {
+        tracing::error!("routes and neighbours: {error}");
+    }
+}
+
+/// Puts ports and routes right; false if the changes are about none of them.
+fn react(node: &Handle<Node>, changes: &Changes) -> Result<bool, Failure> {
+    if !changes.all_links && !changes.own_route_gone {
+        let names = changes.links.clone();
+        if !node.call_blocking(move |node| Ok(node.concerned(&names)))? {
+            return Ok(false);
+        }
+    }
     // Kept until the end.
-    let _prepared = if changes.links { background::prepare_again(node)? } else { None };
-    if changes.links || changes.own_route_gone {
-        return node.call_blocking(|node| node.reconcile());
-    }
-    if changes.routes {
-        return node.call_blocking(|node| {
-            node.plane.bump_caches().map_err(|problems| Failure { fault: Fault::Kernel, problems })
-        });
-    }
-    Ok(())
+    let _prepared = background::prepare_again(node)?;
+    node.call_blocking(|node| node.reconcile())?;
+    Ok(true)
 }
 
-fn refresh(node: &Handle<Node>) {
-    let asked = node.call_blocking(|node| {
-        confirm_neighbours(node);
-        Ok(())
-    });
-    if let Err(failure) = asked {
-        tracing::warn!("{failure}");
-    }
-}
+/// Asks for the neighbours that the data plane needs when it is told to.
+#[derive(Clone)]
+pub struct Neighbours(mpsc::Sender<()>);
 
-/// Asks the kernel to confirm the neighbours that the data plane needs. It does not wait for them.
-pub fn confirm_neighbours(node: &mut Node) {
-    let Some(state) = node.state() else { return };
-    let next_hops = plan::next_hops(state);
-    match node.kernel.refresh_neighbours(&next_hops) {
-        Ok(count) => tracing::debug!(count, "asked the kernel to confirm neighbours"),
-        Err(error) => tracing::warn!("{error}; {}", error.remedy),
+impl Neighbours {
+    /// Starts the thread, in the calling thread's network namespace: there may be as many neighbours as policies, and each is a question
+    /// to the kernel.
+    pub fn spawn(node: Handle<Node>) -> io::Result<Self> {
+        let mut kernel = LinuxKernel::open().map_err(io::Error::other)?;
+        let (sender, wanted) = mpsc::channel();
+        std::thread::Builder::new().name("neighbours".to_owned()).spawn(move || {
+            loop {
+                match wanted.recv_timeout(NEIGHBOUR_INTERVAL) {
+                    Err(RecvTimeoutError::Disconnected) => return,
+                    // Once for all who asked meanwhile.
+                    Ok(()) | Err(RecvTimeoutError::Timeout) => while wanted.try_recv().is_ok() {},
+                }
+                match node.call_blocking(|node| Ok(node.shared_state())) {
+                    Ok(Some(state)) => match kernel.refresh_neighbours(&plan::next_hops(&state)) {
+                        Ok(count) => tracing::debug!(count, "asked the kernel to confirm neighbours"),
+                        Err(error) => tracing::warn!("{error}; {}", error.remedy),
+                    },
+                    Ok(None) => {}
+                    Err(failure) => tracing::warn!("{failure}"),
+                }
+            }
+        })?;
+        Ok(Self(sender))
+    }
+
+    /// Packets to next hops that are new must not wait for the next round.
+    pub fn ask(&self) {
+        // A thread that has ended has said why.
+        let _ = self.0.send(());
     }
 }

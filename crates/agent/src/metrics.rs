@@ -19,111 +19,101 @@ pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; cha
 #[derive(Debug)]
 struct Collected(Report, Vec<FunctionReport>);
 
-/// One row of a family.
-type Row = (Vec<(&'static str, String)>, u64);
+/// Labels and value of one row.
+type Row<'a, const N: usize> = ([(&'static str, &'a str); N], u64);
 
-/// The report as OpenMetrics text.
-pub fn encode(report: &Report, functions: &[FunctionReport]) -> Result<String, fmt::Error> {
+/// The report as OpenMetrics text. What it is made of is not copied: there may be 400,000 rows.
+pub fn encode(report: Report, functions: Vec<FunctionReport>) -> Result<String, fmt::Error> {
     let mut registry = Registry::default();
-    registry.register_collector(Box::new(Collected(report.clone(), functions.to_vec())));
+    registry.register_collector(Box::new(Collected(report, functions)));
     let mut text = String::new();
     encode_text(&mut text, &registry)?;
     Ok(text)
 }
 
-impl Collected {
-    /// Rows with the node's name as their first label.
-    fn rows<T>(
-        &self,
-        items: &[T],
-        labels: impl Fn(&T) -> Vec<(&'static str, String)>,
-        value: impl Fn(&T) -> u64,
-    ) -> Vec<Row> {
-        let node = || ("node", self.0.node.clone());
-        items.iter().map(|item| ([vec![node()], labels(item)].concat(), value(item))).collect()
+fn counters<'a, const N: usize>(
+    encoder: &mut DescriptorEncoder<'_>,
+    (name, help, unit): (&str, &str, Option<&Unit>),
+    rows: impl Iterator<Item = Row<'a, N>>,
+) -> fmt::Result {
+    let kind = ConstCounter::new(0u64).metric_type();
+    let mut family = encoder.encode_descriptor(name, help, unit, kind)?;
+    for (labels, value) in rows {
+        ConstCounter::new(value).encode(family.encode_family(&Labels(&labels))?)?;
     }
+    Ok(())
+}
 
-    fn families(&self) -> Vec<(&'static str, &'static str, Option<Unit>, Vec<Row>)> {
-        let report = &self.0;
-        let mut families = Vec::new();
-        let mut pair = |packets, bytes, about: [&'static str; 2], rows: &dyn Fn(fn(Counter) -> u64) -> Vec<Row>| {
-            families.push((packets, about[0], None, rows(|counter| counter.packets)));
-            families.push((bytes, about[1], Some(Unit::Bytes), rows(|counter| counter.bytes)));
-        };
-        let outcomes = |get: fn(Counter) -> u64| {
-            self.rows(
-                &report.outcomes,
-                |row| vec![("port", row.port.clone()), ("outcome", row.outcome.clone()), ("kind", row.kind.clone())],
-                move |row| get(row.counter),
-            )
-        };
-        pair(
-            "segue_packets",
-            "segue_traffic",
-            ["What became of packets that came in", "Their layer 3 octets"],
-            &outcomes,
-        );
-        let sids = |get: fn(Counter) -> u64| {
-            self.rows(
-                &report.sids,
-                |row| vec![("sid", row.sid.clone()), ("behaviour", row.behaviour.clone())],
-                move |row| get(row.counter),
-            )
-        };
-        pair("segue_sid_packets", "segue_sid_traffic", ["Packets for a local SID", "Their layer 3 octets"], &sids);
-        let policies = |get: fn(Counter) -> u64| {
-            self.rows(&report.policies, |row| vec![("policy", row.name.clone())], move |row| get(row.counter))
-        };
-        pair(
-            "segue_policy_packets",
-            "segue_policy_traffic",
-            ["Packets put into an SR policy", "Their layer 3 octets"],
-            &policies,
-        );
-        let steering = |get: fn(Counter) -> u64| {
-            self.rows(&report.steering, |row| vec![("rule", row.name.clone())], move |row| get(row.counter))
-        };
-        pair(
-            "segue_steering_packets",
-            "segue_steering_traffic",
-            ["Packets that a steering rule matched", "Their layer 3 octets"],
-            &steering,
-        );
-        let returned: Vec<_> = report.sids.iter().filter_map(|sid| Some((sid.sid.clone(), sid.returned?))).collect();
-        let returned =
-            |get: fn(Counter) -> u64| self.rows(&returned, |row| vec![("sid", row.0.clone())], move |row| get(row.1));
-        pair(
-            "segue_proxy_returned_packets",
-            "segue_proxy_returned_traffic",
-            ["Packets that came back from the function behind a proxy SID", "Their layer 3 octets"],
-            &returned,
-        );
-        let memories: Vec<_> = self.memories().into_iter().flat_map(events).collect();
-        let memories =
-            self.rows(&memories, |row| vec![("shared", row.0.clone()), ("event", row.1.to_owned())], |row| row.2);
-        families.push((
-            "segue_proxy_memory",
-            "What became of the steering headers that proxies remember",
-            None,
-            memories,
-        ));
-        let icmp = self.rows(&report.icmp.rows(), |row| vec![("type", row.0.to_owned())], |row| row.1);
-        let sid = |function: &FunctionReport| vec![("sid", function.sid.clone())];
-        let changes = self.rows(&self.1, sid, |function| function.changes);
-        families.push(("segue_function_changes", "Deaths and recoveries of the function behind a SID", None, changes));
-        let probes = self.1.iter().filter_map(|function| Some((function.sid.clone(), function.probe.as_ref()?)));
-        let probes: Vec<_> = probes
-            .flat_map(|(sid, probe)| [(sid.clone(), "answered", probe.answered), (sid, "failed", probe.failed)])
-            .collect();
-        let labels = |row: &(String, &str, u64)| vec![("sid", row.0.clone()), ("result", row.1.to_owned())];
-        let probes = self.rows(&probes, labels, |row| row.2);
-        families.push(("segue_function_probes", "Probes of the function behind a SID", None, probes));
-        families.push(("segue_icmp", "ICMP messages that the data plane made or held back", None, icmp));
-        families
+fn gauges<'a, const N: usize>(
+    encoder: &mut DescriptorEncoder<'_>,
+    (name, help): (&str, &str),
+    rows: impl Iterator<Item = Row<'a, N>>,
+) -> fmt::Result {
+    let kind = ConstGauge::new(0i64).metric_type();
+    let mut family = encoder.encode_descriptor(name, help, None, kind)?;
+    for (labels, value) in rows {
+        let value = i64::try_from(value).unwrap_or(i64::MAX);
+        ConstGauge::new(value).encode(family.encode_family(&Labels(&labels))?)?;
     }
+    Ok(())
+}
+
+/// Two families: packets, and their layer 3 octets.
+fn traffic<'a, const N: usize, I: Iterator<Item = ([(&'static str, &'a str); N], Counter)>>(
+    encoder: &mut DescriptorEncoder<'_>,
+    [packets, bytes, help]: [&str; 3],
+    rows: impl Fn() -> I,
+) -> fmt::Result {
+    counters(encoder, (packets, help, None), rows().map(|(labels, counter)| (labels, counter.packets)))?;
+    let octets = rows().map(|(labels, counter)| (labels, counter.bytes));
+    counters(encoder, (bytes, "Their layer 3 octets", Some(&Unit::Bytes)), octets)
 }
 
 impl Collected {
+    fn traffic(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let report = &self.0;
+        let node = ("node", report.node.as_str());
+        let names = ["segue_packets", "segue_traffic", "What became of packets that came in"];
+        traffic(encoder, names, || {
+            report.outcomes.iter().map(|row| {
+                ([node, ("port", row.port.as_str()), ("outcome", &row.outcome), ("kind", &row.kind)], row.counter)
+            })
+        })?;
+        let names = ["segue_sid_packets", "segue_sid_traffic", "Packets for a local SID"];
+        traffic(encoder, names, || {
+            report
+                .sids
+                .iter()
+                .map(|row| ([node, ("sid", row.sid.as_str()), ("behaviour", &row.behaviour)], row.counter))
+        })?;
+        let names = ["segue_policy_packets", "segue_policy_traffic", "Packets put into an SR policy"];
+        traffic(encoder, names, || {
+            report.policies.iter().map(|row| ([node, ("policy", row.name.as_str())], row.counter))
+        })?;
+        let names = ["segue_steering_packets", "segue_steering_traffic", "Packets that a steering rule matched"];
+        traffic(encoder, names, || {
+            report.steering.iter().map(|row| ([node, ("rule", row.name.as_str())], row.counter))
+        })?;
+        let help = "Packets that came back from the function behind a proxy SID";
+        let names = ["segue_proxy_returned_packets", "segue_proxy_returned_traffic", help];
+        traffic(encoder, names, || {
+            report.sids.iter().filter_map(|row| Some(([node, ("sid", row.sid.as_str())], row.returned?)))
+        })
+    }
+
+    fn functions(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let node = ("node", self.0.node.as_str());
+        let help = "Deaths and recoveries of the function behind a SID";
+        let rows = self.1.iter().map(|row| ([node, ("sid", row.sid.as_str())], row.changes));
+        counters(encoder, ("segue_function_changes", help, None), rows)?;
+        let probes = self.1.iter().filter_map(|row| Some((row.sid.as_str(), row.probe.as_ref()?)));
+        let rows = probes.flat_map(|(sid, probe)| {
+            [("answered", probe.answered), ("failed", probe.failed)]
+                .map(|(result, count)| ([node, ("sid", sid), ("result", result)], count))
+        });
+        counters(encoder, ("segue_function_probes", "Probes of the function behind a SID", None), rows)
+    }
+
     /// What proxies remember, once for all SIDs that share it.
     fn memories(&self) -> Vec<&MemoryReport> {
         let mut memories: Vec<_> = self.0.sids.iter().filter_map(|sid| sid.memory.as_ref()).collect();
@@ -134,7 +124,7 @@ impl Collected {
 }
 
 /// What happened to what is remembered: the name that SIDs share, the event, how often.
-fn events(memory: &MemoryReport) -> Vec<(String, &'static str, u64)> {
+fn events(memory: &MemoryReport) -> impl Iterator<Item = (&str, &'static str, u64)> {
     let all = [
         ("renewed", memory.renewed),
         ("created", memory.created),
@@ -144,54 +134,43 @@ fn events(memory: &MemoryReport) -> Vec<(String, &'static str, u64)> {
         ("conflict", memory.conflicts),
         ("overwritten", memory.overwritten),
     ];
-    all.into_iter().map(|(event, count)| (memory.shared.clone(), event, count)).collect()
+    all.into_iter().map(|(event, count)| (memory.shared.as_str(), event, count))
 }
 
 impl Collector for Collected {
     fn encode(&self, mut encoder: DescriptorEncoder) -> Result<(), fmt::Error> {
-        for (name, help, unit, rows) in self.families() {
-            let kind = ConstCounter::new(0u64).metric_type();
-            let mut family = encoder.encode_descriptor(name, help, unit.as_ref(), kind)?;
-            for (labels, value) in rows {
-                ConstCounter::new(value).encode(family.encode_family(&Labels(labels))?)?;
-            }
-        }
-        let up = self.rows(&self.0.ports, |port| vec![("port", port.name.clone())], |port| u64::from(port.up));
-        let kind = ConstGauge::new(0i64).metric_type();
-        let mut family = encoder.encode_descriptor("segue_port_up", "Whether a port's interface is up", None, kind)?;
-        for (labels, value) in up {
-            ConstGauge::new(i64::from(value == 1)).encode(family.encode_family(&Labels(labels))?)?;
-        }
-        let alive = self.rows(
-            &self.1,
-            |function| vec![("sid", function.sid.clone()), ("on_failure", function.on_failure.clone())],
-            |function| u64::from(function.state == "alive"),
-        );
-        let help = "Whether the function behind a SID is alive";
-        let mut family = encoder.encode_descriptor("segue_function_alive", help, None, kind)?;
-        for (labels, value) in alive {
-            ConstGauge::new(i64::from(value == 1)).encode(family.encode_family(&Labels(labels))?)?;
-        }
-        let flows =
-            self.rows(&self.memories(), |memory| vec![("shared", memory.shared.clone())], |memory| memory.present);
-        let help = "Flows that proxies remember now";
-        let mut family = encoder.encode_descriptor("segue_proxy_flows", help, None, kind)?;
-        for (labels, value) in flows {
-            let value = i64::try_from(value).unwrap_or(i64::MAX);
-            ConstGauge::new(value).encode(family.encode_family(&Labels(labels))?)?;
-        }
-        Ok(())
+        let encoder = &mut encoder;
+        let report = &self.0;
+        let node = ("node", report.node.as_str());
+        self.traffic(encoder)?;
+        let memories = self.memories();
+        let help = "What became of the steering headers that proxies remember";
+        let rows = memories.iter().flat_map(|memory| events(memory));
+        let rows = rows.map(|(shared, event, count)| ([node, ("shared", shared), ("event", event)], count));
+        counters(encoder, ("segue_proxy_memory", help, None), rows)?;
+        self.functions(encoder)?;
+        let rows = report.icmp.rows().into_iter().map(|(kind, count)| ([node, ("type", kind)], count));
+        counters(encoder, ("segue_icmp", "ICMP messages that the data plane made or held back", None), rows)?;
+        let rows = report.ports.iter().map(|port| ([node, ("port", port.name.as_str())], u64::from(port.up)));
+        gauges(encoder, ("segue_port_up", "Whether a port's interface is up"), rows)?;
+        let rows = self.1.iter().map(|function| {
+            let labels = [node, ("sid", function.sid.as_str()), ("on_failure", &function.on_failure)];
+            (labels, u64::from(function.state == "alive"))
+        });
+        gauges(encoder, ("segue_function_alive", "Whether the function behind a SID is alive"), rows)?;
+        let rows = memories.iter().map(|memory| ([node, ("shared", memory.shared.as_str())], memory.present));
+        gauges(encoder, ("segue_proxy_flows", "Flows that proxies remember now"), rows)
     }
 }
 
 #[derive(Debug)]
-struct Labels(Vec<(&'static str, String)>);
+struct Labels<'a>(&'a [(&'static str, &'a str)]);
 
-impl EncodeLabelSet for Labels {
+impl EncodeLabelSet for Labels<'_> {
     fn encode(&self, encoder: &mut prometheus_client::encoding::LabelSetEncoder<'_>) -> Result<(), fmt::Error> {
         use prometheus_client::encoding::EncodeLabel;
-        for (name, value) in &self.0 {
-            (*name, value.as_str()).encode(encoder.encode_label())?;
+        for label in self.0 {
+            label.encode(encoder.encode_label())?;
         }
         Ok(())
     }
@@ -216,7 +195,7 @@ mod tests {
             comment: None,
         };
         let report = Report { node: "a\"b".into(), sids: vec![sid], ..Report::default() };
-        let text = encode(&report, &[]).unwrap();
+        let text = encode(report, Vec::new()).unwrap();
         let labels = r#"{node="a\"b",sid="fc00:1::/64",behaviour="End"}"#;
         assert!(text.contains(&format!("segue_sid_packets_total{labels} 3\n")), "{text}");
         assert!(text.contains(&format!("segue_sid_traffic_bytes_total{labels} 300\n")), "{text}");
@@ -239,7 +218,7 @@ mod tests {
         let sids =
             [sid("a", memory("fw-e flow", 3)), sid("b", memory("nat packet", 0)), sid("c", memory("fw-e flow", 3))];
         let sids = sids.into_iter().map(|sid| serde_json::from_value(sid).unwrap()).collect();
-        let text = encode(&Report { node: "n".into(), sids, ..Report::default() }, &[]).unwrap();
+        let text = encode(Report { node: "n".into(), sids, ..Report::default() }, Vec::new()).unwrap();
         assert_eq!(text.matches(r#"segue_proxy_flows{node="n",shared="fw-e flow"} 3"#).count(), 1, "{text}");
         let evicted = r#"segue_proxy_memory_total{node="n",shared="fw-e flow",event="evicted"} 7"#;
         assert_eq!(text.matches(evicted).count(), 1, "{text}");

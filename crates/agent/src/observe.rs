@@ -1,16 +1,21 @@
 //! The desired state and the live counters put together, by name.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
 
 use ipnet::Ipv6Net;
 use nix::time::{ClockId, clock_gettime};
 use segue_abi::{Outcome, OutcomeKind};
-use segue_dataplane::{Counters, Interfaces, MemoryCounters, PortCounters};
+use segue_dataplane::{
+    AttachMode, Counters, Interfaces, MemoryCounters, PolicyCounters, PortCounters, Reader, SidCounters,
+};
 use segue_model::node::{NodeState, Policy, Port, Sid, SteeringRule};
 use serde::Serialize;
 
 use crate::{
-    kernel::{Kernel, SidRoute},
+    kernel::{Kernel, LinuxKernel, SidRoute},
     node::Node,
     problem::{Failure, Fault},
     report::{
@@ -42,32 +47,94 @@ impl From<&MemoryCounters> for MemoryReport {
     }
 }
 
-/// Everything that counts.
+/// What a report is made of, taken from the node at one instant: the rest takes long where there is much, and is done elsewhere.
+#[derive(Debug)]
+pub struct Snapshot {
+    state: Option<Arc<NodeState>>,
+    reader: Option<Reader>,
+    generation: u32,
+}
+
+/// What a report is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Detail {
+    /// Names and numbers only: 100,000 SIDs are asked for their counters several times a minute.
+    Metrics,
+    /// Everything that an operator may want to know.
+    Full,
+}
+
+/// Takes what a report is made of.
 ///
 /// # Errors
-/// A map or a route table that can not be read.
-pub fn report(node: &mut Node) -> Result<Report, Failure> {
-    let failed = |error| Failure::one(Fault::Kernel, xdp::problem(&error));
-    let Some(state) = node.state().cloned() else {
-        return Ok(Report { time: now(), ..Report::default() });
-    };
-    let counters = node.plane.counters().map_err(failed)?;
-    let time = now();
-    let modes = node.plane.modes();
-    let links = node.kernel.links().map_err(|error| crate::apply::kernel_failure("interfaces", &error))?;
-    let routes = node.kernel.own_routes().map_err(|error| crate::apply::kernel_failure("kernel routes", &error))?;
-    Ok(Report {
-        node: state.node.clone(),
-        time,
-        generation: node.outcome().generation,
-        // Those that the agent made, too.
-        ports: state.all_ports().iter().map(|port| port_report(port, &links, &modes, &counters)).collect(),
-        sids: sid_reports(&state, &routes, &counters),
-        policies: state.policies.iter().map(|policy| policy_report(policy, &counters)).collect(),
-        steering: steering_reports(&state.steering, &counters),
-        outcomes: counters.ports.iter().flat_map(outcome_reports).collect(),
-        icmp: icmp_report(&counters),
-    })
+/// None; the type is that of jobs.
+pub fn snapshot(node: &mut Node) -> Result<Snapshot, Failure> {
+    Ok(Snapshot { state: node.shared_state(), reader: node.plane.reader(), generation: node.outcome().generation })
+}
+
+impl Snapshot {
+    /// Whether nothing else has been applied since: if something has, counters may have got other owners.
+    pub fn is_current(&self) -> bool {
+        self.reader.as_ref().is_none_or(|reader| reader.is_current().unwrap_or(true))
+    }
+
+    fn counters(&self) -> Result<Counters, Failure> {
+        let read = self.reader.as_ref().map(Reader::counters).transpose();
+        Ok(read.map_err(failed)?.unwrap_or_default())
+    }
+
+    /// Everything that counts.
+    ///
+    /// # Errors
+    /// A map or a route table that can not be read.
+    pub fn report(&self, detail: Detail) -> Result<Report, Failure> {
+        let Some(state) = &self.state else {
+            return Ok(Report { time: now(), ..Report::default() });
+        };
+        let counters = self.counters()?;
+        let time = now();
+        let modes = self.reader.as_ref().map(Reader::modes).unwrap_or_default();
+        let of_kernel = |step, error| crate::apply::kernel_failure(step, &error);
+        let (links, routes) = match detail {
+            Detail::Full => {
+                let mut kernel = LinuxKernel::open().map_err(|error| of_kernel("kernel routes", error))?;
+                let links = kernel.links().map_err(|error| of_kernel("interfaces", error))?;
+                (links, kernel.own_routes().map_err(|error| of_kernel("kernel routes", error))?)
+            }
+            Detail::Metrics => {
+                let links = Interfaces::query().map_err(|error| Failure::one(Fault::Kernel, xdp::problem(&error)))?;
+                (links, Vec::new())
+            }
+        };
+        let by_port: HashMap<&str, &PortCounters> =
+            counters.ports.iter().map(|counted| (counted.port.as_str(), counted)).collect();
+        Ok(Report {
+            node: state.node.clone(),
+            time,
+            generation: self.generation,
+            // Those that the agent made, too.
+            ports: state.all_ports().iter().map(|port| port_report(port, &links, &modes, &by_port)).collect(),
+            sids: sid_reports(state, &routes, &counters, detail),
+            policies: policy_reports(state, &counters, detail),
+            steering: steering_reports(&state.steering, &counters),
+            outcomes: counters.ports.iter().flat_map(outcome_reports).collect(),
+            icmp: icmp_report(&counters),
+        })
+    }
+
+    /// Drops by port and reason, most frequent first.
+    ///
+    /// # Errors
+    /// A map that can not be read.
+    pub fn drops(&self) -> Result<Vec<DropReport>, Failure> {
+        let counters = self.counters()?;
+        let last = self.reader.as_ref().map(Reader::last_drops).transpose().map_err(failed)?.unwrap_or_default();
+        Ok(drops(&counters, &last, now()))
+    }
+}
+
+fn failed(error: segue_dataplane::Error) -> Failure {
+    Failure::one(Fault::Kernel, xdp::problem(&error))
 }
 
 /// Nanoseconds of the monotonic clock, which the data plane uses too.
@@ -86,11 +153,15 @@ fn name<T: Serialize>(value: &T) -> String {
     }
 }
 
-fn port_report(port: &Port, links: &Interfaces, modes: &BTreeMap<u32, &str>, counters: &Counters) -> PortReport {
+fn port_report(
+    port: &Port,
+    links: &Interfaces,
+    modes: &BTreeMap<u32, Option<AttachMode>>,
+    counters: &HashMap<&str, &PortCounters>,
+) -> PortReport {
     let link = links.get(&port.name);
     let total = |kind: OutcomeKind| {
-        let outcomes =
-            counters.ports.iter().filter(|counted| counted.port == port.name).flat_map(|found| &found.outcomes);
+        let outcomes = counters.get(port.name.as_str()).into_iter().flat_map(|found| &found.outcomes);
         let of_kind =
             outcomes.filter(|(name, _)| Outcome::from_name(name).is_some_and(|outcome| outcome.kind() == kind));
         of_kind.map(|(_, counter)| Counter::from(*counter)).sum()
@@ -104,32 +175,41 @@ fn port_report(port: &Port, links: &Interfaces, modes: &BTreeMap<u32, &str>, cou
         up: link.is_some_and(|link| link.up),
         mtu: link.map_or(0, |link| link.mtu),
         mac: mac.unwrap_or_default(),
-        xdp: modes.get(&ifindex).copied().unwrap_or("none").to_owned(),
+        xdp: match modes.get(&ifindex) {
+            Some(Some(AttachMode::Native)) => "native",
+            Some(Some(AttachMode::Generic)) => "generic",
+            Some(None) => "unknown",
+            None => "none",
+        }
+        .to_owned(),
         forwarded: total(OutcomeKind::Forwarded),
         passed: total(OutcomeKind::Passed),
         dropped: total(OutcomeKind::Dropped),
     }
 }
 
-fn sid_reports(state: &NodeState, routes: &[SidRoute], counters: &Counters) -> Vec<SidReport> {
-    let kernel_route = |prefix: Ipv6Net| {
-        let route = routes.iter().find(|route| route.prefix == prefix);
-        route.map_or_else(|| "missing".to_owned(), |route| route.target.to_string())
+fn sid_reports(state: &NodeState, routes: &[SidRoute], counters: &Counters, detail: Detail) -> Vec<SidReport> {
+    let by_prefix: HashMap<Ipv6Net, &SidRoute> = routes.iter().map(|route| (route.prefix, route)).collect();
+    let kernel_route = |prefix: Ipv6Net| match detail {
+        Detail::Metrics => String::new(),
+        Detail::Full => by_prefix.get(&prefix).map_or_else(|| "missing".to_owned(), |route| route.target.to_string()),
     };
-    let counted = |prefix: Ipv6Net| counters.sids.iter().find(|counted| counted.sid == prefix);
+    let by_sid: HashMap<Ipv6Net, &SidCounters> = counters.sids.iter().map(|counted| (counted.sid, counted)).collect();
+    let counted = |prefix: Ipv6Net| by_sid.get(&prefix).copied();
     let counter = |prefix| counted(prefix).map(|counted| counted.counter.into()).unwrap_or_default();
+    let full = detail == Detail::Full;
     let sids = state.sids.iter().map(|sid| {
         let prefix = sid.sid.trunc();
         SidReport {
             sid: shown(prefix),
             behaviour: name(&sid.behaviour),
-            flavours: sid.flavours.iter().map(name).collect(),
-            to: destination(sid),
+            flavours: if !full { Vec::new() } else { sid.flavours.iter().map(name).collect() },
+            to: if full { destination(sid) } else { String::new() },
             kernel_route: kernel_route(prefix),
             counter: counter(prefix),
             returned: counted(prefix).and_then(|counted| counted.returned).map(Counter::from),
             memory: counted(prefix).and_then(|counted| counted.memory.as_ref()).map(MemoryReport::from),
-            comment: sid.comment.clone(),
+            comment: sid.comment.clone().filter(|_| full),
         }
     });
     let binding = state.policies.iter().filter_map(|policy| Some((policy, Ipv6Net::from(policy.binding_sid?))));
@@ -175,8 +255,25 @@ fn destination(sid: &Sid) -> String {
     parts.join(" ")
 }
 
-fn policy_report(policy: &Policy, counters: &Counters) -> PolicyReport {
-    let counted = counters.policies.iter().find(|counted| counted.policy == policy.name);
+fn policy_reports(state: &NodeState, counters: &Counters, detail: Detail) -> Vec<PolicyReport> {
+    let by_name: HashMap<&str, &PolicyCounters> =
+        counters.policies.iter().map(|counted| (counted.policy.as_str(), counted)).collect();
+    let report = |policy: &Policy| policy_report(policy, by_name.get(policy.name.as_str()).copied(), detail);
+    state.policies.iter().map(report).collect()
+}
+
+fn policy_report(policy: &Policy, counted: Option<&PolicyCounters>, detail: Detail) -> PolicyReport {
+    if detail == Detail::Metrics {
+        return PolicyReport {
+            name: policy.name.clone(),
+            color: None,
+            endpoint: None,
+            binding_sid: None,
+            mode: String::new(),
+            counter: counted.map(|counted| counted.counter.into()).unwrap_or_default(),
+            segment_lists: Vec::new(),
+        };
+    }
     let lists = policy.segment_lists.iter().enumerate().map(|(position, list)| SegmentListReport {
         weight: list.weight,
         segments: list.segments.iter().map(ToString::to_string).collect(),
@@ -265,19 +362,13 @@ fn icmp_report(counters: &Counters) -> IcmpReport {
     }
 }
 
-/// Drops by port and reason, most frequent first.
-///
-/// # Errors
-/// A map that can not be read.
-pub fn drops(node: &mut Node) -> Result<Vec<DropReport>, Failure> {
-    let failed = |error| Failure::one(Fault::Kernel, xdp::problem(&error));
-    let counters = node.plane.counters().map_err(failed)?;
-    let last = node.plane.last_drops().map_err(failed)?;
-    let time = now();
+fn drops(counters: &Counters, last: &[segue_dataplane::LastDrop], time: u64) -> Vec<DropReport> {
+    let last: HashMap<(&str, &str), &segue_dataplane::LastDrop> =
+        last.iter().rev().map(|last| ((last.port.as_str(), last.outcome.name()), last)).collect();
     let dropped = counters.ports.iter().flat_map(outcome_reports).filter(|row| row.kind == OutcomeKind::Dropped.name());
     let mut drops: Vec<_> = dropped
         .map(|row| {
-            let last = last.iter().find(|last| last.port == row.port && last.outcome.name() == row.outcome);
+            let last = last.get(&(row.port.as_str(), row.outcome.as_str())).copied();
             DropReport {
                 port: row.port,
                 reason: row.outcome,
@@ -288,7 +379,7 @@ pub fn drops(node: &mut Node) -> Result<Vec<DropReport>, Failure> {
         })
         .collect();
     drops.sort_by_key(|drop| std::cmp::Reverse(drop.counter.packets));
-    Ok(drops)
+    drops
 }
 
 fn last_drop(last: &segue_dataplane::LastDrop, now: u64) -> LastDrop {

@@ -17,7 +17,7 @@ use crate::{
     liveness::{
         self,
         journal::{Entries, Journal},
-        monitor::Notice,
+        monitor::{Notice, Routes},
     },
     node::{self, Node},
     options::{Command, Options},
@@ -54,9 +54,16 @@ async fn serve(options: &Options) -> Result<()> {
     let liveness = watch_functions(&node, options).await?;
     crate::firewall::log::spawn(node.clone(), options.state_dir.clone()).context("start reading what firewalls log")?;
     hold::spawn(node.clone()).context("watch the boundary's table")?;
-    follow::spawn(node.clone()).context("subscribe to the kernel's notifications; it takes CAP_NET_ADMIN")?;
+    let life = node.call(|node| Ok(node.plane.life().clone())).await?;
+    follow::spawn(node.clone(), life).context("subscribe to the kernel's notifications; it takes CAP_NET_ADMIN")?;
     let (stop, stopped) = watch::channel(false);
-    let context = api::Context { node: node.clone(), liveness, applies: Arc::default(), stop: stopped.clone() };
+    let context = api::Context {
+        node: node.clone(),
+        liveness,
+        applies: Arc::default(),
+        reports: Arc::default(),
+        stop: stopped.clone(),
+    };
     if let Some(address) = options.metrics_listen {
         let listener = TcpListener::bind(address).await.with_context(|| {
             format!("--metrics-listen {address}: choose an address of this namespace and a free port")
@@ -93,8 +100,12 @@ async fn watch_functions(node: &Handle<Node>, options: &Options) -> Result<liven
     let watching = liveness::spawn(life, node::functions(options), move |notice: Notice| {
         let journal = journal.clone();
         worker.post(move |node| {
-            if notice.routes
-                && let Err(failure) = node.follow_life()
+            let sids = match &notice.routes {
+                Routes::Of(sids) => Some(sids),
+                Routes::All => None,
+            };
+            if sids.is_none_or(|sids| !sids.is_empty())
+                && let Err(failure) = node.follow_life(sids)
             {
                 tracing::error!("routes of functions that died or came to life: {failure}");
             }
@@ -104,11 +115,11 @@ async fn watch_functions(node: &Handle<Node>, options: &Options) -> Result<liven
         });
     });
     let watching = watching.context("watch functions; it takes CAP_NET_RAW")?;
-    let (told, worker) = (watching.clone(), node.clone());
+    let told = watching.clone();
+    let neighbours = follow::Neighbours::spawn(node.clone()).context("ask for neighbours; it takes CAP_NET_ADMIN")?;
     let observer = move |state: &NodeState, links: &Interfaces| {
         told.configure(state, links);
-        // Packets to next hops that are new must not wait for the next round.
-        worker.post(follow::confirm_neighbours);
+        neighbours.ask();
     };
     node.call(move |node| node.observe(Box::new(observer))).await?;
     Ok(watching)

@@ -6,6 +6,7 @@ use std::{
     io::{self, BufWriter, Write},
     os::unix::fs::OpenOptionsExt,
     path::PathBuf,
+    sync::Arc,
 };
 
 use segue_model::node::NodeState;
@@ -21,7 +22,8 @@ const NAME: &str = "applied.json";
 pub struct Applied {
     version: u32,
     /// The desired state.
-    pub state: NodeState,
+    #[serde(with = "shared")]
+    pub state: Arc<NodeState>,
     /// Sysctls that Segue set, with the values that they had before it came.
     pub sysctls_before: BTreeMap<String, String>,
     /// IDs of the HMAC keys that Segue set.
@@ -31,7 +33,23 @@ pub struct Applied {
 impl Applied {
     /// A record of what was applied.
     pub fn new(state: NodeState, sysctls_before: BTreeMap<String, String>, hmac_keys: BTreeSet<u32>) -> Self {
-        Self { version: VERSION, state, sysctls_before, hmac_keys }
+        Self { version: VERSION, state: Arc::new(state), sysctls_before, hmac_keys }
+    }
+}
+
+/// The state is as large as an operator makes it, and others than the node's thread read it too.
+mod shared {
+    use std::sync::Arc;
+
+    use segue_model::node::NodeState;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub fn serialize<S: Serializer>(state: &Arc<NodeState>, serializer: S) -> Result<S::Ok, S::Error> {
+        state.as_ref().serialize(serializer)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Arc<NodeState>, D::Error> {
+        NodeState::deserialize(deserializer).map(Arc::new)
     }
 }
 

@@ -9,8 +9,8 @@ use std::{
 use ipnet::Ipv6Net;
 use nix::fcntl::{Flock, FlockArg};
 use segue_dataplane::{
-    CaptureSource, Compiled, Counters, Dataplane, Error, FirewallCounters, Interfaces, LastDrop, Life,
-    MissingInterface, Options, mount_bpffs,
+    CaptureSource, Compiled, Dataplane, Error, FirewallCounters, Interfaces, Life, MissingInterface, Options, Reader,
+    mount_bpffs,
 };
 use segue_model::node::NodeState;
 
@@ -90,12 +90,9 @@ impl Xdp {
         self.plane.as_ref().and_then(Dataplane::applied)
     }
 
-    /// All counters.
-    ///
-    /// # Errors
-    /// A map that can not be read.
-    pub fn counters(&self) -> Result<Counters, Error> {
-        self.plane.as_ref().map(Dataplane::counters).transpose().map(Option::unwrap_or_default)
+    /// What reads the counters of the active configuration, on any thread. None while there is no data plane.
+    pub fn reader(&self) -> Option<Reader> {
+        self.plane.as_ref().map(Dataplane::reader)
     }
 
     /// The data plane itself; None while there is none.
@@ -109,32 +106,6 @@ impl Xdp {
     /// A map that can not be read.
     pub fn firewalls(&self) -> Result<Vec<FirewallCounters>, Error> {
         self.plane.as_ref().map(Dataplane::firewall_counters).transpose().map(Option::unwrap_or_default)
-    }
-
-    /// The last packet of each port and reason.
-    ///
-    /// # Errors
-    /// A map that can not be read.
-    pub fn last_drops(&self) -> Result<Vec<LastDrop>, Error> {
-        self.plane.as_ref().map(Dataplane::last_drops).transpose().map(Option::unwrap_or_default)
-    }
-
-    /// How the program runs on each port that it is attached to, by ifindex: `native` or `generic`.
-    pub fn modes(&mut self) -> BTreeMap<u32, &'static str> {
-        let Some(plane) = &mut self.plane else { return BTreeMap::new() };
-        let attached = plane.attached();
-        attached
-            .into_iter()
-            .map(|ifindex| {
-                // Attaching where it is attached only asks for the mode.
-                let mode = match plane.attach(ifindex) {
-                    Ok(segue_dataplane::AttachMode::Native) => "native",
-                    Ok(segue_dataplane::AttachMode::Generic) => "generic",
-                    Err(_) => "unknown",
-                };
-                (ifindex, mode)
-            })
-            .collect()
     }
 
     /// Starts to copy packets of these ports, or of all if none is named. One capture at a time.

@@ -234,8 +234,23 @@ impl Compiled {
 
     /// Whether both would make the data plane do the same: everything is equal but the generation and the warnings.
     pub fn same_as(&self, other: &Self) -> bool {
-        let neutral = |compiled: &Self| Self { generation: 0, warnings: Vec::new(), ..compiled.clone() };
-        neutral(self) == neutral(other)
+        let Self {
+            generation: _,
+            config,
+            ports,
+            sids,
+            policies,
+            steering,
+            steering_counters,
+            scopes,
+            firewalls,
+            loop_ifindex,
+            warnings: _,
+        } = self;
+        (config, ports, sids, policies, steering)
+            == (&other.config, &other.ports, &other.sids, &other.policies, &other.steering)
+            && (steering_counters, scopes, firewalls, loop_ifindex)
+                == (&other.steering_counters, &other.scopes, &other.firewalls, &other.loop_ifindex)
     }
 
     /// Rows of `counters` in use.

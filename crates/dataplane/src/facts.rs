@@ -163,14 +163,12 @@ impl Capacity {
 
     /// Doubles a table until it holds `needed`. False if it has reached the largest size that makes sense.
     pub(crate) fn grow(&mut self, table: Table, needed: u32) -> bool {
-        // A segment list names its policy in 16 bits, and there are two generations of policies.
-        const POLICIES_MAX: u32 = 1 << 15;
         const PORTS_MAX: u32 = segue_abi::SEGUE_PORT_SLOTS;
         const MAX: u32 = 1 << 20;
         const CLASSIFIER_MAX: u32 = 1 << 28;
         let (size, max) = match table {
             Table::Sids => (&mut self.sids, MAX),
-            Table::Policies => (&mut self.policies, POLICIES_MAX),
+            Table::Policies => (&mut self.policies, MAX),
             Table::SegmentLists => (&mut self.segment_lists, MAX),
             Table::SteeringRules => (&mut self.steering_rules, MAX),
             Table::SteeringLines => (&mut self.steering, CLASSIFIER_MAX),

@@ -2,9 +2,10 @@
 //!
 //! [`compile()`] is pure: a [`segue_model::node::NodeState`] becomes map entries. [`Dataplane`] is the only part of Segue that
 //! talks to libbpf: it loads or adopts, applies a compiled state all-or-nothing, and reads what was counted.
-// Allowed in one module, for three calls that libbpf-rs lacks: skb/tcx.rs.
+// Allowed in two modules, for calls that libbpf-rs lacks: skb/tcx.rs, batch.rs.
 #![deny(unsafe_code)]
 
+mod batch;
 mod bpffs;
 pub mod compile;
 mod compiled;
@@ -27,8 +28,8 @@ pub use compiled::{
 };
 pub use dataplane::{
     Applied, AttachMode, CaptureReader, CaptureSource, CapturedPacket, Counter, Counters, Dataplane, Direction,
-    IcmpSent, LastDrop, Life, ListCounters, MemoryCounters, Options, Origin, PolicyCounters, PortCounters, SidCounters,
-    SteeringCounters, TestOutput, TestRun,
+    IcmpSent, LastDrop, Life, ListCounters, MemoryCounters, Options, Origin, PolicyCounters, PortCounters, Reader,
+    SidCounters, SteeringCounters, TestOutput, TestRun,
 };
 pub use error::Error;
 pub use facts::{Capabilities, Capacity, Interface, Interfaces, MissingInterface, Table};

@@ -1,13 +1,13 @@
 //! Access to maps by name, with the ABI's structures as keys and values.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle, Object};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use crate::Error;
+use crate::{Error, batch};
 
 /// Maps that are pinned in one directory, by name.
 #[derive(Debug, Default)]
@@ -76,6 +76,34 @@ impl MapSet {
         Ok(sums)
     }
 
+    /// The words of these rows of a per-CPU array, summed over the CPUs. Read in batches.
+    pub fn read_sums(&self, map: &str, rows: &BTreeSet<u32>) -> Result<Sums, Error> {
+        /// Rows in a batch, and rows that nobody asks for but that cost less than another batch.
+        const BATCH: u32 = 4096;
+        const GAP: u32 = 64;
+        let handle = self.get(map)?;
+        let failed = map_error(map, "read entries");
+        let width = (handle.value_size() as usize).div_ceil(size_of::<u64>());
+        let end = rows.last().map_or(0, |last| last.saturating_add(1)).min(handle.max_entries());
+        let mut sums = Sums { width, words: vec![0; end as usize * width] };
+        let mut rest = rows.iter().copied().filter(|row| *row < end).peekable();
+        while let Some(first) = rest.next() {
+            let mut last = first;
+            while let Some(next) = rest.next_if(|next| *next - last <= GAP && *next - first < BATCH) {
+                last = next;
+            }
+            let values = batch::rows(handle, first, last - first + 1).map_err(|error| failed(error.into()))?;
+            let each = values.len() / (last - first + 1) as usize;
+            let into = sums.words[first as usize * width..].chunks_exact_mut(width);
+            for (sum, of_cpus) in into.zip(values.chunks_exact(each.max(1))) {
+                for value in of_cpus.chunks_exact(width) {
+                    sum.iter_mut().zip(value).for_each(|(sum, word)| *sum = sum.wrapping_add(*word));
+                }
+            }
+        }
+        Ok(sums)
+    }
+
     /// Overwrites a part of a map of lines, which is one value: what lies beside it is written again with the same octets.
     pub fn write_lines(&self, map: &str, first_line: u32, octets: &[u8]) -> Result<(), Error> {
         let handle = self.get(map)?;
@@ -140,6 +168,28 @@ impl MapSet {
     /// All keys of a map.
     pub fn keys<K: FromBytes>(&self, map: &str) -> Result<Vec<K>, Error> {
         self.get(map)?.keys().map(|bytes| value(map, &bytes)).collect()
+    }
+}
+
+/// Rows of words; those that were not read are 0.
+#[derive(Debug)]
+pub(crate) struct Sums {
+    width: usize,
+    words: Vec<u64>,
+}
+
+impl Sums {
+    /// The words of a row.
+    pub fn row(&self, row: u32) -> &[u64] {
+        let start = row as usize * self.width;
+        self.words.get(start..start + self.width).unwrap_or_default()
+    }
+
+    /// Adds what else was counted for a row.
+    pub fn add(&mut self, row: u32, words: &[u64]) {
+        let start = row as usize * self.width;
+        let sums = self.words.get_mut(start..start + self.width).unwrap_or_default();
+        sums.iter_mut().zip(words).for_each(|(sum, word)| *sum = sum.wrapping_add(*word));
     }
 }
 

@@ -83,11 +83,12 @@ fn rust() -> Vec<(&'static str, usize, Fields)> {
             flags,
             traffic_class,
             segments,
-            policy,
+            reserved0,
             counter,
             oif,
             first,
             header,
+            policy,
             reserved
         }),
         rust_layout!(Prefix { address, mask }),

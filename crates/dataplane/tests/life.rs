@@ -190,3 +190,18 @@ fn what_came_as_to_a_backup_is_not_rerouted_again() {
         assert_eq!(outcomes, [("drop_function_dead", 3), ("forwarded", 2)], "counted as what they are, once each");
     });
 }
+
+#[test]
+fn functions_that_die_at_once_drop_the_caches_once() {
+    isolated(|pins| {
+        let mut dataplane = open(pins);
+        apply(&mut dataplane, &with(1..51, 1));
+        let before = control(&dataplane);
+        let changed = dataplane.life().set_all((1..51).map(|number| (sid(number), true))).expect("a write");
+        assert_eq!((changed.len(), flagged(&dataplane).len()), (50, 50));
+        let after = control(&dataplane);
+        assert_eq!(after.cache_generation, before.cache_generation + 1, "however many they are");
+        assert_eq!(dataplane.life().set_all([]).expect("nothing to do"), []);
+        assert_eq!(control(&dataplane).cache_generation, after.cache_generation);
+    });
+}

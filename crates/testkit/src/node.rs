@@ -274,7 +274,7 @@ impl<'a> Node<'a> {
     ///
     /// When the map can not be written.
     pub fn forget_neighbours(&self, neighbours: &[(u32, std::net::IpAddr)]) {
-        self.with(|dataplane| dataplane.forget_neighbours(neighbours).expect("the map control"));
+        self.with(|dataplane| dataplane.life().forget_neighbours(neighbours).expect("the map control"));
     }
 
     /// Sends a frame through the data plane as if it had come in by `port`.

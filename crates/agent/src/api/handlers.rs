@@ -20,7 +20,8 @@ use crate::{
     diff::Change,
     firewall::{self, FirewallReport},
     liveness::FunctionReport,
-    metrics, observe,
+    metrics,
+    observe::{self, Detail, Snapshot},
     problem::{ErrorBody, Failure, Fault, Problem},
     report::{
         ChainReport, DropReport, OutcomeReport, PolicyReport, PortReport, Report, SidReport, SteeringReport, Version,
@@ -47,6 +48,20 @@ pub struct DiffReport {
     pub changes: Vec<Change>,
 }
 
+/// What counts, read beside the node's own thread. One report at a time: many at once would only take memory.
+async fn report(context: &Context, detail: Detail) -> Result<Report, Failure> {
+    /// If something is applied each time while it is read, some numbers may be those of what was there before.
+    const ATTEMPTS: usize = 3;
+    let _turn = context.reports.lock().await;
+    for _ in 1..ATTEMPTS {
+        let read = move |taken: Snapshot| Ok((taken.report(detail)?, taken.is_current()));
+        if let (report, true) = background::apart(&context.node, observe::snapshot, read).await? {
+            return Ok(report);
+        }
+    }
+    background::apart(&context.node, observe::snapshot, move |taken| taken.report(detail)).await
+}
+
 /// The body as a desired state. It may be YAML too: every JSON text is one.
 fn parse(body: &str) -> Result<NodeState, Failure> {
     segue_model::load::load_node_state(body, "request body")
@@ -64,9 +79,9 @@ pub async fn openapi() -> Json<Value> {
     (status = 200, description = "The desired state", body = Value),
     (status = 404, description = "Nothing was applied yet", body = ErrorBody)))]
 pub async fn get_state(State(context): State<Context>) -> Result<Response, Failure> {
-    let state = context.node.call(|node| Ok(node.state().cloned())).await?;
+    let state = context.node.call(|node| Ok(node.shared_state())).await?;
     Ok(match state {
-        Some(state) => Json(state).into_response(),
+        Some(state) => Json(&*state).into_response(),
         None => Failure::one(Fault::Request, Problem::new("state", "nothing was applied yet", "apply a configuration"))
             .with_status(StatusCode::NOT_FOUND),
     })
@@ -124,19 +139,19 @@ pub async fn post_diff(State(context): State<Context>, body: String) -> Answer<D
 /// Local SIDs with their counters and kernel routes.
 #[utoipa::path(get, path = "/v1/sids", responses((status = 200, description = "SIDs", body = Vec<SidReport>)))]
 pub async fn sids(State(context): State<Context>) -> Answer<Vec<SidReport>> {
-    Ok(Json(context.node.call(observe::report).await?.sids))
+    Ok(Json(report(&context, Detail::Full).await?.sids))
 }
 
 /// SR policies with their segment lists and counters.
 #[utoipa::path(get, path = "/v1/policies", responses((status = 200, description = "Policies", body = Vec<PolicyReport>)))]
 pub async fn policies(State(context): State<Context>) -> Answer<Vec<PolicyReport>> {
-    Ok(Json(context.node.call(observe::report).await?.policies))
+    Ok(Json(report(&context, Detail::Full).await?.policies))
 }
 
 /// This node's part in each chain.
 #[utoipa::path(get, path = "/v1/chains", responses((status = 200, description = "Chains", body = Vec<ChainReport>)))]
 pub async fn chains(State(context): State<Context>) -> Answer<Vec<ChainReport>> {
-    let report = context.node.call(observe::report).await?;
+    let report = report(&context, Detail::Full).await?;
     Ok(Json(observe::chains(&report)))
 }
 
@@ -149,13 +164,13 @@ pub async fn functions(State(context): State<Context>) -> Answer<Vec<FunctionRep
 /// Ports with their totals.
 #[utoipa::path(get, path = "/v1/ports", responses((status = 200, description = "Ports", body = Vec<PortReport>)))]
 pub async fn ports(State(context): State<Context>) -> Answer<Vec<PortReport>> {
-    Ok(Json(context.node.call(observe::report).await?.ports))
+    Ok(Json(report(&context, Detail::Full).await?.ports))
 }
 
 /// Steering rules with their counters.
 #[utoipa::path(get, path = "/v1/steering", responses((status = 200, description = "Steering rules", body = Vec<SteeringReport>)))]
 pub async fn steering(State(context): State<Context>) -> Answer<Vec<SteeringReport>> {
-    Ok(Json(context.node.call(observe::report).await?.steering))
+    Ok(Json(report(&context, Detail::Full).await?.steering))
 }
 
 /// Firewalls with the counters of their rules.
@@ -168,19 +183,19 @@ pub async fn firewalls(State(context): State<Context>) -> Answer<Vec<FirewallRep
 /// Drops by port and reason, each with the last such packet.
 #[utoipa::path(get, path = "/v1/drops", responses((status = 200, description = "Drops", body = Vec<DropReport>)))]
 pub async fn drops(State(context): State<Context>) -> Answer<Vec<DropReport>> {
-    Ok(Json(context.node.call(observe::drops).await?))
+    Ok(Json(background::apart(&context.node, observe::snapshot, |taken| taken.drops()).await?))
 }
 
 /// What became of packets, by port.
 #[utoipa::path(get, path = "/v1/outcomes", responses((status = 200, description = "Outcomes", body = Vec<OutcomeReport>)))]
 pub async fn outcomes(State(context): State<Context>) -> Answer<Vec<OutcomeReport>> {
-    Ok(Json(context.node.call(observe::report).await?.outcomes))
+    Ok(Json(report(&context, Detail::Full).await?.outcomes))
 }
 
 /// All counters at one moment.
 #[utoipa::path(get, path = "/v1/counters", responses((status = 200, description = "Everything that counts", body = Report)))]
 pub async fn counters(State(context): State<Context>) -> Answer<Report> {
-    Ok(Json(context.node.call(observe::report).await?))
+    Ok(Json(report(&context, Detail::Full).await?))
 }
 
 /// What runs.
@@ -193,9 +208,9 @@ pub async fn version(State(context): State<Context>) -> Answer<Version> {
 /// All counters for Prometheus.
 #[utoipa::path(get, path = "/metrics", responses((status = 200, description = "OpenMetrics text", body = String, content_type = "application/openmetrics-text")))]
 pub async fn metrics(State(context): State<Context>) -> Result<Response, Failure> {
-    let report = context.node.call(observe::report).await?;
+    let report = report(&context, Detail::Metrics).await?;
     let functions = context.liveness.report().await;
-    let text = metrics::encode(&report, &functions).map_err(|error| {
+    let text = background::aside(move || metrics::encode(report, functions)).await?.map_err(|error| {
         Failure::one(Fault::Agent, Problem::new("metrics", error.to_string(), "report this: it is a fault of Segue"))
     })?;
     Ok(([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response())

@@ -38,6 +38,8 @@ pub struct Context {
     pub liveness: liveness::Handle,
     /// Held from a state's arrival until it is applied or refused.
     pub applies: Arc<Mutex<()>>,
+    /// Held while a report is made.
+    pub reports: Arc<Mutex<()>>,
     /// Ends captures, and what is not yet applied, when the agent ends.
     pub stop: tokio::sync::watch::Receiver<bool>,
 }

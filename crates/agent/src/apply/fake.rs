@@ -43,6 +43,8 @@ pub struct Inner {
     pub fail_at: Option<usize>,
     pub changes: usize,
     pub bumps: usize,
+    /// Calls that changed many routes.
+    pub batches: usize,
     /// SIDs of dead functions.
     pub dead: BTreeSet<Ipv6Net>,
 }
@@ -149,6 +151,12 @@ impl Kernel for Fake {
     fn delete_route(&mut self, prefix: Ipv6Net) -> Result<(), KernelError> {
         self.change("remove route")?.world.routes.remove(&prefix);
         Ok(())
+    }
+
+    fn change_routes(&mut self, remove: &[Ipv6Net], add: &[SidRoute]) -> Result<(), KernelError> {
+        self.lock().batches += 1;
+        remove.iter().try_for_each(|prefix| self.delete_route(*prefix))?;
+        add.iter().try_for_each(|route| self.add_route(route))
     }
 
     fn sysctl(&mut self, name: &str) -> Result<Option<String>, KernelError> {

@@ -6,11 +6,15 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
+    sync::Arc,
 };
 
 use ipnet::Ipv6Net;
 use segue_dataplane::{Interfaces, MissingInterface};
-use segue_model::node::{HmacAlgorithm, HmacKey, NodeState};
+use segue_model::{
+    node::{HmacAlgorithm, HmacKey, NodeState},
+    proxy::LOOP_IN,
+};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -98,7 +102,21 @@ impl<P: DataPlane, K: Kernel, S: Store> Agent<P, K, S> {
 
     /// The state that was applied last.
     pub fn state(&self) -> Option<&NodeState> {
-        self.applied.as_ref().map(|applied| &applied.state)
+        self.applied.as_ref().map(|applied| &*applied.state)
+    }
+
+    /// The same for whoever goes on with it elsewhere.
+    pub fn shared_state(&self) -> Option<Arc<NodeState>> {
+        self.applied.as_ref().map(|applied| Arc::clone(&applied.state))
+    }
+
+    /// Whether something of what is applied is about interfaces of these names.
+    pub fn concerned(&self, names: &BTreeSet<String>) -> bool {
+        let Some(state) = self.state() else { return false };
+        // Rules may be about the addresses of any interface.
+        !state.firewalls.is_empty()
+            || names.contains(LOOP_IN)
+            || state.all_ports().iter().any(|port| names.contains(&port.name))
     }
 
     /// Has the observer told of what is applied now, and whenever that or its interfaces change.
@@ -388,7 +406,7 @@ impl<P: DataPlane, K: Kernel, S: Store> Agent<P, K, S> {
                 Undo::ReplaceRoute(route) => self.kernel.replace_route(&route),
                 Undo::DeleteRoute(prefix) => self.kernel.delete_route(prefix),
                 Undo::Functions => {
-                    let state = self.applied.as_ref().map(|applied| &applied.state);
+                    let state = self.applied.as_ref().map(|applied| &*applied.state);
                     self.kernel.remove_functions(state)
                 }
                 Undo::Boundary(boundary) => self.kernel.set_boundary(boundary.as_ref()),
@@ -442,11 +460,31 @@ impl<P: DataPlane, K: Kernel, S: Store> Agent<P, K, S> {
         self.plane.bump_caches().map_err(|problems| refused("data plane", problems))
     }
 
-    /// After the life of functions changed: the kernel routes of dead ones that withdraw go, those of others come back.
-    pub fn follow_life(&mut self) -> Result<(), Failure> {
-        let Some(state) = self.state().cloned() else { return Ok(()) };
+    /// After the life of functions changed: the kernel routes of dead ones that withdraw go, those of others come back. `sids`: only
+    /// theirs, all at once; none: whatever is not as it should be.
+    pub fn follow_life(&mut self, sids: Option<&BTreeSet<Ipv6Net>>) -> Result<(), Failure> {
+        let Some(state) = self.shared_state() else { return Ok(()) };
         let links = self.kernel.links().map_err(|error| kernel_failure("interfaces", &error))?;
-        self.put_right_routes(&state, &links)
+        let Some(sids) = sids else { return self.put_right_routes(&state, &links) };
+        let gone = plan::withdrawn(&state, &self.plane.dead());
+        let (withdraw, back): (Vec<Ipv6Net>, Vec<Ipv6Net>) = sids.iter().partition(|sid| gone.contains(sid));
+        // What the kernel refused before is a blackhole, as when it was applied.
+        let wanted = plan::routes_of(&state, &links, &back.into_iter().collect());
+        let known = |route: SidRoute| match &route.target {
+            RouteTarget::Seg6Local { action, .. } if self.refused.get(&route.prefix) == Some(action) => {
+                SidRoute { target: RouteTarget::Blackhole, ..route }
+            }
+            _ => route,
+        };
+        let wanted: Vec<SidRoute> = wanted.into_iter().map(known).collect();
+        match self.kernel.change_routes(&withdraw, &wanted) {
+            Ok(()) => Ok(()),
+            // Something is not as it was left.
+            Err(error) => {
+                tracing::debug!("{error}");
+                self.put_right_routes(&state, &links)
+            }
+        }
     }
 
     fn put_right_routes(&mut self, state: &NodeState, links: &Interfaces) -> Result<(), Failure> {

@@ -1,5 +1,6 @@
 use std::io::Write;
 
+use segue_model::node::Sid;
 use serde_json::json;
 
 use super::{
@@ -290,7 +291,7 @@ fn the_route_of_a_dead_function_stays_away_until_it_lives() {
     let (both, one) = (["fc00:0:1:1::/128", "fc00:0:1:2::/128"], ["fc00:0:1:2::/128"]);
     assert_eq!(routes(), both);
     fake.lock().dead = ["fc00:0:1:1::/128", "fc00:0:1:2::/128"].map(|sid| sid.parse().unwrap()).into();
-    agent.follow_life().unwrap();
+    agent.follow_life(None).unwrap();
     assert_eq!(routes(), one);
     agent.apply(&state).unwrap();
     assert_eq!(routes(), one, "not by an apply");
@@ -299,8 +300,27 @@ fn the_route_of_a_dead_function_stays_away_until_it_lives() {
     fake.agent().reconcile().unwrap();
     assert_eq!(routes(), one, "not by the next agent");
     fake.lock().dead.clear();
-    agent.follow_life().unwrap();
+    agent.follow_life(None).unwrap();
     assert_eq!(routes(), both);
+}
+
+#[test]
+fn functions_that_die_at_once_are_one_batch_of_routes() {
+    let mut state = functions();
+    let one = state.sids[0].clone();
+    let sids: Vec<ipnet::Ipv6Net> =
+        (1..=1000).map(|number| format!("fc00:0:1:{number:x}::/64").parse().unwrap()).collect();
+    state.sids = sids.iter().map(|sid| Sid { sid: *sid, ..one.clone() }).collect();
+    let fake = Fake::new(&["a", "b", "c"]);
+    let mut agent = fake.agent();
+    agent.apply(&state).unwrap();
+    let most = sids[1..].iter().copied().collect();
+    fake.lock().dead = sids[1..].iter().copied().collect();
+    agent.follow_life(Some(&most)).unwrap();
+    assert_eq!((fake.world().routes.len(), fake.lock().batches), (1, 1));
+    fake.lock().dead.clear();
+    agent.follow_life(Some(&most)).unwrap();
+    assert_eq!((fake.world().routes.len(), fake.lock().batches), (1000, 2));
 }
 
 #[test]

@@ -1,61 +1,120 @@
-//! The kernel's notifications about links, addresses, routes and neighbours, gathered into bursts.
+//! The kernel's notifications about links, addresses, routes, rules and neighbours, gathered into bursts. Only what differs from
+//! what was known is told: others make neighbours come, go and be asked for, and interfaces that are none of Segue's come and
+//! go with containers.
 
 use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
     io,
-    os::fd::{AsFd, BorrowedFd},
+    net::IpAddr,
+    os::fd::AsFd,
     time::{Duration, Instant},
 };
 
 use netlink_packet_core::{NetlinkMessage, NetlinkPayload};
-use netlink_packet_route::{RouteNetlinkMessage, link::LinkAttribute};
+use netlink_packet_route::{
+    AddressFamily, RouteNetlinkMessage,
+    link::{LinkAttribute, LinkFlags, LinkMessage},
+    neighbour::{NeighbourAddress, NeighbourAttribute, NeighbourFlags, NeighbourMessage, NeighbourState},
+};
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-/// RTNLGRP_LINK, RTNLGRP_NEIGH, RTNLGRP_IPV4_IFADDR, RTNLGRP_IPV4_ROUTE, RTNLGRP_IPV6_IFADDR, RTNLGRP_IPV6_ROUTE.
-const GROUPS: [u32; 6] = [1, 3, 5, 7, 9, 11];
+use super::socket::Netlink;
+
+/// RTNLGRP_LINK, RTNLGRP_IPV4_IFADDR, RTNLGRP_IPV4_ROUTE, RTNLGRP_IPV4_RULE, RTNLGRP_IPV6_IFADDR, RTNLGRP_IPV6_ROUTE,
+/// RTNLGRP_IPV6_RULE.
+const GROUPS: [u32; 7] = [1, 5, 7, 8, 9, 11, 19];
+/// RTNLGRP_NEIGH: on a socket of its own, since strangers may fill it.
+const NEIGHBOURS: u32 = 3;
 /// Room for a burst of notifications, octets; the kernel caps it at net.core.rmem_max.
 const RECEIVE_BUFFER: usize = 1 << 20;
 
+/// A neighbour: the interface's number, and its address there.
+pub type Neighbour = (u32, IpAddr);
+
 /// What a burst of notifications touched.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Changes {
-    /// Links or addresses: ports may have changed.
-    pub links: bool,
-    /// Routes or neighbours: adjacencies may have changed.
+    /// Interfaces that came, went, or are not what they were, by their names before and after.
+    pub links: BTreeSet<String>,
+    /// Any interface, or the routing rules.
+    pub all_links: bool,
+    /// Routes: any way may have changed.
     pub routes: bool,
     /// A route with Segue's protocol number went, and perhaps should not have.
     pub own_route_gone: bool,
+    /// Neighbours that have another link-layer address than before, or none any more.
+    pub neighbours: BTreeSet<Neighbour>,
+    /// Any neighbour.
+    pub all_neighbours: bool,
 }
 
 impl Changes {
     /// When nobody knows what was missed.
-    pub const EVERYTHING: Self = Self { links: true, routes: true, own_route_gone: true };
-
-    fn any(self) -> bool {
-        self.links || self.routes
+    pub fn everything() -> Self {
+        Self { all_links: true, routes: true, own_route_gone: true, all_neighbours: true, ..Self::default() }
     }
+
+    /// Adds what happened later.
+    pub fn add(&mut self, other: Self) {
+        self.links.extend(other.links);
+        self.neighbours.extend(other.neighbours);
+        self.all_links |= other.all_links;
+        self.routes |= other.routes;
+        self.own_route_gone |= other.own_route_gone;
+        self.all_neighbours |= other.all_neighbours;
+    }
+
+    /// Whether ports, or routes of Segue's, may have to be put right.
+    pub fn structural(&self) -> bool {
+        self.all_links || self.own_route_gone || !self.links.is_empty()
+    }
+
+    fn any(&self) -> bool {
+        *self != Self::default()
+    }
+}
+
+/// What matters of an interface.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Link {
+    name: String,
+    mtu: u32,
+    mac: Vec<u8>,
+    up: bool,
+    /// The device above it: a bridge or a VRF.
+    above: Option<u32>,
+    /// The other end of a veth pair is in another namespace.
+    elsewhere: bool,
+}
+
+/// What is known of interfaces and neighbours.
+#[derive(Debug, Default)]
+struct Known {
+    links: BTreeMap<u32, Link>,
+    /// Link-layer addresses. Those that have none are not here.
+    neighbours: HashMap<Neighbour, Vec<u8>>,
 }
 
 /// A subscription in the network namespace in which it was opened.
 pub struct Events {
     socket: Socket,
+    neighbours: Socket,
+    known: Known,
 }
 
 impl Events {
-    /// Subscribes.
+    /// Subscribes, and asks what there is.
     pub fn open() -> io::Result<Self> {
-        let mut socket = Socket::new(NETLINK_ROUTE)?;
-        socket.bind(&SocketAddr::new(0, 0))?;
-        for group in GROUPS {
-            socket.add_membership(group)?;
-        }
-        socket.set_rx_buf_sz(RECEIVE_BUFFER)?;
-        socket.set_non_blocking(true)?;
-        Ok(Self { socket })
+        let mut events =
+            Self { socket: subscribed(&GROUPS)?, neighbours: subscribed(&[NEIGHBOURS])?, known: Known::default() };
+        events.known.ask_links()?;
+        events.known.ask_neighbours()?;
+        Ok(events)
     }
 
     /// Waits at most `timeout` for a notification, then gathers what follows within `quiet`, but no longer than four
-    /// times that; `Changes::default()` if nothing came.
+    /// times that; `Changes::default()` if nothing came that matters.
     pub fn wait(&mut self, timeout: Duration, quiet: Duration) -> io::Result<Changes> {
         let mut changes = Changes::default();
         if !self.readable(timeout)? {
@@ -71,7 +130,8 @@ impl Events {
 
     fn readable(&self, timeout: Duration) -> io::Result<bool> {
         let timeout = PollTimeout::try_from(timeout).unwrap_or(PollTimeout::MAX);
-        let mut descriptors = [PollFd::new(self.as_fd(), PollFlags::POLLIN)];
+        let mut descriptors =
+            [&self.socket, &self.neighbours].map(|socket| PollFd::new(socket.as_fd(), PollFlags::POLLIN));
         match poll(&mut descriptors, timeout) {
             Ok(count) => Ok(count > 0),
             Err(nix::errno::Errno::EINTR) => Ok(false),
@@ -80,58 +140,258 @@ impl Events {
     }
 
     fn drain(&mut self, changes: &mut Changes) -> io::Result<()> {
-        loop {
-            match self.socket.recv_from_full() {
-                Ok((bytes, _)) => read(&bytes, changes),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
-                // More came than fits: what was lost may have been anything.
-                Err(error) if error.raw_os_error() == Some(nix::libc::ENOBUFS) => {
-                    *changes = Changes::EVERYTHING;
-                }
-                Err(error) => return Err(error),
-            }
+        let known = &mut self.known;
+        if !received(&mut self.socket, |message| known.note(message, changes))? {
+            // What was lost may have been anything.
+            changes.add(Changes::everything());
+            known.ask_links()?;
+        }
+        if !received(&mut self.neighbours, |message| known.note(message, changes))? {
+            changes.all_neighbours = true;
+            known.ask_neighbours()?;
+        }
+        Ok(())
+    }
+}
+
+fn subscribed(groups: &[u32]) -> io::Result<Socket> {
+    let mut socket = Socket::new(NETLINK_ROUTE)?;
+    socket.bind(&SocketAddr::new(0, 0))?;
+    for group in groups {
+        socket.add_membership(*group)?;
+    }
+    socket.set_rx_buf_sz(RECEIVE_BUFFER)?;
+    socket.set_non_blocking(true)?;
+    Ok(socket)
+}
+
+/// Reads all that has come; false if something was lost, because more came than fits, or can not be read.
+fn received(socket: &mut Socket, mut note: impl FnMut(&RouteNetlinkMessage)) -> io::Result<bool> {
+    let mut whole = true;
+    loop {
+        match socket.recv_from_full() {
+            Ok((bytes, _)) => whole &= read(&bytes, &mut note),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(whole),
+            Err(error) if error.raw_os_error() == Some(nix::libc::ENOBUFS) => whole = false,
+            Err(error) => return Err(error),
         }
     }
 }
 
-impl AsFd for Events {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
-    }
-}
-
-fn read(bytes: &[u8], changes: &mut Changes) {
+fn read(bytes: &[u8], note: &mut impl FnMut(&RouteNetlinkMessage)) -> bool {
     let mut rest = bytes;
+    let mut whole = true;
     while rest.len() >= 16 {
         let length = u32::from_ne_bytes([rest[0], rest[1], rest[2], rest[3]]) as usize;
         if length < 16 || length > rest.len() {
-            return;
+            return false;
         }
         match NetlinkMessage::<RouteNetlinkMessage>::deserialize(&rest[..length]).map(|message| message.payload) {
-            Ok(NetlinkPayload::InnerMessage(message)) => note(&message, changes),
+            Ok(NetlinkPayload::InnerMessage(message)) => note(&message),
             Ok(_) => {}
             // A notification that this version can not read may matter.
-            Err(_) => *changes = Changes::EVERYTHING,
+            Err(_) => whole = false,
         }
         rest = rest.get(length.next_multiple_of(4)..).unwrap_or(&[]);
     }
+    whole
 }
 
-fn note(message: &RouteNetlinkMessage, changes: &mut Changes) {
-    use RouteNetlinkMessage as Message;
-    match message {
-        // Wireless devices announce statistics in link messages.
-        Message::NewLink(link) if link.attributes.iter().any(|a| matches!(a, LinkAttribute::Wireless(_))) => {}
-        Message::NewLink(_) | Message::DelLink(_) | Message::NewAddress(_) | Message::DelAddress(_) => {
-            changes.links = true;
+impl Known {
+    fn ask_links(&mut self) -> io::Result<()> {
+        self.links.clear();
+        let mut ignored = Changes::default();
+        for answer in list(RouteNetlinkMessage::GetLink(LinkMessage::default()))? {
+            self.note(&answer, &mut ignored);
         }
-        Message::DelRoute(route) => {
-            changes.routes = true;
-            changes.own_route_gone |= u8::from(route.header.protocol) == super::ROUTE_PROTOCOL;
+        Ok(())
+    }
+
+    fn ask_neighbours(&mut self) -> io::Result<()> {
+        self.neighbours.clear();
+        let mut ignored = Changes::default();
+        for answer in list(RouteNetlinkMessage::GetNeighbour(NeighbourMessage::default()))? {
+            self.note(&answer, &mut ignored);
         }
-        Message::NewRoute(_) | Message::NewNeighbour(_) | Message::DelNeighbour(_) => {
-            changes.routes = true;
+        Ok(())
+    }
+
+    fn note(&mut self, message: &RouteNetlinkMessage, changes: &mut Changes) {
+        use RouteNetlinkMessage as Message;
+        match message {
+            Message::NewLink(link) => self.note_link(link, changes),
+            // A port that leaves a bridge is told as the end of a link of another family.
+            Message::DelLink(link) if link.header.interface_family == AddressFamily::Unspec => {
+                changes.links.extend(self.links.remove(&link.header.index).map(|link| link.name));
+            }
+            Message::NewAddress(address) | Message::DelAddress(address) => {
+                match self.links.get(&address.header.index) {
+                    Some(link) => drop(changes.links.insert(link.name.clone())),
+                    None => changes.all_links = true,
+                }
+            }
+            // What a rule says of one port may hold for others from now on.
+            Message::NewRule(_) | Message::DelRule(_) => changes.all_links = true,
+            Message::DelRoute(route) => {
+                changes.routes = true;
+                changes.own_route_gone |= u8::from(route.header.protocol) == super::ROUTE_PROTOCOL;
+            }
+            Message::NewRoute(_) => changes.routes = true,
+            Message::NewNeighbour(neighbour) => self.note_neighbour(neighbour, true, changes),
+            Message::DelNeighbour(neighbour) => self.note_neighbour(neighbour, false, changes),
+            _ => {}
         }
-        _ => {}
+    }
+
+    /// Wireless devices announce statistics in link messages, bridges their ports' states, and XDP its programs.
+    fn note_link(&mut self, message: &LinkMessage, changes: &mut Changes) {
+        let mut link = Link {
+            name: String::new(),
+            mtu: 0,
+            mac: Vec::new(),
+            // As `Interfaces` has it.
+            up: message.header.flags.contains(LinkFlags::Up | LinkFlags::LowerUp),
+            above: None,
+            elsewhere: false,
+        };
+        for attribute in &message.attributes {
+            match attribute {
+                LinkAttribute::Wireless(_) => return,
+                LinkAttribute::IfName(name) => link.name.clone_from(name),
+                LinkAttribute::Mtu(mtu) => link.mtu = *mtu,
+                LinkAttribute::Address(mac) => link.mac.clone_from(mac),
+                LinkAttribute::Controller(above) => link.above = Some(*above),
+                LinkAttribute::LinkNetNsId(_) => link.elsewhere = true,
+                _ => {}
+            }
+        }
+        if message.header.interface_family != AddressFamily::Unspec || link.name.is_empty() {
+            return;
+        }
+        let name = link.name.clone();
+        let Some(before) = self.links.insert(message.header.index, link.clone()) else {
+            changes.links.insert(name);
+            return;
+        };
+        if before == link {
+            return;
+        }
+        // Of ways by it nothing else tells. That it goes down or has another address its neighbours tell, who go.
+        changes.routes |= (before.mtu, before.above) != (link.mtu, link.above);
+        changes.links.extend([before.name, name]);
+    }
+
+    /// A way may be remembered by a neighbour that had a link-layer address. One that gets its first, or keeps what it has while the
+    /// kernel asks whether it is there still, changes nothing.
+    fn note_neighbour(&mut self, message: &NeighbourMessage, there: bool, changes: &mut Changes) {
+        use NeighbourState as State;
+        let (mut address, mut mac) = (None, None);
+        for attribute in &message.attributes {
+            match attribute {
+                NeighbourAttribute::Destination(NeighbourAddress::Inet(found)) => address = Some(IpAddr::V4(*found)),
+                NeighbourAttribute::Destination(NeighbourAddress::Inet6(found)) => address = Some(IpAddr::V6(*found)),
+                NeighbourAttribute::LinkLayerAddress(found) => mac = Some(found.clone()),
+                _ => {}
+            }
+        }
+        // Without an address it is a bridge's: what lies behind which of its ports.
+        let Some(address) = address.filter(|address| !address.is_multicast()) else { return };
+        if message.header.flags.contains(NeighbourFlags::Proxy) {
+            return;
+        }
+        let neighbour = (message.header.ifindex, address);
+        let valid = matches!(
+            message.header.state,
+            State::Reachable | State::Stale | State::Delay | State::Probe | State::Permanent | State::Noarp
+        );
+        let before = match mac.filter(|_| there && valid) {
+            Some(mac) => self.neighbours.insert(neighbour, mac.clone()).filter(|before| *before != mac),
+            None => self.neighbours.remove(&neighbour),
+        };
+        if before.is_some() {
+            changes.neighbours.insert(neighbour);
+        }
+    }
+}
+
+fn list(question: RouteNetlinkMessage) -> io::Result<Vec<RouteNetlinkMessage>> {
+    let mut socket = Netlink::open(NETLINK_ROUTE).map_err(io::Error::other)?;
+    socket.dump(question).map_err(io::Error::other)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ADDRESS: [u8; 4] = [192, 0, 2, 1];
+
+    fn neighbour(state: NeighbourState, mac: Option<u8>) -> NeighbourMessage {
+        let mut message = NeighbourMessage::default();
+        message.header.ifindex = 3;
+        message.header.state = state;
+        message.attributes.push(NeighbourAttribute::Destination(NeighbourAddress::Inet(ADDRESS.into())));
+        message.attributes.extend(mac.map(|last| NeighbourAttribute::LinkLayerAddress(vec![2, 0, 0, 0, 0, last])));
+        message
+    }
+
+    fn told(known: &mut Known, message: RouteNetlinkMessage) -> Changes {
+        let mut changes = Changes::default();
+        known.note(&message, &mut changes);
+        changes
+    }
+
+    #[test]
+    fn a_neighbour_matters_when_it_is_not_where_it_was() {
+        use NeighbourState as State;
+        use RouteNetlinkMessage::{DelNeighbour, NewNeighbour};
+        let mut known = Known::default();
+        let changed = Changes { neighbours: BTreeSet::from([(3, IpAddr::from(ADDRESS))]), ..Changes::default() };
+        let quiet = [
+            (State::Incomplete, None),
+            (State::Failed, None),
+            (State::Incomplete, None),
+            (State::Reachable, Some(1)),
+            (State::Stale, Some(1)),
+            (State::Delay, Some(1)),
+            (State::Probe, Some(1)),
+            (State::Reachable, Some(1)),
+        ];
+        for (state, mac) in quiet {
+            assert_eq!(told(&mut known, NewNeighbour(neighbour(state, mac))), Changes::default(), "{state:?}");
+        }
+        assert_eq!(told(&mut known, NewNeighbour(neighbour(State::Reachable, Some(2)))), changed, "it moved");
+        assert_eq!(told(&mut known, NewNeighbour(neighbour(State::Failed, Some(2)))), changed, "it does not answer");
+        assert_eq!(told(&mut known, NewNeighbour(neighbour(State::Stale, Some(2)))), Changes::default(), "it is back");
+        assert_eq!(told(&mut known, DelNeighbour(neighbour(State::Stale, Some(2)))), changed, "it is forgotten");
+        assert_eq!(told(&mut known, DelNeighbour(neighbour(State::Stale, Some(2)))), Changes::default());
+        let mut of_bridge = neighbour(State::Reachable, Some(7));
+        of_bridge.attributes.remove(0);
+        assert_eq!(told(&mut known, NewNeighbour(of_bridge)), Changes::default(), "what a bridge learns");
+    }
+
+    #[test]
+    fn a_link_matters_when_it_is_not_what_it_was() {
+        use RouteNetlinkMessage::{DelLink, NewLink};
+        let link = |name: &str, mtu: u32, up: bool| {
+            let mut message = LinkMessage::default();
+            message.header.index = 7;
+            if up {
+                message.header.flags = LinkFlags::Up | LinkFlags::LowerUp;
+            }
+            message.attributes = vec![LinkAttribute::IfName(name.to_owned()), LinkAttribute::Mtu(mtu)];
+            message
+        };
+        let named = |names: &[&str], routes| Changes {
+            links: names.iter().map(|name| (*name).to_owned()).collect(),
+            routes,
+            ..Changes::default()
+        };
+        let mut known = Known::default();
+        assert_eq!(told(&mut known, NewLink(link("a", 1500, false))), named(&["a"], false), "new");
+        assert_eq!(told(&mut known, NewLink(link("a", 1500, false))), Changes::default(), "nothing new");
+        assert_eq!(told(&mut known, NewLink(link("a", 1500, true))), named(&["a"], false), "up");
+        assert_eq!(told(&mut known, NewLink(link("a", 1400, true))), named(&["a"], true), "narrower");
+        assert_eq!(told(&mut known, NewLink(link("b", 1400, true))), named(&["a", "b"], false), "another name");
+        assert_eq!(told(&mut known, DelLink(link("b", 1400, true))), named(&["b"], false), "gone");
     }
 }

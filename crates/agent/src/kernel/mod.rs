@@ -209,6 +209,12 @@ pub trait Kernel: Send {
     fn add_route(&mut self, route: &SidRoute) -> Result<(), KernelError>;
     /// Replaces our SID route of the same prefix in one step, so that no packet sees a moment without.
     fn replace_route(&mut self, route: &SidRoute) -> Result<(), KernelError>;
+    /// Removes SID routes, and adds others: many at once. That one is not there to be removed is no error; one that is there
+    /// already is.
+    fn change_routes(&mut self, remove: &[Ipv6Net], add: &[SidRoute]) -> Result<(), KernelError> {
+        remove.iter().try_for_each(|prefix| self.delete_route(*prefix))?;
+        add.iter().try_for_each(|route| self.add_route(route))
+    }
     /// Removes the SID route of this prefix; that there is none is no error.
     fn delete_route(&mut self, prefix: Ipv6Net) -> Result<(), KernelError>;
     /// A sysctl's value (`net/ipv6/conf/all/forwarding`); `None` if this kernel does not have it.

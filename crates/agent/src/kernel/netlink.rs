@@ -151,15 +151,27 @@ impl Kernel for LinuxKernel {
     }
 
     fn delete_route(&mut self, prefix: Ipv6Net) -> Result<(), KernelError> {
-        let mut message = route::key(Some(prefix));
-        // Ours by its protocol number, whatever its metric is.
-        message.attributes.retain(|attribute| !matches!(attribute, RouteAttribute::Priority(_)));
-        match self.socket.request(RouteNetlinkMessage::DelRoute(message), 0) {
+        match self.socket.request(removal(prefix), 0) {
             Err(error) if error.errno() != Some(ESRCH) => {
                 Err(KernelError::netlink(format!("remove route {prefix}"), error))
             }
             _ => Ok(()),
         }
+    }
+
+    fn change_routes(&mut self, remove: &[Ipv6Net], add: &[SidRoute]) -> Result<(), KernelError> {
+        let removals = remove.iter().map(|prefix| (removal(*prefix), 0));
+        let additions = add
+            .iter()
+            .map(|route| (RouteNetlinkMessage::NewRoute(route::to_message(route)), NLM_F_CREATE | NLM_F_EXCL));
+        let failed = |error| KernelError::netlink("change SID routes", error);
+        for result in self.socket.requests(removals.chain(additions).collect()).map_err(failed)? {
+            match result {
+                Err(error) if error.errno() != Some(ESRCH) => return Err(failed(error)),
+                _ => {}
+            }
+        }
+        Ok(())
     }
 
     fn sysctl(&mut self, name: &str) -> Result<Option<String>, KernelError> {
@@ -241,6 +253,13 @@ impl Kernel for LinuxKernel {
         // A neighbour on a link that is down is refused; that is for the data plane to count, not for us to report.
         Ok(wanted.into_iter().take(NEIGHBOURS_MAX).filter(|neighbour| self.use_neighbour(*neighbour).is_ok()).count())
     }
+}
+
+/// Of our route, by its protocol number, whatever its metric is.
+fn removal(prefix: Ipv6Net) -> RouteNetlinkMessage {
+    let mut message = route::key(Some(prefix));
+    message.attributes.retain(|attribute| !matches!(attribute, RouteAttribute::Priority(_)));
+    RouteNetlinkMessage::DelRoute(message)
 }
 
 fn named(verb: &str, route: &SidRoute) -> String {

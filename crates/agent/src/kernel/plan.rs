@@ -4,7 +4,7 @@
 //! not know); never where it would do something else with a packet. All others get a blackhole route.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, HashMap},
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
 };
 
@@ -21,18 +21,39 @@ const TABLE_MAIN: u32 = 254;
 pub fn routes(state: &NodeState, links: &Interfaces) -> Vec<SidRoute> {
     let device = device(state, links);
     let mut routes = BTreeMap::<Ipv6Net, RouteTarget>::new();
-    let target = |action: Option<LocalAction>| match (action, device) {
-        (Some(action), Some(device)) => RouteTarget::Seg6Local { action, device },
-        _ => RouteTarget::Blackhole,
-    };
+    let policies = policies(state);
     for sid in &state.sids {
-        routes.insert(sid.sid.trunc(), target(sid_action(sid, state, links)));
+        routes.insert(sid.sid.trunc(), target(sid_action(sid, &policies, links), device));
     }
     for policy in &state.policies {
         let Some(sid) = policy.binding_sid else { continue };
-        routes.entry(Ipv6Net::from(sid)).or_insert_with(|| target(binding_action(policy)));
+        routes.entry(Ipv6Net::from(sid)).or_insert_with(|| target(binding_action(policy), device));
     }
     routes.into_iter().map(|(prefix, target)| SidRoute { prefix, target }).collect()
+}
+
+/// As [`routes`], of these SIDs only.
+pub fn routes_of(state: &NodeState, links: &Interfaces, sids: &BTreeSet<Ipv6Net>) -> Vec<SidRoute> {
+    if sids.is_empty() {
+        return Vec::new();
+    }
+    let policies = policies(state);
+    let device = device(state, links);
+    let wanted = state.sids.iter().filter(|sid| sids.contains(&sid.sid.trunc()));
+    wanted
+        .map(|sid| SidRoute { prefix: sid.sid.trunc(), target: target(sid_action(sid, &policies, links), device) })
+        .collect()
+}
+
+fn target(action: Option<LocalAction>, device: Option<u32>) -> RouteTarget {
+    match (action, device) {
+        (Some(action), Some(device)) => RouteTarget::Seg6Local { action, device },
+        _ => RouteTarget::Blackhole,
+    }
+}
+
+fn policies(state: &NodeState) -> HashMap<&str, &Policy> {
+    state.policies.iter().map(|policy| (policy.name.as_str(), policy)).collect()
 }
 
 /// SIDs whose routes are not to be there: their functions are dead, and the operator chose `on_failure: withdraw`.
@@ -59,7 +80,7 @@ fn device(state: &NodeState, links: &Interfaces) -> Option<u32> {
     up.filter(|(_, link)| link.up).min_by_key(|(rank, _)| *rank).map(|(_, link)| link.ifindex)
 }
 
-fn sid_action(sid: &Sid, state: &NodeState, links: &Interfaces) -> Option<LocalAction> {
+fn sid_action(sid: &Sid, policies: &HashMap<&str, &Policy>, links: &Interfaces) -> Option<LocalAction> {
     let has = |flavour| sid.flavours.contains(&flavour);
     let table = sid.table.unwrap_or(TABLE_MAIN);
     match sid.behaviour {
@@ -83,10 +104,7 @@ fn sid_action(sid: &Sid, state: &NodeState, links: &Interfaces) -> Option<LocalA
             },
         }),
         Behaviour::EndDt6 => Some(LocalAction::EndDt6 { table }),
-        Behaviour::EndB6Encaps => {
-            let name = sid.policy.as_deref()?;
-            encapsulation(state.policies.iter().find(|policy| policy.name == name)?)
-        }
+        Behaviour::EndB6Encaps => encapsulation(policies.get(sid.policy.as_deref()?)?),
         // End.DT4 and End.DT46 need a VRF device; the rest the kernel does not have.
         Behaviour::EndX
         | Behaviour::EndT

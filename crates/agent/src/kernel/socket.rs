@@ -80,6 +80,55 @@ impl Netlink {
         Ok(self.exchange(message, NLM_F_REQUEST | NLM_F_ACK | flags)?.0)
     }
 
+    /// Asks for many changes, one after the other, without waiting for each: as many at a time as fit `BATCH` octets. What came of
+    /// each.
+    pub fn requests<M>(&mut self, messages: Vec<(M, u16)>) -> Result<Vec<Result<(), NetlinkError>>, NetlinkError>
+    where
+        M: NetlinkSerializable + NetlinkDeserializable,
+    {
+        /// The kernel's answers to a batch must fit the socket's buffer: each is about as long as its request.
+        const BATCH: usize = 16 * 1024;
+        let mut results = Vec::new();
+        let mut batch = Vec::new();
+        let mut asked = 0;
+        for (message, flags) in messages {
+            let bytes = self.packet(message, NLM_F_REQUEST | NLM_F_ACK | flags);
+            if asked > 0 && batch.len() + bytes.len() > BATCH {
+                self.work_off::<M>(&mut batch, &mut asked, &mut results, 1)?;
+            }
+            batch.extend(bytes);
+            batch.resize(batch.len().next_multiple_of(4), 0);
+            asked += 1;
+        }
+        self.work_off::<M>(&mut batch, &mut asked, &mut results, 0)?;
+        Ok(results)
+    }
+
+    /// Sends a batch and reads the answers. `later`: requests that are numbered already, but not in it.
+    fn work_off<M: NetlinkDeserializable>(
+        &mut self,
+        batch: &mut Vec<u8>,
+        asked: &mut u32,
+        results: &mut Vec<Result<(), NetlinkError>>,
+        later: u32,
+    ) -> Result<(), NetlinkError> {
+        if *asked == 0 {
+            return Ok(());
+        }
+        self.socket.send(batch, 0)?;
+        let last = self.sequence.wrapping_sub(later);
+        for left in (0..*asked).rev() {
+            results.push(match self.collect::<M>(last.wrapping_sub(left)) {
+                Ok(_) => Ok(()),
+                Err(error @ NetlinkError::Refused { .. }) => Err(error),
+                Err(error) => return Err(error),
+            });
+        }
+        batch.clear();
+        *asked = 0;
+        Ok(())
+    }
+
     /// Asks for all objects of a kind.
     pub fn dump<M>(&mut self, message: M) -> Result<Vec<M>, NetlinkError>
     where
@@ -98,6 +147,13 @@ impl Netlink {
     where
         M: NetlinkSerializable + NetlinkDeserializable,
     {
+        let bytes = self.packet(message, flags);
+        self.socket.send(&bytes, 0)?;
+        self.collect(self.sequence)
+    }
+
+    /// The next message.
+    fn packet<M: NetlinkSerializable>(&mut self, message: M, flags: u16) -> Vec<u8> {
         self.sequence = self.sequence.wrapping_add(1);
         let mut header = NetlinkHeader::default();
         header.flags = flags;
@@ -106,11 +162,11 @@ impl Netlink {
         packet.finalize();
         let mut bytes = vec![0; packet.buffer_len()];
         packet.serialize(&mut bytes);
-        self.socket.send(&bytes, 0)?;
-        self.collect()
+        bytes
     }
 
-    fn collect<M: NetlinkDeserializable>(&mut self) -> Result<(Vec<M>, bool), NetlinkError> {
+    /// The answers to the request of this number. Each answer to a batch comes in a datagram of its own.
+    fn collect<M: NetlinkDeserializable>(&mut self, number: u32) -> Result<(Vec<M>, bool), NetlinkError> {
         let mut items = Vec::new();
         let mut whole = true;
         loop {
@@ -122,7 +178,7 @@ impl Netlink {
                     return Err(NetlinkError::Answer(format!("a message of {length} octets in {}", rest.len())));
                 }
                 let sequence = u32::from_ne_bytes([rest[8], rest[9], rest[10], rest[11]]);
-                if sequence == self.sequence {
+                if sequence == number {
                     match read::<M>(&rest[..length])? {
                         Step::Item(item) => items.push(item),
                         Step::End => return Ok((items, whole)),

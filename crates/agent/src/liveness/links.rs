@@ -31,6 +31,8 @@ struct Link {
 pub struct Links {
     socket: Socket,
     links: BTreeMap<u32, Link>,
+    /// Names of those that are up.
+    up: BTreeSet<String>,
     /// Number of the list that was asked for last; also its sequence number.
     round: u32,
     /// Some list has been read to its end.
@@ -46,7 +48,8 @@ impl Links {
         socket.add_membership(RTNLGRP_LINK)?;
         socket.set_rx_buf_sz(RECEIVE_BUFFER)?;
         socket.set_non_blocking(true)?;
-        let mut links = Self { socket, links: BTreeMap::new(), round: 0, complete: false, interrupted: false };
+        let mut links =
+            Self { socket, links: BTreeMap::new(), up: BTreeSet::new(), round: 0, complete: false, interrupted: false };
         links.ask()?;
         Ok(links)
     }
@@ -57,7 +60,7 @@ impl Links {
         if !self.complete {
             return None;
         }
-        Some(self.links.values().any(|link| link.up && link.name == name))
+        Some(self.up.contains(name))
     }
 
     /// Reads all that has come; returns the names of interfaces of which something changed.
@@ -126,7 +129,10 @@ impl Links {
             NetlinkPayload::InnerMessage(RouteNetlinkMessage::DelLink(link))
                 if link.header.interface_family == AddressFamily::Unspec =>
             {
-                changed.extend(self.links.remove(&link.header.index).map(|link| link.name));
+                if let Some(link) = self.links.remove(&link.header.index) {
+                    self.up.remove(&link.name);
+                    changed.insert(link.name);
+                }
             }
             NetlinkPayload::Done(_) if of_list && self.interrupted => self.ask()?,
             NetlinkPayload::Done(_) if of_list => self.list_ends(changed),
@@ -146,6 +152,14 @@ impl Links {
         let up = link.header.flags.contains(LinkFlags::Up | LinkFlags::LowerUp | LinkFlags::Running);
         let round = self.round;
         let before = self.links.insert(link.header.index, Link { name: name.clone(), up, round });
+        if let Some(before) = &before {
+            self.up.remove(&before.name);
+        }
+        if up {
+            self.up.insert(name.clone());
+        } else {
+            self.up.remove(&name);
+        }
         match before {
             Some(before) if before.name == name && before.up == up => {}
             before => {
@@ -160,6 +174,7 @@ impl Links {
         let round = self.round;
         changed.extend(self.links.values().filter(|link| link.round != round).map(|link| link.name.clone()));
         self.links.retain(|_, link| link.round == round);
+        self.up = self.links.values().filter(|link| link.up).map(|link| link.name.clone()).collect();
         if !self.complete {
             self.complete = true;
             changed.extend(self.links.values().map(|link| link.name.clone()));

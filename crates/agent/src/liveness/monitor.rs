@@ -3,7 +3,7 @@
 
 use std::{
     cmp::Reverse,
-    collections::{BTreeMap, BTreeSet, BinaryHeap},
+    collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap},
     hash::{BuildHasher, Hasher, RandomState},
     io,
     sync::{Arc, mpsc},
@@ -16,6 +16,7 @@ use nix::sys::{
     eventfd::{EfdFlags, EventFd},
 };
 use segue_dataplane::Life;
+use segue_model::node::OnFailure;
 use tokio::sync::oneshot;
 
 use super::{
@@ -50,9 +51,24 @@ pub struct Notice {
     /// What has been done already, in the order in which it was.
     pub changes: Vec<Change>,
     /// Kernel routes of SIDs must go or come back.
-    pub routes: bool,
+    pub routes: Routes,
     /// What the next agent is to know.
     pub entries: Entries,
+}
+
+/// Which routes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Routes {
+    /// Those of these SIDs; perhaps none.
+    Of(BTreeSet<Ipv6Net>),
+    /// Any may not be as it should be.
+    All,
+}
+
+impl Default for Routes {
+    fn default() -> Self {
+        Self::Of(BTreeSet::new())
+    }
 }
 
 /// A function that died or came to life.
@@ -116,7 +132,9 @@ pub struct Monitor<N> {
     notify: N,
     changes: Vec<Change>,
     dirty: bool,
-    routes: bool,
+    routes: Routes,
+    /// What the data plane is to be told of, once for all that is found in a turn.
+    lives: Vec<(Ipv6Net, bool)>,
     origin: Instant,
 }
 
@@ -149,7 +167,8 @@ impl<N: FnMut(Notice)> Monitor<N> {
             notify,
             changes: Vec::new(),
             dirty: false,
-            routes: false,
+            routes: Routes::default(),
+            lives: Vec::new(),
             origin: Instant::now(),
         };
         Ok((monitor, handle))
@@ -183,6 +202,7 @@ impl<N: FnMut(Notice)> Monitor<N> {
                 answers.drain(..).for_each(|answer| self.answered(answer));
             }
             self.work_off();
+            self.act();
             self.tell();
         }
     }
@@ -218,8 +238,10 @@ impl<N: FnMut(Notice)> Monitor<N> {
         let legs_before = self.legs();
         let mut before = std::mem::take(&mut self.functions);
         let mut fresh = Vec::new();
+        let by_key: HashMap<String, u32> =
+            before.iter().map(|(slot, function)| (function.watched.key.clone(), *slot)).collect();
         for watched in watched {
-            match before.iter().find(|(_, function)| function.watched.key == watched.key).map(|(slot, _)| *slot) {
+            match by_key.get(&watched.key).copied() {
                 Some(slot) => {
                     let Some(mut function) = before.remove(&slot) else { continue };
                     let again = function.next_send;
@@ -232,12 +254,14 @@ impl<N: FnMut(Notice)> Monitor<N> {
                 None => fresh.push(watched),
             }
         }
+        let by_sid: HashMap<Ipv6Net, u32> = before
+            .iter()
+            .flat_map(|(slot, function)| function.watched.sids.iter().map(|sid| (sid.sid, *slot)))
+            .collect();
         for watched in fresh {
-            let has = |function: &&Function| {
-                function.watched.sids.iter().any(|old| watched.sids.iter().any(|new| new.sid == old.sid))
-            };
             // The same SID with other settings: what is known about it stays.
-            let known = before.values().find(has).map(|function| (function.dead(), Some(function.entry())));
+            let known = watched.sids.iter().find_map(|sid| before.get(by_sid.get(&sid.sid)?));
+            let known = known.map(|function| (function.dead(), Some(function.entry())));
             let (is_dead, entry) = known.unwrap_or_else(|| {
                 let entry = watched.sids.iter().find_map(|sid| self.earlier.get(&sid.sid)).copied();
                 (watched.sids.iter().any(|sid| dead.contains(&sid.sid)), entry)
@@ -285,21 +309,28 @@ impl<N: FnMut(Notice)> Monitor<N> {
     /// The data plane is made to agree: SIDs that joined a dead function, and those that nobody watches any more.
     fn settle(&mut self, dead: &BTreeSet<Ipv6Net>) {
         let mut unwatched = dead.clone();
-        let mut sick = Vec::new();
+        let mut all = Vec::new();
         for function in self.functions.values() {
             for sid in &function.watched.sids {
                 unwatched.remove(&sid.sid);
-                sick.extend(function.dead().then_some(sid.sid));
+                all.push((sid.sid, function.dead()));
             }
         }
-        let well = self.functions.values().filter(|function| !function.dead());
-        let well: Vec<Ipv6Net> = well.flat_map(|function| function.watched.sids.iter().map(|sid| sid.sid)).collect();
-        self.routes |= !unwatched.is_empty();
-        for (sids, dead) in [(sick, true), (well, false), (unwatched.into_iter().collect(), false)] {
-            match self.life.set(sids, dead) {
-                Ok(changed) => self.routes |= changed > 0,
-                Err(error) => tracing::error!("the life of functions: {error}"),
-            }
+        let changes = !unwatched.is_empty();
+        match self.life.set_all(all.into_iter().chain(unwatched.into_iter().map(|sid| (sid, false)))) {
+            Ok(changed) if !changes && changed.is_empty() => {}
+            Ok(_) => self.routes = Routes::All,
+            Err(error) => tracing::error!("the life of functions: {error}"),
+        }
+    }
+
+    /// The data plane is told of all functions that died or came to life in this turn: however many, its caches are dropped once.
+    fn act(&mut self) {
+        if self.lives.is_empty() {
+            return;
+        }
+        if let Err(error) = self.life.set_all(std::mem::take(&mut self.lives)) {
+            tracing::error!("the life of functions: {error}");
         }
     }
 
@@ -352,13 +383,12 @@ impl<N: FnMut(Notice)> Monitor<N> {
         }
         let Some(state) = changed else { return };
         let dead = state == State::Dead;
-        // The data plane first.
-        let set = self.life.set(function.watched.sids.iter().map(|sid| sid.sid), dead);
+        self.lives.extend(function.watched.sids.iter().map(|sid| (sid.sid, dead)));
         function.since = SystemTime::now();
         self.dirty = true;
-        self.routes |= function.withdraws();
-        if let Err(error) = set {
-            tracing::error!("the life of function {}: {error}", function.name());
+        if let (true, Routes::Of(sids)) = (function.withdraws(), &mut self.routes) {
+            let withdrawn = function.watched.sids.iter().filter(|sid| sid.on_failure == OnFailure::Withdraw);
+            sids.extend(withdrawn.map(|sid| sid.sid));
         }
         let actions: BTreeSet<String> = function.watched.sids.iter().map(|sid| name_of(&sid.on_failure)).collect();
         self.changes.push(Change {
@@ -525,7 +555,7 @@ impl<N: FnMut(Notice)> Monitor<N> {
         let entries: Entries =
             worth.flat_map(|function| function.watched.sids.iter().map(|sid| (sid.sid, function.entry()))).collect();
         let changes = std::mem::take(&mut self.changes);
-        if routes || !changes.is_empty() || entries != self.saved {
+        if routes != Routes::default() || !changes.is_empty() || entries != self.saved {
             self.saved.clone_from(&entries);
             (self.notify)(Notice { changes, routes, entries });
         }

@@ -127,6 +127,12 @@ impl<'a> Agent<'a> {
         self.network.node.output(segued().arg("clean").args(files(&self.directory)))
     }
 
+    /// Number of its process.
+    #[allow(dead_code)] // not every test program asks
+    pub fn process(&self) -> u32 {
+        self.child.id()
+    }
+
     pub fn socket(&self) -> PathBuf {
         self.directory.path().join("socket")
     }

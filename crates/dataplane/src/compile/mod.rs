@@ -14,7 +14,7 @@ mod template;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::net::Ipv6Addr;
 use std::sync::Arc;
 
@@ -28,6 +28,7 @@ use zerocopy::FromZeros;
 use self::allocate::{Rows, full_for};
 pub use self::error::CompileError;
 use self::memory::Scopes;
+use self::policy::PoliciesByName;
 pub use self::steering::rule_name;
 use crate::compiled::{Compiled, CompiledFirewall, CompiledList};
 use crate::facts::{Capabilities, Capacity, Interface, Interfaces, MissingInterface, Table};
@@ -121,6 +122,8 @@ struct Compiler<'a> {
     scopes: Scopes,
     /// Names of the configured ports and of those that the agent makes.
     ports: Vec<Port>,
+    port_names: HashSet<String>,
+    policies: PoliciesByName<'a>,
     warnings: Vec<String>,
 }
 
@@ -128,18 +131,21 @@ impl<'a> Compiler<'a> {
     fn new(input: &'a Input<'a>) -> Self {
         let rows = input.capacity.counters();
         let previous = input.previous.map(counter_names).unwrap_or_default();
+        let ports = input.state.all_ports();
         Self {
             input,
             counters: Rows::new(previous, rows, Table::Counters, rows),
             scopes: Scopes::new(input),
-            ports: input.state.all_ports(),
+            port_names: ports.iter().map(|port| port.name.clone()).collect(),
+            ports,
+            policies: input.state.policies.iter().map(|policy| (policy.name.as_str(), policy)).collect(),
             warnings: Vec::new(),
         }
     }
 
     /// The interface of a configured port. `None`, with a warning, if it does not exist and that is allowed.
     fn interface(&mut self, place: &str, name: &str) -> Result<Option<&'a Interface>, CompileError> {
-        if name != LOOP_IN && !self.ports.iter().any(|port| port.name == name) {
+        if name != LOOP_IN && !self.port_names.contains(name) {
             return Err(CompileError::PortUnknown { place: place.to_owned(), name: name.to_owned() });
         }
         let found = self.input.interfaces.get(name);

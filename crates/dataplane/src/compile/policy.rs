@@ -1,6 +1,6 @@
 //! SR policies and their segment lists; the lists of End.AS proxies are policies too.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::net::Ipv6Addr;
 
 use segue_abi as abi;
@@ -21,20 +21,25 @@ const PROXY_HOP_LIMIT: u8 = 64;
 /// Lists of one policy: the entries of `list` in [`abi::Policy`].
 const LISTS_MAX: usize = 16;
 
+/// The configured policies.
+pub(super) type PoliciesByName<'a> = HashMap<&'a str, &'a Policy>;
+
 /// The compiled policies, and how to find the one that something refers to.
 #[derive(Debug)]
-pub(super) struct Policies(Vec<CompiledPolicy>);
+pub(super) struct Policies {
+    all: Vec<CompiledPolicy>,
+    indices: HashMap<String, u32>,
+}
 
 impl Policies {
     /// Index of the policy of this name, as an operator writes it.
     pub fn index(&self, name: &str, place: &str) -> Result<u32, CompileError> {
-        let found = self.0.iter().find(|policy| policy.name == name);
         let missing = || CompileError::PolicyUnknown { place: place.to_owned(), name: name.to_owned() };
-        found.map(|policy| policy.index).ok_or_else(missing)
+        self.indices.get(name).copied().ok_or_else(missing)
     }
 
     pub fn into_compiled(self) -> Vec<CompiledPolicy> {
-        self.0
+        self.all
     }
 }
 
@@ -53,12 +58,12 @@ pub(super) fn proxy_policy(sid: &Sid) -> String {
 
 /// Name of the policy that an End.B6.Encaps or End.B6.Encaps.Red SID uses: the operator's, or a variant of it where the
 /// SID's behaviour asks for the other kind of SRH.
-pub(super) fn endpoint_policy(state: &NodeState, sid: &Sid) -> Result<String, CompileError> {
+pub(super) fn endpoint_policy(policies: &PoliciesByName<'_>, sid: &Sid) -> Result<String, CompileError> {
     let place = sid_place(&sid.sid);
     let Some(name) = &sid.policy else {
         return Err(CompileError::invalid(place, "End.B6.Encaps needs `policy`"));
     };
-    let Some(policy) = state.policies.iter().find(|policy| policy.name == *name) else {
+    let Some(policy) = policies.get(name.as_str()) else {
         return Err(CompileError::PolicyUnknown { place, name: name.clone() });
     };
     match endpoint_mode(sid.behaviour) {
@@ -82,7 +87,7 @@ fn endpoint_mode(behaviour: Behaviour) -> Option<HeadendMode> {
 
 pub(super) fn compile(compiler: &mut Compiler<'_>) -> Result<Policies, CompileError> {
     let input = compiler.input;
-    let definitions = definitions(input.state)?;
+    let definitions = definitions(input.state, &compiler.policies)?;
     let previous = input.previous.map(|previous| previous.policies.as_slice()).unwrap_or_default();
     for Definition { name, lists, .. } in &definitions {
         if lists.len() > LISTS_MAX {
@@ -97,10 +102,11 @@ pub(super) fn compile(compiler: &mut Compiler<'_>) -> Result<Policies, CompileEr
     for definition in &definitions {
         compiled.push(allocator.policy(definition)?);
     }
-    Ok(Policies(compiled))
+    let indices = compiled.iter().map(|policy| (policy.name.clone(), policy.index)).collect();
+    Ok(Policies { all: compiled, indices })
 }
 
-fn definitions(state: &NodeState) -> Result<Vec<Definition<'_>>, CompileError> {
+fn definitions<'a>(state: &'a NodeState, policies: &PoliciesByName<'a>) -> Result<Vec<Definition<'a>>, CompileError> {
     let mut definitions: Vec<Definition<'_>> =
         state.policies.iter().map(|policy| configured(state, policy, policy.name.clone(), policy.mode)).collect();
     let mut variants = BTreeSet::new();
@@ -124,9 +130,9 @@ fn definitions(state: &NodeState) -> Result<Vec<Definition<'_>>, CompileError> {
             });
         }
         if let Some(mode) = endpoint_mode(sid.behaviour) {
-            let name = endpoint_policy(state, sid)?;
+            let name = endpoint_policy(policies, sid)?;
             let configured_name = sid.policy.as_deref().unwrap_or_default();
-            let policy = state.policies.iter().find(|policy| policy.name == configured_name);
+            let policy = policies.get(configured_name);
             if let Some(policy) = policy.filter(|_| name != configured_name && variants.insert(name.clone())) {
                 definitions.push(configured(state, policy, name, mode));
             }
@@ -155,7 +161,7 @@ fn configured<'a>(state: &NodeState, policy: &'a Policy, name: String, mode: Hea
 
 struct Allocator<'a, 'b> {
     compiler: &'a mut Compiler<'b>,
-    previous: &'b [CompiledPolicy],
+    previous: HashMap<&'b str, &'b CompiledPolicy>,
     policies: Indices,
     lists: Indices,
 }
@@ -167,27 +173,20 @@ impl<'a, 'b> Allocator<'a, 'b> {
         let policies = Indices::new(0, 2 * capacity.policies, used, Table::Policies, capacity.policies);
         let used = previous.iter().flat_map(|policy| policy.lists.iter().map(|list| list.index));
         let lists = Indices::new(0, 2 * capacity.segment_lists, used, Table::SegmentLists, capacity.segment_lists);
+        let previous = previous.iter().map(|policy| (policy.name.as_str(), policy)).collect();
         Self { compiler, previous, policies, lists }
     }
 
     /// A policy and its lists keep their indices together or not at all: a list names its policy.
     fn policy(&mut self, definition: &Definition<'_>) -> Result<CompiledPolicy, CompileError> {
         let mut policy = self.without_indices(definition)?;
-        if let Some(same) =
-            self.previous.iter().find(|previous| previous.name == policy.name && neutral(previous) == policy)
-        {
-            return Ok(same.clone());
+        if let Some(same) = self.previous.get(policy.name.as_str()).filter(|previous| neutral(previous) == policy) {
+            return Ok((*same).clone());
         }
         policy.index = self.policies.take(&definition.place)?;
-        let in_list = u16::try_from(policy.index).map_err(|_| {
-            CompileError::invalid(
-                &definition.place,
-                "the table of SR policies must not exceed 32,768; use a smaller capacity",
-            )
-        })?;
         for (position, list) in policy.lists.iter_mut().enumerate() {
             list.index = self.lists.take(&definition.place)?;
-            list.entry.policy = in_list;
+            list.entry.policy = policy.index;
             policy.entry.list[position] = list.index;
         }
         Ok(policy)

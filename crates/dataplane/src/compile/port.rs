@@ -10,7 +10,7 @@ use zerocopy::FromZeros;
 
 use super::allocate::Rows;
 use super::error::sid_place;
-use super::policy::Policies;
+use super::policy::{Policies, PoliciesByName};
 use super::{CompileError, Compiler, FLOW_BUCKETS_MASK, config_flags, sid_block_hints};
 use crate::compiled::{CompiledFirewall, CompiledPort, CompiledSid};
 use crate::facts::{Interface, Interfaces, Table};
@@ -41,7 +41,7 @@ pub(super) fn compile(
             return Err(CompileError::Duplicate { place });
         }
         let Some(interface) = compiler.interface(&place, &port.name)? else { continue };
-        let mut entry = entry(input.state, port, interface, policies)?;
+        let mut entry = entry(&compiler.policies, port, interface, policies)?;
         entry.firewall = super::firewall_index(firewalls, port.firewall.as_deref(), &place)?;
         entry.config_flags = config_flags(input);
         entry.sid_block_hints = sid_block_hints(input).unwrap_or_default();
@@ -116,7 +116,8 @@ fn returns(state: &NodeState, sids: &[CompiledSid]) -> Result<BTreeMap<String, u
     for sid in &state.sids {
         let Some((_, from)) = sid.function_ports() else { continue };
         // A proxy that was left out for a missing port returns nowhere.
-        let Some(compiled) = sids.iter().find(|compiled| compiled.prefix == sid.sid.trunc()) else { continue };
+        let Ok(at) = sids.binary_search_by_key(&sid.sid.trunc(), |compiled| compiled.prefix) else { continue };
+        let compiled = &sids[at];
         let Some(first) = returns.get(&from) else {
             returns.insert(from, compiled);
             continue;
@@ -136,7 +137,7 @@ fn returns(state: &NodeState, sids: &[CompiledSid]) -> Result<BTreeMap<String, u
 }
 
 fn entry(
-    state: &NodeState,
+    configured: &PoliciesByName<'_>,
     port: &Port,
     interface: &Interface,
     policies: &Policies,
@@ -161,7 +162,7 @@ fn entry(
     if let Some(name) = &port.l2_policy {
         let place = format!("port {}, l2_policy", port.name);
         entry.policy = policies.index(name, &place)?;
-        let mode = state.policies.iter().find(|policy| policy.name == *name).map(|policy| policy.mode);
+        let mode = configured.get(name.as_str()).map(|policy| policy.mode);
         if !matches!(mode, Some(HeadendMode::HEncapsL2 | HeadendMode::HEncapsL2Red)) {
             let problem = format!("policy {name} must have the mode H.Encaps.L2 or H.Encaps.L2.Red");
             return Err(CompileError::invalid(place, problem));

@@ -38,7 +38,9 @@ pub(super) fn compile(
     let mut indices = Indices::new(0, 2 * input.capacity.sids, used, Table::Sids, input.capacity.sids);
     let mut compiled = Vec::new();
     for (prefix, (binding_of, entry)) in entries {
-        let same = previous.iter().find(|sid| sid.prefix == prefix && sid.entry == entry);
+        // They lie in the order of their prefixes.
+        let same = previous.binary_search_by_key(&prefix, |sid| sid.prefix).ok().map(|at| &previous[at]);
+        let same = same.filter(|sid| sid.entry == entry);
         let index = match same {
             Some(same) => same.index,
             None => indices.take(&sid_place(&prefix))?,
@@ -114,7 +116,7 @@ fn local(compiler: &mut Compiler<'_>, policies: &Policies, sid: &Sid) -> Result<
             entry.counter_return = compiler.counters.take(counter_name::returned(&sid.sid.trunc()), &place)?;
         }
         Behaviour::EndB6Encaps | Behaviour::EndB6EncapsRed => {
-            entry.policy = policies.index(&endpoint_policy(compiler.input.state, sid)?, &place)?;
+            entry.policy = policies.index(&endpoint_policy(&compiler.policies, sid)?, &place)?;
         }
         _ => {}
     }

@@ -15,6 +15,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use libbpf_rs::{MapCore, Object, OpenObject, ProgramInput};
 use segue_abi as abi;
@@ -115,7 +116,7 @@ fn adopt(open: &mut OpenObject, pin_dir: &Path, set: &Path, options: Options) ->
         0 => None,
         generation => match store.read(generation) {
             None => return Ok(None),
-            record => record,
+            record => record.map(Arc::new),
         },
     };
     let store_carried = store.read_carried(control.generation).unwrap_or_default();
@@ -123,12 +124,12 @@ fn adopt(open: &mut OpenObject, pin_dir: &Path, set: &Path, options: Options) ->
     let mut dataplane = Dataplane {
         pin_dir: pin_dir.to_owned(),
         set: set.to_owned(),
-        maps,
+        maps: Arc::new(maps),
         store,
         object: None,
         options: Options { capacity, ..options },
         origin: Origin::Adopted,
-        carried: store_carried,
+        carried: Arc::new(store_carried),
         active,
         captured: BTreeSet::new(),
         unclean: true,
@@ -268,7 +269,7 @@ fn load_new(
     Ok(Dataplane {
         pin_dir: pin_dir.to_owned(),
         set: set.to_owned(),
-        maps,
+        maps: Arc::new(maps),
         store,
         object: Some(object),
         options,

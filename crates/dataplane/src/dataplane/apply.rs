@@ -1,5 +1,8 @@
 //! From one generation to the next, all or nothing.
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
 use libbpf_rs::MapCore;
 use segue_abi as abi;
 use segue_model::node::NodeState;
@@ -119,7 +122,7 @@ impl Dataplane {
     /// Nothing has changed; but a port may have lost its program.
     fn make_good(&mut self, mut warnings: Vec<String>) -> Result<Applied, Error> {
         let ports = self.port_numbers(self.applied());
-        let attached = self.attached();
+        let attached: BTreeSet<u32> = self.attached().into_iter().collect();
         let missing: Vec<(String, u32)> =
             ports.into_iter().filter(|(_, ifindex)| !attached.contains(ifindex)).collect();
         for (name, ifindex) in &missing {
@@ -145,6 +148,7 @@ impl Dataplane {
     /// Everything of a generation, where no packet looks yet.
     fn write_generation(&self, record: &Record) -> Result<(), Error> {
         let compiled = &record.compiled;
+        self.life.know(&self.set, &self.maps)?;
         self.clear_counters(compiled)?;
         self.write_firewalls(compiled)?;
         for policy in &compiled.policies {
@@ -186,14 +190,14 @@ impl Dataplane {
 
     /// Rows of counters that no object of the active generation has.
     fn clear_counters(&self, compiled: &Compiled) -> Result<(), Error> {
-        let old: std::collections::BTreeSet<u32> =
-            self.applied().into_iter().flat_map(Compiled::counter_rows).collect();
+        let old: BTreeSet<u32> = self.applied().into_iter().flat_map(Compiled::counter_rows).collect();
         for row in compiled.counter_rows().filter(|row| !old.contains(row)) {
             self.maps.clear_percpu("counters", row)?;
         }
         let active = self.applied().map(|active| active.ports.as_slice()).unwrap_or_default();
+        let active: BTreeSet<u16> = active.iter().map(|old| old.entry.index).collect();
         for port in &compiled.ports {
-            if !active.iter().any(|old| old.entry.index == port.entry.index) {
+            if !active.contains(&port.entry.index) {
                 self.maps.clear_percpu("outcomes", u32::from(port.entry.index))?;
             }
         }
@@ -206,7 +210,7 @@ impl Dataplane {
         let active = self.applied().map(|active| &active.scopes);
         let rows =
             compiled.scopes.iter().filter(|(name, row)| active.and_then(|active| active.get(*name)) != Some(row));
-        let rows: std::collections::BTreeSet<u32> = rows.map(|(_, row)| *row).collect();
+        let rows: BTreeSet<u32> = rows.map(|(_, row)| *row).collect();
         for row in &rows {
             self.maps.write("memories", row, &abi::Memory::new_zeroed())?;
             self.maps.clear_percpu("memory_counters", *row)?;
@@ -230,7 +234,7 @@ impl Dataplane {
         }
         self.write_control(generation, captures(&record.compiled), loop_ifindex)?;
         let carried = self.carried_to(&record.compiled);
-        let old = self.active.replace(record);
+        let old = self.active.replace(Arc::new(record));
         let result = self.attach_ports(&linked, &mut warnings);
         if let Err(error) = result {
             if self.origin == Origin::Replacing && matches!(error, Error::Link { .. }) {
@@ -258,10 +262,10 @@ impl Dataplane {
             }
             return Err(error);
         }
-        self.carried = carried;
+        self.carried = Arc::new(carried);
         // From here on the new generation stays. What can not be tidied up now is tidied up by the next apply.
         self.origin = if self.origin == Origin::Replacing { Origin::Loaded } else { self.origin };
-        if let Err(error) = self.tidy(&linked, old.map(|old| old.compiled)) {
+        if let Err(error) = self.tidy(&linked, old.as_deref()) {
             self.unclean = true;
             warnings.push(format!("leftovers of the previous configuration will be removed later: {error}"));
         }
@@ -271,6 +275,7 @@ impl Dataplane {
     /// All ports of the now active generation get the program.
     fn attach_ports(&mut self, linked: &[u32], warnings: &mut Vec<String>) -> Result<(), Error> {
         let ports = self.port_numbers(self.applied());
+        let linked: BTreeSet<u32> = linked.iter().copied().collect();
         for (name, ifindex) in ports.iter().filter(|(_, ifindex)| !linked.contains(ifindex)) {
             warn_generic(name, self.attach(*ifindex)?, warnings);
         }
@@ -289,8 +294,9 @@ impl Dataplane {
     fn warn_without_redirect(&self, warnings: &mut Vec<String>) -> Result<(), Error> {
         // The operator's: what the node itself has beside them is wired as it is meant.
         let own = self.applied_state().map(|state| state.ports.as_slice()).unwrap_or_default();
+        let own: BTreeSet<&str> = own.iter().map(|port| port.name.as_str()).collect();
         let mut ports = self.port_numbers(self.applied());
-        ports.retain(|(name, _)| own.iter().any(|port| port.name == *name));
+        ports.retain(|(name, _)| own.contains(name.as_str()));
         warnings.extend(self.without_redirect(&ports)?.into_iter().map(|name| {
             format!(
                 "port {name}: the kernel refuses frames that XDP redirects into it, so packets that are to leave by it are lost: a veth \
@@ -302,9 +308,9 @@ impl Dataplane {
     }
 
     /// Removes what only the old generation needs.
-    fn tidy(&mut self, linked: &[u32], old: Option<Compiled>) -> Result<(), Error> {
-        let ports = self.port_numbers(self.applied());
-        for ifindex in linked.iter().filter(|ifindex| !ports.iter().any(|(_, number)| number == *ifindex)) {
+    fn tidy(&mut self, linked: &[u32], old: Option<&Record>) -> Result<(), Error> {
+        let ports: BTreeSet<u32> = self.port_numbers(self.applied()).into_iter().map(|(_, number)| number).collect();
+        for ifindex in linked.iter().filter(|ifindex| !ports.contains(ifindex)) {
             self.detach(*ifindex)?;
         }
         self.detach_filters()?;
@@ -315,8 +321,8 @@ impl Dataplane {
         self.move_connections()?;
         match old {
             Some(old) => {
-                self.remove_hashlimits(&old, self.applied())?;
-                self.remove_generation(&old)
+                self.remove_hashlimits(&old.compiled, self.applied())?;
+                self.remove_generation(&old.compiled)
             }
             None => Ok(()),
         }

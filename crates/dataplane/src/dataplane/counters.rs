@@ -1,14 +1,20 @@
 //! What the data plane counted, by the names of the configuration.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv6Addr;
+use std::path::PathBuf;
+use std::sync::Arc;
 
 use ipnet::Ipv6Net;
 use segue_abi::{self as abi, Outcome};
 use serde::Serialize;
 
-use super::{Dataplane, MemoryCounters};
+use super::links::{AttachMode, modes};
+use super::{Carried, Dataplane, MemoryCounters};
 use crate::Error;
+use crate::compiled::Compiled;
+use crate::maps::{MapSet, Sums};
+use crate::store::Record;
 
 /// Packets, and their layer 3 octets as received.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
@@ -148,7 +154,80 @@ fn outcome_name<S: serde::Serializer>(outcome: &Outcome, serializer: S) -> Resul
     serializer.serialize_str(outcome.name())
 }
 
+/// Reads what was counted, on any thread: an apply does not wait for it, nor it for an apply. It knows the configuration that was
+/// active when it was made.
+#[derive(Debug, Clone)]
+pub struct Reader {
+    pin_dir: PathBuf,
+    pub(super) maps: Arc<MapSet>,
+    pub(super) active: Option<Arc<Record>>,
+    pub(super) carried: Arc<Carried>,
+}
+
 impl Dataplane {
+    /// What reads the counters of the active configuration. Cheap.
+    pub fn reader(&self) -> Reader {
+        Reader {
+            pin_dir: self.pin_dir.clone(),
+            maps: Arc::clone(&self.maps),
+            active: self.active.clone(),
+            carried: Arc::clone(&self.carried),
+        }
+    }
+
+    /// As [`Reader::counters`].
+    ///
+    /// # Errors
+    /// [`Error::Map`].
+    pub fn counters(&self) -> Result<Counters, Error> {
+        self.reader().counters()
+    }
+
+    /// As [`Reader::icmp_sent`].
+    ///
+    /// # Errors
+    /// [`Error::Map`].
+    pub fn icmp_sent(&self) -> Result<IcmpSent, Error> {
+        self.reader().icmp_sent()
+    }
+
+    /// Outcomes of packets on interfaces that the active configuration does not have as ports (`drop_port_unknown`).
+    ///
+    /// # Errors
+    /// [`Error::Map`].
+    pub fn unknown_port_outcomes(&self) -> Result<BTreeMap<&'static str, Counter>, Error> {
+        let reader = self.reader();
+        Ok(outcomes(reader.sums("outcomes", &BTreeSet::from([0]))?.row(0)))
+    }
+
+    /// As [`Reader::last_drops`].
+    ///
+    /// # Errors
+    /// [`Error::Map`].
+    pub fn last_drops(&self) -> Result<Vec<LastDrop>, Error> {
+        self.reader().last_drops()
+    }
+}
+
+impl Reader {
+    /// Whether the configuration that it knows is the active one still: if not, rows may have got other owners meanwhile.
+    ///
+    /// # Errors
+    /// [`Error::Map`].
+    pub fn is_current(&self) -> Result<bool, Error> {
+        let control: abi::Control = self.maps.read_array("control", 0)?;
+        Ok(self.active.as_ref().is_none_or(|active| active.compiled.generation == control.generation))
+    }
+
+    /// How the program runs on each port that it is attached to, by ifindex; None where the kernel does not tell.
+    pub fn modes(&self) -> BTreeMap<u32, Option<AttachMode>> {
+        modes(&self.pin_dir, &self.maps)
+    }
+
+    pub(super) fn applied(&self) -> Option<&Compiled> {
+        self.active.as_ref().map(|record| &record.compiled)
+    }
+
     /// All counters, summed over CPUs. Those of one object are not read at one instant.
     ///
     /// # Errors
@@ -156,38 +235,34 @@ impl Dataplane {
     pub fn counters(&self) -> Result<Counters, Error> {
         let mut counters = Counters { icmp: self.icmp_sent()?, ..Counters::default() };
         let Some(active) = self.applied() else { return Ok(counters) };
+        let of_ports = self.sums("outcomes", &active.ports.iter().map(|port| u32::from(port.entry.index)).collect())?;
         for port in &active.ports {
-            let outcomes = self.outcomes(u32::from(port.entry.index))?;
+            let outcomes = outcomes(of_ports.row(port.entry.index.into()));
             counters.ports.push(PortCounters { port: port.name.clone(), ifindex: port.entry.ifindex, outcomes });
         }
         let memories = self.memories()?;
+        let counted = self.sums("counters", &active.counter_rows().collect())?;
         for sid in &active.sids {
-            let returned = match sid.entry.counter_return {
-                0 => None,
-                row => Some(self.counter(row)?),
-            };
-            let counter = self.counter(sid.entry.counter)?;
             counters.sids.push(SidCounters {
                 sid: sid.prefix,
                 binding_of: sid.binding_of.clone(),
-                counter,
-                returned,
+                counter: counter(&counted, sid.entry.counter),
+                returned: Some(sid.entry.counter_return).filter(|row| *row != 0).map(|row| counter(&counted, row)),
                 memory: memories.get(&sid.entry.scope_row()).cloned(),
             });
         }
         for policy in &active.policies {
             let mut lists = Vec::new();
-            let mut counter = Counter::default();
+            let mut sum = Counter::default();
             for list in &policy.lists {
-                let of_list = self.counter(list.entry.counter)?;
-                counter.packets += of_list.packets;
-                counter.bytes += of_list.bytes;
+                let of_list = counter(&counted, list.entry.counter);
+                sum += of_list;
                 lists.push(ListCounters { segments: list.segments.clone(), counter: of_list });
             }
-            counters.policies.push(PolicyCounters { policy: policy.name.clone(), counter, lists });
+            counters.policies.push(PolicyCounters { policy: policy.name.clone(), counter: sum, lists });
         }
         for (rule, row) in &active.steering_counters {
-            counters.steering.push(SteeringCounters { rule: rule.clone(), counter: self.counter(*row)? });
+            counters.steering.push(SteeringCounters { rule: rule.clone(), counter: counter(&counted, *row) });
         }
         Ok(counters)
     }
@@ -208,14 +283,6 @@ impl Dataplane {
             rate_limited: sum(abi::SEGUE_ICMP_RATE_LIMITED)?,
             not_sent: sum(abi::SEGUE_ICMP_NOT_SENT)?,
         })
-    }
-
-    /// Outcomes of packets on interfaces that the active configuration does not have as ports (`drop_port_unknown`).
-    ///
-    /// # Errors
-    /// [`Error::Map`].
-    pub fn unknown_port_outcomes(&self) -> Result<BTreeMap<&'static str, Counter>, Error> {
-        self.outcomes(0)
     }
 
     /// The last packet of each port and reason, the latest first.
@@ -244,26 +311,28 @@ impl Dataplane {
         Ok(drops)
     }
 
-    fn counter(&self, row: u32) -> Result<Counter, Error> {
-        let mut sum = Counter::default();
-        for counter in self.read_counted::<abi::Counter>("counters", row)? {
-            sum += counter.into();
+    /// Rows of a table of counters, with what tables had counted that larger ones have replaced.
+    fn sums(&self, table: &str, rows: &BTreeSet<u32>) -> Result<Sums, Error> {
+        let mut sums = self.maps.read_sums(table, rows)?;
+        for (row, words) in self.carried.rows(table).filter(|(row, _)| rows.contains(row)) {
+            sums.add(row, words);
         }
-        Ok(sum)
+        Ok(sums)
     }
+}
 
-    fn outcomes(&self, row: u32) -> Result<BTreeMap<&'static str, Counter>, Error> {
-        let rows = self.read_counted::<abi::Outcomes>("outcomes", row)?;
-        let mut outcomes = BTreeMap::new();
-        for outcome in Outcome::ALL {
-            let mut sum = Counter::default();
-            for row in &rows {
-                sum += row.outcome[usize::from(outcome.number())].into();
-            }
-            if sum.packets != 0 {
-                outcomes.insert(outcome.name(), sum);
-            }
-        }
-        Ok(outcomes)
+fn counter(sums: &Sums, row: u32) -> Counter {
+    match sums.row(row) {
+        [packets, bytes] => Counter { packets: *packets, bytes: *bytes },
+        _ => Counter::default(),
     }
+}
+
+/// Those that have occurred, of a row of `outcomes`: packets and octets for each.
+fn outcomes(words: &[u64]) -> BTreeMap<&'static str, Counter> {
+    let of = |outcome: Outcome| match words.get(2 * usize::from(outcome.number())..)? {
+        [0, ..] | [] | [_] => None,
+        [packets, bytes, ..] => Some((outcome.name(), Counter { packets: *packets, bytes: *bytes })),
+    };
+    Outcome::ALL.into_iter().filter_map(of).collect()
 }

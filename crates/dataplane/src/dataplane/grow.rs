@@ -2,6 +2,7 @@
 //! ones at the places where it was before packets meet them, and what has been counted in the old ones is added to what they count.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use libbpf_rs::MapCore;
 use segue_abi as abi;
@@ -33,6 +34,11 @@ impl Carried {
     /// What a row had counted, in the form of one more CPU.
     pub fn value<V: FromBytes>(&self, table: &str, row: u32) -> Option<V> {
         V::read_from_bytes(self.0.get(table)?.get(&row)?.as_bytes()).ok()
+    }
+
+    /// What the rows of a table had counted.
+    pub fn rows(&self, table: &str) -> impl Iterator<Item = (u32, &[u64])> {
+        self.0.get(table).into_iter().flatten().map(|(row, words)| (*row, words.as_slice()))
     }
 
     /// What counts on in the generation after `old`: the rows of objects that both have.
@@ -193,11 +199,11 @@ impl Dataplane {
             for row in rows(active, table) {
                 let words = old.maps.read_words(table, row)?;
                 if words.iter().any(|word| *word != 0) {
-                    self.carried.add(table, row, &words);
+                    Arc::make_mut(&mut self.carried).add(table, row, &words);
                 }
             }
         }
-        self.store.write_carried(active.generation, &self.carried)
+        self.store.write_carried(active.generation, self.carried.as_ref())
     }
 }
 

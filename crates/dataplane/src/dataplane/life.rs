@@ -6,6 +6,7 @@
 //! or not. The word that all this shares with everything else, `control`, is written under the same lock.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -56,18 +57,28 @@ impl Life {
     /// # Errors
     /// [`Error::Map`]: the rest was done nevertheless, and what is remembered holds for the next apply.
     pub fn set(&self, sids: impl IntoIterator<Item = Ipv6Net>, dead: bool) -> Result<usize, Error> {
+        self.set_all(sids.into_iter().map(|sid| (sid, dead))).map(|changed| changed.len())
+    }
+
+    /// As [`Life::set`] for many functions at once, of which some died and some came to life: one pass over their entries, and caches are
+    /// dropped once. Returns the SIDs that were not so already.
+    ///
+    /// # Errors
+    /// As [`Life::set`].
+    pub fn set_all(&self, sids: impl IntoIterator<Item = (Ipv6Net, bool)>) -> Result<Vec<Ipv6Net>, Error> {
         let mut inner = self.lock();
         let Inner { dead: all, targets } = &mut *inner;
-        let changed: Vec<Ipv6Net> =
-            sids.into_iter().filter(|sid| if dead { all.insert(*sid) } else { all.remove(sid) }).collect();
-        let mut result = Ok(changed.len());
+        let changed: Vec<(Ipv6Net, bool)> =
+            sids.into_iter().filter(|(sid, dead)| if *dead { all.insert(*sid) } else { all.remove(sid) }).collect();
+        let mut result = Ok(changed.iter().map(|(sid, _)| *sid).collect());
         for target in targets {
             let mut written = false;
-            let places = changed.iter().filter_map(|sid| target.sids.get(sid)).flatten();
-            for (index, entry) in places {
-                written = true;
-                if let Err(error) = write_entry(&target.entries, *index, *entry, dead) {
-                    result = Err(error);
+            for (sid, dead) in &changed {
+                for (index, entry) in target.sids.get(sid).into_iter().flatten() {
+                    written = true;
+                    if let Err(error) = write_entry(&target.entries, *index, *entry, *dead) {
+                        result = Err(error);
+                    }
                 }
             }
             if written
@@ -79,6 +90,55 @@ impl Life {
             }
         }
         result
+    }
+
+    /// Makes the data plane forget what it has cached about routes, neighbours and links.
+    ///
+    /// # Errors
+    /// [`Error::Map`].
+    pub fn forget_ways(&self) -> Result<(), Error> {
+        self.change_all(|control| control.cache_generation = control.cache_generation.wrapping_add(1))
+    }
+
+    /// Makes the data plane forget the ways by these neighbours: pairs of the interface's number and the neighbour's address there,
+    /// whose link-layer address has changed or has gone. Ways by other links are kept.
+    ///
+    /// # Errors
+    /// [`Error::Map`].
+    pub fn forget_neighbours(&self, neighbours: &[(u32, IpAddr)]) -> Result<(), Error> {
+        if neighbours.is_empty() {
+            return Ok(());
+        }
+        let slots: BTreeSet<usize> = neighbours.iter().map(|neighbour| neighbour_slot(*neighbour)).collect();
+        self.change_all(|control| {
+            // It stands in front of the slots and is written first: whoever reads a new number of a slot finds it changed.
+            control.neighbours_changed = control.neighbours_changed.wrapping_add(1);
+            for slot in &slots {
+                control.neighbours[*slot] = control.neighbours[*slot].wrapping_add(1);
+            }
+        })
+    }
+
+    /// The same for all neighbours: nobody knows which have changed.
+    ///
+    /// # Errors
+    /// [`Error::Map`].
+    pub fn forget_all_neighbours(&self) -> Result<(), Error> {
+        self.change_all(|control| {
+            control.neighbours_changed = control.neighbours_changed.wrapping_add(1);
+            for slot in &mut control.neighbours {
+                *slot = slot.wrapping_add(1);
+            }
+        })
+    }
+
+    fn change_all(&self, change: impl Fn(&mut abi::Control)) -> Result<(), Error> {
+        self.lock().targets.iter().try_for_each(|target| change_control(&target.control, &change))
+    }
+
+    /// These maps are in use from now on.
+    pub(crate) fn know(&self, set: &Path, maps: &MapSet) -> Result<(), Error> {
+        self.lock().target(set, maps).map(drop)
     }
 
     /// Changes `control` in these maps. All writes of it go through here, because it is one map entry for several owners.
@@ -164,6 +224,15 @@ impl Inner {
         let last = self.targets.len() - 1;
         Ok(&mut self.targets[last])
     }
+}
+
+/// Where `bpf/lib/adjacency.h` looks whether a neighbour is what it was.
+fn neighbour_slot((ifindex, address): (u32, IpAddr)) -> usize {
+    let last = match address {
+        IpAddr::V4(address) => address.octets()[3],
+        IpAddr::V6(address) => address.octets()[15],
+    };
+    (ifindex.wrapping_mul(4).wrapping_add(u32::from(last & 3)) % abi::SEGUE_NEIGHBOUR_SLOTS) as usize
 }
 
 fn write_entry(map: &MapHandle, index: u32, mut entry: abi::Sid, dead: bool) -> Result<(), Error> {

@@ -1,16 +1,18 @@
 //! XDP links: one for each port, pinned.
 
+use std::collections::BTreeMap;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use libbpf_rs::query::LinkTypeInfo;
-use libbpf_rs::{Link, Xdp, XdpFlags, libbpf_sys};
+use libbpf_rs::{Link, MapHandle, Xdp, XdpFlags, libbpf_sys};
 use serde::Serialize;
 use std::os::fd::AsFd;
 
 use super::Dataplane;
 use super::adopt::{names, pin_error};
 use crate::Error;
+use crate::maps::MapSet;
 use crate::object;
 
 const LINK: &str = "link-";
@@ -74,20 +76,12 @@ impl Dataplane {
 
     /// The interfaces whose packets the program gets, by ifindex.
     pub fn attached(&self) -> Vec<u32> {
-        let mut attached = self.linked();
-        attached.retain(|&ifindex| {
-            Link::open(self.link_path(ifindex)).is_ok_and(|link| attached_to(&link) == Some(ifindex))
-        });
-        attached
+        attached(&self.pin_dir)
     }
 
     /// The interfaces that have a pin, also those that have gone since.
     pub(super) fn linked(&self) -> Vec<u32> {
-        let names = names(&self.pin_dir).unwrap_or_default();
-        let mut linked: Vec<u32> =
-            names.iter().filter_map(|name| name.strip_prefix(LINK)).filter_map(|index| index.parse().ok()).collect();
-        linked.sort_unstable();
-        linked
+        linked(&self.pin_dir)
     }
 
     /// Gives all links this build's program. Each port changes over at once, without losing a packet.
@@ -114,12 +108,11 @@ impl Dataplane {
     }
 
     fn link_path(&self, ifindex: u32) -> PathBuf {
-        self.pin_dir.join(format!("{LINK}{ifindex}"))
+        link_path(&self.pin_dir, ifindex)
     }
 
     fn mode(&self, ifindex: u32) -> Result<AttachMode, Error> {
-        let generic = u32::from(self.query(ifindex)?.attach_mode) == libbpf_sys::XDP_ATTACHED_SKB;
-        Ok(if generic { AttachMode::Generic } else { AttachMode::Native })
+        self.query(ifindex).map(|found| mode_of(&found))
     }
 
     /// Those of these ports, by name and number, to which the kernel gives no frames that a driver's XDP redirects. None on kernels
@@ -140,10 +133,7 @@ impl Dataplane {
     }
 
     fn query(&self, ifindex: u32) -> Result<libbpf_sys::bpf_xdp_query_opts, Error> {
-        let index = i32::try_from(ifindex).unwrap_or(i32::MAX);
-        let control = self.maps.get("control")?;
-        // The query is about the interface; the descriptor plays no part in it.
-        Xdp::new(control.as_fd()).query(index, XdpFlags::NONE).map_err(|source| Error::Link {
+        query(self.maps.get("control")?, ifindex).map_err(|source| Error::Link {
             interface: self.interface_name(ifindex),
             action: "ask for the mode of",
             source,
@@ -156,6 +146,43 @@ impl Dataplane {
         let port = ports.iter().find(|port| port.entry.ifindex == ifindex);
         port.map_or_else(|| format!("number {ifindex}"), |port| port.name.clone())
     }
+}
+
+fn link_path(pin_dir: &Path, ifindex: u32) -> PathBuf {
+    pin_dir.join(format!("{LINK}{ifindex}"))
+}
+
+fn linked(pin_dir: &Path) -> Vec<u32> {
+    let names = names(pin_dir).unwrap_or_default();
+    let mut linked: Vec<u32> =
+        names.iter().filter_map(|name| name.strip_prefix(LINK)).filter_map(|index| index.parse().ok()).collect();
+    linked.sort_unstable();
+    linked
+}
+
+fn attached(pin_dir: &Path) -> Vec<u32> {
+    let mut attached = linked(pin_dir);
+    attached.retain(|&ifindex| {
+        Link::open(link_path(pin_dir, ifindex)).is_ok_and(|link| attached_to(&link) == Some(ifindex))
+    });
+    attached
+}
+
+/// How the program runs on each port that it is attached to, by ifindex; None where the kernel does not tell.
+pub(super) fn modes(pin_dir: &Path, maps: &MapSet) -> BTreeMap<u32, Option<AttachMode>> {
+    let mode = |ifindex| query(maps.get("control").ok()?, ifindex).ok().map(|found| mode_of(&found));
+    attached(pin_dir).into_iter().map(|ifindex| (ifindex, mode(ifindex))).collect()
+}
+
+fn mode_of(found: &libbpf_sys::bpf_xdp_query_opts) -> AttachMode {
+    let generic = u32::from(found.attach_mode) == libbpf_sys::XDP_ATTACHED_SKB;
+    if generic { AttachMode::Generic } else { AttachMode::Native }
+}
+
+fn query(control: &MapHandle, ifindex: u32) -> libbpf_rs::Result<libbpf_sys::bpf_xdp_query_opts> {
+    let index = i32::try_from(ifindex).unwrap_or(i32::MAX);
+    // The query is about the interface; the descriptor plays no part in it.
+    Xdp::new(control.as_fd()).query(index, XdpFlags::NONE)
 }
 
 /// The interface that the link belongs to. `None` once that has gone.

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use segue_abi as abi;
 use serde::Serialize;
 
-use super::Dataplane;
+use super::{Dataplane, Reader};
 use crate::Error;
+use crate::maps::MapSet;
 
 /// What the SIDs that share a return interface remember, and what became of it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -31,20 +32,24 @@ pub struct MemoryCounters {
     pub overwritten: u64,
 }
 
-impl Dataplane {
+impl Reader {
     /// By scope.
     pub(super) fn memories(&self) -> Result<BTreeMap<u32, MemoryCounters>, Error> {
         let Some(active) = self.applied().filter(|active| !active.scopes.is_empty()) else {
             return Ok(BTreeMap::new());
         };
         let mut present: BTreeMap<u32, u64> = BTreeMap::new();
-        for (flow, _) in self.flows()? {
+        for (flow, _) in flows(&self.maps)? {
             *present.entry(flow.scope).or_default() += 1;
         }
         let mut memories = BTreeMap::new();
         for (name, row) in &active.scopes {
             let mut sum = MemoryCounters { shared: name.clone(), ..MemoryCounters::default() };
-            for counters in self.read_counted::<abi::MemoryCounters>("memory_counters", *row)? {
+            for counters in {
+                let mut values = self.maps.read_percpu::<abi::MemoryCounters>("memory_counters", *row)?;
+                values.extend(self.carried.value::<abi::MemoryCounters>("memory_counters", *row));
+                values
+            } {
                 sum.renewed += counters.renewed;
                 sum.created += counters.created;
                 sum.removed += counters.removed;
@@ -59,9 +64,15 @@ impl Dataplane {
         }
         Ok(memories)
     }
+}
 
+impl Dataplane {
     /// The flows that proxies remember.
     pub(super) fn flows(&self) -> Result<Vec<(abi::ProxyFlowKey, abi::ProxyFlow)>, Error> {
-        self.maps.entries("proxy_flows")
+        flows(&self.maps)
     }
+}
+
+fn flows(maps: &MapSet) -> Result<Vec<(abi::ProxyFlowKey, abi::ProxyFlow)>, Error> {
+    maps.entries("proxy_flows")
 }

@@ -13,9 +13,9 @@ mod test_run;
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use libbpf_rs::{MapHandle, Object};
 use segue_abi as abi;
@@ -24,7 +24,8 @@ use segue_model::node::NodeState;
 pub use self::apply::Applied;
 pub use self::capture::{CaptureReader, CaptureSource, CapturedPacket, Direction};
 pub use self::counters::{
-    Counter, Counters, IcmpSent, LastDrop, ListCounters, PolicyCounters, PortCounters, SidCounters, SteeringCounters,
+    Counter, Counters, IcmpSent, LastDrop, ListCounters, PolicyCounters, PortCounters, Reader, SidCounters,
+    SteeringCounters,
 };
 pub(crate) use self::grow::Carried;
 pub use self::life::Life;
@@ -77,15 +78,15 @@ pub struct Dataplane {
     pin_dir: PathBuf,
     /// `pin_dir/maps-N`: the maps, and below it one directory of programs.
     set: PathBuf,
-    maps: MapSet,
+    maps: Arc<MapSet>,
     store: Store,
     /// Programs as libbpf has them; loaded again upon need after an adoption.
     object: Option<Object>,
     options: Options,
     origin: Origin,
-    active: Option<Record>,
+    active: Option<Arc<Record>>,
     /// What its objects had counted before their tables grew.
-    carried: Carried,
+    carried: Arc<Carried>,
     /// Names of the ports whose packets are captured.
     captured: BTreeSet<String>,
     /// Something of another generation may have been left in the maps.
@@ -132,25 +133,6 @@ impl Dataplane {
     /// [`Error::Map`].
     pub fn bump_caches(&mut self) -> Result<(), Error> {
         self.life.control(&self.maps, |control| control.cache_generation = control.cache_generation.wrapping_add(1))
-    }
-
-    /// Makes the data plane forget the ways by these neighbours: pairs of the interface's number and the neighbour's address there,
-    /// whose link-layer address has changed or has gone. Ways by other links are kept.
-    ///
-    /// # Errors
-    /// [`Error::Map`].
-    pub fn forget_neighbours(&mut self, neighbours: &[(u32, IpAddr)]) -> Result<(), Error> {
-        if neighbours.is_empty() {
-            return Ok(());
-        }
-        let slots: BTreeSet<usize> = neighbours.iter().map(|neighbour| neighbour_slot(*neighbour)).collect();
-        self.life.control(&self.maps, |control| {
-            // It stands in front of the slots and is written first: whoever reads a new number of a slot finds it changed.
-            control.neighbours_changed = control.neighbours_changed.wrapping_add(1);
-            for slot in slots {
-                control.neighbours[slot] = control.neighbours[slot].wrapping_add(1);
-            }
-        })
     }
 
     /// Which functions are dead, for those who watch them.
@@ -214,15 +196,6 @@ impl Dataplane {
         };
         Ok(self.object.insert(object))
     }
-}
-
-/// Where `bpf/lib/adjacency.h` looks whether a neighbour is what it was.
-fn neighbour_slot((ifindex, address): (u32, IpAddr)) -> usize {
-    let last = match address {
-        IpAddr::V4(address) => address.octets()[3],
-        IpAddr::V6(address) => address.octets()[15],
-    };
-    ((ifindex.wrapping_mul(4)).wrapping_add(u32::from(last & 3)) % abi::SEGUE_NEIGHBOUR_SLOTS) as usize
 }
 
 /// Removes a directory with all pins below it; no error if there is none.
