@@ -277,10 +277,13 @@ RARE u32 conntrack_error(struct xdp_md *ctx, struct firewall_work *work, const s
 
 			walk->protocol = protocol;
 			walk->upper = upper;
+			/* That of the error itself may have left something here. */
+			walk->fragment = 0;
 			walk->fragment_offset = 0;
+			walk->later = 0;
 			walk->error = 0;
 			firewall_walk_on(ctx, work->limit, walk);
-			if (walk->error || walk->fragment_offset)
+			if (walk->error || walk->later)
 				return SEGUE_STATE_INVALID;
 			protocol = walk->protocol;
 			upper = walk->upper;

@@ -7,7 +7,7 @@ use segue_dataplane::{Dataplane, Options, TestRun};
 use segue_testkit::fixture::{DOMAIN, Network, address::*, arriving, configuration};
 use segue_testkit::node::{Node, Verdict};
 use segue_testkit::wait::wait_for;
-use segue_wire::{Icmpv4Repr, Icmpv6Repr, Ipv4Repr, Ipv6Repr, PacketBuilder, SrhRepr, TcpRepr, UdpRepr};
+use segue_wire::{FragmentRepr, Icmpv4Repr, Icmpv6Repr, Ipv4Repr, Ipv6Repr, PacketBuilder, SrhRepr, TcpRepr, UdpRepr};
 
 const SYN: u8 = 0x02;
 const RST: u8 = 0x04;
@@ -235,6 +235,19 @@ fn an_error_to_somebody_else_is_not_related() {
     assert!(!error(SERVER, quoted.clone()), "to the server");
     assert!(!error(router, quoted), "to anybody");
     assert!(!error(SERVER, question(ip(false)).build()), "about a packet that nobody sent");
+    // Octets that look like the ports of a later fragment say nothing, whatever Fragment header the error has itself.
+    let quoted = |offset| {
+        let header = FragmentRepr { fragment_offset: offset, identification: 7, ..FragmentRepr::default() };
+        PacketBuilder::new().ipv6(ip(true)).fragment(header).udp(UdpRepr::new(5000, 53)).payload(b"a name").build()
+    };
+    let in_a_fragment = |packet: Vec<u8>| {
+        let message = Icmpv6Repr::DestinationUnreachable { code: 4, packet };
+        let inner = steered(ONE).inner_ipv6(Ipv6Repr::new(router, CLIENT)).fragment(FragmentRepr::default());
+        passed(&node, &[inner.icmpv6(message).build()]) == 1
+    };
+    assert!(error(CLIENT, quoted(0)) && in_a_fragment(quoted(0)), "about an atomic fragment");
+    assert!(!error(CLIENT, quoted(8)), "about a later fragment");
+    assert!(!in_a_fragment(quoted(8)), "the same in an atomic fragment");
     // An echo request is quoted by its request's type.
     let echo = |message_type| Icmpv6Repr::Other { message_type, code: 0, body: vec![0, 7, 0, 1] };
     assert_eq!(passed(&node, &[steered(ONE).inner_ipv6(ip(true)).icmpv6(echo(128)).build()]), 1);
