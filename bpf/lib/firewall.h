@@ -109,6 +109,8 @@ INLINE int firewall_condition(struct firewall_state *state)
 		rule = line ? classifier_rule(line) : NULL;
 		holds = rule && rule->action == SEGUE_ACTION_ACCEPT;
 		holds ^= extension->flags & SEGUE_EXTENSION_NEGATED;
+	} else if (unlikely(extension->kind == SEGUE_EXTENSION_RECENT)) {
+		holds = firewall_recent_holds(row);
 	} else {
 		holds = firewall_bucket_holds(row);
 		if (unlikely(holds == LIMIT_FULL)) {

@@ -40,6 +40,7 @@ struct firewall_walk {
 	u32 identification;
 	u32 payload; /* offset of what is behind the first Fragment header */
 	u32 later;   /* 1: some Fragment header has an offset: `upper` is no header */
+	u32 routing; /* as in the key */
 	u32 error;   /* outcome */
 };
 
@@ -164,8 +165,11 @@ RARE int firewall_walk_on(struct xdp_md *ctx, u32 limit, struct firewall_walk *w
 			walk->fragment++;
 		} else if (next == PROTOCOL_AUTHENTICATION) {
 			length = (octet[1] + 2) * 4;
-		} else if (next == PROTOCOL_ROUTING && octet[2] == ROUTING_TYPE_SRH && !walk->srh) {
-			walk->srh = offset;
+		} else if (next == PROTOCOL_ROUTING) {
+			if (octet[2] == ROUTING_TYPE_SRH && !walk->srh)
+				walk->srh = offset;
+			if (walk->routing == SEGUE_CLASSIFIER_ABSENT)
+				walk->routing = octet[2] << 16 | octet[3] << 8 | octet[1];
 		}
 		if (offset + length > limit) {
 			walk->error = SEGUE_OUTCOME_drop_bad_length;
@@ -354,6 +358,7 @@ INLINE int firewall_walk_srh(struct xdp_md *ctx, u32 limit, u32 offset, struct f
 	walk->protocol = srh->next_header;
 	walk->upper = upper;
 	walk->srh = offset;
+	walk->routing = ROUTING_TYPE_SRH << 16 | srh->segments_left << 8 | srh->length;
 	return 1;
 }
 
@@ -392,6 +397,7 @@ INLINE u32 firewall_key_ipv6(struct xdp_md *ctx, struct firewall_work *work, u32
 	walk->protocol = ip->nexthdr;
 	walk->upper = l3 + IPV6_LENGTH;
 	walk->srh = 0;
+	walk->routing = SEGUE_CLASSIFIER_ABSENT;
 	walk->fragment = 0;
 	walk->fragment_offset = 0;
 	walk->fragment_flags = 0;
@@ -476,6 +482,7 @@ INLINE void firewall_key_clear(struct segue_classifier_key *key)
 	key->srh_last_entry = SEGUE_CLASSIFIER_ABSENT;
 	key->srh_tag = SEGUE_CLASSIFIER_ABSENT;
 	key->outer_family = 0;
+	key->routing = SEGUE_CLASSIFIER_ABSENT;
 }
 
 /* The packet behind an outer IPv6 header and its extension headers, if there is one. 0, or the outcome. */
@@ -575,6 +582,7 @@ RARE u32 firewall_read(struct xdp_md *ctx, struct firewall_work *work)
 		key->destination[1] = key->last_sid[1];
 	}
 	key->protocol = walk->protocol;
+	key->routing = walk->routing;
 	if (likely(!walk->fragment))
 		return firewall_key_upper(ctx, work, walk->upper, limit);
 	firewall_key_fragment(key, walk);

@@ -108,6 +108,85 @@ INLINE int hashlimit_holds(const struct segue_classifier_key *key, struct segue_
 	return limit_take(&value->full, extension->interval, extension->burst) != !!(flags & SEGUE_EXTENSION_NEGATED);
 }
 
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 1);
+	__type(key, struct segue_firewall_bucket);
+	__type(value, struct segue_firewall_recent);
+} firewall_recents SEC(".maps");
+
+/* Too large for the stack: what an address begins with. */
+PERCPU(firewall_recent_fresh, struct segue_firewall_recent, 1);
+
+/* Whether enough of the noted packets count: the last but so many does, and they are in the order of time. */
+INLINE int recent_counts(const struct segue_firewall_recent *recent, u64 interval, u64 wanted, u64 now)
+{
+	u64 next = recent->next, stamp;
+
+	if (!wanted)
+		wanted = 1;
+	if (next < wanted)
+		return 0;
+	stamp = recent->stamps[(next - wanted) & (SEGUE_RECENT_STAMPS - 1)];
+	return !interval || stamp + interval >= now;
+}
+
+/* `-m recent`, as net/netfilter/xt_recent.c does it but for the sizes: an address is noted without a lock. */
+RARE int firewall_recent_holds(u32 row)
+{
+	struct firewall_work *work = firewall_work_get();
+	const struct segue_firewall_extension *extension = bpf_map_lookup_elem(&firewall_extensions, &row);
+	struct segue_firewall_recent *recent, *fresh;
+	const struct segue_classifier_key *key;
+	struct segue_firewall_bucket *bucket;
+	u32 flags, holds, zero = 0;
+	u64 now, place;
+
+	if (!work || !extension)
+		return 0;
+	key = &work->key;
+	bucket = &work->bucket;
+	flags = extension->flags;
+	now = bpf_ktime_get_ns();
+	__builtin_memset(bucket, 0, sizeof(*bucket));
+	bucket->reserved = extension->bucket;
+	bucket->ports = extension->chain;
+	bucket->destination[0] = key->family;
+	if (flags & SEGUE_EXTENSION_SOURCE) {
+		bucket->source[0] = key->source[0] & extension->source_mask[0];
+		bucket->source[1] = key->source[1] & extension->source_mask[1];
+	} else {
+		bucket->source[0] = key->destination[0] & extension->source_mask[0];
+		bucket->source[1] = key->destination[1] & extension->source_mask[1];
+	}
+	recent = bpf_map_lookup_elem(&firewall_recents, bucket);
+	if (!recent) {
+		if (!(flags & SEGUE_EXTENSION_RECENT_SET))
+			return !!(flags & SEGUE_EXTENSION_NEGATED);
+		fresh = bpf_map_lookup_elem(&firewall_recent_fresh, &zero);
+		if (!fresh)
+			return 0;
+		bpf_map_update_elem(&firewall_recents, bucket, fresh, BPF_NOEXIST);
+		recent = bpf_map_lookup_elem(&firewall_recents, bucket);
+		if (!recent)
+			return 0;
+	}
+	if (flags & SEGUE_EXTENSION_RECENT_SET) {
+		holds = 1;
+	} else if (flags & SEGUE_EXTENSION_RECENT_REMOVE) {
+		bpf_map_delete_elem(&firewall_recents, bucket);
+		holds = 1;
+	} else {
+		holds = recent_counts(recent, extension->interval, extension->burst, now);
+	}
+	holds ^= flags & SEGUE_EXTENSION_NEGATED;
+	if (flags & SEGUE_EXTENSION_RECENT_SET || (flags & SEGUE_EXTENSION_RECENT_UPDATE && holds)) {
+		place = __sync_fetch_and_add(&recent->next, 1);
+		recent->stamps[place & (SEGUE_RECENT_STAMPS - 1)] = now;
+	}
+	return holds;
+}
+
 /* As hashlimit_holds(). The packet is looked up here: 6.1 takes no key of a map from an argument. */
 RARE int firewall_bucket_holds(u32 row)
 {

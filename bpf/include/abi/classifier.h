@@ -82,7 +82,7 @@ struct segue_classifier_key {
 	__u64 outer_source[2];
 	__u64 outer_destination[2];
 	__u32 connection_direction; /* 0: from the side that began, 1: back to it; ABSENT without a connection */
-	__u32 reserved0;
+	__u32 routing; /* of the first Routing header: type << 16 | Segments Left << 8 | Hdr Ext Len; else ABSENT */
 	__u64 reserved;
 };
 

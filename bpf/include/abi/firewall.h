@@ -72,26 +72,30 @@ enum segue_firewall_extension_kind {
 	SEGUE_EXTENSION_LIMIT = 1,
 	SEGUE_EXTENSION_HASHLIMIT = 2,
 	SEGUE_EXTENSION_SET = 3, /* a chain of the image with a rule for each member: ACCEPT is in the set */
+	SEGUE_EXTENSION_RECENT = 4,
 };
 
 enum segue_firewall_extension_flags {
-	SEGUE_EXTENSION_NEGATED = 1 << 0, /* set: not in it; hashlimit: above the limit */
-	SEGUE_EXTENSION_SOURCE = 1 << 1,  /* hashlimit: parts of the key */
+	SEGUE_EXTENSION_NEGATED = 1 << 0, /* set: not in it; hashlimit: above the limit; recent: not seen */
+	SEGUE_EXTENSION_SOURCE = 1 << 1,  /* hashlimit: parts of the key; recent: the address, else the destination */
 	SEGUE_EXTENSION_DESTINATION = 1 << 2,
 	SEGUE_EXTENSION_SOURCE_PORT = 1 << 3,
 	SEGUE_EXTENSION_DESTINATION_PORT = 1 << 4,
+	SEGUE_EXTENSION_RECENT_SET = 1 << 5, /* of these none: it is only looked for */
+	SEGUE_EXTENSION_RECENT_UPDATE = 1 << 6,
+	SEGUE_EXTENSION_RECENT_REMOVE = 1 << 7,
 };
 
 /* A condition with a state of its own or a table behind it. Map `firewall_extensions`. 72 octets. */
 struct segue_firewall_extension {
 	__u32 kind;	/* enum segue_firewall_extension_kind */
 	__u32 flags;	/* enum segue_firewall_extension_flags */
-	__u32 chain;	/* set: line of its chain */
+	__u32 chain;	/* set: line of its chain; recent: half of the list's name, see below */
 	__u32 bucket;	/* limit: row in `firewall_limits`; hashlimit: slot in `firewall_hashlimits`, and its row for
-			   sweeps */
-	__u64 interval; /* nanoseconds in which one token comes */
-	__u64 burst;	/* nanoseconds: (tokens of a full bucket - 1) * interval */
-	__u64 source_mask[2]; /* hashlimit: as the addresses in struct segue_classifier_key */
+			   sweeps; recent: the other half of the name */
+	__u64 interval; /* nanoseconds in which one token comes; recent: that a packet counts, 0: for ever */
+	__u64 burst;	/* nanoseconds: (tokens of a full bucket - 1) * interval; recent: packets that must count */
+	__u64 source_mask[2]; /* hashlimit, recent: as the addresses in struct segue_classifier_key */
 	__u64 destination_mask[2];
 	__u64 expire; /* hashlimit: nanoseconds after which an idle bucket may be forgotten */
 };
@@ -108,6 +112,18 @@ struct segue_firewall_bucket {
 struct segue_hashlimit {
 	__u64 full;    /* when the bucket will be full, nanoseconds, CLOCK_MONOTONIC */
 	__u64 expires; /* when it may be forgotten, if no packet comes until then */
+};
+
+#define SEGUE_RECENT_STAMPS 32 /* a power of two: packets of an address that a list remembers */
+
+/*
+ * An address in a list of `-m recent`. Map `firewall_recents` (LRU_HASH) by struct segue_firewall_bucket: the address
+ * in `source`, its family in `destination[0]`; `ports` and `reserved` are a hash of the names of firewall and list, so
+ * that no list is ever found under the number of another that is gone. 264 octets.
+ */
+struct segue_firewall_recent {
+	__u64 stamps[SEGUE_RECENT_STAMPS]; /* nanoseconds, CLOCK_MONOTONIC, each when a packet was noted; a ring */
+	__u64 next;			   /* packets that were noted: the next place, and how many places are filled */
 };
 
 /* One bit each, as in struct segue_classifier_key. */

@@ -77,7 +77,8 @@ pub fn analyse(program: &Program) -> Vec<Warning> {
     let mut steps = vec![None; program.chains.len()];
     for (index, chain) in program.chains.iter().enumerate() {
         let mut warn = |oddity| warnings.push(Warning { chain: chain.name.clone(), rule: None, line: None, oddity });
-        if !reached[index] {
+        // Rules that the hook does not lead to are not in the program at all.
+        if !reached[index] && !chain.rules.is_empty() {
             warn(Oddity::Unreachable);
         }
         let most = most_steps(program, index, &mut steps);

@@ -7,7 +7,7 @@ use crate::program::{Action, Chain, Condition, Extension, Limit, Log, Program, R
 use crate::random::Random;
 
 /// Every field.
-pub const FIELDS: [Field; 41] = [
+pub const FIELDS: [Field; 44] = [
     Field::Family,
     Field::SourceIpv4,
     Field::DestinationIpv4,
@@ -47,6 +47,9 @@ pub const FIELDS: [Field; 41] = [
     Field::NextSid,
     Field::LastSid,
     Field::ActiveSid,
+    Field::RoutingType,
+    Field::RoutingSegmentsLeft,
+    Field::RoutingLength,
     Field::OuterSource,
     Field::OuterDestination,
 ];

@@ -92,6 +92,12 @@ pub enum Field {
     LastSid,
     /// The local SID that the packet was found to be for, 128 bit; absent where it came by no SID.
     ActiveSid,
+    /// Type of the packet's first Routing header, 8 bit. This and the next two: absent without one (IPv4: always).
+    RoutingType,
+    /// Its Segments Left, 8 bit.
+    RoutingSegmentsLeft,
+    /// Its Hdr Ext Len: 8 octets each, not counting the first; 8 bit.
+    RoutingLength,
     /// 4 or 6: the outer packet's; 0 where the packet is not encapsulated. 8 bit, always present.
     OuterFamily,
     /// Source of the outer IPv6 header, 128 bit; absent where the packet is not encapsulated.
@@ -123,7 +129,8 @@ impl Field {
             Ecn => 2,
             Dscp => 6,
             Family | Protocol | TcpFlags | IcmpType | IcmpCode | TrafficClass | HopLimit | ConnectionState
-            | SrhNextHeader | SrhLength | SrhSegmentsLeft | SrhLastEntry | OuterFamily => 8,
+            | SrhNextHeader | SrhLength | SrhSegmentsLeft | SrhLastEntry | RoutingType | RoutingSegmentsLeft
+            | RoutingLength | OuterFamily => 8,
             FragmentOffset => 13,
             SourcePort | DestinationPort | SrhTag => 16,
             FlowLabel => 20,

@@ -124,6 +124,8 @@ struct Walk {
     upper: usize,
     /// Offset of the first SRH.
     srh: Option<usize>,
+    /// Type, Segments Left and Hdr Ext Len of the first Routing header.
+    routing: Option<(u8, u8, u8)>,
     /// The first Fragment header.
     fragment: Option<Fragment>,
     /// Some Fragment header has an offset: there is no header at `upper`.
@@ -191,6 +193,11 @@ impl Reader<'_> {
             self.set(Field::DestinationIpv6, u128_at(self.frame, srh + 8));
         }
         self.set(Field::Protocol, self.walk.protocol);
+        if let Some((kind, left, length)) = self.walk.routing {
+            self.set(Field::RoutingType, kind);
+            self.set(Field::RoutingSegmentsLeft, left);
+            self.set(Field::RoutingLength, length);
+        }
         if let Some(fragment) = self.walk.fragment {
             self.set(Field::FragmentOffset, fragment.offset);
             self.set(Field::FragmentMore, u8::from(fragment.more));
@@ -295,7 +302,12 @@ impl Reader<'_> {
                     });
                 }
                 protocol::AUTHENTICATION => length = (usize::from(header[1]) + 2) * 4,
-                protocol::ROUTING if header[2] == 4 && self.walk.srh.is_none() => self.walk.srh = Some(offset),
+                protocol::ROUTING => {
+                    if header[2] == 4 && self.walk.srh.is_none() {
+                        self.walk.srh = Some(offset);
+                    }
+                    self.walk.routing.get_or_insert((header[2], header[3], header[1]));
+                }
                 _ => {}
             }
             if offset + length > self.limit {

@@ -58,6 +58,7 @@ pub mod word {
     pub const OUTER_SOURCE: usize = 52;
     pub const OUTER_DESTINATION: usize = 56;
     pub const CONNECTION_DIRECTION: usize = 60;
+    pub const ROUTING: usize = 61;
 }
 
 /// Bits of the word [`word::FRAGMENT_FLAGS`].
@@ -148,6 +149,9 @@ impl Field {
             Self::NextSid => at(word::NEXT_SID, 0, flag(present::NEXT_SID)),
             Self::LastSid => at(word::LAST_SID, 0, flag(present::SRH)),
             Self::ActiveSid => at(word::ACTIVE_SID, 0, flag(present::ACTIVE_SID)),
+            Self::RoutingType => at(word::ROUTING, 16, UpTo(0xff_ffff)),
+            Self::RoutingSegmentsLeft => at(word::ROUTING, 8, UpTo(0xff_ffff)),
+            Self::RoutingLength => at(word::ROUTING, 0, UpTo(0xff_ffff)),
             Self::OuterFamily => at(word::OUTER_FAMILY, 0, Always),
             Self::OuterSource => at(word::OUTER_SOURCE, 0, OUTER),
             Self::OuterDestination => at(word::OUTER_DESTINATION, 0, OUTER),
@@ -192,6 +196,7 @@ impl Key {
             word::SRH_LAST_ENTRY,
             word::SRH_TAG,
             word::CONNECTION_DIRECTION,
+            word::ROUTING,
         ] {
             key.set_word(word, ABSENT);
         }

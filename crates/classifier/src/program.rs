@@ -134,6 +134,47 @@ pub enum Extension {
         /// The packet must not be in the set.
         negated: bool,
     },
+    /// `-m recent`: the packet's address is in a list that rules fill.
+    Recent(Recent),
+}
+
+/// `-m recent`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Recent {
+    /// `--name`: rules with one name share the list.
+    pub name: String,
+    /// What is done.
+    pub action: RecentAction,
+    /// The rule holds where the test does not.
+    pub negated: bool,
+    /// `--rsource` or `--rdest`.
+    pub side: Side,
+    /// `--mask`, of the packet's family; IPv4 in the lower 32 bits.
+    pub mask: u128,
+    /// 4 or 6.
+    pub family: u8,
+    /// `--seconds`: only packets that were noted so lately count; 0: all.
+    pub seconds: u32,
+    /// `--hitcount`: so many packets must count; 0: one. At most [`Recent::HITS_MAX`].
+    pub hits: u32,
+}
+
+impl Recent {
+    /// Packets of one address that are remembered: `SEGUE_RECENT_STAMPS`.
+    pub const HITS_MAX: u32 = 32;
+}
+
+/// What `-m recent` does with an address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RecentAction {
+    /// `--set`: notes the packet; holds for every address.
+    Set,
+    /// `--rcheck`: holds for an address that is in the list.
+    Check,
+    /// `--update`: the same, and notes the packet if the rule holds.
+    Update,
+    /// `--remove`: takes an address out; holds for one that was in.
+    Remove,
 }
 
 /// A token bucket.
@@ -496,7 +537,7 @@ impl Program {
                 {
                     return Err(Reason::Limit);
                 }
-                Extension::Limit(_) | Extension::HashLimit(_) => {}
+                Extension::Limit(_) | Extension::HashLimit(_) | Extension::Recent(_) => {}
                 Extension::Set { set, sides, .. } => {
                     let set = self.sets.get(*set).ok_or(Reason::NoSuchSet(*set))?;
                     let (sides, dimensions) = (sides.len(), set.dimensions.len());

@@ -126,7 +126,9 @@ fn chains_that_nothing_leads_to_are_found() {
         ),
         chain("used", None, Vec::new()),
         chain("behind", None, vec![rule(4, Action::Goto(3), Vec::new())]),
-        chain("far", None, Vec::new()),
+        chain("far", None, vec![rule(5, Action::Drop, Vec::new())]),
+        // Without rules: nothing in it is never hit.
+        chain("empty", None, Vec::new()),
     ];
     let program = Program { chains, sets: Vec::new() };
     let text = analyse(&program).iter().map(ToString::to_string).collect::<Vec<_>>();

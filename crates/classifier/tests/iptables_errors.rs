@@ -116,8 +116,9 @@ fn an_error_reads_as_one_line_with_file_place_word_reason_and_remedy() {
         .expect_err("string");
     assert_eq!(
         errors.to_string(),
-        "fw:2:15: `string`: the match string is not honoured: rules do not look into the payload; send such traffic to a \
-         function of the chain that does"
+        "fw:2:15: `string`: the match string is not honoured: rules do not look into the payload; leave the rule out \
+         if it accepts; if it drops or rejects, leave the match out with all its options, and it drops more; any other \
+         rule belongs into a kernel firewall in front of this one"
     );
 }
 

@@ -196,7 +196,7 @@ Examples:
     },
     /// Read rule files and say what is wrong with them; no agent is needed
     #[command(
-        after_help = "Examples:\n  segue firewall check rules.v6\n  segue firewall check --ipv4 --sets sets.ipset rules.v4"
+        after_help = "Examples:\n  segue firewall check rules.v6\n  segue firewall check --ipv4 --sets sets.ipset rules.v4\n  segue firewall check --ipv4 --skip-unsupported docker.v4"
     )]
     Check {
         /// Files of ip6tables-save (with --ipv4: of iptables-save), or in YAML if the name ends so
@@ -211,6 +211,12 @@ Examples:
         /// SERA's advanced mode: -s and -d are those of the outermost header
         #[arg(long)]
         advanced: bool,
+        /// The built-in chain that packets meet (`hook` of the firewall)
+        #[arg(long, value_name = "CHAIN", default_value = "FORWARD")]
+        hook: String,
+        /// Leave out, with a warning, other tables than filter and rules without which no more packets pass (`unsupported: skip`)
+        #[arg(long)]
+        skip_unsupported: bool,
     },
 }
 
@@ -280,9 +286,17 @@ pub struct PacketArgs {
     /// It goes back to the side that began the connection
     #[arg(long)]
     pub reply: bool,
+    /// Packets of its address that a list of `-m recent` has noted; may be given several times
+    #[arg(long, value_name = "LIST=PACKETS", value_parser = recent)]
+    pub recent: Vec<(String, u32)>,
     /// Show every rule that it is compared with, not only those that it hits or hardly misses
     #[arg(long)]
     pub all: bool,
+}
+
+fn recent(text: &str) -> Result<(String, u32), String> {
+    let (list, packets) = text.rsplit_once('=').ok_or("give the name of a list, = and a number of packets")?;
+    Ok((list.to_owned(), packets.parse().map_err(|_| format!("{packets:?} is no number of packets"))?))
 }
 
 /// State of a connection.

@@ -85,6 +85,8 @@ pub struct Capacity {
     pub firewall_rules: u32,
     /// Octets of the structure that rules are looked up in, of both generations; a power of two.
     pub classifier: u32,
+    /// Addresses in all lists of `-m recent`: [`Capacity::LISTED`]; 1 while no rule has one.
+    pub listed: u32,
 }
 
 impl Default for Capacity {
@@ -101,6 +103,7 @@ impl Default for Capacity {
             firewalls: 8,
             firewall_rules: 256,
             classifier: 1 << 16,
+            listed: 1,
         }
     }
 }
@@ -108,6 +111,8 @@ impl Default for Capacity {
 impl Capacity {
     /// The most flows that each CPU remembers the steering rule of.
     const FLOW_CACHE_MAX: u32 = 1 << 16;
+    /// Addresses in lists of `-m recent` as soon as there is one; each takes some 400 octets.
+    pub const LISTED: u32 = 1 << 14;
     /// Steering headers while no SID remembers any.
     pub const STASH_UNUSED: u32 = 64;
     /// Steering headers as soon as one does: as many as references can tell apart.
@@ -129,7 +134,8 @@ impl Capacity {
 
     /// Whether only what proxies remember has other sizes.
     pub(crate) fn same_but_memories(self, other: Self) -> bool {
-        Self { proxy_flows: other.proxy_flows, stash: other.stash, ..self } == other
+        let (proxy_flows, stash) = (other.proxy_flows, other.stash);
+        Self { proxy_flows, stash, listed: other.listed, ..self } == other
     }
 
     /// Large enough for what the SIDs of `state` remember.
@@ -141,7 +147,14 @@ impl Capacity {
         let stash = if state.sids.iter().any(remembers) { Self::STASH } else { 0 };
         let by_flow = state.sids.iter().any(|sid| sid.memory() == Some(Memory::Flow));
         let proxy_flows = if by_flow { state.settings.proxy_flows } else { 0 };
-        Self { proxy_flows: self.proxy_flows.max(proxy_flows), stash: self.stash.max(stash), ..self }
+        let listed =
+            if state.firewalls.iter().any(segue_model::firewall::Firewall::has_lists) { Self::LISTED } else { 0 };
+        Self {
+            listed: self.listed.max(listed),
+            proxy_flows: self.proxy_flows.max(proxy_flows),
+            stash: self.stash.max(stash),
+            ..self
+        }
     }
 
     /// Rows in the map `firewall_counters`: row 0 is never used, each firewall has two policies, and there are two generations.
@@ -201,6 +214,7 @@ impl Capacity {
             firewalls: self.firewalls.max(other.firewalls),
             firewall_rules: self.firewall_rules.max(other.firewall_rules),
             classifier: self.classifier.max(other.classifier),
+            listed: self.listed.max(other.listed),
         }
     }
 }

@@ -86,7 +86,7 @@ const PROXY_FLOW_CACHE_SIZE: &str = ".rodata.proxy_flows";
 
 /// Maps whose layout and meaning `SEGUE_ABI_VERSION` covers: they survive a change of the programs. All others (caches,
 /// stages, scratch memory) belong to one build.
-pub(crate) const SHARED: [&str; 29] = [
+pub(crate) const SHARED: [&str; 30] = [
     "control",
     "config",
     "ports",
@@ -113,6 +113,7 @@ pub(crate) const SHARED: [&str; 29] = [
     "firewall_extensions",
     "firewall_limits",
     "firewall_hashlimits",
+    "firewall_recents",
     "firewall_logs",
     "firewall_fragments",
     "connections",
@@ -164,6 +165,7 @@ fn entries(map: &str, capacity: &Capacity) -> Option<u32> {
             return Some(1 + 2 * capacity.firewall_rules);
         }
         "firewall_counters" => return Some(capacity.firewall_counters()),
+        "firewall_recents" => return Some(lru_entries(capacity.listed)),
         _ => return None,
     };
     // Two generations live side by side.
@@ -185,6 +187,7 @@ pub(crate) fn capacity_of(maps: &MapSet) -> Result<Capacity, Error> {
         firewalls: size("firewalls")?.saturating_sub(1) / 2,
         firewall_rules: size("firewall_rules")?.saturating_sub(1) / 2,
         classifier: maps.get("classifier")?.value_size(),
+        listed: lru_wanted(size("firewall_recents")?),
     };
     // They have no table but their counters'.
     capacity.steering_rules = size("counters")?.saturating_sub(capacity.counters()) / 2;

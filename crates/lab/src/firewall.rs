@@ -3,8 +3,10 @@
 use std::fs;
 use std::path::Path;
 
-use segue_classifier::iptables::{Family, Mode, RuleSet, SetFile, Surroundings, parse_rules, parse_sets, parse_yaml};
-use segue_model::firewall::{Firewall, FirewallMode, RuleFile};
+use segue_classifier::iptables::{
+    Family, Mode, Reading, RuleSet, SetFile, Surroundings, parse_rules_for, parse_sets, parse_yaml_for,
+};
+use segue_model::firewall::{Firewall, FirewallMode, RuleFile, Unsupported};
 use segue_model::topology::Topology;
 
 use crate::error::{LabError, Result};
@@ -41,16 +43,19 @@ fn check(firewall: &Firewall) -> std::result::Result<(), String> {
         FirewallMode::Basic => Mode::Basic,
         FirewallMode::Advanced => Mode::Advanced,
     };
+    let reading = Reading { hook: Some(&firewall.hook), skip: firewall.unsupported == Unsupported::Skip };
     let lower = |rules: &RuleSet, file: &RuleFile| {
         rules.lower(&sets, &Surroundings::default(), mode, file.name()).map_err(|errors| errors.to_string())
     };
     for (file, family) in [(&firewall.ipv4, Family::Ipv4), (&firewall.ipv6, Family::Ipv6)] {
         if let Some(file) = file {
-            lower(&parse_rules(&text(file), file.name(), family).map_err(|errors| errors.to_string())?, file)?;
+            let parsed = parse_rules_for(&text(file), file.name(), family, reading);
+            lower(&parsed.map_err(|errors| errors.to_string())?.0, file)?;
         }
     }
     if let Some(file) = &firewall.yaml {
-        lower(&parse_yaml(&text(file), file.name()).map_err(|errors| errors.to_string())?, file)?;
+        let parsed = parse_yaml_for(&text(file), file.name(), reading);
+        lower(&parsed.map_err(|errors| errors.to_string())?.0, file)?;
     }
     Ok(())
 }

@@ -37,6 +37,9 @@ pub struct Firewall {
     /// The built-in chain that packets meet.
     #[serde(default = "forward", skip_serializing_if = "is_forward")]
     pub hook: String,
+    /// What becomes of tables and rules that can not be honoured.
+    #[serde(default, skip_serializing_if = "Unsupported::is_refuse")]
+    pub unsupported: Unsupported,
     /// `seg6-eval-args`: bits of the argument right behind LOC:FUNCT of the active SID, 1 to 32.
     #[serde(default = "argument_length", skip_serializing_if = "is_argument_length")]
     pub argument_length: u8,
@@ -78,6 +81,24 @@ pub enum FirewallMode {
     Advanced,
 }
 
+/// What becomes of what a rule file has and Segue does not.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Unsupported {
+    /// Nothing of the file is loaded.
+    #[default]
+    Refuse,
+    /// Tables other than `filter` are left out with a warning, and so is a rule that accepts or decides nothing. A rule that drops,
+    /// rejects or leads elsewhere is refused still: without it more packets would pass.
+    Skip,
+}
+
+impl Unsupported {
+    const fn is_refuse(&self) -> bool {
+        matches!(self, Self::Refuse)
+    }
+}
+
 /// A rule file: its path, which `segue apply` reads relative to the document, or what it read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
@@ -114,6 +135,11 @@ impl Firewall {
     /// Whether a rule may take its action from the argument of the active SID.
     pub fn reads_arguments(&self) -> bool {
         self.files().any(|file| file.text().is_some_and(|text| text.contains("eval-args")))
+    }
+
+    /// Whether a rule may look at lists of addresses (`-m recent`).
+    pub fn has_lists(&self) -> bool {
+        self.files().any(|file| file.text().is_some_and(|text| text.contains("recent")))
     }
 
     /// All its files.

@@ -76,6 +76,7 @@ const CAPACITY: Capacity = Capacity {
     firewalls: 8,
     firewall_rules: 256,
     classifier: 1 << 16,
+    listed: 1,
 };
 
 /// A BPF file system that is unmounted when dropped.

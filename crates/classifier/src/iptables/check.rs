@@ -23,7 +23,7 @@ pub(super) fn chains(table: &Table, index: &HashMap<String, usize>, errors: &mut
         }
     }
     let mut graph = Graph { table, index, depth: vec![Depth::Unknown; table.chains.len()], path: Vec::new(), errors };
-    for chain in 0..table.chains.len() {
+    for chain in (0..table.chains.len()).filter(|chain| !table.chains[*chain].unreached) {
         graph.visit(chain);
     }
 }

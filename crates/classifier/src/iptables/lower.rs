@@ -41,6 +41,8 @@ pub struct Surroundings {
     pub addresses: Vec<IpAddr>,
     /// Broadcast addresses of its IPv4 networks, for `addrtype` BROADCAST; 255.255.255.255 need not be there.
     pub broadcasts: Vec<std::net::Ipv4Addr>,
+    /// First addresses of its IPv6 networks of at most 126 bits, for `addrtype` ANYCAST.
+    pub anycasts: Vec<std::net::Ipv6Addr>,
 }
 
 impl Surroundings {
@@ -123,6 +125,7 @@ impl RuleSet {
             surroundings,
             chains: chains.iter().enumerate().map(|(index, chain)| (chain.name.as_str(), index)).collect(),
             sets: HashMap::new(),
+            recents: HashMap::new(),
             lowered: Lowered::default(),
             errors: Vec::new(),
         };
@@ -164,6 +167,8 @@ struct Lowering<'a> {
     chains: HashMap<&'a str, usize>,
     /// Sets of the program by name.
     sets: HashMap<&'a str, usize>,
+    /// Masks of the lists of `-m recent` by name.
+    recents: HashMap<&'a str, u128>,
     lowered: Lowered,
     errors: Vec<RuleError>,
 }
@@ -179,7 +184,8 @@ impl<'a> Lowering<'a> {
             }),
         };
         let mut origins = Vec::with_capacity(chain.rules.len());
-        for (index, rule) in chain.rules.iter().enumerate() {
+        let rules = if chain.unreached { &[] } else { chain.rules.as_slice() };
+        for (index, rule) in rules.iter().enumerate() {
             match self.rule(chain, rule) {
                 Ok(rules) => {
                     origins.resize(origins.len() + rules.len(), index);
@@ -199,14 +205,6 @@ impl<'a> Lowering<'a> {
             self.test(&matched.test, matched.origin, &mut parts)?;
             self.warn_of_limit(rule, index);
         }
-        let limits = parts.extensions.iter().any(|extension| matches!(extension, Extension::Limit(_)));
-        if parts.branches.len() > 1 && limits {
-            // Negated ICMP types with code, multiport --ports, and --ctdir with --ctstate INVALID.
-            let reason = "what this rule tests takes two rules here, which can not share the bucket of one limit";
-            let remedy = "write two rules (--sports and --dports, or a type each), or use hashlimit";
-            let word = "limit";
-            return Err(RuleError::about(rule.origin.0, word, ErrorKind::NotHonoured, reason, remedy));
-        }
         let action = self.action(rule)?;
         let text = chain.rule_text(rule);
         let line = Some(rule.origin.0.line).filter(|line| *line > 0);
@@ -223,7 +221,16 @@ impl<'a> Lowering<'a> {
     /// iptables takes a token as soon as it gets to the limit, here all conditions come first.
     fn warn_of_limit(&mut self, rule: &Rule, index: usize) {
         let is_limit = matches!(rule.matches[index].test, Match::Limit(_) | Match::HashLimit(_));
+        let notes = matches!(rule.matches[index].test, Match::Recent(_));
         let behind = rule.matches[index + 1..].iter().find(|matched| !matches!(matched.test, Match::Comment(_)));
+        if let Some(behind) = behind.filter(|_| notes) {
+            let message = format!(
+                "recent in front of {}: only packets that match all of the rule are noted, iptables would note one before \
+                 it tests {0}",
+                behind.test.name()
+            );
+            self.lowered.warnings.push(Warning { position: rule.matches[index].origin.0, message });
+        }
         if let Some(behind) = behind.filter(|_| is_limit) {
             let message = format!(
                 "a limit in front of {}: only packets that match all of the rule take a token, iptables would take one \

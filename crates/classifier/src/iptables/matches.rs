@@ -7,10 +7,13 @@ mod icmp;
 mod link;
 mod ports;
 mod rate;
+mod recent;
+mod rt;
 mod set;
 mod srh;
 
 pub use comment::Comment;
+pub(super) use connection::names_translation;
 pub use connection::{Conntrack, Direction, Mark, State};
 pub use header::{AddressRange, Dscp, Frag, HopLimit, HopLimitTest, IpRange, Length, Tos};
 pub use icmp::{Icmp, IcmpType};
@@ -18,6 +21,8 @@ pub use link::{AddressType, Mac};
 pub(super) use link::{mac, mac_text};
 pub use ports::{Multiport, MultiportSide, PortRange, Ports, Tcp, TcpFlags};
 pub use rate::{HashLimit, Limit, Rate};
+pub use recent::Recent;
+pub use rt::Rt;
 pub use set::{SetFlag, SetMatch};
 pub use srh::{Compared, Srh};
 
@@ -50,6 +55,8 @@ pub enum Match {
     AddressType(AddressType),
     Frag(Frag),
     Srh(Box<Srh>),
+    Rt(Rt),
+    Recent(Recent),
 }
 
 /// An option of a match or target.
@@ -169,6 +176,8 @@ impl Match {
             "addrtype" => Self::AddressType(AddressType::default()),
             "frag" if !v4 => Self::Frag(Frag::default()),
             "srh" if !v4 => Self::Srh(Box::default()),
+            "rt" if !v4 => Self::Rt(Rt::default()),
+            "recent" => Self::Recent(Recent::new(family)),
             _ => return None,
         })
     }
@@ -197,6 +206,8 @@ impl Match {
             Self::AddressType(_) => "addrtype",
             Self::Frag(_) => "frag",
             Self::Srh(_) => "srh",
+            Self::Rt(_) => "rt",
+            Self::Recent(_) => "recent",
         }
     }
 
@@ -222,6 +233,8 @@ impl Match {
             Self::AddressType(test) => test,
             Self::Frag(test) => test,
             Self::Srh(test) => test.as_ref(),
+            Self::Rt(test) => test,
+            Self::Recent(test) => test,
         }
     }
 
@@ -247,6 +260,8 @@ impl Match {
             Self::AddressType(test) => test,
             Self::Frag(test) => test,
             Self::Srh(test) => test.as_mut(),
+            Self::Rt(test) => test,
+            Self::Recent(test) => test,
         }
     }
 

@@ -9,6 +9,7 @@
 
 mod check;
 mod error;
+mod foreign;
 mod lexer;
 mod list;
 mod lower;
@@ -17,6 +18,7 @@ mod names;
 mod parse;
 mod parse_sets;
 mod print;
+mod reach;
 mod refused;
 mod rule;
 mod sets;
@@ -29,9 +31,9 @@ pub use error::{ErrorKind, Origin, Position, RuleError, RuleErrors};
 pub use list::ListOptions;
 pub use lower::{Lowered, Mode, NodeInterface, Surroundings, Warning};
 pub use matches::*;
-pub use parse::parse_rules;
+pub use parse::{Reading, parse_rules, parse_rules_for};
 pub use parse_sets::parse_sets;
 pub use refused::{refused_matches, refused_targets};
 pub use sets::{Entry, EntryValue, IpSet, Part, SetFile, SetType};
 pub use syntax::*;
-pub use yaml::{parse_yaml, schema};
+pub use yaml::{parse_yaml, parse_yaml_for, schema};

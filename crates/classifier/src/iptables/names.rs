@@ -332,4 +332,11 @@ pub(super) const STATES: &[(&str, u8)] = &[
     ("RELATED", crate::field::state::RELATED),
     ("ESTABLISHED", crate::field::state::ESTABLISHED),
     ("UNTRACKED", crate::field::state::UNTRACKED),
+    ("SNAT", SNAT),
+    ("DNAT", DNAT),
 ];
+
+/// Bits of no packet here: there is no address translation. Kept so that a rule prints as it was written.
+pub(super) const SNAT: u8 = 16;
+/// Likewise.
+pub(super) const DNAT: u8 = 32;

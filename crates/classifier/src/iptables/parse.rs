@@ -4,7 +4,10 @@ use std::collections::HashMap;
 
 use super::check;
 use super::error::{ErrorKind, Origin, RuleError, RuleErrors};
+use super::foreign::Foreign;
 use super::lexer::{self, Word};
+use super::lower::Warning;
+use super::reach;
 use super::refused;
 use super::rule;
 use super::syntax::{Chain, Counters, Family, Policy, RuleSet, Table};
@@ -20,13 +23,38 @@ pub(super) const CHAIN_NAME_MAX: usize = 28;
 ///
 /// All that is wrong, and all that can not be honoured, in the order of lines.
 pub fn parse_rules(source: &str, file: &str, family: Family) -> Result<RuleSet, RuleErrors> {
-    let mut parser = Parser { family, tables: Vec::new(), open: None, errors: Vec::new(), line: 0 };
+    parse_rules_for(source, file, family, Reading::default()).map(|(rules, _)| rules)
+}
+
+/// As [`parse_rules`], for one hook and with what may be skipped; and what the operator should know about what was.
+///
+/// # Errors
+///
+/// As [`parse_rules`], without what [`Reading`] turns into warnings.
+pub fn parse_rules_for(
+    source: &str,
+    file: &str,
+    family: Family,
+    reading: Reading<'_>,
+) -> Result<(RuleSet, Vec<Warning>), RuleErrors> {
+    let mut parser = Parser::new(family, reading);
     for (index, line) in source.lines().enumerate() {
         parser.line = u32::try_from(index + 1).unwrap_or(u32::MAX);
         parser.read_line(line);
     }
     parser.end();
     parser.finish(file)
+}
+
+/// How a file is read.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Reading<'a> {
+    /// The built-in chain that packets enter by. What can not be honoured in chains that it does not lead to is a warning. None:
+    /// every chain counts.
+    pub hook: Option<&'a str>,
+    /// Tables other than `filter` are skipped, and so are rules that can not be honoured, where the others let no more packets pass
+    /// without them: those that accept, and those that decide nothing. Each is a warning.
+    pub skip: bool,
 }
 
 /// A table that is being read.
@@ -38,18 +66,15 @@ struct Open {
     named: Option<RuleError>,
     /// Not honoured: rules are only counted.
     foreign: Option<Foreign>,
-}
-
-/// A table other than `filter`.
-#[derive(Default)]
-struct Foreign {
-    rules: usize,
-    first: Option<(super::error::Position, String)>,
+    /// Rules with errors, and the chain of each.
+    faulty: Vec<(String, rule::Faulty)>,
 }
 
 /// The state behind the lines that were read; the YAML form uses it, too.
-pub(super) struct Parser {
+pub(super) struct Parser<'r> {
     family: Family,
+    reading: Reading<'r>,
+    warnings: Vec<Warning>,
     tables: Vec<Table>,
     open: Option<Open>,
     errors: Vec<RuleError>,
@@ -67,24 +92,15 @@ fn built_in(table: &str) -> Option<&'static [&'static str]> {
     })
 }
 
-/// Why rules of a table are refused.
-fn foreign_reason(table: &str) -> (&'static str, &'static str) {
-    match table {
-        "nat" => {
-            ("there is no address translation in this data plane", "remove them, or use a NAT function in the chain")
-        }
-        "raw" => {
-            ("connections are tracked by configuration, not by rules", "remove them; filter rules belong into *filter")
-        }
-        "security" => ("there are no security contexts here", "remove them; filter rules belong into *filter"),
-        _ => ("packets are not rewritten, and only one table is run", "move rules that filter or MARK into *filter"),
+impl<'r> Parser<'r> {
+    fn new(family: Family, reading: Reading<'r>) -> Self {
+        let (tables, errors, warnings) = (Vec::new(), Vec::new(), Vec::new());
+        Self { family, reading, tables, open: None, errors, warnings, line: 0 }
     }
-}
 
-impl Parser {
     /// With the table `filter` open and no lines to come.
-    pub(super) fn of_filter(family: Family) -> Self {
-        let mut parser = Self { family, tables: Vec::new(), open: None, errors: Vec::new(), line: 0 };
+    pub(super) fn of_filter(family: Family, reading: Reading<'r>) -> Self {
+        let mut parser = Self::new(family, reading);
         parser.start("filter", None);
         parser
     }
@@ -115,10 +131,11 @@ impl Parser {
     }
 
     /// Closes the table.
-    pub(super) fn finish(mut self, file: &str) -> Result<RuleSet, RuleErrors> {
+    pub(super) fn finish(mut self, file: &str) -> Result<(RuleSet, Vec<Warning>), RuleErrors> {
         self.close();
         RuleErrors::check(file, self.errors)?;
-        Ok(RuleSet { family: self.family, tables: self.tables })
+        self.warnings.sort_by_key(|warning| warning.position);
+        Ok((RuleSet { family: self.family, tables: self.tables }, self.warnings))
     }
 
     fn read_line(&mut self, line: &str) {
@@ -165,6 +182,7 @@ impl Parser {
             chains: HashMap::new(),
             named,
             foreign: (name != "filter").then(Foreign::default),
+            faulty: Vec::new(),
         };
         for chain in built_in(name).unwrap_or_default() {
             open.add(Chain { name: (*chain).to_owned(), policy: Some(Policy::Accept), ..Chain::default() });
@@ -290,12 +308,17 @@ impl Parser {
         let family = self.family;
         let open = self.table(chain)?;
         if let Some(foreign) = &mut open.foreign {
-            foreign.rules += 1;
-            foreign.first.get_or_insert_with(|| (chain.position, chain.text.to_string()));
+            foreign.add(chain, rest);
             return Ok(());
         }
         let found = open.chains.get(chain.text.as_ref()).copied();
-        let mut rules = rule::rules(family, &chain.text, chain, rest, counters, &mut self.errors);
+        let mut rules = match rule::rules(family, &chain.text, chain, rest, counters) {
+            Ok(rules) => rules,
+            Err(faulty) => {
+                open.faulty.push((chain.text.to_string(), faulty));
+                Vec::new()
+            }
+        };
         let Some(index) = found else {
             let reason = "there is no such chain";
             let remedy = format!("declare it in front of its first rule: :{} - [0:0]", chain.text);
@@ -324,18 +347,50 @@ impl Parser {
     }
 
     fn close(&mut self) {
-        let Some(open) = self.open.take() else { return };
-        if let Some(error) = open.refuse() {
-            self.errors.push(error);
+        let Some(mut open) = self.open.take() else { return };
+        if let Some(foreign) = &open.foreign {
+            if self.reading.skip {
+                self.warnings.extend(foreign.warnings(&open.table));
+                return;
+            }
+            self.errors.extend(foreign.refusal(&open.table, self.family));
+        } else if let Some(hook) = self.reading.hook {
+            reach::mark(&mut open.table, &open.chains, hook, &open.faulty);
+        }
+        for (chain, faulty) in open.faulty {
+            let unreached = open.chains.get(&chain).is_some_and(|index| open.table.chains[*index].unreached);
+            self.judge(&chain, faulty, unreached);
         }
         check::chains(&open.table, &open.chains, &mut self.errors);
         self.tables.push(open.table);
+    }
+
+    /// Errors of a rule, or warnings where it may be left out.
+    fn judge(&mut self, chain: &str, faulty: rule::Faulty, unreached: bool) {
+        let all = |kinds: &[ErrorKind]| faulty.errors.iter().all(|error| kinds.contains(&error.kind));
+        let unknown = all(&[ErrorKind::NotHonoured, ErrorKind::UnknownOption]);
+        let skipped = self.reading.skip && all(&[ErrorKind::NotHonoured]) && refused::may_be_skipped(&faulty.target);
+        let why = match (unreached && unknown, skipped) {
+            (true, _) => format!("{} does not lead to {chain}", self.reading.hook.unwrap_or_default()),
+            (_, true) if faulty.target == "ACCEPT" => "what it accepts meets the rules behind it".to_owned(),
+            (_, true) => "it decides about no packet".to_owned(),
+            _ => return self.errors.extend(faulty.errors),
+        };
+        self.warnings.extend(faulty.errors.into_iter().map(|error| Warning {
+            position: error.position,
+            message: format!("this rule is left out ({why}): `{}`: {}", error.word, error.reason),
+        }));
     }
 
     fn end(&mut self) {
         self.close_unfinished();
         if self.tables.is_empty() && self.errors.is_empty() {
             let place = super::error::Position { line: 1, column: 1 };
+            if let Some(skipped) = self.warnings.first() {
+                let reason = "all tables of this file are skipped, and none is *filter";
+                let remedy = "add it, as `iptables-save -t filter` writes it";
+                return self.errors.push(RuleError::about(skipped.position, "", ErrorKind::Table, reason, remedy));
+            }
             let remedy = "write a table from *filter to COMMIT, as iptables-save does";
             self.errors.push(RuleError::about(place, "", ErrorKind::Syntax, "there are no rules in this file", remedy));
         }
@@ -390,22 +445,6 @@ impl Open {
         chain.counters = counters;
         chain.origin = Origin(name.position);
         Ok(())
-    }
-
-    /// What is wrong with a table other than `filter`.
-    fn refuse(&self) -> Option<RuleError> {
-        let foreign = self.foreign.as_ref()?;
-        let name = &self.table.name;
-        let (reason, remedy) = foreign_reason(name);
-        if let Some((place, chain)) = &foreign.first {
-            let rules = if foreign.rules == 1 { "a rule" } else { "rules" };
-            let reason = format!("the table {name} has {rules} ({}) that can not be honoured: {reason}", foreign.rules);
-            return Some(RuleError::about(*place, chain, ErrorKind::Table, reason, remedy));
-        }
-        let dropping = self.table.chains.iter().find(|chain| chain.policy == Some(Policy::Drop))?;
-        let reason = format!("the table {name} is not run, so its policy can not be honoured");
-        let remedy = "write :CHAIN ACCEPT here, and the policy into *filter";
-        Some(RuleError::about(dropping.origin.0, &dropping.name, ErrorKind::Table, reason, remedy))
     }
 }
 

@@ -6,9 +6,14 @@ use super::error::{ErrorKind, Origin, RuleError, RuleErrors};
 use super::lexer::{self, Word};
 use super::matches;
 use super::names;
+use super::refused;
 use super::sets::{Entry, EntryValue, IpSet, Part, SetFile, SetType};
 use super::syntax::Family;
 use super::values;
+
+/// Of marks and priorities of entries.
+const MARKS: &str =
+    "leave it out if no rule looks at marks; else keep those rules in a kernel firewall in front of this one";
 
 /// Reads a file as `ipset save` writes it. `file` is only for the errors.
 ///
@@ -74,7 +79,7 @@ impl Parser {
     fn create(&mut self, name: &Word<'_>, kind: &Word<'_>, options: &[Word<'_>]) -> Result<(), RuleError> {
         let Some(&kind_found) = SetType::ALL.iter().find(|known| known.name == kind.text) else {
             let types = SetType::ALL.iter().map(|known| known.name).collect::<Vec<_>>().join(", ");
-            let remedy = format!("use one of {types}");
+            let remedy = format!("{}; honoured are {types}", refused::WHOLE_SET);
             return Err(RuleError::at(kind, ErrorKind::NotHonoured, "no type of sets that is honoured", remedy));
         };
         if self.index.contains_key(name.text.as_ref()) {
@@ -125,7 +130,7 @@ impl Parser {
         }
         if timeout > 0 {
             let reason = format!("this entry would run out in {timeout} s, and sets here do not change by themselves");
-            let remedy = "leave it out, or add `timeout 0` to keep it for good";
+            let remedy = "leave it out if being in the set lets packets pass, write `timeout 0` if it has them dropped";
             return Err(RuleError::at(value, ErrorKind::NotHonoured, reason, remedy));
         }
         if entry.no_match && !set.kind.parts.contains(&Part::Net) {
@@ -193,7 +198,7 @@ fn create_option(
         }
         "skbinfo" => {
             let reason = "marks and priorities of a set's entries are not applied to packets";
-            return Err(RuleError::at(option, ErrorKind::NotHonoured, reason, "use MARK behind -m set"));
+            return Err(RuleError::at(option, ErrorKind::NotHonoured, reason, MARKS));
         }
         _ => {}
     }
@@ -227,7 +232,7 @@ fn create_option(
         "markmask" if values::number(&value.text) == Some(u64::from(u32::MAX)) => {}
         "markmask" | "bitmask" => {
             let reason = "values are compared whole or by prefix";
-            return Err(RuleError::at(option, ErrorKind::NotHonoured, reason, "use netmask or a set of nets"));
+            return Err(RuleError::at(option, ErrorKind::NotHonoured, reason, refused::WHOLE_SET));
         }
         _ => {
             let remedy =
@@ -277,7 +282,7 @@ fn entry_option(
         "comment" => entry.comment = Some(values::text(value_behind(option, options)?, 255)?),
         "skbmark" | "skbprio" | "skbqueue" => {
             let reason = "marks and priorities of a set's entries are not applied to packets";
-            return Err(RuleError::at(option, ErrorKind::NotHonoured, reason, "use MARK behind -m set"));
+            return Err(RuleError::at(option, ErrorKind::NotHonoured, reason, MARKS));
         }
         _ => {
             let remedy = "known are nomatch, wildcard, comment, timeout, packets and bytes";
@@ -331,7 +336,7 @@ fn value_of(part: Part, word: &Word<'_>, family: Family) -> Result<EntryValue, R
             word,
             ErrorKind::NotHonoured,
             "there is no bridge between the ports of this data plane",
-            "name the interface itself",
+            refused::ENTRY,
         )),
         Part::Interface => match values::interface(word)? {
             Some(interface) => Ok(EntryValue::Interface { name: interface.name, wildcard: interface.wildcard }),

@@ -14,89 +14,137 @@ const NO_CHANGE: &str = "rules decide about packets and do not rewrite them";
 const NO_NAT: &str = "there is no address translation in this data plane";
 const NO_CONTROL: &str = "connections are tracked by configuration, not by rules";
 
-const LEAVE_OUT: &str = "leave the rule out, or keep it in a kernel firewall";
-const BY_ADDRESS: &str = "match on addresses or interfaces instead";
+/// What may be done about a match that is refused so that no packet passes which iptables would not let pass. Whatever else comes to
+/// mind (another match that is nearly the same, an option less) lets more pass in some rule.
+pub(super) const NARROWER: &str = "leave the rule out if it accepts; if it drops or rejects, leave the match out with all its \
+                                   options, and it drops more; any other rule belongs into a kernel firewall in front of this one";
 
-const MATCHES: &[Refusal] = &[
-    ("ah", "SPIs are not looked at", "match on -p ah alone"),
-    ("bpf", "foreign BPF code is not run inside the data plane", LEAVE_OUT),
-    ("cgroup", NO_SOCKET, BY_ADDRESS),
-    ("cluster", "it shares packets between nodes, which anycast SIDs and ECMP do here", LEAVE_OUT),
-    ("connbytes", NO_TRACK, LEAVE_OUT),
-    ("connlabel", NO_TRACK, "match on --ctstate or a mark"),
-    ("connlimit", "connections are not counted by address", "use hashlimit on --ctstate NEW"),
-    ("connmark", NO_TRACK, "match on --mark"),
-    ("cpu", "a rule means the same on every CPU", "leave the match out"),
-    ("dccp", "DCCP's types and options are not looked at", "match on ports with -m multiport"),
-    ("devgroup", "groups of interfaces are not known here", "name the interfaces with -i, + for all that begin alike"),
-    ("dst", "options of the Destination Options header are not looked at", LEAVE_OUT),
-    ("ecn", "ECN bits of TCP are not looked at", "match on -m tos --tos VALUE/0x03 for the bits of the IP header"),
-    ("esp", "SPIs are not looked at", "match on -p esp alone"),
-    ("eui64", "an interface identifier is not compared with a MAC address", "match on -m mac and -s"),
-    ("hbh", "options of the Hop-by-Hop header are not looked at", LEAVE_OUT),
-    ("helper", "connection tracking here has no helpers", "match on ports"),
-    ("ipcomp", "SPIs are not looked at", "match on -p ipcomp alone"),
-    ("ipv6header", "the list of extension headers is not kept", "match on -m frag or -m srh"),
-    ("ipvs", "there is no IPVS here", LEAVE_OUT),
-    ("l2tp", NO_PAYLOAD, "match on -p l2tp or the UDP port"),
-    ("mh", "types of the Mobility header are not looked at", "match on -p mobility-header alone"),
-    ("nfacct", "every rule has counters of its own", "read the rule's counters"),
-    ("osf", "operating systems are not guessed", LEAVE_OUT),
-    ("owner", NO_SOCKET, BY_ADDRESS),
-    ("physdev", "there is no bridge between the ports of this data plane", "match on -i and -o"),
-    ("pkttype", "the frame's kind is not kept for the rules", "match on -m addrtype --dst-type MULTICAST or on -d"),
-    ("policy", "IPsec policies are not consulted", LEAVE_OUT),
-    ("quota", NO_COUNT, "use limit or hashlimit"),
-    ("rateest", NO_COUNT, "use limit or hashlimit"),
-    ("realm", NO_TABLE, BY_ADDRESS),
-    ("recent", NO_COUNT, "use hashlimit with --hashlimit-mode srcip"),
-    ("rpfilter", NO_TABLE, "write the prefixes of each interface with -i and -s"),
-    ("rt", "other routing headers than the SRH are not looked at", "match on -m srh for segment routing"),
-    ("socket", NO_SOCKET, BY_ADDRESS),
-    ("statistic", "packets are not picked by chance or number", "use limit or hashlimit"),
-    ("string", NO_PAYLOAD, "send such traffic to a function of the chain that does"),
-    ("tcpmss", "values of TCP options are not looked at", "match on --tcp-option 2 for the option itself"),
-    ("time", "rules do not change with the time of day", "apply another file at that time"),
-    ("u32", NO_PAYLOAD, "match on the field by its own name"),
+/// Likewise of a set.
+pub(super) const WHOLE_SET: &str = "keep the rules that test this set in a kernel firewall in front of this one";
+/// Likewise of an entry.
+pub(super) const ENTRY: &str = "leave the entry out where being in the set lets packets pass; elsewhere keep the rules that test the \
+                                set in a kernel firewall in front of this one";
+
+const DECIDES_NOTHING: &str = "leave the rule out: it decides about no packet";
+const KERNEL: &str = "keep this rule and those behind it in a kernel firewall in front of this one, or write DROP";
+const MARKS: &str =
+    "leave the rule out if no rule looks at the mark; else keep both in a kernel firewall in front of this one";
+const NAT: &str = "send such traffic through a NAT function of the chain";
+
+const MATCHES: &[(&str, &str)] = &[
+    ("ah", "SPIs are not looked at"),
+    ("bpf", "foreign BPF code is not run inside the data plane"),
+    ("cgroup", NO_SOCKET),
+    ("cluster", "it shares packets between nodes, which anycast SIDs and ECMP do here"),
+    ("connbytes", NO_TRACK),
+    ("connlabel", NO_TRACK),
+    ("connlimit", "connections are not counted by address"),
+    ("connmark", NO_TRACK),
+    ("cpu", "a rule means the same on every CPU"),
+    ("dccp", "DCCP's types and options are not looked at"),
+    ("devgroup", "groups of interfaces are not known here"),
+    ("dst", "options of the Destination Options header are not looked at"),
+    ("ecn", "ECN bits of TCP are not looked at"),
+    ("esp", "SPIs are not looked at"),
+    ("eui64", "an interface identifier is not compared with a MAC address"),
+    ("hbh", "options of the Hop-by-Hop header are not looked at"),
+    ("helper", "connection tracking here has no helpers"),
+    ("ipcomp", "SPIs are not looked at"),
+    ("ipv6header", "the list of extension headers is not kept"),
+    ("ipvs", "there is no IPVS here"),
+    ("l2tp", NO_PAYLOAD),
+    ("mh", "types of the Mobility header are not looked at"),
+    ("nfacct", "there are no accounting objects, whose quotas decide what this matches"),
+    ("osf", "operating systems are not guessed"),
+    ("owner", NO_SOCKET),
+    ("physdev", "there is no bridge between the ports of this data plane"),
+    ("pkttype", "the frame's kind is not kept for the rules"),
+    ("policy", "IPsec policies are not consulted"),
+    ("quota", NO_COUNT),
+    ("rateest", NO_COUNT),
+    ("realm", NO_TABLE),
+    ("rpfilter", NO_TABLE),
+    ("socket", NO_SOCKET),
+    ("statistic", "packets are not picked by chance or number"),
+    ("string", NO_PAYLOAD),
+    ("tcpmss", "values of TCP options are not looked at"),
+    ("time", "rules do not change with the time of day"),
+    ("u32", NO_PAYLOAD),
 ];
 
 const TARGETS: &[Refusal] = &[
     ("AUDIT", "there is no audit log", "use LOG or NFLOG"),
     ("CHECKSUM", NO_CHANGE, "leave the rule out: checksums are complete here"),
-    ("CLASSIFY", NO_CHANGE, "use MARK"),
-    ("CLUSTERIP", NO_CHANGE, LEAVE_OUT),
-    ("CONNMARK", NO_TRACK, "use MARK"),
-    ("CONNSECMARK", NO_TRACK, LEAVE_OUT),
-    ("CT", NO_CONTROL, LEAVE_OUT),
-    ("DNAT", NO_NAT, "send such traffic through a NAT function of the chain"),
-    ("DNPT", NO_NAT, "send such traffic through a NAT function of the chain"),
+    ("CLASSIFY", NO_CHANGE, DECIDES_NOTHING),
+    ("CLUSTERIP", NO_CHANGE, KERNEL),
+    ("CONNMARK", NO_TRACK, MARKS),
+    ("CONNSECMARK", NO_TRACK, DECIDES_NOTHING),
+    (
+        "CT",
+        NO_CONTROL,
+        "leave the rule out if no rule looks at the state UNTRACKED; else keep both in a kernel firewall",
+    ),
+    ("DNAT", NO_NAT, NAT),
+    ("DNPT", NO_NAT, NAT),
     ("DSCP", NO_CHANGE, "set it where the traffic is classified"),
-    ("ECN", NO_CHANGE, LEAVE_OUT),
-    ("HL", NO_CHANGE, LEAVE_OUT),
-    ("HMARK", "marks are not computed from hashes", "use MARK"),
-    ("IDLETIMER", NO_COUNT, LEAVE_OUT),
-    ("LED", "there is no lamp in the data plane", LEAVE_OUT),
-    ("MASQUERADE", NO_NAT, "send such traffic through a NAT function of the chain"),
-    ("NETMAP", NO_NAT, "send such traffic through a NAT function of the chain"),
-    ("NFQUEUE", "no program is asked for a verdict", "send such traffic to a function of the chain, or use NFLOG"),
-    ("NOTRACK", NO_CONTROL, LEAVE_OUT),
-    ("QUEUE", "no program is asked for a verdict", "send such traffic to a function of the chain, or use NFLOG"),
-    ("RATEEST", NO_COUNT, LEAVE_OUT),
-    ("REDIRECT", NO_NAT, "send such traffic through a NAT function of the chain"),
-    ("SECMARK", NO_SOCKET, LEAVE_OUT),
-    ("SET", "sets are not changed by packets", "use hashlimit"),
-    ("SNAT", NO_NAT, "send such traffic through a NAT function of the chain"),
-    ("SNPT", NO_NAT, "send such traffic through a NAT function of the chain"),
-    ("SYNPROXY", "connections are not answered for others", "use hashlimit on --syn"),
-    ("TCPMSS", NO_CHANGE, "set the MTU of the links instead"),
-    ("TCPOPTSTRIP", NO_CHANGE, LEAVE_OUT),
+    ("ECN", NO_CHANGE, "set it where the traffic is classified"),
+    ("HL", NO_CHANGE, "leave the rule out if no rule looks at the hop limit; else keep both in a kernel firewall"),
+    ("HMARK", "marks are not computed from hashes", MARKS),
+    ("IDLETIMER", NO_COUNT, DECIDES_NOTHING),
+    ("LED", "there is no lamp in the data plane", DECIDES_NOTHING),
+    ("MASQUERADE", NO_NAT, NAT),
+    ("NETMAP", NO_NAT, NAT),
+    ("NFQUEUE", "no program is asked for a verdict", KERNEL),
+    (
+        "NOTRACK",
+        NO_CONTROL,
+        "leave the rule out if no rule looks at the state UNTRACKED; else keep both in a kernel firewall",
+    ),
+    ("QUEUE", "no program is asked for a verdict", KERNEL),
+    ("RATEEST", NO_COUNT, DECIDES_NOTHING),
+    ("REDIRECT", NO_NAT, NAT),
+    ("SECMARK", NO_SOCKET, DECIDES_NOTHING),
+    ("SET", "sets are not changed by packets", "keep this rule and those that test the set in a kernel firewall"),
+    ("SNAT", NO_NAT, NAT),
+    ("SNPT", NO_NAT, NAT),
+    ("SYNPROXY", "connections are not answered for others", KERNEL),
+    ("TCPMSS", NO_CHANGE, "leave the rule out, and set the MTU of the links instead"),
+    (
+        "TCPOPTSTRIP",
+        NO_CHANGE,
+        "leave the rule out if no rule looks at TCP options; else keep both in a kernel firewall",
+    ),
     ("TEE", "packets are not doubled by rules", "use NFLOG, or `segue capture`"),
     ("TOS", NO_CHANGE, "set it where the traffic is classified"),
-    ("TPROXY", NO_SOCKET, LEAVE_OUT),
+    ("TPROXY", NO_SOCKET, KERNEL),
     ("TRACE", "rules are not traced one by one", "use `segue firewall explain`"),
-    ("TTL", NO_CHANGE, LEAVE_OUT),
+    ("TTL", NO_CHANGE, "leave the rule out if no rule looks at the TTL; else keep both in a kernel firewall"),
     ("ULOG", "it was removed from the kernel", "use NFLOG"),
 ];
+
+/// Targets after which a packet goes on as if they had not been there: a rule with one of them may be skipped.
+const WITHOUT_VERDICT: &[&str] = &[
+    "",
+    "AUDIT",
+    "CHECKSUM",
+    "CLASSIFY",
+    "CONNSECMARK",
+    "IDLETIMER",
+    "LED",
+    "LOG",
+    "NFLOG",
+    "RATEEST",
+    "SECMARK",
+    "TCPMSS",
+    "TEE",
+    "TRACE",
+    "ULOG",
+];
+
+/// Whether a rule set without a rule of this target lets no packet pass that it would not let pass with it. Empty: no target.
+pub(super) fn may_be_skipped(target: &str) -> bool {
+    target == "ACCEPT" || WITHOUT_VERDICT.contains(&target)
+}
 
 /// Targets that are honoured.
 pub(super) const HONOURED_TARGETS: &[&str] = &["ACCEPT", "DROP", "LOG", "MARK", "NFLOG", "REJECT", "RETURN", "SEG6"];
@@ -117,14 +165,14 @@ pub(super) fn match_reason(name: &str, family: Family) -> Option<(String, String
         ("icmp" | "ttl", Family::Ipv6) => Some(("IPv4", if name == "ttl" { "-m hl" } else { "-m icmp6" })),
         ("icmp6" | "icmpv6" | "hl", Family::Ipv4) => Some(("IPv6", if name == "hl" { "-m ttl" } else { "-m icmp" })),
         ("frag", Family::Ipv4) => Some(("IPv6", "-f")),
-        ("srh", Family::Ipv4) => Some(("IPv6", "a file for ip6tables")),
+        ("srh" | "rt", Family::Ipv4) => Some(("IPv6", "a file for ip6tables")),
         _ => None,
     };
     if let Some((its, instead)) = other {
         return Some((format!("this match is for {its} only"), format!("use {instead}")));
     }
     let found = MATCHES.iter().find(|(known, ..)| *known == name)?;
-    Some((format!("the match {name} is not honoured: {}", found.1), found.2.to_owned()))
+    Some((format!("the match {name} is not honoured: {}", found.1), NARROWER.to_owned()))
 }
 
 /// Why a target is refused, and what to do.
@@ -160,6 +208,7 @@ pub(super) fn match_with_option(option: &str) -> Option<&'static str> {
         "--match-set" => "-m set",
         "--mac-source" => "-m mac",
         "--src-type" | "--dst-type" => "-m addrtype",
+        "--rcheck" | "--update" | "--remove" | "--seconds" | "--hitcount" => "-m recent",
         "--reject-with" => "-j REJECT",
         "--log-prefix" | "--log-level" => "-j LOG",
         "--set-mark" | "--set-xmark" => "-j MARK",
@@ -167,6 +216,7 @@ pub(super) fn match_with_option(option: &str) -> Option<&'static str> {
         "--inner-src" | "--inner-dst" => "-m srh",
         _ if option.starts_with("--srh-") => "-m srh",
         _ if option.starts_with("--frag") => "-m frag",
+        _ if option.starts_with("--rt-") => "-m rt",
         _ if option.starts_with("--hashlimit") => "-m hashlimit",
         _ if option.starts_with("--nflog-") => "-j NFLOG",
         _ => return None,

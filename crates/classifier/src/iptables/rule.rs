@@ -55,16 +55,23 @@ pub(super) struct Builder<'w, 'a> {
     errors: &'w mut Vec<RuleError>,
 }
 
-/// Reads the options behind `-A CHAIN`. Empty if there were errors.
+/// A rule with errors.
+pub(super) struct Faulty {
+    /// At least one.
+    pub errors: Vec<RuleError>,
+    /// The name behind `-j` or `-g`, be it honoured or not; empty: none.
+    pub target: String,
+}
+
+/// Reads the options behind `-A CHAIN`.
 pub(super) fn rules(
     family: Family,
     chain: &str,
     start: &Word<'_>,
     words: &[Word<'_>],
     counters: Counters,
-    errors: &mut Vec<RuleError>,
-) -> Vec<Rule> {
-    let before = errors.len();
+) -> Result<Vec<Rule>, Faulty> {
+    let mut errors = Vec::new();
     let mut builder = Builder {
         family,
         chain,
@@ -77,12 +84,13 @@ pub(super) fn rules(
         target_word: None,
         skipping: false,
         failed: Vec::new(),
-        errors,
+        errors: &mut errors,
     };
     builder.read();
     builder.finish(start);
+    let target = builder.target_word.map(|word| word.text.rsplit('=').next().unwrap_or_default().to_owned());
     let built = builder.expand();
-    if errors.len() > before { Vec::new() } else { built }
+    if errors.is_empty() { Ok(built) } else { Err(Faulty { errors, target: target.unwrap_or_default() }) }
 }
 
 impl<'w, 'a> Builder<'w, 'a> {
@@ -242,7 +250,7 @@ impl<'w, 'a> Builder<'w, 'a> {
             },
             "-f" if self.family == Family::Ipv6 => {
                 let reason = "-f is for IPv4 only";
-                Err(RuleError::at(given.word, ErrorKind::NotHonoured, reason, "use -m frag"))
+                Err(RuleError::at(given.word, ErrorKind::Value, reason, "use -m frag"))
             }
             "-f" => given.put(&mut head.fragment, ()),
             "-m" => self.take_match(word),
@@ -386,7 +394,7 @@ fn networks(given: &Given<'_, '_>, place: &mut Option<Not<Network>>, list: &mut 
 
 fn nothing(word: &Word<'_>, what: &str) -> RuleError {
     let reason = format!("there is no other {what}, so the rule would match nothing");
-    RuleError::value(word, reason, "remove the rule, or the !")
+    RuleError::value(word, reason, "remove the rule")
 }
 
 /// Packets that come in to the node itself have no way out yet, and so on.

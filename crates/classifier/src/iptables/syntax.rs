@@ -104,6 +104,8 @@ pub struct Chain {
     pub rules: Vec<Rule>,
     /// Where it was declared.
     pub origin: Origin,
+    /// The hook that the rules are read for does not lead here: they are kept for display, and not run.
+    pub unreached: bool,
 }
 
 /// What happens at the end of a built-in chain.

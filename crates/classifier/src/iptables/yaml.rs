@@ -14,7 +14,8 @@ use self::scalar::position;
 use self::words::Words;
 use super::error::{ErrorKind, Position, RuleError, RuleErrors};
 use super::lexer::Word;
-use super::parse::Parser;
+use super::lower::Warning;
+use super::parse::{Parser, Reading};
 use super::syntax::RuleSet;
 
 /// Reads the YAML form. `file` is only for the errors.
@@ -24,9 +25,18 @@ use super::syntax::RuleSet;
 /// The first thing that is no such document (a key that is not known, for example); else all that is wrong with rules and chains,
 /// in the words of the iptables form.
 pub fn parse_yaml(source: &str, file: &str) -> Result<RuleSet, RuleErrors> {
+    parse_yaml_for(source, file, Reading::default()).map(|(rules, _)| rules)
+}
+
+/// As [`parse_yaml`], for one hook and with what may be skipped: see [`super::parse_rules_for`].
+///
+/// # Errors
+///
+/// As [`parse_yaml`].
+pub fn parse_yaml_for(source: &str, file: &str, reading: Reading<'_>) -> Result<(RuleSet, Vec<Warning>), RuleErrors> {
     let document = serde_saphyr::from_str::<Document>(source).map_err(|error| describe(&error, file))?;
     let family = document.family;
-    let mut parser = Parser::of_filter(family);
+    let mut parser = Parser::of_filter(family, reading);
     for (name, chain) in &document.chains {
         parser.declare_chain(&name_word(name, position(chain.referenced)), policy(&chain.value));
     }

@@ -6,7 +6,10 @@ use anyhow::{Context, Result, anyhow, bail};
 use segue_agent::{apply::ApplyReport, firewall::FirewallReport};
 use segue_classifier::{
     analysis::analyse,
-    iptables::{Family, Mode, NodeInterface, RuleSet, SetFile, Surroundings, parse_rules, parse_sets, parse_yaml},
+    iptables::{
+        Family, Mode, NodeInterface, Reading, RuleSet, SetFile, Surroundings, parse_rules_for, parse_sets,
+        parse_yaml_for,
+    },
 };
 use segue_model::node::NodeState;
 use serde::Serialize;
@@ -29,12 +32,13 @@ pub fn run(global: &Global, command: FirewallCommand) -> Result<()> {
                 firewall.ok_or_else(|| anyhow!("there is no firewall {name:?}; see `segue firewall show` for all"))?;
             output::print(&super::firewall_explain::run(&state, firewall, &packet)?)
         }
-        FirewallCommand::Check { files, ipv4, sets, advanced } => {
+        FirewallCommand::Check { files, ipv4, sets, advanced, hook, skip_unsupported } => {
             let sets = read_sets(&sets)?;
             let family = if ipv4 { Family::Ipv4 } else { Family::Ipv6 };
             let mode = if advanced { Mode::Advanced } else { Mode::Basic };
+            let reading = Reading { hook: Some(&hook), skip: skip_unsupported };
             files.iter().try_for_each(|file| {
-                let (warnings, text) = check(file, family, mode, &sets)?;
+                let (warnings, text) = check(file, family, mode, &sets, reading)?;
                 for warning in warnings {
                     eprintln!("segue: warning: {warning}");
                 }
@@ -58,20 +62,40 @@ fn read_sets(files: &[std::path::PathBuf]) -> Result<SetFile> {
 }
 
 /// Warnings about a file, and what is in it.
-fn check(file: &Path, family: Family, mode: Mode, sets: &SetFile) -> Result<(Vec<String>, String)> {
+fn check(
+    file: &Path,
+    family: Family,
+    mode: Mode,
+    sets: &SetFile,
+    reading: Reading<'_>,
+) -> Result<(Vec<String>, String)> {
     let (text, name) = (read(file)?, file.display().to_string());
     let yaml = file.extension().is_some_and(|extension| extension == "yaml" || extension == "yml");
-    let rules = if yaml { parse_yaml(&text, &name) } else { parse_rules(&text, &name, family) };
-    let rules = rules.map_err(|errors| anyhow!("{errors}"))?;
+    let rules = match yaml {
+        true => parse_yaml_for(&text, &name, reading),
+        false => parse_rules_for(&text, &name, family, reading),
+    };
+    let (rules, skipped) = rules.map_err(|errors| anyhow!("{errors}"))?;
+    let hook = reading.hook.unwrap_or_default();
+    if rules.filter().and_then(|table| table.chain(hook)).is_none_or(|chain| chain.policy.is_none()) {
+        bail!("{name}: the table filter has no built-in chain {hook}; add it, or name another with --hook");
+    }
     let lowered = rules.lower(sets, &named_interfaces(&rules), mode, &name).map_err(|errors| anyhow!("{errors}"))?;
-    let warnings = lowered.warnings.iter().map(|warning| {
+    let warnings = skipped.iter().chain(&lowered.warnings).map(|warning| {
         let place = warning.position;
         format!("{name}: line {}: {}", place.line, warning.message)
     });
     let odd = analyse(&lowered.program);
     let warnings = warnings.chain(odd.iter().map(|warning| format!("{name}: {warning}"))).collect();
     let count: usize = lowered.program.chains.iter().map(|chain| chain.rules.len()).sum();
-    Ok((warnings, format!("{name}: {count} rules in {} chains can be loaded\n", lowered.program.chains.len())))
+    let chains = rules.filter().map_or(&[][..], |table| &table.chains);
+    let (unreached, reached): (Vec<_>, Vec<_>) = chains.iter().partition(|chain| chain.unreached);
+    let others: usize = unreached.iter().map(|chain| chain.rules.len()).sum();
+    let others = match others {
+        0 => String::new(),
+        others => format!("; {others} in chains that {hook} does not lead to are not run"),
+    };
+    Ok((warnings, format!("{name}: {count} rules in {} chains can be loaded{others}\n", reached.len())))
 }
 
 /// Interfaces are the node's: rules that name some are not wrong because this machine has others.
@@ -179,16 +203,18 @@ mod tests {
     fn check_names_both_lines_of_a_shadowed_rule() {
         let file = tempfile::Builder::new().suffix(".v6").tempfile().unwrap();
         fs::write(file.path(), RULES).unwrap();
-        let (warnings, text) = check(file.path(), Family::Ipv6, Mode::Basic, &SetFile::default()).unwrap();
+        let reading = Reading { hook: Some("FORWARD"), skip: false };
+        let (warnings, text) = check(file.path(), Family::Ipv6, Mode::Basic, &SetFile::default(), reading).unwrap();
         let name = file.path().display();
-        assert_eq!(text, format!("{name}: 4 rules in 3 chains can be loaded\n"));
+        assert_eq!(text, format!("{name}: 4 rules in 1 chains can be loaded\n"));
         let shadowed = "line 5: chain FORWARD, rule 3: never hit: rule 1 (line 3) takes every packet that it matches";
         assert_eq!(warnings.len(), 2, "{warnings:?}");
         assert!(warnings[0].starts_with(&format!("{name}: line 4: a limit in front of tcp")), "{warnings:?}");
         assert_eq!(warnings[1], format!("{name}: {shadowed}"));
         fs::write(file.path(), "*filter\n:FORWARD DROP [0:0]\n-A FORWARD -m owner --uid-owner 1 -j DROP\nCOMMIT\n")
             .unwrap();
-        let error = check(file.path(), Family::Ipv6, Mode::Basic, &SetFile::default()).unwrap_err().to_string();
+        let error =
+            check(file.path(), Family::Ipv6, Mode::Basic, &SetFile::default(), reading).unwrap_err().to_string();
         assert!(error.starts_with(&format!("{name}:3:15: `owner`: the match owner is not honoured: ")), "{error}");
     }
 

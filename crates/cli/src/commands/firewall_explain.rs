@@ -7,10 +7,12 @@ use segue_classifier::{
     Action, Extension, Field, Key, Program,
     explain::{FieldValue, StepResult, explain},
     interpreter::{End, condition_holds},
-    iptables::{Family, Mode, NodeInterface, SetFile, Surroundings, parse_rules, parse_sets, parse_yaml},
-    program::{Set, SetValue, Side},
+    iptables::{
+        Family, Mode, NodeInterface, Reading, SetFile, Surroundings, parse_rules_for, parse_sets, parse_yaml_for,
+    },
+    program::{Recent, RecentAction, Set, SetValue, Side},
 };
-use segue_model::firewall::{Firewall, FirewallMode, RuleFile};
+use segue_model::firewall::{Firewall, FirewallMode, RuleFile, Unsupported};
 use segue_model::node::NodeState;
 
 use super::{firewall::named_interfaces, firewall_packet};
@@ -52,7 +54,7 @@ pub fn run(state: &NodeState, firewall: &Firewall, packet: &PacketArgs) -> Resul
             None => {
                 text.push_str(&format!("firewall {} has no rules for {family}: the packet passes\n", firewall.name))
             }
-            Some((program, file)) => text.push_str(&way(firewall, program, file, &key, packet.all)?),
+            Some((program, file)) => text.push_str(&way(firewall, program, file, &key, packet)?),
         }
     }
     Ok(text)
@@ -86,9 +88,10 @@ fn summary(key: &Key) -> String {
 }
 
 /// A packet's way through the rules.
-fn way(firewall: &Firewall, program: &Program, file: &str, key: &Key, all: bool) -> Result<String> {
+fn way(firewall: &Firewall, program: &Program, file: &str, key: &Key, packet: &PacketArgs) -> Result<String> {
     let hook = program.chain(&firewall.hook).ok_or_else(|| anyhow!("there is no chain {}", firewall.hook))?;
-    let way = explain(program, hook, key, |_, _, extension, key| holds(program, extension, key));
+    let mut listed = Listed::new(&packet.recent);
+    let way = explain(program, hook, key, |_, _, extension, key| holds(program, extension, key, &mut listed));
     let mut text = String::new();
     let (mut shown, mut hidden) = (0, 0);
     for step in &way.steps {
@@ -97,7 +100,7 @@ fn way(firewall: &Firewall, program: &Program, file: &str, key: &Key, all: bool)
         let missed = rule.conditions.iter().filter(|condition| !condition_holds(condition, key)).count();
         let near = missed <= 1 && rule.conditions.len() > 1 && shown < FEW;
         let is_condition = matches!(step.result, StepResult::Condition { .. });
-        if !all && way.steps.len() > FEW && is_condition && !near {
+        if !packet.all && way.steps.len() > FEW && is_condition && !near {
             hidden += 1;
             continue;
         }
@@ -155,13 +158,14 @@ pub(super) fn program(
     for file in &firewall.sets {
         sets.sets.extend(parse_sets(text(file)?, file.name()).map_err(|errors| anyhow!("{errors}"))?.sets);
     }
+    let reading = Reading { hook: Some(&firewall.hook), skip: firewall.unsupported == Unsupported::Skip };
     let own = if family == Family::Ipv4 { &firewall.ipv4 } else { &firewall.ipv6 };
     let (rules, file) = match (own, &firewall.yaml) {
-        (Some(file), _) => (parse_rules(text(file)?, file.name(), family), file),
-        (None, Some(file)) => (parse_yaml(text(file)?, file.name()), file),
+        (Some(file), _) => (parse_rules_for(text(file)?, file.name(), family, reading), file),
+        (None, Some(file)) => (parse_yaml_for(text(file)?, file.name(), reading), file),
         (None, None) => return Ok(None),
     };
-    let rules = rules.map_err(|errors| anyhow!("{errors}"))?;
+    let (rules, _) = rules.map_err(|errors| anyhow!("{errors}"))?;
     if rules.family != family {
         return Ok(None);
     }
@@ -171,9 +175,36 @@ pub(super) fn program(
     Ok(Some((lowered.map_err(|errors| anyhow!("{errors}"))?.program, file.name().to_owned())))
 }
 
+/// Lists of `-m recent` by name, and the packets of each that were noted of the address that is asked about. All are taken to be
+/// recent enough.
+struct Listed(HashMap<String, u32>);
+
+impl Listed {
+    fn new(given: &[(String, u32)]) -> Self {
+        Self(given.iter().cloned().collect())
+    }
+
+    /// What the data plane does (`bpf/lib/firewall_limit.h`).
+    fn holds(&mut self, recent: &Recent) -> bool {
+        let noted = self.0.entry(recent.name.clone()).or_default();
+        let found = match recent.action {
+            RecentAction::Set => true,
+            RecentAction::Check | RecentAction::Update => *noted > 0 && *noted >= recent.hits,
+            RecentAction::Remove => std::mem::take(noted) > 0,
+        };
+        let holds = found != recent.negated;
+        // An address that is in no list is put into one by `--set` alone.
+        if recent.action == RecentAction::Set || recent.action == RecentAction::Update && holds && *noted > 0 {
+            *noted += 1;
+        }
+        holds
+    }
+}
+
 /// Limits are taken to have a token.
-fn holds(program: &Program, extension: &Extension, key: &Key) -> bool {
+fn holds(program: &Program, extension: &Extension, key: &Key, listed: &mut Listed) -> bool {
     match extension {
+        Extension::Recent(recent) => listed.holds(recent),
         Extension::Limit(_) => true,
         Extension::HashLimit(limit) => !limit.above,
         Extension::Set { set, sides, negated } => in_set(&program.sets[*set], sides, key) != *negated,
@@ -182,6 +213,9 @@ fn holds(program: &Program, extension: &Extension, key: &Key) -> bool {
 
 fn describe(program: &Program, extension: &Extension) -> String {
     match extension {
+        Extension::Recent(recent) => {
+            format!("recent {} (--recent {0}=PACKETS says how many of the address were noted)", recent.name)
+        }
         Extension::Limit(_) => "the limit".to_owned(),
         Extension::HashLimit(limit) => format!("hashlimit {}", limit.name),
         Extension::Set { set, negated, .. } => {

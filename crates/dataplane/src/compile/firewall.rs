@@ -94,9 +94,9 @@ pub(super) fn prepare(state: &NodeState, interfaces: &Interfaces) -> Vec<Arc<Rul
 /// What the image and the rows beside it follow from.
 fn rules_source(firewall: &Firewall, interfaces: &Interfaces) -> String {
     // Switches and the argument's length are in the map's entry only; the size of a table is nobody's rule.
-    let Firewall { name: _, ipv4, ipv6, yaml, sets, mode, basic: _, hook, argument_length: _, conntrack: _ } = firewall;
+    let Firewall { name: _, ipv4, ipv6, yaml, sets, mode, hook, unsupported, .. } = firewall;
     let mut hash = Sha256::new();
-    hash.update(serde_json::to_vec(&(ipv4, ipv6, yaml, sets, mode, hook)).unwrap_or_default());
+    hash.update(serde_json::to_vec(&(ipv4, ipv6, yaml, sets, mode, hook, unsupported)).unwrap_or_default());
     for (name, interface) in &interfaces.0 {
         hash.update(format!("{name} {} {:?}\n", interface.ifindex, interface.addresses));
     }
@@ -295,6 +295,8 @@ impl Space {
                 let mut made = extension.entry;
                 if let Some(chain) = extension.chain {
                     made.chain = image.chain_line(chain, base);
+                } else if let Some(list) = &extension.list {
+                    (made.bucket, made.chain) = list_name(name, list);
                 } else {
                     let key = extension.bucket.clone().unwrap_or_else(|| format!("{} {index}", rule.name));
                     let key = format!("{name} {key}");
@@ -343,6 +345,13 @@ fn secret() -> [u32; 12] {
     use std::hash::{BuildHasher, Hasher};
     // SipHash of nothing, with keys that the operating system draws.
     std::array::from_fn(|_| std::hash::RandomState::new().build_hasher().finish() as u32)
+}
+
+/// The number of a list of `-m recent` in the data plane: of no other list, now or later.
+fn list_name(firewall: &str, list: &str) -> (u32, u32) {
+    let digest = Sha256::digest(format!("{} {firewall} {list}", firewall.len()));
+    let word = |at: usize| u32::from_be_bytes([digest[at], digest[at + 1], digest[at + 2], digest[at + 3]]);
+    (word(0), word(4))
 }
 
 /// How a policy is called beside the rules of its family.

@@ -8,10 +8,13 @@ use segue_abi as abi;
 use segue_classifier::Field;
 use segue_classifier::image::Image;
 use segue_classifier::iptables::{
-    Family, Lowered, Mode, NodeInterface, RuleSet, SetFile, Surroundings, parse_rules, parse_sets, parse_yaml,
+    Family, Lowered, Mode, NodeInterface, Reading, RuleSet, SetFile, Surroundings, Warning, parse_rules_for,
+    parse_sets, parse_yaml_for,
 };
-use segue_classifier::program::{Action, Chain, Extension, HashLimit, HashLimitKey, Limit, Program, Rule, Side};
-use segue_model::firewall::{Firewall, FirewallMode, RuleFile};
+use segue_classifier::program::{
+    Action, Chain, Extension, HashLimit, HashLimitKey, Limit, Program, Recent, RecentAction, Rule, Side,
+};
+use segue_model::firewall::{Firewall, FirewallMode, RuleFile, Unsupported};
 use zerocopy::FromZeros;
 
 use super::sets;
@@ -59,10 +62,12 @@ pub(crate) struct ExtensionRow {
     pub entry: abi::FirewallExtension,
     /// A set: its chain.
     pub chain: Option<usize>,
-    /// A hashlimit: its name, which rules share.
+    /// A limit or hashlimit whose bucket other rules share: its name.
     pub bucket: Option<String>,
     /// A hashlimit: the most buckets that its table may have.
     pub most: u32,
+    /// The name of a list of `-m recent`.
+    pub list: Option<String>,
 }
 
 impl Rules {
@@ -93,7 +98,7 @@ pub(crate) fn compile(firewall: &Firewall, interfaces: &Interfaces) -> Result<Ru
     }
     let program = Program { chains, sets };
     let image = segue_classifier::compile::compile(&program).map_err(|error| error.to_string())?;
-    let rules = rows(&program, first_ipv6..own, &set_chains)?;
+    let rules = rows(&program, &lowered.origins, first_ipv6..own, &set_chains)?;
     let state = program
         .chains
         .iter()
@@ -105,22 +110,28 @@ pub(crate) fn compile(firewall: &Firewall, interfaces: &Interfaces) -> Result<Ru
 
 /// The rule sets of a firewall with their files' names, that for IPv4 first.
 pub(crate) fn rule_sets(firewall: &Firewall) -> Result<Vec<(RuleSet, String)>, String> {
-    let mut found: Vec<(RuleSet, String)> = Vec::new();
+    Ok(read(firewall)?.into_iter().map(|(rules, _, file)| (rules, file)).collect())
+}
+
+/// The same, and what was left out of each.
+fn read(firewall: &Firewall) -> Result<Vec<(RuleSet, Vec<Warning>, String)>, String> {
+    let reading = Reading { hook: Some(&firewall.hook), skip: firewall.unsupported == Unsupported::Skip };
+    let mut found: Vec<(RuleSet, Vec<Warning>, String)> = Vec::new();
     let sources = [(&firewall.ipv4, Some(Family::Ipv4)), (&firewall.ipv6, Some(Family::Ipv6)), (&firewall.yaml, None)];
     for (file, family) in sources {
         let Some(file) = file else { continue };
         let text = text(file)?;
         let parsed = match family {
-            Some(family) => parse_rules(text, file.name(), family),
-            None => parse_yaml(text, file.name()),
+            Some(family) => parse_rules_for(text, file.name(), family, reading),
+            None => parse_yaml_for(text, file.name(), reading),
         };
-        let parsed = parsed.map_err(|errors| errors.to_string())?;
-        if let Some((_, other)) = found.iter().find(|(other, _)| other.family == parsed.family) {
+        let (parsed, skipped) = parsed.map_err(|errors| errors.to_string())?;
+        if let Some((_, _, other)) = found.iter().find(|(other, ..)| other.family == parsed.family) {
             return Err(format!("{} and {other} are both rules for {}; keep one", file.name(), parsed.family));
         }
-        found.push((parsed, file.name().to_owned()));
+        found.push((parsed, skipped, file.name().to_owned()));
     }
-    found.sort_by_key(|(rules, _)| rules.family != Family::Ipv4);
+    found.sort_by_key(|(rules, ..)| rules.family != Family::Ipv4);
     Ok(found)
 }
 
@@ -152,8 +163,9 @@ pub(crate) fn lower(
     let mut all = Lowered::default();
     let mut base = [None; 2];
     let mut first_ipv6 = 0;
-    for (rules, file) in rule_sets(firewall)? {
-        let lowered = rules.lower(&sets, &surroundings, mode, &file).map_err(|errors| errors.to_string())?;
+    for (rules, skipped, file) in read(firewall)? {
+        let mut lowered = rules.lower(&sets, &surroundings, mode, &file).map_err(|errors| errors.to_string())?;
+        lowered.warnings.splice(..0, skipped);
         let hook =
             lowered.program.chains.iter().position(|chain| chain.name == firewall.hook && chain.policy.is_some());
         let hook = hook.ok_or_else(|| {
@@ -182,18 +194,27 @@ fn surroundings(interfaces: &Interfaces) -> Surroundings {
                 _ => None,
             })
             .collect(),
+        anycasts: addresses()
+            .filter_map(|net| match net.network() {
+                IpAddr::V6(address) if net.prefix_len() < 127 => Some(address),
+                _ => None,
+            })
+            .collect(),
     }
 }
 
 fn rows(
     program: &Program,
+    origins: &[Vec<usize>],
     ipv6: Range<usize>,
     set_chains: &HashMap<(usize, Vec<Side>), usize>,
 ) -> Result<Vec<RuleRow>, String> {
     let mut rows = Vec::new();
     let mut seen: BTreeMap<String, usize> = BTreeMap::new();
     for (index, chain) in program.chains.iter().enumerate() {
-        for rule in &chain.rules {
+        let origins = origins.get(index).map_or(&[][..], Vec::as_slice);
+        let mut first: Option<(usize, String)> = None;
+        for (number, rule) in chain.rules.iter().enumerate() {
             let base = match index {
                 index if index < ipv6.start => format!("IPv4 {}", rule.text),
                 index if index < ipv6.end => format!("IPv6 {}", rule.text),
@@ -202,13 +223,24 @@ fn rows(
             let repetition = seen.entry(base.clone()).or_default();
             *repetition += 1;
             let name = if *repetition == 1 { base } else { format!("{base} #{repetition}") };
-            rows.push(row(name, rule, set_chains)?);
+            // One rule of the file may be several here, of which a packet hits one at most: they share the bucket of a limit.
+            let origin = origins.get(number).copied().unwrap_or(number);
+            let first = match &mut first {
+                Some((same, first)) if *same == origin => first,
+                other => &mut other.insert((origin, name.clone())).1,
+            };
+            rows.push(row(name, first, rule, set_chains)?);
         }
     }
     Ok(rows)
 }
 
-fn row(name: String, rule: &Rule, set_chains: &HashMap<(usize, Vec<Side>), usize>) -> Result<RuleRow, String> {
+fn row(
+    name: String,
+    first: &str,
+    rule: &Rule,
+    set_chains: &HashMap<(usize, Vec<Side>), usize>,
+) -> Result<RuleRow, String> {
     if rule.extensions.len() > EXTENSIONS_MAX {
         let line = rule.line.unwrap_or_default();
         return Err(format!(
@@ -220,7 +252,13 @@ fn row(name: String, rule: &Rule, set_chains: &HashMap<(usize, Vec<Side>), usize
         Action::Nflog(nflog) => nflog.size.map_or(u16::MAX, |size| size.min(u32::from(u16::MAX)) as u16),
         _ => 0,
     };
-    let extensions = rule.extensions.iter().map(|extension| extension_row(extension, set_chains)).collect();
+    let mut extensions: Vec<ExtensionRow> =
+        rule.extensions.iter().map(|extension| extension_row(extension, set_chains)).collect();
+    for (index, extension) in extensions.iter_mut().enumerate() {
+        if extension.entry.kind == abi::SEGUE_EXTENSION_LIMIT {
+            extension.bucket = Some(format!("{first} {index}"));
+        }
+    }
     Ok(RuleRow { name, line: rule.line, log, extensions })
 }
 
@@ -234,7 +272,7 @@ fn extension_row(extension: &Extension, set_chains: &HashMap<(usize, Vec<Side>),
         Extension::Limit(each) => {
             entry.kind = abi::SEGUE_EXTENSION_LIMIT;
             limit(&mut entry, each);
-            ExtensionRow { entry, chain: None, bucket: None, most: 0 }
+            ExtensionRow { entry, chain: None, bucket: None, most: 0, list: None }
         }
         Extension::HashLimit(hash) => {
             entry.kind = abi::SEGUE_EXTENSION_HASHLIMIT;
@@ -245,12 +283,19 @@ fn extension_row(extension: &Extension, set_chains: &HashMap<(usize, Vec<Side>),
                 chain: None,
                 bucket: Some(format!("hashlimit {}", hash.name)),
                 most: hash_limit_most(hash),
+                list: None,
             }
         }
         Extension::Set { set, sides, negated } => {
             entry.kind = abi::SEGUE_EXTENSION_SET;
             entry.flags = if *negated { abi::SEGUE_EXTENSION_NEGATED } else { 0 };
-            ExtensionRow { entry, chain: set_chains.get(&(*set, sides.clone())).copied(), bucket: None, most: 0 }
+            let chain = set_chains.get(&(*set, sides.clone())).copied();
+            ExtensionRow { entry, chain, bucket: None, most: 0, list: None }
+        }
+        Extension::Recent(recent) => {
+            entry.kind = abi::SEGUE_EXTENSION_RECENT;
+            recent_entry(recent, &mut entry);
+            ExtensionRow { entry, chain: None, bucket: None, most: 0, list: Some(recent.name.clone()) }
         }
     }
 }
@@ -275,6 +320,26 @@ fn hash_limit(hash: &HashLimit, entry: &mut abi::FirewallExtension) {
     entry.expire = u64::from(hash.expire) * 1_000_000;
     entry.source_mask = address_mask(hash.source_prefix);
     entry.destination_mask = address_mask(hash.destination_prefix);
+}
+
+fn recent_entry(recent: &Recent, entry: &mut abi::FirewallExtension) {
+    entry.flags = if recent.negated { abi::SEGUE_EXTENSION_NEGATED } else { 0 };
+    if recent.side == Side::Source {
+        entry.flags |= abi::SEGUE_EXTENSION_SOURCE;
+    }
+    entry.flags |= match recent.action {
+        RecentAction::Set => abi::SEGUE_EXTENSION_RECENT_SET,
+        RecentAction::Check => 0,
+        RecentAction::Update => abi::SEGUE_EXTENSION_RECENT_UPDATE,
+        RecentAction::Remove => abi::SEGUE_EXTENSION_RECENT_REMOVE,
+    };
+    entry.interval = u64::from(recent.seconds) * 1_000_000_000;
+    entry.burst = u64::from(recent.hits);
+    // As the words of a key: an IPv4 address is a number in the first.
+    entry.source_mask = match recent.family {
+        4 => [recent.mask as u64, 0],
+        _ => [(recent.mask >> 64) as u64, recent.mask as u64],
+    };
 }
 
 /// A prefix' mask on the address words of a key. An IPv4 address is a number of 32 bits in the first word: for lengths up to 32 both

@@ -2,7 +2,7 @@
 
 use super::super::matches::{
     AddressType, Compared, Conntrack, Direction, Frag, HashLimit, HopLimitTest, Icmp, IpRange, Multiport,
-    MultiportSide, PortRange, Srh, Tcp,
+    MultiportSide, PortRange, Recent, Rt, Srh, Tcp, names_translation,
 };
 use super::super::syntax::{Head, Interface, Network, Not};
 use super::{Condition, ErrorKind, Extension, Family, Lowering, Match, Mode, Origin, Parts, RuleError};
@@ -101,7 +101,13 @@ impl<'a> Lowering<'a> {
             Match::Multiport(multiport) => multiport_conditions(multiport, parts),
             Match::IpRange(ranges) => self.ranges(ranges, parts),
             Match::State(state) => states(&state.states, parts),
-            Match::Conntrack(conntrack) => conntrack_conditions(conntrack, parts),
+            Match::Conntrack(conntrack) => {
+                if names_translation(&conntrack.states) {
+                    let message = "SNAT and DNAT are states of no connection here: there is no address translation";
+                    self.warn(origin, message.to_owned());
+                }
+                conntrack_conditions(conntrack, parts);
+            }
             Match::Mark(mark) => {
                 if let Some(value) = &mark.value {
                     let (wanted, mask) = value.value;
@@ -144,9 +150,11 @@ impl<'a> Lowering<'a> {
                     parts.push(source.on(Field::SourceMac, Test::equal(Field::SourceMac, u128::from(source.value))));
                 }
             }
-            Match::AddressType(types) => self.address_types(types, parts),
+            Match::AddressType(types) => self.address_types(types, origin, parts),
             Match::Frag(frag) => frag_conditions(frag, parts),
             Match::Srh(srh) => self.srh(srh, parts),
+            Match::Rt(rt) => rt_conditions(rt, parts),
+            Match::Recent(recent) => self.recent(recent, origin, parts)?,
         }
         Ok(())
     }
@@ -182,15 +190,73 @@ impl<'a> Lowering<'a> {
         }
     }
 
-    fn address_types(&self, types: &AddressType, parts: &mut Parts) {
+    fn address_types(&mut self, types: &AddressType, origin: Origin, parts: &mut Parts) {
         for (field, chosen) in self.inner_fields().into_iter().zip([&types.source, &types.destination]) {
             let Some(chosen) = chosen else { continue };
+            if self.family == Family::Ipv6 {
+                parts.push(Condition { field, negated: chosen.negated, test: self.address_types_ipv6(chosen.value) });
+                continue;
+            }
+            if chosen.value & AddressType::NEVER_IPV4 != 0 {
+                let message = "the kernel looks for types of IPv4 addresses in the table `local` alone, where only \
+                               UNICAST, LOCAL, BROADCAST and MULTICAST are; the other types of this rule never hold";
+                self.warn(origin, message.to_owned());
+            }
             // Unicast is what is none of the others.
             let unicast = chosen.value & AddressType::UNICAST != 0;
             let listed = if unicast { !chosen.value } else { chosen.value };
             let ranges = self.addresses_of(listed);
             parts.push(Condition { field, negated: chosen.negated != unicast, test: Test::Ranges(ranges) });
         }
+    }
+
+    /// In IPv6 all of these must hold: UNICAST, MULTICAST and UNSPEC, which the address tells by itself, and one of the types that
+    /// the node's routes tell.
+    fn address_types_ipv6(&self, types: u16) -> Test {
+        const MULTICAST: u128 = 0xff << 120;
+        const MAPPED: u128 = 0xffff << 32;
+        let mut left = vec![(0, u128::MAX)];
+        if types & AddressType::MULTICAST != 0 {
+            left = common(&left, &[(MULTICAST, u128::MAX)]);
+        }
+        if types & AddressType::UNICAST != 0 {
+            // Neither :: nor ::ffff:0:0/96 (`__ipv6_addr_type`).
+            left = common(&left, &[(1, MAPPED - 1), (MAPPED + (1 << 32), MULTICAST - 1)]);
+        }
+        if types & AddressType::UNSPEC != 0 {
+            left = common(&left, &[(0, 0)]);
+        }
+        if types & (AddressType::LOCAL | AddressType::ANYCAST) != 0 {
+            let mut known = Vec::new();
+            if types & AddressType::LOCAL != 0 {
+                known.extend(self.addresses_of(AddressType::LOCAL));
+            }
+            if types & AddressType::ANYCAST != 0 {
+                known.extend(self.surroundings.anycasts.iter().map(|address| (address.to_bits(), address.to_bits())));
+            }
+            left = common(&left, &known);
+        }
+        Test::Ranges(left)
+    }
+
+    fn recent(&mut self, recent: &'a Recent, origin: Origin, parts: &mut Parts) -> Result<(), RuleError> {
+        let Some((negated, action)) = recent.action else { return Ok(()) };
+        if *self.recents.entry(recent.name()).or_insert(recent.mask()) != recent.mask() {
+            let reason = "another rule has this list with another mask; the kernel would take the mask of the first";
+            let remedy = "give both the same --mask, or the lists two names";
+            return Err(RuleError::about(origin.0, recent.name(), ErrorKind::Conflict, reason, remedy));
+        }
+        parts.extensions.push(Extension::Recent(program::Recent {
+            name: recent.name().to_owned(),
+            action,
+            negated,
+            side: recent.side(),
+            mask: recent.mask(),
+            family: recent.family(),
+            seconds: recent.seconds.unwrap_or(0),
+            hits: recent.hits.unwrap_or(0),
+        }));
+        Ok(())
     }
 
     /// All addresses of some types other than unicast.
@@ -259,6 +325,31 @@ impl<'a> Lowering<'a> {
         if !about_srh && !about_inner {
             parts.push(is(Field::SrhPresent, Test::equal(Field::SrhPresent, 1)));
         }
+    }
+}
+
+/// What is in both lists of ranges. Those of each are apart.
+fn common(some: &[(u128, u128)], others: &[(u128, u128)]) -> Vec<(u128, u128)> {
+    let pairs = some.iter().flat_map(|one| others.iter().map(move |other| (one.0.max(other.0), one.1.min(other.1))));
+    pairs.filter(|(first, last)| first <= last).collect()
+}
+
+fn rt_conditions(rt: &Rt, parts: &mut Parts) {
+    parts.push(present(Field::RoutingType));
+    if let Some(kind) = &rt.kind {
+        parts.push(kind.on(Field::RoutingType, Test::equal(Field::RoutingType, u128::from(kind.value))));
+    }
+    if let Some(left) = &rt.segments_left {
+        let (first, last) = (u128::from(left.value.0), u128::from(left.value.1));
+        let last = last.min(Field::RoutingSegmentsLeft.max());
+        parts.push(left.on(Field::RoutingSegmentsLeft, if first > last { never() } else { Test::range(first, last) }));
+    }
+    if let Some(length) = &rt.length {
+        // The whole header in octets: 8 * (Hdr Ext Len + 1).
+        let units = u128::from(length.value / 8);
+        let fits = length.value % 8 == 0 && (1..=256).contains(&units);
+        let test = if fits { Test::equal(Field::RoutingLength, units - 1) } else { never() };
+        parts.push(length.on(Field::RoutingLength, test));
     }
 }
 

@@ -5,7 +5,8 @@ use std::fmt::Write;
 use super::{Complaint, Extension, Given, Spec, missing, negatable, plain, save_not, save_option};
 use crate::iptables::error::{ErrorKind, RuleError};
 use crate::iptables::lexer::Word;
-use crate::iptables::names::STATES;
+use crate::iptables::names::{DNAT, SNAT, STATES};
+use crate::iptables::refused::NARROWER;
 use crate::iptables::syntax::{Head, Not};
 use crate::iptables::values;
 
@@ -16,12 +17,8 @@ fn states(word: &Word<'_>) -> Result<u8, RuleError> {
         let part = word.part(name);
         states |= match STATES.iter().find(|(known, _)| *known == upper) {
             Some((_, bit)) => *bit,
-            None if upper == "SNAT" || upper == "DNAT" => {
-                let reason = "there is no address translation here, so no connection has this state";
-                return Err(RuleError::at(&part, ErrorKind::NotHonoured, reason, "leave it out"));
-            }
             None => {
-                let remedy = "write a list of INVALID, NEW, RELATED, ESTABLISHED and UNTRACKED";
+                let remedy = "write a list of INVALID, NEW, RELATED, ESTABLISHED, UNTRACKED, SNAT and DNAT";
                 return Err(RuleError::value(&part, "no state of a connection", remedy));
             }
         };
@@ -40,6 +37,11 @@ fn list_states(out: &mut String, name: &str, states: &Option<Not<u8>>) {
     }
 }
 
+/// Whether a test names states of address translation, which no connection has here.
+pub(crate) fn names_translation(states: &Option<Not<u8>>) -> bool {
+    states.is_some_and(|states| states.value & (SNAT | DNAT) != 0)
+}
+
 /// `-m state`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct State {
@@ -53,7 +55,12 @@ impl Extension for State {
     }
 
     fn take(&mut self, given: &Given<'_, '_>) -> Result<(), RuleError> {
-        given.put(&mut self.states, states(given.value())?)
+        let word = given.value();
+        let states = states(word)?;
+        if states & (SNAT | DNAT) != 0 {
+            return Err(RuleError::value(word, "-m state knows no SNAT and DNAT", "use -m conntrack --ctstate"));
+        }
+        given.put(&mut self.states, states)
     }
 
     fn finish(&mut self, _: &Head) -> Result<(), Complaint> {
@@ -124,15 +131,14 @@ impl Extension for Conntrack {
     }
 
     fn take(&mut self, given: &Given<'_, '_>) -> Result<(), RuleError> {
-        let (reason, remedy) = match given.name {
+        let reason = match given.name {
             "--ctstate" => return given.put(&mut self.states, states(given.value())?),
-            "--ctproto" => ("a rule tests the packet, not the connection's tuple", "write -p PROTOCOL"),
-            "--ctstatus" => ("rules do not see a connection's status bits", "match on --ctstate"),
-            "--ctexpire" => ("rules do not see how long a connection lives yet", "leave the rule out"),
+            "--ctstatus" => "rules do not see a connection's status bits",
+            "--ctexpire" => "rules do not see how long a connection lives yet",
             "--ctdir" => return given.once(&mut self.direction, Direction::read(given.value())?),
-            _ => ("a rule tests the packet, not the connection's tuple", "write -s, -d, --sport or --dport"),
+            _ => "a rule tests the packet, not the connection's tuple",
         };
-        Err(RuleError::at(given.word, ErrorKind::NotHonoured, reason, remedy))
+        Err(RuleError::at(given.word, ErrorKind::NotHonoured, reason, NARROWER))
     }
 
     fn finish(&mut self, _: &Head) -> Result<(), Complaint> {

@@ -5,6 +5,7 @@ use std::fmt::Write;
 use super::{Complaint, Extension, Given, Spec, flag, missing, negatable, save_not};
 use crate::iptables::error::{ErrorKind, RuleError};
 use crate::iptables::lexer::Word;
+use crate::iptables::refused::NARROWER;
 use crate::iptables::syntax::{Family, Head, Not};
 
 /// `-m mac`.
@@ -64,20 +65,35 @@ pub struct AddressType {
 }
 
 impl AddressType {
-    /// None of the others.
-    pub const UNICAST: u16 = 1;
+    /// IPv6: `::`. IPv4: no address.
+    pub const UNSPEC: u16 = 1 << 0;
+    /// IPv4: none of the others. IPv6: what is no group, and neither `::` nor an IPv4-mapped address.
+    pub const UNICAST: u16 = 1 << 1;
     /// Addresses of this node.
-    pub const LOCAL: u16 = 2;
+    pub const LOCAL: u16 = 1 << 2;
     /// Broadcast addresses of this node's networks.
-    pub const BROADCAST: u16 = 4;
+    pub const BROADCAST: u16 = 1 << 3;
+    /// IPv6: first addresses of the networks that this node is in. IPv4: no address.
+    pub const ANYCAST: u16 = 1 << 4;
     /// Multicast groups.
-    pub const MULTICAST: u16 = 8;
+    pub const MULTICAST: u16 = 1 << 5;
+    const UNREACHABLE: u16 = 1 << 7;
+    /// Of IPv4, for which the kernel asks the table `local` alone: routes of these types are never there, unless by hand.
+    pub const NEVER_IPV4: u16 = Self::UNSPEC | Self::ANYCAST | 0xfc0;
     /// Names and bits, in iptables' order.
     pub const TYPES: &[(&str, u16)] = &[
+        ("UNSPEC", Self::UNSPEC),
         ("UNICAST", Self::UNICAST),
         ("LOCAL", Self::LOCAL),
         ("BROADCAST", Self::BROADCAST),
+        ("ANYCAST", Self::ANYCAST),
         ("MULTICAST", Self::MULTICAST),
+        ("BLACKHOLE", 1 << 6),
+        ("UNREACHABLE", Self::UNREACHABLE),
+        ("PROHIBIT", 1 << 8),
+        ("THROW", 1 << 9),
+        ("NAT", 1 << 10),
+        ("XRESOLVE", 1 << 11),
     ];
 
     fn text(types: &u16) -> String {
@@ -94,16 +110,17 @@ impl AddressType {
                 Some((_, Self::BROADCAST)) if family == Family::Ipv6 => {
                     return Err(RuleError::value(&part, "IPv6 has no broadcast", "leave it out, or use MULTICAST"));
                 }
-                Some((_, bit)) => *bit,
-                None if ["UNSPEC", "ANYCAST", "BLACKHOLE", "UNREACHABLE", "PROHIBIT", "THROW", "NAT", "XRESOLVE"]
-                    .contains(&upper.as_str()) =>
-                {
+                Some((_, Self::UNREACHABLE)) if family == Family::Ipv6 => {
                     let reason = "this type is known only after a look into the routing table, which rules do not ask";
-                    let remedy = "write the addresses with -s, -d or a set";
-                    return Err(RuleError::at(&part, ErrorKind::NotHonoured, reason, remedy));
+                    return Err(RuleError::at(&part, ErrorKind::NotHonoured, reason, NARROWER));
                 }
+                Some((_, bit)) if family == Family::Ipv6 && bit & 0xf40 != 0 => {
+                    let reason = "ip6tables knows no such type";
+                    return Err(RuleError::value(&part, reason, "write UNSPEC, UNICAST, LOCAL, ANYCAST or MULTICAST"));
+                }
+                Some((_, bit)) => *bit,
                 None => {
-                    let remedy = "write UNICAST, LOCAL, BROADCAST or MULTICAST";
+                    let remedy = "write UNICAST, LOCAL, BROADCAST, ANYCAST or MULTICAST";
                     return Err(RuleError::value(&part, "no type of address", remedy));
                 }
             };
@@ -130,8 +147,7 @@ impl Extension for AddressType {
             "--dst-type" => given.put(&mut self.destination, Self::parse(given.value(), given.family)?),
             _ => {
                 let reason = "the type is that of the whole node, not of one interface";
-                let remedy = "leave it out, or write that interface's addresses with -s or -d";
-                Err(RuleError::at(given.word, ErrorKind::NotHonoured, reason, remedy))
+                Err(RuleError::at(given.word, ErrorKind::NotHonoured, reason, NARROWER))
             }
         }
     }

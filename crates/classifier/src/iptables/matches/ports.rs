@@ -6,6 +6,7 @@ use super::{Complaint, Extension, Given, Spec, missing, negatable, range_text, s
 use crate::iptables::error::{ErrorKind, RuleError};
 use crate::iptables::lexer::Word;
 use crate::iptables::names::{self, TCP_FLAGS};
+use crate::iptables::refused::NARROWER;
 use crate::iptables::syntax::{Head, Not};
 use crate::iptables::values;
 
@@ -140,7 +141,7 @@ fn tcp_option(word: &Word<'_>) -> Result<u8, RuleError> {
             word,
             ErrorKind::NotHonoured,
             "TCP options of a kind above 63 are not looked for",
-            "only experiments and RFC 3692's 253 and 254 use such kinds; match on something else",
+            NARROWER,
         )),
     }
 }
@@ -176,7 +177,7 @@ impl Extension for Ports {
             "--dport" => given.put(&mut self.destination, values::port_range(given.value())?),
             _ => {
                 let reason = "chunks of SCTP are not looked at: a packet may have any number of them";
-                Err(RuleError::at(given.word, ErrorKind::NotHonoured, reason, "match on the ports alone"))
+                Err(RuleError::at(given.word, ErrorKind::NotHonoured, reason, NARROWER))
             }
         }
     }

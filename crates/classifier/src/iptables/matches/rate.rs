@@ -5,6 +5,7 @@ use std::fmt::Write;
 use super::{Complaint, Extension, Given, Spec, flag, missing, plain};
 use crate::iptables::error::{ErrorKind, RuleError};
 use crate::iptables::lexer::{self, Word};
+use crate::iptables::refused::NARROWER;
 use crate::iptables::syntax::{Family, Head};
 use crate::iptables::values;
 use crate::program::HashLimitKey;
@@ -279,11 +280,11 @@ impl Extension for HashLimit {
 
     fn take(&mut self, given: &Given<'_, '_>) -> Result<(), RuleError> {
         let word = given.value();
-        let not_honoured = |word, reason, remedy| Err(RuleError::at(word, ErrorKind::NotHonoured, reason, remedy));
+        let not_honoured = |word, reason| Err(RuleError::at(word, ErrorKind::NotHonoured, reason, NARROWER));
         match given.name {
             "--hashlimit-upto" | "--hashlimit-above" => {
                 if word.text.contains("b/") || word.text.ends_with('b') {
-                    return not_honoured(word, "buckets hold packets, not octets", "give a rate of packets");
+                    return not_honoured(word, "buckets hold packets, not octets");
                 }
                 let (rate, seconds) = Rate::parse(word, HASHLIMIT_SCALE)?;
                 self.unit = seconds as u32 * 1_000;
@@ -310,7 +311,7 @@ impl Extension for HashLimit {
                 given.once(&mut self.expire, values::number_in(word, 1, u64::from(u32::MAX))? as u32)
             }
             "--hashlimit-rate-match" | "--hashlimit-rate-interval" => {
-                not_honoured(given.word, "rates are limited by buckets, not measured", "use --hashlimit-above alone")
+                not_honoured(given.word, "rates are limited by buckets, not measured")
             }
             name => {
                 let index = TABLE.iter().position(|known| name.ends_with(known)).unwrap_or_default();

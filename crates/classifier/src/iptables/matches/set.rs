@@ -5,6 +5,7 @@ use std::fmt::Write;
 use super::{Complaint, Extension, Given, Spec, flag, missing, negatable};
 use crate::iptables::error::{ErrorKind, RuleError};
 use crate::iptables::lexer::{self, Word};
+use crate::iptables::refused::NARROWER;
 use crate::iptables::syntax::{Head, Not};
 
 /// Side of the packet for one dimension of a set.
@@ -65,7 +66,7 @@ impl Extension for SetMatch {
     }
 
     fn take(&mut self, given: &Given<'_, '_>) -> Result<(), RuleError> {
-        let (reason, remedy) = match (given.name, given.values) {
+        let reason = match (given.name, given.values) {
             ("--match-set", [name, flags, ..]) => {
                 let flags = set_flags(flags)?;
                 if name.text.len() > 31 || name.text.is_empty() {
@@ -74,13 +75,10 @@ impl Extension for SetMatch {
                 }
                 return given.put(&mut self.set, (name.text.to_string(), flags));
             }
-            ("--return-nomatch", _) => (
-                "entries with nomatch can only say that a packet is not in the set",
-                "write the exceptions into a set of their own",
-            ),
-            _ => ("the entries of a set have no counters here", "leave it out"),
+            ("--return-nomatch", _) => "entries with nomatch can only say that a packet is not in the set",
+            _ => "the entries of a set have no counters here",
         };
-        Err(RuleError::at(given.word, ErrorKind::NotHonoured, reason, remedy))
+        Err(RuleError::at(given.word, ErrorKind::NotHonoured, reason, NARROWER))
     }
 
     fn finish(&mut self, _: &Head) -> Result<(), Complaint> {
