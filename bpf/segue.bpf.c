@@ -67,15 +67,30 @@ INLINE int core_ipv6(struct packet *packet, void *data, void *end, int again)
 		return drop(packet, SEGUE_OUTCOME_drop_bad_version);
 	packet->length = IPV6_LENGTH + bpf_ntohs(ip->payload_len);
 	limit = ETHERNET_LENGTH + packet->length;
-	if (unlikely(limit > frame)) {
-		frame = frame_length(packet->ctx);
-		if (limit > frame)
-			return drop(packet, SEGUE_OUTCOME_drop_bad_length);
-		if (!(packet->port->config_flags & SEGUE_CONFIG_REDIRECT_MULTI_BUFFER))
-			return pass(packet, SEGUE_OUTCOME_passed_multi_buffer);
-	}
 	if (again)
 		sid = sid_find(packet->epoch, destination);
+	if (unlikely(limit != frame)) {
+		if (limit > frame) {
+			frame = frame_length(packet->ctx);
+			if (limit > frame)
+				return drop(packet, SEGUE_OUTCOME_drop_bad_length);
+			if (!(packet->port->config_flags & SEGUE_CONFIG_REDIRECT_MULTI_BUFFER))
+				return pass(packet, SEGUE_OUTCOME_passed_multi_buffer);
+		}
+		/* What goes to the kernel goes as it came. */
+		if (limit < frame && (sid || in_sid_block(packet->generation, destination))) {
+			if (unlikely(maybe_jumbogram(ip)))
+				return jumbogram(packet, sid);
+			if (frame_trim(packet->ctx, frame, limit))
+				return drop(packet, SEGUE_OUTCOME_drop_adjust);
+			frame = limit;
+			data = (void *)(long)packet->ctx->data;
+			end = (void *)(long)packet->ctx->data_end;
+			ip = data + ETHERNET_LENGTH;
+			if ((void *)(ip + 1) > end)
+				return drop(packet, SEGUE_OUTCOME_drop_truncated);
+		}
+	}
 	if (packet->in_proxy)
 		return sid ? endpoint(packet, sid, data, end, ip, limit, frame)
 			   : drop(packet, SEGUE_OUTCOME_drop_recirculation);
@@ -85,8 +100,8 @@ INLINE int core_ipv6(struct packet *packet, void *data, void *end, int again)
 		return transit(packet, limit);
 	}
 	source = address_load(&ip->saddr);
-	if (unlikely(!address_valid_source(source) || address_equal(source, destination)))
-		return drop(packet, SEGUE_OUTCOME_drop_bad_source);
+	if (unlikely(!address_forwardable(source) || address_equal(source, destination)))
+		return refuse_source(packet, source, destination);
 	if (unlikely(packet->port->config_flags & SEGUE_CONFIG_CHECK_SOURCE) && !again) {
 		const struct segue_config *config_ = config_get(packet->generation);
 
@@ -266,16 +281,15 @@ int segue_filtered(struct xdp_md *ctx)
 SEC("xdp.frags")
 int segue_reset(struct xdp_md *ctx)
 {
-	struct scratch *scratch = scratch_get();
 	const struct segue_config *config_;
 	struct packet packet;
 
-	if (unlikely(!scratch || packet_begin(ctx, &packet, epoch_carried())))
+	if (unlikely(packet_begin(ctx, &packet, epoch_carried())))
 		return XDP_DROP;
 	config_ = config_get(packet.generation);
 	if (unlikely(!config_))
 		return XDP_DROP;
-	return reset_stage(&packet, scratch, config_);
+	return reset_stage(&packet, config_);
 }
 
 /* Not for packets: the agent runs it. */

@@ -211,8 +211,6 @@ struct scratch {
 	struct segue_stash stash; /* a header that is about to be remembered */
 	struct segue_last_drop drop;
 	u64 drop_time[SEGUE_OUTCOMES_MAX];
-	u64 icmp_time;	 /* token bucket: when it was last filled */
-	u64 icmp_tokens; /* in nanoseconds of the rate */
 };
 
 PERCPU(scratches, struct scratch, 1);
@@ -412,6 +410,21 @@ INLINE u16 checksum_update(u16 checksum, u16 before, u16 after)
 INLINE u32 frame_length(struct xdp_md *ctx)
 {
 	return bpf_xdp_get_buff_len(ctx);
+}
+
+/* Payload Length 0 and a Hop-by-Hop Options header: perhaps a jumbogram (RFC 2675), which ends nobody knows where. */
+INLINE int maybe_jumbogram(const struct ipv6hdr *ip)
+{
+	return !ip->payload_len && ip->nexthdr == PROTOCOL_HOP_BY_HOP;
+}
+
+/*
+ * Cuts what lies behind the packet in a frame of `frame` octets: Ethernet's padding, or what somebody hides there, does
+ * not leave the node. 0: done; pointers into the frame are to be read anew.
+ */
+RARE int frame_trim(struct xdp_md *ctx, u32 frame, u32 packet_end)
+{
+	return bpf_xdp_adjust_tail(ctx, -(int)(frame - packet_end));
 }
 
 #endif

@@ -265,6 +265,41 @@ INLINE int segment_advance(const struct packet *packet, const struct segue_sid *
 }
 
 /*
+ * What option_refused() has found: dropped, and for an option that this node does not know the source told unless its
+ * type says not to (RFC 8200 section 4.2). The packet's destination is a SID, so none that is multicast.
+ */
+INLINE int refuse_option(const struct packet *packet, u32 refused)
+{
+	void *data = (void *)(long)packet->ctx->data;
+	void *end = (void *)(long)packet->ctx->data_end;
+	u32 outcome = refused >> 16, at = refused & OFFSET_MASK;
+	const u8 *type = data + at;
+
+	if (outcome != SEGUE_OUTCOME_drop_option || (void *)(type + 1) > end || OPTION_ACTION(*type) == 1)
+		return drop(packet, outcome);
+	return parameter_problem(packet, SEGUE_OUTCOME_drop_option, ETHERNET_LENGTH, 2, at);
+}
+
+/*
+ * A jumbogram (RFC 2675), whatever its option says: no link of Segue's carries one. To a SID its option is one that is
+ * not known; on its way through, it is the kernel's.
+ */
+INLINE int jumbogram(const struct packet *packet, const struct segue_sid *sid)
+{
+	void *data = (void *)(long)packet->ctx->data;
+	void *end = (void *)(long)packet->ctx->data_end;
+	u32 offset = ETHERNET_LENGTH + IPV6_LENGTH, refused;
+	const u8 *octet = data + offset;
+
+	if (!sid)
+		return pass(packet, SEGUE_OUTCOME_passed_route);
+	if ((void *)(octet + 2) > end)
+		return drop(packet, SEGUE_OUTCOME_drop_bad_length);
+	refused = option_refused(packet->ctx, offset, (octet[1] + 1) * 8);
+	return refuse_option(packet, refused ?: (u32)SEGUE_OUTCOME_drop_bad_length << 16);
+}
+
+/*
  * A packet whose destination is a local SID. `ip` lies within the frame; `limit`: end of the packet by its Payload
  * Length, within `frame`.
  */
@@ -303,6 +338,13 @@ INLINE int endpoint(const struct packet *packet, const struct segue_sid *sid, vo
 		return parameter_problem(packet, headers.error, ETHERNET_LENGTH, 0, headers.error_at);
 	if (headers.error)
 		return drop(packet, headers.error);
+	/* In segue_proxy it has been seen that there is none. */
+	if (!packet->in_proxy && headers.options) {
+		u32 refused = options_refused(packet->ctx, limit);
+
+		if (refused)
+			return refuse_option(packet, refused);
+	}
 	if (packet->in_proxy && !headers.srh)
 		return drop(packet, SEGUE_OUTCOME_drop_upper_layer);
 	if (!packet->in_proxy && !headers.srh) {

@@ -135,7 +135,7 @@ INLINE int reset_write(struct xdp_md *ctx, const struct reset *reset)
 }
 
 /* The packet's outcome is counted already. */
-INLINE int reset_stage(struct packet *packet, struct scratch *scratch, const struct segue_config *config)
+INLINE int reset_stage(struct packet *packet, const struct segue_config *config)
 {
 	const struct firewall_work *work = firewall_work_get();
 	struct reset reset = {};
@@ -144,7 +144,9 @@ INLINE int reset_stage(struct packet *packet, struct scratch *scratch, const str
 
 	if (work && !reset_read(packet->ctx, work, &reset)) {
 		row = SEGUE_ICMP_RATE_LIMITED;
-		if (icmp_allowed(scratch, config) && !reset_write(packet->ctx, &reset)) {
+		if (icmp_allowed(packet->port->index, SEGUE_ICMP_TCP_RESET, config->resets_per_second,
+				 config->resets_burst) &&
+		    !reset_write(packet->ctx, &reset)) {
 			action = icmp_route(packet->ctx, reset.family, 0, &reset.came);
 			row = action == XDP_DROP ? SEGUE_ICMP_NOT_SENT : SEGUE_ICMP_TCP_RESET;
 		}

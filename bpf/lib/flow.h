@@ -9,6 +9,12 @@
 
 #define FLOW_FRAGMENT 1
 
+/* What is seldom: the frame is not as long as the packet. */
+enum flow_odd {
+	FLOW_MULTI_BUFFER = 1 << 0,
+	FLOW_TRAILING = 1 << 1, /* octets lie behind the packet */
+};
+
 struct flow {
 	/* Addresses (IPv4: both in key[0]); then ports | protocol << 32 | family << 40 | FLOW_FRAGMENT << 48 */
 	u64 key[5];
@@ -22,7 +28,7 @@ struct flow {
 	u8 family;	 /* 4, 6, or 0: no IP */
 	u8 hop_limit;
 	u8 traffic_class;
-	u8 multi_buffer;
+	u8 odd; /* enum flow_odd: nearly always 0 */
 	u8 sr_seen;
 	u8 group; /* Ethernet: broadcast or multicast */
 };
@@ -40,7 +46,20 @@ INLINE u32 flow_hash(const u64 *key)
 /* Kernels before 6.3 do not redirect frames of several buffers, and steered ones must not go on unsteered. */
 INLINE int flow_unredirectable(const struct packet *packet, const struct flow *flow)
 {
-	return flow->multi_buffer && !(packet->port->config_flags & SEGUE_CONFIG_REDIRECT_MULTI_BUFFER);
+	return flow->odd & FLOW_MULTI_BUFFER && !(packet->port->config_flags & SEGUE_CONFIG_REDIRECT_MULTI_BUFFER);
+}
+
+/*
+ * Makes the frame of an odd packet one that may be redirected: nothing lies behind the packet any more. 0: done, and
+ * pointers into the frame are to be read anew; else the outcome.
+ */
+INLINE u32 flow_make_even(const struct packet *packet, const struct flow *flow, u32 l3)
+{
+	if (flow_unredirectable(packet, flow))
+		return SEGUE_OUTCOME_drop_multi_buffer;
+	if (flow->odd & FLOW_TRAILING && frame_trim(packet->ctx, flow->frame, l3 + flow->length))
+		return SEGUE_OUTCOME_drop_adjust;
+	return 0;
 }
 
 INLINE int protocol_has_ports(u32 protocol)
@@ -97,13 +116,17 @@ INLINE void flow_read_ipv6(struct xdp_md *ctx, u32 l3, struct flow *flow)
 	flow->length = IPV6_LENGTH + bpf_ntohs(ip->payload_len);
 	limit = l3 + flow->length;
 	flow->frame = end - data;
-	if (limit > flow->frame) {
-		flow->multi_buffer = 1;
-		flow->frame = frame_length(ctx);
+	if (unlikely(limit != flow->frame)) {
 		if (limit > flow->frame) {
-			flow->outcome = SEGUE_OUTCOME_drop_bad_length;
-			return;
+			flow->odd = FLOW_MULTI_BUFFER;
+			flow->frame = frame_length(ctx);
+			if (limit > flow->frame) {
+				flow->outcome = SEGUE_OUTCOME_drop_bad_length;
+				return;
+			}
 		}
+		if (limit < flow->frame)
+			flow->odd |= FLOW_TRAILING;
 	}
 	flow->family = 6;
 	flow->traffic_class = word >> 20;
@@ -173,9 +196,13 @@ INLINE void flow_read_ipv4(struct xdp_md *ctx, u32 l3, struct flow *flow)
 	flow->length = bpf_ntohs(ip->tot_len);
 	limit = l3 + flow->length;
 	flow->frame = end - data;
-	if (limit > flow->frame) {
-		flow->multi_buffer = 1;
-		flow->frame = frame_length(ctx);
+	if (unlikely(limit != flow->frame)) {
+		if (limit > flow->frame) {
+			flow->odd = FLOW_MULTI_BUFFER;
+			flow->frame = frame_length(ctx);
+		}
+		if (limit < flow->frame)
+			flow->odd |= FLOW_TRAILING;
 	}
 	if (words < 5 || flow->length < words * 4 || limit > flow->frame) {
 		flow->outcome = SEGUE_OUTCOME_drop_bad_length;

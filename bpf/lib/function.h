@@ -114,8 +114,11 @@ INLINE int function_admit(const struct packet *packet, const struct flow *flow)
 
 	if (unlikely(flow->outcome))
 		return drop(packet, flow->outcome);
-	if (unlikely(flow_unredirectable(packet, flow)))
-		return drop(packet, SEGUE_OUTCOME_drop_multi_buffer);
+	if (unlikely(flow->odd)) {
+		outcome = flow_make_even(packet, flow, ETHERNET_LENGTH);
+		if (outcome)
+			return drop(packet, outcome);
+	}
 	if (!flow->family && priority_tag_remove(packet->ctx)) {
 		stage(packet, SEGUE_STAGE_SERVICE);
 		return drop(packet, SEGUE_OUTCOME_drop_recirculation);

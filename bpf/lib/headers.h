@@ -16,7 +16,47 @@ struct headers {
 	u8 sr_seen;   /* 1: some routing header of type 4 was there */
 	u8 error;     /* outcome, or 0 */
 	u16 error_at; /* SEGUE_OUTCOME_drop_routing_type: offset of the Routing Type octet */
+	u8 options;   /* 1: there was a header with options */
+	u8 reserved;
 };
+
+#define OPTION_PAD1 0
+#define OPTION_ACTION(type) ((type) >> 6) /* RFC 8200 section 4.2; 0: skip it */
+#define OPTIONS_MAX 32
+
+/*
+ * The first option of the header at `offset`, `length` octets, that must not be skipped by who does not know it: its
+ * offset in the low half; in the high half the outcome. 0: there is none. Segue knows no such option.
+ */
+RARE u32 option_refused(struct xdp_md *ctx, u32 offset, u32 length)
+{
+	void *data = (void *)(long)ctx->data;
+	void *end = (void *)(long)ctx->data_end;
+	u32 at = offset + 2, last = offset + length;
+
+	for (int i = 0; i < OPTIONS_MAX; i++) {
+		const u8 *octet;
+
+		if (at >= last)
+			return 0;
+		if (at > OFFSET_MASK)
+			return (u32)SEGUE_OUTCOME_drop_multi_buffer_header << 16;
+		at &= OFFSET_MASK;
+		octet = data + at;
+		if ((void *)(octet + 1) > end)
+			return (u32)SEGUE_OUTCOME_drop_truncated << 16;
+		if (OPTION_ACTION(*octet))
+			return (u32)SEGUE_OUTCOME_drop_option << 16 | at;
+		if (*octet == OPTION_PAD1) {
+			at++;
+			continue;
+		}
+		if ((void *)(octet + 2) > end || at + 2 + octet[1] > last)
+			return (u32)SEGUE_OUTCOME_drop_bad_length << 16;
+		at += 2 + octet[1];
+	}
+	return at >= last ? 0 : (u32)SEGUE_OUTCOME_drop_too_many_headers << 16;
+}
 
 /*
  * Walks from the header of type `next` at `offset` up to `limit` (offset of the packet's end, by its Payload Length).
@@ -42,6 +82,7 @@ RARE int headers_walk(struct xdp_md *ctx, u32 previous, u32 offset, u32 limit, s
 	out->srh = 0;
 	out->fragment = 0;
 	out->sr_seen = 0;
+	out->options = 0;
 	out->error = 0;
 	for (int i = 0; i <= HEADERS_MAX; i++) {
 		out->previous = previous;
@@ -93,6 +134,8 @@ RARE int headers_walk(struct xdp_md *ctx, u32 previous, u32 offset, u32 limit, s
 				return 0;
 			}
 		}
+		if (next == PROTOCOL_HOP_BY_HOP || next == PROTOCOL_DESTINATION_OPTIONS)
+			out->options = 1;
 		previous = offset;
 		next = octet[0];
 		offset += length;
@@ -106,6 +149,46 @@ RARE int headers_walk(struct xdp_md *ctx, u32 previous, u32 offset, u32 limit, s
 			out->error = SEGUE_OUTCOME_drop_multi_buffer_header;
 			return 0;
 		}
+	}
+	return 0;
+}
+
+/*
+ * The options of a packet for this node, whose headers headers_walk() has walked without an error: what
+ * option_refused() says of the first header that has one. Not a part of the walk, which is called where there is little
+ * stack left.
+ */
+RARE u32 options_refused(struct xdp_md *ctx, u32 limit)
+{
+	void *data = (void *)(long)ctx->data;
+	void *end = (void *)(long)ctx->data_end;
+	u32 offset = ETHERNET_LENGTH + IPV6_LENGTH, next, length, refused;
+	const u8 *octet = data + ETHERNET_LENGTH;
+
+	if ((void *)(octet + IPV6_LENGTH) > end)
+		return 0;
+	next = octet[6];
+	for (int i = 0; i < HEADERS_MAX; i++) {
+		offset &= OFFSET_MASK;
+		octet = data + offset;
+		if ((void *)(octet + 8) > end || offset + 8 > limit)
+			return 0;
+		length = (octet[1] + 1) * 8;
+		if (next == PROTOCOL_HOP_BY_HOP || next == PROTOCOL_DESTINATION_OPTIONS) {
+			refused = option_refused(ctx, offset, length);
+			if (refused)
+				return refused;
+		} else if (next == PROTOCOL_AUTHENTICATION) {
+			length = (octet[1] + 2) * 4;
+		} else if (next == PROTOCOL_FRAGMENT) {
+			if ((octet[2] | (octet[3] & 0xf9)) != 0)
+				return 0;
+			length = 8;
+		} else if (next != PROTOCOL_ROUTING || octet[3]) {
+			return 0; /* the upper layer, or an SRH with segments left */
+		}
+		next = octet[0];
+		offset += length;
 	}
 	return 0;
 }

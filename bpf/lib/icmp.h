@@ -27,24 +27,42 @@ struct macs {
 	u8 octets[12];
 };
 
-/* A token bucket per CPU, in nanoseconds of the rate (RFC 4443 section 2.4(f)). */
-INLINE int icmp_allowed(struct scratch *scratch, const struct segue_config *config)
-{
-	u64 now = bpf_ktime_get_ns(), price, limit, tokens;
+/* A token bucket, in nanoseconds of its rate (RFC 4443 section 2.4(f)). */
+struct icmp_bucket {
+	u64 time; /* when it was last filled; 0: never */
+	u64 tokens;
+};
 
-	if (!config->icmp_per_second)
+/* Of each port one for each kind of message: what one port or kind is flooded with silences no other. */
+struct icmp_budget {
+	struct icmp_bucket kinds[SEGUE_ICMP_MAX];
+};
+
+/* By the row of the port in `outcomes`; the loader makes it as large. */
+PERCPU(icmp_budgets, struct icmp_budget, 256);
+
+/* May one more message of this kind (enum segue_icmp) be sent for a packet of this port? */
+RARE int icmp_allowed(u32 port_index, u32 kind, u32 per_second, u32 burst)
+{
+	struct icmp_budget *budget = bpf_map_lookup_elem(&icmp_budgets, &port_index);
+	u64 now = bpf_ktime_get_ns(), price, limit, tokens;
+	struct icmp_bucket *bucket;
+
+	opaque(kind);
+	if (!budget || kind >= SEGUE_ICMP_MAX || !per_second)
 		return 0;
-	price = NANOSECONDS / config->icmp_per_second;
-	limit = price * config->icmp_burst;
-	tokens = scratch->icmp_tokens + (now - scratch->icmp_time);
-	if (!scratch->icmp_time || tokens > limit)
+	bucket = &budget->kinds[kind];
+	price = NANOSECONDS / per_second;
+	limit = price * burst;
+	tokens = bucket->tokens + (now - bucket->time);
+	if (!bucket->time || tokens > limit)
 		tokens = limit;
-	scratch->icmp_time = now;
+	bucket->time = now;
 	if (tokens < price) {
-		scratch->icmp_tokens = tokens;
+		bucket->tokens = tokens;
 		return 0;
 	}
-	scratch->icmp_tokens = tokens - price;
+	bucket->tokens = tokens - price;
 	return 1;
 }
 
@@ -235,6 +253,9 @@ INLINE int icmp_way(const struct packet *packet, const struct scratch *scratch, 
 		fib->ipv4_src = error->from.low;
 		fib->ipv4_dst = error->to.low;
 	}
+	/* Of a link-local address only the link is known: that which the packet came by. */
+	if (scratch->family == 6 && address_link_local(error->to))
+		return BPF_FIB_LKUP_RET_NOT_FWDED;
 	verdict = icmp_lookup(packet->ctx, scratch->way, fib);
 	if (!scratch->way || verdict != BPF_FIB_LKUP_RET_SUCCESS)
 		return verdict;
@@ -271,6 +292,8 @@ INLINE int icmp_prepare(struct xdp_md *ctx, const struct scratch *scratch, const
 		error->to = address_load(&ip->saddr);
 		destination = address_load(&ip->daddr);
 		error->quote = IPV6_LENGTH + bpf_ntohs(ip->payload_len);
+		if (maybe_jumbogram(ip))
+			error->quote = ICMPV6_QUOTE_MAX;
 		error->from = address_load(config->address);
 		own = address_load(port->ipv6);
 		if (port->role == SEGUE_ROLE_ACCESS && (own.high | own.low) && !address_link_local(own))
@@ -420,11 +443,17 @@ INLINE int icmp_send(const struct packet *packet, struct scratch *scratch, const
 
 	*row = SEGUE_ICMP_NOT_SENT;
 	if (scratch->icmp_kind == SEGUE_ICMP_ECHO_REPLY) {
+		if (!icmp_allowed(packet->port->index, SEGUE_ICMP_ECHO_REPLY, config->echo_per_second,
+				  config->echo_burst)) {
+			*row = SEGUE_ICMP_RATE_LIMITED;
+			return XDP_DROP;
+		}
 		action = icmp_echo(ctx, scratch);
 	} else {
 		if (icmp_prepare(ctx, scratch, config, packet->port, &error))
 			return XDP_DROP;
-		if (!icmp_allowed(scratch, config)) {
+		if (!icmp_allowed(packet->port->index, scratch->icmp_kind, config->icmp_per_second,
+				  config->icmp_burst)) {
 			*row = SEGUE_ICMP_RATE_LIMITED;
 			return XDP_DROP;
 		}

@@ -63,7 +63,7 @@ INLINE void inner_ipv6(void *data, void *end, u32 offset, u32 limit, struct inne
 		inner->outcome = SEGUE_OUTCOME_drop_bad_version;
 	else if (offset + inner->length > limit)
 		inner->outcome = SEGUE_OUTCOME_drop_bad_length;
-	else if (!address_valid_source(inner->source) || !address_forwardable(inner->destination))
+	else if (!address_forwardable(inner->source) || !address_forwardable(inner->destination))
 		inner->outcome = SEGUE_OUTCOME_drop_bad_inner;
 	else
 		inner->outcome = 0;

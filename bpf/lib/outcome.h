@@ -208,6 +208,18 @@ INLINE int too_big(const struct packet *packet, u32 family, u32 l3, u32 mtu)
 			      ICMPV4_DESTINATION_UNREACHABLE, ICMPV4_FRAGMENTATION_NEEDED, mtu);
 }
 
+/*
+ * A source address that no packet may have, or none that is forwarded: who is on the link is told so (RFC 4443 section
+ * 3.1, code 2, beyond scope of source address; RFC 4291 section 2.5.6).
+ */
+INLINE int refuse_source(const struct packet *packet, struct address source, struct address destination)
+{
+	if (!address_link_local(source) || address_equal(source, destination))
+		return drop(packet, SEGUE_OUTCOME_drop_bad_source);
+	return drop_with_icmp(packet, SEGUE_OUTCOME_drop_bad_source, SEGUE_ICMP_UNREACHABLE, 6, ETHERNET_LENGTH,
+			      ICMPV6_DESTINATION_UNREACHABLE, 2, 0);
+}
+
 /* Sends the frame out of an interface. The frame is complete. */
 INLINE int transmit(const struct packet *packet, u32 ifindex, u32 outcome)
 {

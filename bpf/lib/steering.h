@@ -237,7 +237,7 @@ INLINE int access_port(struct packet *packet)
 	const struct flow_verdict *verdict;
 	struct payload payload = {};
 	struct flow flow = {};
-	u32 index;
+	u32 index, refused;
 
 	flow_read(packet, &flow);
 	if (packet->port->flags & SEGUE_PORT_L2)
@@ -274,12 +274,18 @@ INLINE int access_port(struct packet *packet)
 			count(verdict->counter, packet->length);
 		if (verdict->outcome < SEGUE_OUTCOME_DROPPED)
 			return pass(packet, verdict->outcome);
+		if (verdict->outcome == SEGUE_OUTCOME_drop_bad_source && flow.family == 6)
+			return refuse_source(packet, (struct address){flow.key[0], flow.key[1]},
+					     (struct address){flow.key[2], flow.key[3]});
 		return drop(packet, verdict->outcome);
 	}
 	if (unlikely(flow.hop_limit <= 1))
 		return time_exceeded(packet, flow.family, ETHERNET_LENGTH);
-	if (unlikely(flow_unredirectable(packet, &flow)))
-		return drop(packet, SEGUE_OUTCOME_drop_multi_buffer);
+	if (unlikely(flow.odd)) {
+		refused = flow_make_even(packet, &flow, ETHERNET_LENGTH);
+		if (refused)
+			return drop(packet, refused);
+	}
 	index = verdict->list;
 	list = bpf_map_lookup_elem(&segment_lists, &index);
 	if (unlikely(!list))

@@ -27,8 +27,8 @@ INLINE int transit(const struct packet *packet, u32 limit)
 	destination = address_load(&ip->daddr);
 	if (!in_sid_block(packet->generation, destination))
 		return pass(packet, SEGUE_OUTCOME_passed_not_for_segue);
-	if (!address_valid_source(address_load(&ip->saddr)))
-		return drop(packet, SEGUE_OUTCOME_drop_bad_source);
+	if (!address_forwardable(address_load(&ip->saddr)))
+		return refuse_source(packet, address_load(&ip->saddr), destination);
 	if (ip->hop_limit <= 1)
 		return pass(packet, SEGUE_OUTCOME_passed_route);
 	words = (const void *)ip;

@@ -362,7 +362,7 @@ enum segue_config_flags {
 /* Node-wide settings. Map `config`, double-buffered (two entries). */
 struct segue_config {
 	__u32 cache_lifetime;  /* jiffies that an adjacency is believed without asking the FIB again */
-	__u32 icmp_per_second; /* ICMP errors per second and CPU */
+	__u32 icmp_per_second; /* ICMP errors of one kind about packets of one port, per second and CPU */
 	__u32 icmp_burst;
 	__be32 address_ipv4; /* source of ICMP errors where the port has no address */
 	__u8 address[16];    /* the node's address in the domain: source of ICMPv6 errors and of ICMP relay checks */
@@ -370,6 +370,10 @@ struct segue_config {
 	__u32 source_prefixes_count;
 	__u32 steering; /* line of the steering rules' chain in map `steering`; 0: there are none */
 	__u32 reserved0;
+	__u32 echo_per_second; /* echo replies for requests by one port, per second and CPU */
+	__u32 echo_burst;
+	__u32 resets_per_second; /* TCP resets of firewalls, the same */
+	__u32 resets_burst;
 	struct segue_prefix sid_blocks[SEGUE_PREFIXES_MAX];
 	struct segue_prefix source_prefixes[SEGUE_PREFIXES_MAX];
 };

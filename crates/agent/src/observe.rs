@@ -357,6 +357,7 @@ fn icmp_report(counters: &Counters) -> IcmpReport {
         parameter_problem: icmp.parameter_problem,
         echo_reply: icmp.echo_reply,
         relayed: icmp.relayed,
+        tcp_reset: icmp.tcp_reset,
         rate_limited: icmp.rate_limited,
         not_sent: icmp.not_sent,
     }
@@ -386,7 +387,7 @@ fn last_drop(last: &segue_dataplane::LastDrop, now: u64) -> LastDrop {
     LastDrop {
         seconds_ago: now.saturating_sub(last.time_ns) / 1_000_000_000,
         length: last.length,
-        headers: segue_wire::summary(&last.bytes).to_string(),
+        headers: segue_wire::Snapshot::new(&last.bytes, last.length as usize).to_string(),
         bytes: last.bytes.iter().map(|octet| format!("{octet:02x}")).collect(),
     }
 }
@@ -441,7 +442,7 @@ mod tests {
         let report: Report = serde_json::from_value(serde_json::json!({
             "node": "n", "time": 0, "generation": 1, "ports": [], "steering": [], "outcomes": [],
             "icmp": {"unreachable": 0, "too_big": 0, "time_exceeded": 0, "parameter_problem": 0, "echo_reply": 0,
-                "relayed": 0, "rate_limited": 0, "not_sent": 0},
+                "relayed": 0, "tcp_reset": 0, "rate_limited": 0, "not_sent": 0},
             "policies": [{"name": "web-forward", "mode": "H.Encaps.Red", "counter": counter(3), "segment_lists":
                 [{"weight": 1, "segments": ["a", "b"], "counter": counter(3)}]}],
             "sids": [{"sid": "a", "behaviour": "End.AS", "kernel_route": "blackhole", "counter": counter(2),

@@ -253,6 +253,8 @@ pub struct IcmpReport {
     pub echo_reply: u64,
     /// Errors from inside the domain that were sent on to the inner source (RFC 2473 section 8).
     pub relayed: u64,
+    /// TCP segments with RST of firewalls.
+    pub tcp_reset: u64,
     /// Not sent: above the rate limit (RFC 4443 section 2.4(f)).
     pub rate_limited: u64,
     /// Not sent: RFC 4443 section 2.4(e) forbids it, or there is no way back.
@@ -261,7 +263,7 @@ pub struct IcmpReport {
 
 impl IcmpReport {
     /// Names and values, as in metrics.
-    pub fn rows(&self) -> [(&'static str, u64); 8] {
+    pub fn rows(&self) -> [(&'static str, u64); 9] {
         [
             ("unreachable", self.unreachable),
             ("too_big", self.too_big),
@@ -269,6 +271,7 @@ impl IcmpReport {
             ("parameter_problem", self.parameter_problem),
             ("echo_reply", self.echo_reply),
             ("relayed", self.relayed),
+            ("tcp_reset", self.tcp_reset),
             ("rate_limited", self.rate_limited),
             ("not_sent", self.not_sent),
         ]

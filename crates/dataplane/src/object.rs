@@ -153,7 +153,7 @@ fn entries(map: &str, capacity: &Capacity) -> Option<u32> {
         "policies" => capacity.policies,
         "segment_lists" => capacity.segment_lists,
         "counters" => return Some(capacity.counters()),
-        "outcomes" => return Some(1 + 2 * capacity.ports),
+        "outcomes" | "icmp_budgets" => return Some(1 + 2 * capacity.ports),
         "flows" => return Some(capacity.flow_cache()),
         "proxy_flows_cached" => return Some(capacity.proxy_flow_cache()),
         "memories" | "memory_counters" => return Some(capacity.memories()),

@@ -102,6 +102,10 @@ fn rust() -> Vec<(&'static str, usize, Fields)> {
             source_prefixes_count,
             steering,
             reserved0,
+            echo_per_second,
+            echo_burst,
+            resets_per_second,
+            resets_burst,
             sid_blocks,
             source_prefixes
         }),

@@ -386,10 +386,19 @@ pub enum SteeringVerdict {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Settings {
-    /// ICMP errors per second and CPU (RFC 4443 section 2.4(f)).
+    /// ICMP errors of one kind about packets that come in by one port, per second and CPU (RFC 4443 section 2.4(f)). Kinds are
+    /// unreachable, too big, time exceeded, parameter problem, and those relayed from inside the domain. 0: none.
     pub icmp_errors_per_second: u32,
     /// ICMP errors in a burst.
     pub icmp_error_burst: u32,
+    /// Answers to echo requests to SIDs that come in by one port, per second and CPU. 0: none.
+    pub echo_replies_per_second: u32,
+    /// Echo replies in a burst.
+    pub echo_reply_burst: u32,
+    /// TCP resets of firewalls (`REJECT --reject-with tcp-reset`) for segments that come in by one port, per second and CPU. 0: none.
+    pub tcp_resets_per_second: u32,
+    /// TCP resets in a burst.
+    pub tcp_reset_burst: u32,
     /// Milliseconds that a resolved adjacency is believed without asking the kernel's FIB again.
     pub adjacency_lifetime_ms: u32,
     /// Flows that proxies with `memory: flow` and End.AN remember, 1 to 10000000. The longest unused one gives way to a new one.
@@ -398,7 +407,16 @@ pub struct Settings {
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { icmp_errors_per_second: 1000, icmp_error_burst: 100, adjacency_lifetime_ms: 1000, proxy_flows: 100_000 }
+        Self {
+            icmp_errors_per_second: 1000,
+            icmp_error_burst: 100,
+            echo_replies_per_second: 1000,
+            echo_reply_burst: 100,
+            tcp_resets_per_second: 1000,
+            tcp_reset_burst: 100,
+            adjacency_lifetime_ms: 1000,
+            proxy_flows: 100_000,
+        }
     }
 }
 

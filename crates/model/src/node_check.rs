@@ -261,6 +261,18 @@ impl<'a> Check<'a> {
     }
 
     fn settings(&mut self) {
+        let settings = &self.state.settings;
+        let bursts = [
+            ("icmp_error_burst", settings.icmp_error_burst, settings.icmp_errors_per_second),
+            ("echo_reply_burst", settings.echo_reply_burst, settings.echo_replies_per_second),
+            ("tcp_reset_burst", settings.tcp_reset_burst, settings.tcp_resets_per_second),
+        ];
+        for (name, burst, per_second) in bursts {
+            if burst == 0 && per_second != 0 {
+                let key = KeyPath::root().at("settings").at(name);
+                self.error(&key, "a burst of 0 lets nothing through", "choose 1 or more, or a rate of 0 to send none");
+            }
+        }
         let flows = self.state.settings.proxy_flows;
         if !(1..=PROXY_FLOWS_MAX).contains(&flows) {
             let key = KeyPath::root().at("settings").at("proxy_flows");

@@ -269,7 +269,8 @@ pub fn configuration(domain: &str) -> String {
         .collect();
     format!(
         "node: golden\nsource_address: 'fd00:0:1::1'\nsource_address_ipv4: 192.0.2.1\nlocator: 'fc00:0:1::/48'\n\
-         domain: {domain}\nsettings: {{icmp_errors_per_second: 1000000, icmp_error_burst: 1000000}}\n\
+         domain: {domain}\nsettings: {{icmp_errors_per_second: 1000000, icmp_error_burst: 1000000, \
+         echo_replies_per_second: 1000000, echo_reply_burst: 1000000, tcp_resets_per_second: 1000000, tcp_reset_burst: 1000000}}\n\
          ports:\n{ports}sids:{SIDS}policies:{POLICIES}steering:{STEERING}"
     )
 }

@@ -276,6 +276,7 @@ fn broken_packets_from_a_function_are_dropped() {
         8 + 32 + four(PacketBuilder::new(), 64).build().len(),
         "padding is no part of the packet"
     );
+    assert_eq!(found.frame.len(), 14 + 40 + payload_length, "and does not leave the node");
     node.finish();
 }
 

@@ -132,6 +132,24 @@ impl Error {
         error
     }
 
+    /// Where the octets are that are not as they should be; `None` for errors of representations.
+    pub fn offset(&self) -> Option<usize> {
+        match *self {
+            Self::Truncated { offset, .. }
+            | Self::BadVersion { offset, .. }
+            | Self::LengthTooSmall { offset, .. }
+            | Self::LengthTooLarge { offset, .. }
+            | Self::UnexpectedType { offset, .. }
+            | Self::BadChecksum { offset, .. }
+            | Self::UnknownRoutingType { offset, .. }
+            | Self::HopByHopMisplaced { offset }
+            | Self::IncompleteHeaderChain { offset, .. }
+            | Self::TooManyHeaders { offset, .. }
+            | Self::MisplacedLabel { offset, .. } => Some(offset),
+            Self::BufferTooSmall { .. } | Self::ValueTooLarge { .. } | Self::NotAMultiple { .. } | Self::Srh(_) => None,
+        }
+    }
+
     /// The ICMPv6 error that the RFCs ask for, or `None` where they ask for silence.
     ///
     /// The pointer is right when the error's offset counts from the first octet of the IPv6 header; use

@@ -49,7 +49,7 @@ pub use layer::{LayerKind, ethertype, protocol};
 pub use mpls::{LabelStack, MplsEntry};
 pub use packet::{FiveTuple, Layer, Layers, parse_as_far_as_possible, parse_ip_packet, parse_packet};
 pub use srh::{HmacVariant, Srh, SrhContext, SrhError, SrhRepr, TlvRepr};
-pub use summary::{Summary, summary};
+pub use summary::{Snapshot, Summary, summary};
 pub use tcp::{TcpRepr, TcpSegment};
 pub use udp::{UdpDatagram, UdpRepr};
 pub use vlan::{VlanRepr, VlanTag};

@@ -14,6 +14,7 @@ use crate::packet::{Layer, Layers, parse_as_far_as_possible};
 use crate::srh::Srh;
 use crate::tcp::{TcpSegment, control};
 use crate::vlan::VlanTag;
+use alloc::vec::Vec;
 use core::fmt;
 
 /// A packet that displays as one line, for example
@@ -26,19 +27,52 @@ pub struct Summary<'a> {
     packet: &'a [u8],
     layers: Layers,
     error: Option<Error>,
+    /// Octets that are known; what lies behind them is not.
+    known: usize,
 }
 
 /// The summary of an Ethernet frame.
 pub fn summary(frame: &[u8]) -> Summary<'_> {
-    let (layers, error) = parse_as_far_as_possible(frame);
-    Summary { packet: frame, layers, error }
+    Summary::of(frame, frame.len())
+}
+
+/// Longer than any frame: a length that somebody made up does not cost more memory than this.
+const LONGEST: usize = 1 << 18;
+
+/// The beginning of an Ethernet frame that was longer, for example the first 192 octets of one of 9000. What it displays is what
+/// [`summary`] would say of the frame, as far as the headers are known; that the rest is missing is no fault of the packet.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    /// The frame in its whole length, with zeros for what is not known.
+    frame: Vec<u8>,
+    known: usize,
+}
+
+impl Snapshot {
+    /// The octets that were kept of a frame of `length` octets.
+    pub fn new(kept: &[u8], length: usize) -> Self {
+        let mut frame = kept.to_vec();
+        frame.resize(length.clamp(kept.len(), LONGEST.max(kept.len())), 0);
+        Self { frame, known: kept.len() }
+    }
+}
+
+impl fmt::Display for Snapshot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Summary::of(&self.frame, self.known).fmt(f)
+    }
 }
 
 impl fmt::Display for Summary<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut previous = None;
         let outer_ip = self.layers.outer_ip().map(|layer| layer.offset);
+        let mut is_cut = false;
         for layer in self.layers.as_slice() {
+            if !self.is_known(layer) {
+                is_cut = true;
+                break;
+            }
             if !self.is_shown(layer, previous) {
                 continue;
             }
@@ -46,7 +80,13 @@ impl fmt::Display for Summary<'_> {
             self.write_layer(f, layer, outer_ip == Some(layer.offset))?;
             previous = Some(layer.kind);
         }
+        // A fault in octets that are not known is none.
+        let is_cut = is_cut || self.error.and_then(|error| error.offset()).is_some_and(|offset| offset >= self.known);
         match self.error {
+            _ if is_cut => {
+                let space = if previous.is_some() { " " } else { "" };
+                write!(f, "{space}[headers go on behind the first {} bytes]", self.known)
+            }
             Some(error) if previous.is_some() => write!(f, " [{error}]"),
             Some(error) => write!(f, "[{error}]"),
             None => Ok(()),
@@ -64,7 +104,18 @@ fn separator(previous: Option<LayerKind>, kind: LayerKind) -> &'static str {
     }
 }
 
-impl Summary<'_> {
+impl<'a> Summary<'a> {
+    fn of(packet: &'a [u8], known: usize) -> Self {
+        let (layers, error) = parse_as_far_as_possible(packet);
+        Self { packet, layers, error, known }
+    }
+
+    /// Whether all of a header is known; of a payload nothing but its length is shown.
+    fn is_known(&self, layer: &Layer) -> bool {
+        let needed = if layer.kind == LayerKind::Payload { 0 } else { layer.length };
+        layer.offset.saturating_add(needed) <= self.known
+    }
+
     /// Ethernet addresses say little about a routed packet, and a transport's payload nothing here.
     fn is_shown(&self, layer: &Layer, previous: Option<LayerKind>) -> bool {
         use LayerKind::{Ethernet, Icmpv4, Icmpv6, Payload, Tcp, Udp};

@@ -188,7 +188,7 @@ impl Run {
                     "direction": match packet.direction { Direction::Received => "in", Direction::Sent => "out" },
                     "outcome": outcome,
                     "length": packet.length,
-                    "headers": segue_wire::summary(&packet.bytes).to_string(),
+                    "headers": segue_wire::Snapshot::new(&packet.bytes, packet.length as usize).to_string(),
                     "bytes": packet.bytes.iter().map(|octet| format!("{octet:02x}")).collect::<String>(),
                 });
                 format!("{line}\n").into_bytes()

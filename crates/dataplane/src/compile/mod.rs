@@ -220,6 +220,10 @@ fn config(input: &Input<'_>) -> Result<abi::Config, CompileError> {
     config.cache_lifetime = u32::try_from(jiffies).unwrap_or(u32::MAX).max(1);
     config.icmp_per_second = settings.icmp_errors_per_second;
     config.icmp_burst = settings.icmp_error_burst;
+    config.echo_per_second = settings.echo_replies_per_second;
+    config.echo_burst = settings.echo_reply_burst;
+    config.resets_per_second = settings.tcp_resets_per_second;
+    config.resets_burst = settings.tcp_reset_burst;
     config.address_ipv4 = input.state.source_address_ipv4.map_or(0, |address| u32::from_ne_bytes(address.octets()));
     config.address = input.state.source_address.octets();
     let blocks = sid_blocks(input);

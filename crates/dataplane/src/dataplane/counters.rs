@@ -126,6 +126,8 @@ pub struct IcmpSent {
     pub echo_reply: u64,
     /// Errors from inside the domain that were sent on to the inner source.
     pub relayed: u64,
+    /// TCP segments with RST of firewalls.
+    pub tcp_reset: u64,
     /// Not sent, because the rate limit was reached.
     pub rate_limited: u64,
     /// Not sent, because RFC 4443 section 2.4(e) forbids it or there is no way back.
@@ -280,6 +282,7 @@ impl Reader {
             parameter_problem: sum(abi::SEGUE_ICMP_PARAMETER_PROBLEM)?,
             echo_reply: sum(abi::SEGUE_ICMP_ECHO_REPLY)?,
             relayed: sum(abi::SEGUE_ICMP_RELAYED)?,
+            tcp_reset: sum(abi::SEGUE_ICMP_TCP_RESET)?,
             rate_limited: sum(abi::SEGUE_ICMP_RATE_LIMITED)?,
             not_sent: sum(abi::SEGUE_ICMP_NOT_SENT)?,
         })

@@ -3,8 +3,8 @@
 use crate::{ethernet, ip6, path, steered};
 use segue_wire::{
     Error, FiveTuple, FragmentRepr, HeaderChain, Icmpv4Repr, Icmpv6Repr, Ipv4Repr, Ipv6Packet, Ipv6Repr, LayerKind,
-    MplsEntry, OptionsRepr, PacketBuilder, RoutingRepr, SrhRepr, TcpRepr, UdpRepr, parse_ip_packet, parse_packet,
-    summary,
+    MplsEntry, OptionsRepr, PacketBuilder, RoutingRepr, Snapshot, SrhRepr, TcpRepr, UdpRepr, parse_ip_packet,
+    parse_packet, summary,
 };
 
 fn outer() -> PacketBuilder {
@@ -192,6 +192,42 @@ fn summaries() {
         assert_eq!(summary(&builder.build()).to_string(), expected);
     }
     assert_eq!(summary(&[1]).to_string(), "[Ethernet at offset 0 is cut short: 14 bytes needed, 1 present]");
+}
+
+/// The first octets of a large packet, as the data plane keeps them of what it drops.
+#[test]
+fn a_snapshot_is_not_malformed() {
+    let long = steered().payload(&[0x5a; 8000]).build();
+    let whole = summary(&long).to_string();
+    assert!(whole.ends_with("TCP 40000 > 80 [S]"), "{whole}");
+    for kept in [192, 8000, long.len()] {
+        assert_eq!(Snapshot::new(&long[..kept], long.len()).to_string(), whole, "{kept} octets kept");
+    }
+    // Cut inside headers: those in front are told, and the cut is no fault.
+    for (kept, expected) in [
+        (
+            14,
+            "Ethernet 02:00:00:00:00:01 > 02:00:00:00:00:02 ethertype 0x86dd [headers go on behind the first 14 bytes]",
+        ),
+        (60, "fd00::1 > fcbb:0:2:e000:: [headers go on behind the first 60 bytes]"),
+    ] {
+        assert_eq!(Snapshot::new(&long[..kept], long.len()).to_string(), expected);
+    }
+    for kept in 0..long.len().min(300) {
+        let text = Snapshot::new(&long[..kept], long.len()).to_string();
+        assert!(
+            text == whole || text.ends_with(&format!("[headers go on behind the first {kept} bytes]")),
+            "{kept}: {text}"
+        );
+    }
+    // A fault is one, and so is a packet that says to be longer than its frame was.
+    let broken = steered().payload(&[0x5a; 8000]).with_bytes(94, &[0x65]).build();
+    let text = Snapshot::new(&broken[..192], broken.len()).to_string();
+    assert!(text.ends_with("[IPv4 at offset 94: version 6 found where version 4 was expected]"), "{text}");
+    let text = Snapshot::new(&long[..192], 500).to_string();
+    assert!(text.contains("Payload Length at offset 18 gives"), "{text}");
+    assert_eq!(Snapshot::new(&[1], 1).to_string(), summary(&[1]).to_string());
+    assert!(!Snapshot::new(&long[..192], usize::MAX).to_string().is_empty());
 }
 
 #[test]
