@@ -58,6 +58,60 @@ INLINE int relay_translate(struct scratch *scratch, u32 type, u32 param, u32 ove
 	return 1;
 }
 
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 8192);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct segue_sid_key);
+	__type(value, struct segue_return);
+} returns SEC(".maps");
+
+#define RELAY_NOWHERE (~0ULL)
+
+/*
+ * The way to the source of a packet that this node has sent to `last`, the last segment: ICMP_WAY() of the port that it
+ * came in by, so that it is found in the table of that port, and nobody else with the same address is told. Where
+ * several ports may have been it, the one that leads to the source. RELAY_NOWHERE: it is not known.
+ */
+RARE u64 relay_way(struct xdp_md *ctx, u32 generation, const struct address *last, const struct address *source,
+		   u32 family)
+{
+	struct segue_sid_key key = {.prefixlen = 32 + 128, .generation = generation};
+	struct bpf_fib_lookup fib = {};
+	const struct segue_return *known;
+	u64 way = RELAY_NOWHERE;
+	u32 port;
+
+	if (!last || !source)
+		return RELAY_NOWHERE;
+	__builtin_memcpy(key.address, last, sizeof(key.address));
+	known = bpf_map_lookup_elem(&returns, &key);
+	if (!known)
+		return 0;
+	if (!known->ports[1])
+		return ICMP_WAY(0, known->ports[0]);
+	for (int i = 0; i < SEGUE_RETURN_PORTS; i++) {
+		port = known->ports[i];
+		if (!port)
+			break;
+		__builtin_memset(&fib, 0, sizeof(fib));
+		if (family == 6) {
+			fib.family = 10;
+			__builtin_memcpy(fib.ipv6_dst, source, sizeof(fib.ipv6_dst));
+		} else {
+			fib.family = 2;
+			fib.ipv4_dst = source->low;
+		}
+		fib.ifindex = port;
+		if (bpf_fib_lookup(ctx, &fib, sizeof(fib), 0) != BPF_FIB_LKUP_RET_SUCCESS || fib.ifindex != port)
+			continue;
+		if (way != RELAY_NOWHERE)
+			return RELAY_NOWHERE;
+		way = ICMP_WAY(0, port);
+	}
+	return way;
+}
+
 /* Finds the inner packet in the quote. The quote may end inside it: only its header must be there. */
 INLINE int relay(struct packet *packet)
 {
@@ -70,6 +124,8 @@ INLINE int relay(struct packet *packet)
 	struct headers headers = {};
 	struct inner inner = {};
 	u32 type, param, offset, family;
+	struct address last;
+	const void *segment;
 	const u8 *octet;
 
 	if (!scratch || !config || (void *)(ip + 1) > end)
@@ -82,9 +138,15 @@ INLINE int relay(struct packet *packet)
 	if (*(const u8 *)ip >> 4 != 6 || !address_equal(address_load(&ip->saddr), address_load(config->address)) ||
 	    !in_sid_block(packet->generation, address_load(&ip->daddr)))
 		return pass(packet, SEGUE_OUTCOME_passed_route);
+	last = address_load(&ip->daddr);
 	headers_walk(packet->ctx, quote + 6, quote + IPV6_LENGTH, 0xffff, &headers);
-	if (headers.srh)
+	if (headers.srh) {
+		segment = data + (headers.srh & OFFSET_MASK) + SRH_FIXED_LENGTH;
+		if (segment + 16 > end)
+			return pass(packet, SEGUE_OUTCOME_passed_route);
+		last = address_load(segment);
 		headers_walk_past_srh(packet->ctx, headers.srh, 0xffff, &headers);
+	}
 	data = (void *)(long)packet->ctx->data;
 	end = (void *)(long)packet->ctx->data_end;
 	offset = headers.upper & OFFSET_MASK;
@@ -102,7 +164,9 @@ INLINE int relay(struct packet *packet)
 	if (inner.outcome || !relay_translate(scratch, type, param, offset - quote, &inner, family))
 		return pass(packet, SEGUE_OUTCOME_passed_route);
 	scratch->l3 = offset;
-	scratch->way = 0;
+	scratch->way = relay_way(packet->ctx, packet->generation, &last, &inner.source, family);
+	if (scratch->way == RELAY_NOWHERE)
+		return drop(packet, SEGUE_OUTCOME_drop_not_answered);
 	scratch->length = packet->length;
 	stage(packet, SEGUE_STAGE_ICMP);
 	return drop(packet, SEGUE_OUTCOME_drop_not_answered);

@@ -203,6 +203,16 @@ struct segue_sid_key {
 	__u8 address[16];
 };
 
+#define SEGUE_RETURN_PORTS 8
+
+/*
+ * By which ports come the packets that this node sends to a last segment: of the steering rules that lead there. Map
+ * `returns` (HASH), by struct segue_sid_key with prefixlen 160 and the last segment as address. No entry: by any.
+ */
+struct segue_return {
+	__u32 ports[SEGUE_RETURN_PORTS]; /* ifindex; 0: no more */
+};
+
 enum segue_mode {
 	SEGUE_H_ENCAPS = 1,
 	SEGUE_H_ENCAPS_RED = 2,

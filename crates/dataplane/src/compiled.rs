@@ -29,6 +29,9 @@ pub struct Compiled {
     pub steering: CompiledSteering,
     /// Steering rules by name: row in `counters`.
     pub steering_counters: BTreeMap<String, u32>,
+    /// Entries of the map `returns`.
+    #[serde(default)]
+    pub returns: Vec<CompiledReturn>,
     /// What proxies remember, by return interface and kind: row in `memories` and `memory_counters`, the `scope` of their
     /// SIDs.
     pub scopes: BTreeMap<String, u32>,
@@ -104,6 +107,16 @@ pub struct CompiledList {
     /// The map entry.
     #[serde(with = "octets")]
     pub entry: abi::SegmentList,
+}
+
+/// By which ports come the packets that are sent to a last segment.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CompiledReturn {
+    /// The last segment of a list.
+    pub segment: std::net::Ipv6Addr,
+    /// The map entry.
+    #[serde(with = "octets")]
+    pub entry: abi::Return,
 }
 
 /// The steering rules: their image in the map `steering`.

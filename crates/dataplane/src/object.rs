@@ -95,6 +95,7 @@ pub(crate) const SHARED: [&str; 30] = [
     "policies",
     "segment_lists",
     "steering",
+    "returns",
     "counters",
     "outcomes",
     "stash",
@@ -151,7 +152,7 @@ fn entries(map: &str, capacity: &Capacity) -> Option<u32> {
     let objects = match map {
         "sids" | "sid_entries" => capacity.sids,
         "policies" => capacity.policies,
-        "segment_lists" => capacity.segment_lists,
+        "segment_lists" | "returns" => capacity.segment_lists,
         "counters" => return Some(capacity.counters()),
         "outcomes" | "icmp_budgets" => return Some(1 + 2 * capacity.ports),
         "flows" => return Some(capacity.flow_cache()),

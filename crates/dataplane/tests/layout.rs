@@ -91,6 +91,7 @@ fn rust() -> Vec<(&'static str, usize, Fields)> {
             policy,
             reserved
         }),
+        rust_layout!(Return { ports }),
         rust_layout!(Prefix { address, mask }),
         rust_layout!(Config {
             cache_lifetime,

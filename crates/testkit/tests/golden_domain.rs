@@ -369,6 +369,74 @@ fn errors_from_inside_the_domain_are_relayed() {
     node.finish();
 }
 
+/// Two tenants may have the same addresses: an error about a packet of one goes where that packet came from.
+#[test]
+#[ignore = "needs root"]
+fn relayed_errors_go_by_the_port_that_the_packet_came_in_by() {
+    let network = Network::new();
+    // Behind acc1, by a table of its own, is another client with the same address.
+    network.node.script(
+        "ip -6 rule add iif acc1 table 100
+         ip -6 route add table 100 fd00:0:a0::/64 via fd00:0:a1::2
+         ip -4 rule add iif acc1 table 100
+         ip -4 route add table 100 10.1.0.0/24 via 10.2.0.2",
+    );
+    let policy = |name: &str, last: u16| {
+        format!("  - {{name: {name}, segment_lists: [{{segments: ['fc00:0:2:a::', 'fc00:0:2:{last:x}::']}}]}}\n")
+    };
+    let rule = |port: &str, number: u8, policy: &str| {
+        format!(
+            "  - {{destination: 'fd00:0:{number:x}::/64', ingress: {port}, policy: {policy}}}\n  \
+             - {{destination: 10.{number}.0.0/16, ingress: {port}, policy: {policy}}}\n"
+        )
+    };
+    let policies = [policy("left", 0x1a), policy("right", 0x1b), policy("both", 0x1c)].concat();
+    let rules =
+        [rule("acc0", 60, "left"), rule("acc1", 60, "right"), rule("acc0", 61, "both"), rule("acc1", 61, "both")];
+    let yaml = configuration(DOMAIN).replacen("policies:", &format!("policies:\n{policies}"), 1);
+    let yaml = yaml.replacen("steering:", &format!("steering:\n{}", rules.concat()), 1);
+    let node = Golden::load(&network, &yaml);
+    let router: Ipv6Addr = "fd00:0:77::1".parse().expect("an address");
+    let expired = |last: u16, left: u8, inner: &PacketBuilder| {
+        let list = [behind_core1(0xa), behind_core1(last)];
+        let srh = SrhRepr::reduced(&list).with_segments_left(left);
+        let destination = if left == 0 { list[1] } else { list[0] };
+        let mut packet = PacketBuilder::new().ipv6(Ipv6Repr::new(NODE, destination)).srh(srh).build();
+        let octets = inner.build();
+        packet[40] = if octets[0] >> 4 == 4 { 4 } else { 41 };
+        packet[4..6].copy_from_slice(&(24 + octets.len() as u16).to_be_bytes());
+        packet.extend(octets);
+        arriving("core1").ipv6(Ipv6Repr::new(router, NODE)).icmpv6(Icmpv6Repr::TimeExceeded { code: 0, packet })
+    };
+    let from = |source| {
+        PacketBuilder::new().ipv6(Ipv6Repr::new(source, steered())).udp(UdpRepr::new(1, 2)).payload(b"which way back?")
+    };
+    let four = PacketBuilder::new().ipv4(Ipv4Repr::new(CLIENT4, [10, 60, 0, 1].into())).udp(UdpRepr::new(1, 2));
+    for left in [0, 1] {
+        for (case, last, port, source) in [
+            ("of the left one", 0x1a, "acc0", CLIENT),
+            ("of the right one", 0x1b, "acc1", CLIENT),
+            ("of either, and only one port leads there", 0x1c, "acc1", SERVER),
+        ] {
+            let message = Icmpv6Repr::DestinationUnreachable { code: 3, packet: from(source).build() };
+            let reply = leaving(port).ipv6(Ipv6Repr::new(port_ipv6(port), source)).icmpv6(message);
+            let frame = expired(last, left, &from(source)).build();
+            node.answers_counted(case, "core1", &frame, &reply, &["icmp_relayed"], "relayed");
+        }
+        for (last, port) in [(0x1a, "acc0"), (0x1b, "acc1")] {
+            let header =
+                Ipv4Repr { type_of_service: 0xc0, dont_fragment: true, ..Ipv4Repr::new(port_ipv4(port), CLIENT4) };
+            let message = Icmpv4Repr::DestinationUnreachable { code: 1, next_hop_mtu: 0, packet: four.build() };
+            let reply = leaving(port).ipv4(header).icmpv4(message);
+            let frame = expired(last, left, &four).build();
+            node.answers_counted("IPv4", "core1", &frame, &reply, &["icmp_relayed"], "relayed");
+        }
+        let frame = expired(0x1c, left, &from(CLIENT));
+        node.drops("both ports lead to a client of this address", "core1", &frame, "drop_not_answered");
+    }
+    node.finish();
+}
+
 /// An IPv6 packet of the client of that many octets.
 fn udp6(octets: usize) -> PacketBuilder {
     PacketBuilder::new()

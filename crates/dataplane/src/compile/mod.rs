@@ -8,6 +8,7 @@ pub(crate) mod firewall;
 mod memory;
 mod policy;
 mod port;
+mod returns;
 mod sid;
 mod steering;
 mod template;
@@ -86,6 +87,7 @@ pub fn compile(input: &Input<'_>) -> Result<Compiled, CompileError> {
         policies: policies.into_compiled(),
         steering,
         steering_counters,
+        returns: returns::compile(input.state, input.interfaces),
         scopes: compiler.scopes.into_names(),
         firewalls,
         loop_ifindex,

@@ -218,8 +218,10 @@ impl Dataplane {
     /// Removes what another generation than the active one left in the maps.
     pub(super) fn clean(&mut self) -> Result<(), Error> {
         let active = self.generation();
-        for key in self.maps.keys::<abi::SidKey>("sids")?.into_iter().filter(|key| key.generation != active) {
-            self.maps.delete("sids", &key)?;
+        for map in ["sids", "returns"] {
+            for key in self.maps.keys::<abi::SidKey>(map)?.into_iter().filter(|key| key.generation != active) {
+                self.maps.delete(map, &key)?;
+            }
         }
         let first = abi::SEGUE_PORT_SLOTS * (1 - (active & 1));
         for slot in first..first + abi::SEGUE_PORT_SLOTS {

@@ -161,6 +161,9 @@ impl Dataplane {
             self.life.write(&self.set, &self.maps, sid)?;
             self.maps.write("sids", &sid_key(&sid.prefix, compiled.generation), &sid.index)?;
         }
+        for found in &compiled.returns {
+            self.maps.write("returns", &sid_key(&found.segment.into(), compiled.generation), &found.entry)?;
+        }
         self.write_steering(compiled)?;
         let carried = self.carried_to(compiled);
         if !carried.is_empty() {
@@ -340,6 +343,9 @@ impl Dataplane {
     fn remove_generation(&self, compiled: &Compiled) -> Result<(), Error> {
         for sid in &compiled.sids {
             self.maps.delete("sids", &sid_key(&sid.prefix, compiled.generation))?;
+        }
+        for found in &compiled.returns {
+            self.maps.delete("returns", &sid_key(&found.segment.into(), compiled.generation))?;
         }
         for port in &compiled.ports {
             self.maps.write("ports", &port.slot(compiled.generation), &abi::Port::new_zeroed())?;

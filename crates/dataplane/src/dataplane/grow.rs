@@ -148,6 +148,9 @@ impl Dataplane {
                 .sids
                 .iter()
                 .try_for_each(|sid| maps.write(name, &sid_key(&sid.prefix, active.generation), &sid.index)),
+            "returns" => active.returns.iter().try_for_each(|found| {
+                maps.write(name, &sid_key(&found.segment.into(), active.generation), &found.entry)
+            }),
             // It knows which are dead, now and from now on.
             "sid_entries" => active.sids.iter().try_for_each(|sid| self.life.write(&larger.set, maps, sid)),
             "policies" => active.policies.iter().try_for_each(|policy| maps.write(name, &policy.index, &policy.entry)),
