@@ -35,6 +35,8 @@ pub enum Class {
     Echo,
     /// ICMP messages of other types that are no errors.
     Icmp,
+    /// The same of types that the kernel has of its own: IPv4 router discovery and above 18, IPv6 redirects and 151 to 153 (multicast router discovery).
+    IcmpOdd,
     /// An ICMP error about an earlier packet.
     Error,
     /// An ICMP error about a packet that never was.
@@ -59,12 +61,13 @@ pub enum Class {
     Checksum,
 }
 
-pub const CLASSES: [Class; 16] = [
+pub const CLASSES: [Class; 17] = [
     Class::Tcp,
     Class::TcpWild,
     Class::Udp,
     Class::Echo,
     Class::Icmp,
+    Class::IcmpOdd,
     Class::Error,
     Class::ErrorWild,
     Class::Transport,
@@ -271,10 +274,12 @@ impl Generator {
             }
             Class::Udp => self.datagram(side, head(17)),
             Class::Echo => self.echo(side, head(self.family.icmp())),
-            Class::Icmp => {
-                let kinds: &[u8] = match self.family {
-                    Family::Ipv4 => &[9, 10, 13, 14, 17, 18, 40, 77, 255],
-                    Family::Ipv6 => &[130, 131, 132, 137, 139, 140, 141, 142, 144, 145, 151, 200, 255],
+            Class::Icmp | Class::IcmpOdd => {
+                let kinds: &[u8] = match (self.family, class) {
+                    (Family::Ipv4, Class::Icmp) => &[13, 14, 17, 18],
+                    (Family::Ipv6, Class::Icmp) => &[130, 131, 132, 139, 140, 141, 142, 144, 145, 200, 255],
+                    (Family::Ipv4, _) => &[9, 10, 40, 77, 255],
+                    (Family::Ipv6, _) => &[137, 151, 152, 153],
                 };
                 let (kind, code) = (*self.random.pick(kinds), *self.random.pick(&[0, 0, 1, 4]));
                 let head = head(self.family.icmp());
@@ -297,8 +302,13 @@ impl Generator {
             }
             Class::Other => {
                 let protocol = *self.random.pick(&[2, 47, 50, 89, 112, 200]);
-                // ESP and GRE have numbers in front; zeros will do.
-                self.single(class, side, head(protocol), vec![0; 24])
+                // The kernel's ip6tables holds a checksum against many of them (row `reject-checksum`): it is right.
+                let mut octets = vec![0; 24];
+                if self.family == Family::Ipv6 && protocol != 47 {
+                    let checksum = self.checksum(head(protocol), &octets);
+                    octets[..2].copy_from_slice(&checksum.to_be_bytes());
+                }
+                self.single(class, side, head(protocol), octets)
             }
             Class::NoNext => self.single(class, side, head(59), Vec::new()),
             Class::Options => self.options(side, source, destination),

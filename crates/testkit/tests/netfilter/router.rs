@@ -59,6 +59,8 @@ impl Router {
         world.script("sysctl -q net.ipv6.conf.default.disable_ipv6=1\nsysctl -q net.ipv6.conf.all.disable_ipv6=1");
         for setting in [
             "ipv4.icmp_ratelimit=0",
+            "ipv4.icmp_msgs_per_sec=1000000",
+            "ipv4.icmp_msgs_burst=1000000",
             "ipv6.icmp.ratelimit=0",
             "ipv4.conf.all.send_redirects=0",
             "ipv4.conf.default.send_redirects=0",
