@@ -258,12 +258,13 @@ impl Compiled {
             scopes,
             firewalls,
             loop_ifindex,
+            returns,
             warnings: _,
         } = self;
         (config, ports, sids, policies, steering)
             == (&other.config, &other.ports, &other.sids, &other.policies, &other.steering)
-            && (steering_counters, scopes, firewalls, loop_ifindex)
-                == (&other.steering_counters, &other.scopes, &other.firewalls, &other.loop_ifindex)
+            && (steering_counters, scopes, firewalls, loop_ifindex, returns)
+                == (&other.steering_counters, &other.scopes, &other.firewalls, &other.loop_ifindex, &other.returns)
     }
 
     /// Rows of `counters` in use.

@@ -86,7 +86,7 @@ const PROXY_FLOW_CACHE_SIZE: &str = ".rodata.proxy_flows";
 
 /// Maps whose layout and meaning `SEGUE_ABI_VERSION` covers: they survive a change of the programs. All others (caches,
 /// stages, scratch memory) belong to one build.
-pub(crate) const SHARED: [&str; 30] = [
+pub(crate) const SHARED: [&str; 31] = [
     "control",
     "config",
     "ports",
