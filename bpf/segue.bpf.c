@@ -191,6 +191,17 @@ int segue_proxy(struct xdp_md *ctx)
 	return core_port(&packet, 1);
 }
 
+/* A packet whose own header leads to a function through the kernel; nothing of it has been changed. */
+SEC("xdp.frags")
+int segue_inserted(struct xdp_md *ctx)
+{
+	struct packet packet;
+
+	if (unlikely(packet_begin(ctx, &packet, epoch_carried())))
+		return drop_unknown_port(ctx);
+	return proxy_inserted(&packet);
+}
+
 /* A packet from outside, once its priority tag is off. */
 SEC("xdp.frags")
 int segue_access(struct xdp_md *ctx)

@@ -184,7 +184,7 @@ INLINE int end_proxy(const struct packet *packet, const struct segue_sid *sid, s
 	outer->offset = offset + (srh->length + 1) * 8;
 	outer->fragment = 0;
 	outer->dscp = (*(const u8 *)ip & 15) << 2 | ((const u8 *)ip)[1] >> 6;
-	if (sid->behaviour == SEGUE_END_AM)
+	if (!packet->in_proxy && sid->behaviour == SEGUE_END_AM)
 		return masquerade(packet, sid, ip, srh, outer, sl);
 	if (packet->in_proxy && sid->behaviour == SEGUE_END_AN)
 		return aware_to_function(packet, sid, ip, outer);
@@ -199,6 +199,9 @@ INLINE int end_proxy(const struct packet *packet, const struct segue_sid *sid, s
 		if (outer->fragment) /* its inner packet is not known: it must not slip past the function */
 			return drop(packet, SEGUE_OUTCOME_drop_fragment_at_decapsulation);
 		if (!takes_inner(sid, outer->protocol)) {
+			if (packet->in_proxy && sid->behaviour == SEGUE_END_AN_NF && !headers.sr_seen &&
+			    outer->protocol != PROTOCOL_ETHERNET)
+				return proxy_inserted_elsewhere(packet);
 			if (sid->flags & SEGUE_SID_BYPASS_OTHER_TYPE)
 				return end_forward(packet, sid, ip, srh, offset, previous, outer->limit, sl, next);
 			return drop(packet, SEGUE_OUTCOME_drop_inner_type);

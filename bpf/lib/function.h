@@ -6,6 +6,7 @@
 #include "base.h"
 #include "adjacency.h"
 #include "advance.h"
+#include "behind.h"
 #include "decapsulation.h"
 #include "flow.h"
 
@@ -104,6 +105,13 @@ INLINE int function_reroute(const struct packet *packet, const struct segue_sid 
 	return leave(packet, adjacency, bpf_htons(ETH_P_IPV6));
 }
 
+/* A first fragment may have an SRH behind its Fragment header: whoever puts the datagram together would find it. */
+INLINE int function_hides(const struct packet *packet, const struct flow *flow)
+{
+	return flow->family == 6 && (flow->key[4] >> 48) & FLOW_FRAGMENT &&
+	       leads_on(packet->ctx, ETHERNET_LENGTH + flow->length, packet->generation);
+}
+
 /*
  * An IP packet from a function, which flow_read() has read: malformed, or the node's own business. -1: neither, go on.
  * What goes to the kernel must be nothing that it would process as a segment.
@@ -126,14 +134,17 @@ INLINE int function_admit(const struct packet *packet, const struct flow *flow)
 	if (!flow->family)
 		return pass(packet, SEGUE_OUTCOME_passed_not_for_segue);
 	if (unlikely(flow->group)) {
-		if (flow->sr_seen || (flow->family == 6 &&
-				      in_sid_block(packet->generation, (struct address){flow->key[2], flow->key[3]})))
+		if (flow->sr_seen || function_hides(packet, flow) ||
+		    (flow->family == 6 &&
+		     in_sid_block(packet->generation, (struct address){flow->key[2], flow->key[3]})))
 			return drop(packet, SEGUE_OUTCOME_drop_from_function);
 		return pass(packet, SEGUE_OUTCOME_passed_not_for_segue);
 	}
 	outcome = flow_addresses(packet->port, flow);
 	if (outcome == SEGUE_OUTCOME_passed_not_for_segue)
-		return unlikely(flow->sr_seen) ? drop(packet, SEGUE_OUTCOME_drop_from_function) : pass(packet, outcome);
+		return unlikely(flow->sr_seen || function_hides(packet, flow))
+			       ? drop(packet, SEGUE_OUTCOME_drop_from_function)
+			       : pass(packet, outcome);
 	return outcome ? drop(packet, outcome) : -1;
 }
 

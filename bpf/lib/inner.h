@@ -150,14 +150,14 @@ INLINE void ipv4_decrement(void *ip)
 	header->check = checksum_update(header->check, before, *word);
 }
 
-/* TTL + 1, below 255. */
-INLINE void ipv4_increment(void *ip)
+/* Another TTL. */
+INLINE void ipv4_set_ttl(void *ip, u8 ttl)
 {
 	struct iphdr *header = ip;
 	u16 *word = (u16 *)&header->ttl;
 	u16 before = *word;
 
-	header->ttl++;
+	header->ttl = ttl;
 	header->check = checksum_update(header->check, before, *word);
 }
 

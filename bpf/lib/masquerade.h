@@ -1,21 +1,30 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * The masquerading proxy, End.AM (draft-ietf-spring-sr-service-programming section 6.4): the function sees the packet
- * with its SRH, addressed to its last segment. What leads on, the SRH, comes back from the function; so it is compared
- * with those that were sent to it, but for Segment List[0] where that is the packet's own destination.
+ * with its SRH, addressed to its last segment. What leads on comes back from the function: the SRH, and what may be
+ * behind it (lib/behind.h). So it is compared with what was sent to it, but for Segment List[0] where that is the
+ * packet's own destination and no SID; and there the function can not put a SID.
  */
 #ifndef SEGUE_MASQUERADE_H
 #define SEGUE_MASQUERADE_H
 
 #include "base.h"
 #include "advance.h"
+#include "behind.h"
 #include "function.h"
 #include "memory.h"
 
 #define SRH_SEGMENTS_LEFT_ONE (1ULL << 24) /* Segments Left as part of the SRH's first word */
 
+/* The last segment of the SRH at `word` is compared: the chain's, or a SID, is not the packet's own destination. */
+INLINE int last_compared(const struct packet *packet, const u64 *word)
+{
+	return stash_last_is_chains(word[0]) || rarely_in_sid_block(packet, address_load(word + 1));
+}
+
 /* Is the SRH at SIMPLE_SRH, Segments Left lowered by `step`, the one remembered? */
-INLINE int srh_same(const struct segue_stash *entry, void *data, void *end, u32 length, u64 step)
+INLINE int srh_same(const struct packet *packet, const struct segue_stash *entry, void *data, void *end, u32 length,
+		    u64 step)
 {
 	const u64 *word = data + ETHERNET_LENGTH, *known = (const u64 *)entry->header;
 	u64 difference;
@@ -23,8 +32,10 @@ INLINE int srh_same(const struct segue_stash *entry, void *data, void *end, u32 
 	if ((void *)(word + 8) > end || entry->length != IPV6_LENGTH + length)
 		return 0;
 	difference = (word[5] - step) ^ known[5];
-	if (stash_last_is_chains(word[5]))
+	if (last_compared(packet, word + 5))
 		difference |= (word[6] ^ known[6]) | (word[7] ^ known[7]);
+	else
+		difference |= known[6] | known[7];
 	if (likely(length == SRH_FIXED_LENGTH + 32)) {
 		if ((void *)(word + 10) > end)
 			return 0;
@@ -41,6 +52,20 @@ INLINE int srh_same(const struct segue_stash *entry, void *data, void *end, u32 
 		difference |= *at ^ known[i];
 	}
 	return !difference;
+}
+
+/* How an SRH alone is remembered; it is advanced if `advance` says where it is. */
+INLINE u64 srh_shape(const struct packet *packet, const struct srh *srh, u32 length, u32 advance)
+{
+	u32 last = last_compared(packet, (const u64 *)srh) ? SEGUE_STASH_LAST : 0;
+
+	return STASH_SHAPE(IPV6_LENGTH + length, 0, advance, SEGUE_STASH_SRH | last);
+}
+
+/* Where what follows the SRH at SIMPLE_SRH is, for lib/behind.h. */
+INLINE u32 behind_place(const struct srh *srh, u32 length)
+{
+	return (SIMPLE_SRH + length) | (u32)srh->next_header << 16;
 }
 
 /* SR to function: S12 to S15. Nothing of the packet has been changed; `sl` is Segments Left after the decrement. */
@@ -67,8 +92,12 @@ INLINE int masquerade(const struct packet *packet, const struct segue_sid *sid, 
 	if (unlikely(outer->limit - ETHERNET_LENGTH > link.mtu))
 		return too_big(packet, 6, ETHERNET_LENGTH, link.mtu);
 	entry = memory_current(sid->scope, &id);
-	if (unlikely(!entry || !srh_same(entry, data, end, length, SRH_SEGMENTS_LEFT_ONE)) &&
-	    !memory_renew(packet->ctx, sid->scope, STASH_SHAPE(IPV6_LENGTH + length, 0, IPV6_LENGTH, SEGUE_STASH_SRH)))
+	if (unlikely(!entry || !srh_same(packet, entry, data, end, length, SRH_SEGMENTS_LEFT_ONE)) &&
+	    !memory_renew(packet->ctx, sid->scope, srh_shape(packet, srh, length, IPV6_LENGTH)))
+		return drop(packet, SEGUE_OUTCOME_drop_header_unfit);
+	if (unlikely(!behind_plain(packet, (void *)srh + length, end, srh->next_header)) &&
+	    !behind_known(packet->ctx, sid->scope, behind_place(srh, length) | BEHIND_REMEMBER, outer->limit,
+			  packet->generation))
 		return drop(packet, SEGUE_OUTCOME_drop_header_unfit);
 	ip->hop_limit--;
 	srh->segments_left = sl;
@@ -82,21 +111,15 @@ INLINE int masquerade(const struct packet *packet, const struct segue_sid *sid, 
 }
 
 /* Was an SRH like this one sent to the function, though it is not the last one? */
-RARE int srh_known(struct xdp_md *ctx, u64 scope, u32 length)
+RARE int srh_known(struct xdp_md *ctx, u64 scope, u64 shape)
 {
 	struct scratch *scratch = scratch_get();
-	const struct segue_stash *entry;
-	u64 *known, hash;
+	u64 hash;
 
 	if (!scratch)
 		return 0;
-	/* As it came: nothing is advanced. */
-	hash = stash_prepare(ctx, &scratch->stash, STASH_SHAPE(IPV6_LENGTH + length, 0, 0, SEGUE_STASH_SRH), scope);
-	known = bpf_map_lookup_elem(&stash_index, &hash);
-	if (!hash || !known)
-		return 0;
-	entry = stash_get(*known);
-	return entry && stash_equal(entry, &scratch->stash) && stash_still(entry, *known);
+	hash = stash_prepare(ctx, &scratch->stash, shape, scope);
+	return hash && stash_has(scratch, hash);
 }
 
 /* Caching flavour: a packet that came back without SRH gets the last one, its own destination in Segment List[0]. */
@@ -129,6 +152,16 @@ INLINE int masquerade_insert(const struct packet *packet, const struct segue_sid
 	octet = (u8 *)word;
 	if (octet[6] == PROTOCOL_HOP_BY_HOP) /* must stay first (RFC 8200 section 4.3) */
 		return drop(packet, SEGUE_OUTCOME_drop_header_unfit);
+	/* The function made this packet itself, for all that is known. */
+	if (in_sid_block(packet->generation, address_load(octet + 24)) ||
+	    leads_on(packet->ctx, ETHERNET_LENGTH + packet->length, packet->generation))
+		return drop(packet, SEGUE_OUTCOME_drop_from_function);
+	data = (void *)(long)packet->ctx->data;
+	end = (void *)(long)packet->ctx->data_end;
+	if (data + ETHERNET_LENGTH + IPV6_LENGTH > end)
+		return drop(packet, SEGUE_OUTCOME_drop_truncated);
+	word = data + ETHERNET_LENGTH;
+	octet = (u8 *)word;
 	destination = sl ? address_load(&entry->header[at]) : address_load(octet + 24);
 	adjacency = adjacency_find(packet, destination, 0, 0, outer_flow((void *)octet));
 	if (!adjacency || adjacency_refusal(adjacency))
@@ -189,10 +222,15 @@ INLINE int masquerade_end(const struct packet *packet, const struct segue_sid *s
 	if (unlikely((s32)srh->last_entry > (s32)(srh->length / 2) - 1 || sl > srh->last_entry))
 		return parameter_problem(packet, SEGUE_OUTCOME_drop_segments_left, ETHERNET_LENGTH, 0, SIMPLE_SRH + 3);
 	entry = memory_current(sid->scope, &id);
-	if (unlikely(!entry || !srh_same(entry, data, end, length, 0) || !stash_still(entry, id)) &&
-	    !srh_known(packet->ctx, sid->scope, length))
+	if (unlikely(!entry || !srh_same(packet, entry, data, end, length, 0) || !stash_still(entry, id)) &&
+	    !srh_known(packet->ctx, sid->scope, srh_shape(packet, srh, length, 0)))
 		return drop(packet, SEGUE_OUTCOME_drop_header_changed);
-	if (!(sid->flavours & SEGUE_NAT) && unlikely(!address_equal(destination, address_load(srh + 1))))
+	if (unlikely(!address_equal(destination, address_load(srh + 1))) &&
+	    (!(sid->flavours & SEGUE_NAT) || in_sid_block(packet->generation, destination) ||
+	     in_sid_block(packet->generation, address_load(srh + 1))))
+		return drop(packet, SEGUE_OUTCOME_drop_header_changed);
+	if (unlikely(!behind_plain(packet, (void *)srh + length, end, srh->next_header)) &&
+	    !behind_known(packet->ctx, sid->scope, behind_place(srh, length), limit, packet->generation))
 		return drop(packet, SEGUE_OUTCOME_drop_header_changed);
 	segment = data + SIMPLE_SRH + SRH_FIXED_LENGTH + (sl & 0xff) * 16;
 	if (segment + 16 > end)
@@ -249,7 +287,8 @@ INLINE int function_own(const struct packet *packet, const struct segue_sid *sid
 
 	if (data + ETHERNET_LENGTH + IPV6_LENGTH > end)
 		return drop(packet, SEGUE_OUTCOME_drop_truncated);
-	if (in_sid_block(packet->generation, address_load(data + ETHERNET_LENGTH + 24)))
+	if (in_sid_block(packet->generation, address_load(data + ETHERNET_LENGTH + 24)) ||
+	    leads_on(packet->ctx, ETHERNET_LENGTH + packet->length, packet->generation))
 		return drop(packet, SEGUE_OUTCOME_drop_from_function);
 	if (sid->proxy_flags & SEGUE_PROXY_OWN_DROP)
 		return drop(packet, SEGUE_OUTCOME_drop_from_function);

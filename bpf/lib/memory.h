@@ -304,6 +304,7 @@ RARE u64 remember_flow(struct xdp_md *ctx)
 		}
 		return id;
 	}
+	__builtin_memset(&of->value, 0, sizeof(of->value));
 	of->value.stash = id;
 	of->value.used = now;
 	if (!bpf_map_update_elem(&proxy_flows, &of->key, &of->value, BPF_ANY))
@@ -311,41 +312,53 @@ RARE u64 remember_flow(struct xdp_md *ctx)
 	return id;
 }
 
-/* The reference for a flow that comes back, or 0. */
-RARE u64 recall_flow(const struct flow *flow, u64 scope, u32 timeout)
+/* What is remembered of a flow that comes back, or NULL. */
+INLINE struct segue_proxy_flow *flow_recalled(const struct flow *flow, u64 scope, u32 timeout, u32 now)
 {
 	struct segue_proxy_flow_key key;
 	struct segue_proxy_flow *known;
+
+	memory_flow_key(flow, scope, &key);
+	known = bpf_map_lookup_elem(&proxy_flows, &key);
+	if (!known)
+		return NULL;
+	/* What CPUs have in their caches may have been used without a word. */
+	if (now - known->used > timeout + FLOW_CACHED) {
+		if (!bpf_map_delete_elem(&proxy_flows, &key))
+			memory_count(scope, MEMORY_REMOVED);
+		return NULL;
+	}
+	if (known->used != now)
+		known->used = now;
+	return known;
+}
+
+/* The reference for a flow that comes back, or 0. */
+RARE u64 recall_flow(const struct flow *flow, u64 scope, u32 timeout)
+{
+	const struct segue_proxy_flow *known;
 	u32 now = bpf_jiffies64(), changes;
 	u64 id;
 
 	if (!flow)
 		return 0;
-	memory_flow_key(flow, scope, &key);
 	changes = flow_changes(scope);
 	stash_order();
-	known = bpf_map_lookup_elem(&proxy_flows, &key);
+	known = flow_recalled(flow, scope, timeout, now);
 	if (!known)
 		return 0;
-	/* What CPUs have in their caches may have been used without a word. */
-	if (now - known->used > timeout + FLOW_CACHED) {
-		if (!bpf_map_delete_elem(&proxy_flows, &key))
-			memory_count(scope, MEMORY_REMOVED);
-		return 0;
-	}
-	if (known->used != now)
-		known->used = now;
-	id = *(volatile u64 *)&known->stash;
+	id = *(const volatile u64 *)&known->stash;
 	flow_cache(flow, scope, id, now, changes);
 	return id;
 }
 
 /*
  * Remembers the steering header of a packet on its way to a function. The reference, or 0 and the outcome. `same_dscp`:
- * outer and inner DSCP are equal. The frame is not changed.
+ * outer and inner DSCP are equal. `inner_hop_limit` is remembered with it where a function's kernel lowers it and it is
+ * to come out as it was. The frame is not changed.
  */
 INLINE u64 remember(const struct packet *packet, const struct segue_sid *sid, const struct outer *outer, u32 same_dscp,
-		    u32 *outcome)
+		    u32 inner_hop_limit, u32 *outcome)
 {
 	void *data = (void *)(long)packet->ctx->data;
 	void *end = (void *)(long)packet->ctx->data_end;
@@ -365,12 +378,18 @@ INLINE u64 remember(const struct packet *packet, const struct segue_sid *sid, co
 		*outcome = scratch->order.outcome;
 		return id;
 	}
-	if (packet->in_proxy && sid->memory == SEGUE_MEMORY_PACKET)
+	if (packet->in_proxy && sid->memory == SEGUE_MEMORY_PACKET) {
 		flags = SEGUE_STASH_EXACT;
+		/* Such a header is exact: there is no margin, and the stack is short. */
+		margin = sid->proxy_flags & SEGUE_PROXY_KEEP_HOP_LIMIT ? inner_hop_limit : 0;
+	}
 	entry = memory_current(sid->scope, &id);
-	if (likely(entry && header_same(entry, data, end, outer, margin) && stash_still(entry, id)))
+	if (likely(entry && (flags != SEGUE_STASH_EXACT || entry->hop_limit == margin) &&
+		   header_same(entry, data, end, outer, margin) && stash_still(entry, id)))
 		return id;
-	return memory_renew(packet->ctx, sid->scope, header_shape(outer, flags));
+	return memory_renew(packet->ctx, sid->scope,
+			    header_shape(outer, flags) |
+				    STASH_SHAPE_HOP_LIMIT(flags == SEGUE_STASH_EXACT ? margin : 0));
 }
 
 #endif

@@ -11,6 +11,7 @@
 #define SEGUE_SKB_FUNCTION_H
 
 #include "skb.h"
+#include "behind.h"
 #include "memory.h"
 
 /* A packet that XDP has taken the steering header off, on its way to the function. */
@@ -72,33 +73,56 @@ INLINE void function_read(struct __sk_buff *skb, struct inner *inner)
 	/* Options of an IPv4 header that lie beyond the linear part: as good as never. */
 }
 
-/* One hop more or less on an inner packet that is known to be whole. */
-INLINE int function_hop(struct __sk_buff *skb, int up)
+/* Another hop limit or TTL for an inner packet that is known to be whole. */
+INLINE int function_hop(struct __sk_buff *skb, u8 hop_limit)
 {
 	void *data = (void *)(long)skb->data;
 	void *end = (void *)(long)skb->data_end;
 	struct iphdr *ip = data + ETHERNET_LENGTH;
-	u8 *hop_limit = data + ETHERNET_LENGTH + 7;
-	u16 before, *word;
 
 	if ((void *)(ip + 1) > end)
 		return -1;
-	if (*(const u16 *)(data + 12) == bpf_htons(ETH_P_IPV6)) {
-		if (up)
-			*hop_limit += *hop_limit != 255;
-		else
-			*hop_limit -= 1;
-		return 0;
-	}
-	if (!up) {
-		ipv4_decrement(ip);
-		return 0;
-	}
-	word = (u16 *)&ip->ttl;
-	before = *word;
-	ip->ttl += ip->ttl != 255;
-	ip->check = checksum_update(ip->check, before, *word);
+	if (*(const u16 *)(data + 12) == bpf_htons(ETH_P_IPV6))
+		*(u8 *)(data + ETHERNET_LENGTH + 7) = hop_limit;
+	else
+		ipv4_set_ttl(ip, hop_limit);
 	return 0;
+}
+
+/* Does something in the packet back from the function lead it to a SID? An inner packet that does never went in. */
+RARE int function_leads(struct __sk_buff *skb, u32 limit, u32 generation)
+{
+	u32 wanted = skb->len < 512 ? skb->len : 512;
+	const struct ipv6hdr *ip;
+	void *data;
+
+	if (bpf_skb_pull_data(skb, wanted))
+		return 1;
+	data = (void *)(long)skb->data;
+	ip = data + ETHERNET_LENGTH;
+	if ((void *)(ip + 1) > (void *)(long)skb->data_end || in_sid_block(generation, address_load(&ip->daddr)))
+		return 1;
+	return behind_end(skb, (ETHERNET_LENGTH + IPV6_LENGTH) | (u32)ip->nexthdr << 16 | BEHIND_INSIDE, limit,
+			  generation) != 0;
+}
+
+/* What all but as good as never has to be asked for. The packet is known to be whole. */
+INLINE int function_may_lead(const struct packet *packet, const struct inner *inner)
+{
+	void *data = (void *)(long)packet->ctx->data;
+	const u8 *next = data + ETHERNET_LENGTH + 6;
+
+	if ((void *)(next + 1) > (void *)(long)packet->ctx->data_end)
+		return 1;
+	return packet->ctx->protocol == bpf_htons(ETH_P_IPV6) &&
+	       (leads_behind(*next) || rarely_in_sid_block(packet, inner->destination));
+}
+
+/* The hop limit that a packet leaves with, if netfilter has left it at `now`. `sent`: what it came with. */
+INLINE u32 function_hop_limit(u32 sent, u32 now)
+{
+	/* The kernel lowers it once; less than 2 went in as 2. */
+	return now == (sent < 2 ? 1 : sent - 1) ? sent : now;
 }
 
 /* The header that a reference names, in front of the packet. 0: done. */
@@ -131,36 +155,120 @@ INLINE int function_wrap(struct __sk_buff *skb, const struct segue_stash *entry,
 	return 0;
 }
 
+/* What lies behind the packet is cut off. 0: done, or an outcome. */
+INLINE u32 function_trim(struct __sk_buff *skb, const struct inner *inner)
+{
+	if (likely(skb->len <= ETHERNET_LENGTH + inner->length))
+		return 0;
+	if (skb->gso_size)
+		return SEGUE_OUTCOME_drop_bad_length;
+	return bpf_skb_change_tail(skb, ETHERNET_LENGTH + inner->length, 0) ? SEGUE_OUTCOME_drop_adjust : 0;
+}
+
+/* An SRH, and the IPv6 header's fields that go with it, into a packet that has room for it. 0: done. */
+INLINE int function_insert_header(struct __sk_buff *skb, const struct segue_stash *entry, u64 id, u32 push,
+				  const struct inner *inner, struct address next)
+{
+	void *data = (void *)(long)skb->data;
+	void *end = (void *)(long)skb->data_end;
+	const u64 *from = (const u64 *)&entry->header[IPV6_LENGTH];
+	struct ipv6hdr *ip = data + ETHERNET_LENGTH;
+	u64 *word = (u64 *)(ip + 1);
+	u32 length = inner->length - IPV6_LENGTH + push;
+
+	if ((void *)(word + 3) > end)
+		return -1;
+	for (int i = 0; i < STASH_WORDS - IPV6_LENGTH / 8; i++) {
+		if (8 * i >= push)
+			break;
+		u64 *to = word + i;
+
+		opaque(to);
+		if ((void *)(to + 1) > end)
+			return -1;
+		*to = from[i];
+	}
+	if (!stash_still(entry, id))
+		return -1;
+	address_store(word + 1, inner->destination);
+	*(u8 *)word = ip->nexthdr;
+	ip->nexthdr = PROTOCOL_ROUTING;
+	ip->payload_len = bpf_htons(length > 0xffff ? 0xffff : length);
+	address_store(&ip->daddr, next);
+	return 0;
+}
+
+/* Back from the function, of a packet whose SRH had been inserted: it goes in again. */
+INLINE int function_insert(struct packet *packet, const struct segue_sid *sid, const struct segue_stash *entry, u64 id,
+			   const struct inner *inner, u32 hops, int egress)
+{
+	struct __sk_buff *skb = packet->ctx;
+	u32 push = entry->length - IPV6_LENGTH, left = entry->header[IPV6_LENGTH + 3] & 15, at, refusal;
+	const struct adjacency *adjacency;
+	struct address next = inner->destination;
+
+	at = IPV6_LENGTH + SRH_FIXED_LENGTH + 16 * left;
+	opaque(at);
+	if (skb->protocol != bpf_htons(ETH_P_IPV6) || at > SEGUE_HEADROOM_MAX - 16)
+		return drop(packet, SEGUE_OUTCOME_drop_inner_type);
+	if (left)
+		next = address_load(&entry->header[at]);
+	adjacency = adjacency_find(packet, next, 0, 0, skb->hash);
+	if (!adjacency)
+		return drop(packet, SEGUE_OUTCOME_drop_no_route);
+	if (!adjacency_fits(adjacency, inner->length + push)) {
+		refusal = skb_obstacle(packet, adjacency, push);
+		if (refusal)
+			return drop(packet, refusal);
+	}
+	refusal = function_trim(skb, inner);
+	if (refusal)
+		return drop(packet, refusal & (SEGUE_OUTCOMES_MAX - 1));
+	if ((hops != inner->hop_limit && function_hop(skb, hops)) ||
+	    bpf_skb_adjust_room(skb, push, BPF_ADJ_ROOM_NET, BPF_F_ADJ_ROOM_FIXED_GSO))
+		return drop(packet, SEGUE_OUTCOME_drop_adjust);
+	if (function_insert_header(skb, entry, id, push, inner, next)) {
+		if (!stash_still(entry, id))
+			return function_forgotten(skb, packet->port->index, sid->scope);
+		return drop(packet, SEGUE_OUTCOME_drop_adjust);
+	}
+	count(sid->counter_return, packet->length);
+	return skb_leave(packet, adjacency, egress);
+}
+
 /* Back from the function: the steering header that it came with goes on again. */
 INLINE int function_out(struct packet *packet, int egress)
 {
 	struct __sk_buff *skb = packet->ctx;
-	u32 index = packet->port->proxy, flags = skb->tc_index, push, refusal, protocol;
+	u32 index = packet->port->proxy, push, refusal, protocol, hops;
 	const struct adjacency *adjacency;
 	const struct segue_stash *entry;
 	const struct segue_sid *sid;
 	struct inner inner = {};
-	int hop = 0, up = 0;
 	u64 id = 0;
 
 	sid = bpf_map_lookup_elem(&sid_entries, &index);
 	if (unlikely(!sid))
 		return drop(packet, SEGUE_OUTCOME_drop_proxy_empty);
-	entry = stash_get_carried(skb->hash, flags, &id);
+	entry = stash_get_carried(skb->hash, skb->tc_index, &id);
 	if (unlikely(!entry || entry->scope != sid->scope))
 		return function_forgotten(skb, packet->port->index, sid->scope);
 	function_read(skb, &inner);
 	if (unlikely(inner.outcome))
 		return drop(packet, inner.outcome);
 	packet->length = inner.length;
-	if (!(sid->proxy_flags & SEGUE_PROXY_KEEP_HOP_LIMIT)) {
+	if (unlikely(function_may_lead(packet, &inner)) &&
+	    function_leads(skb, ETHERNET_LENGTH + inner.length, packet->generation))
+		return drop(packet, SEGUE_OUTCOME_drop_from_function);
+	if (sid->proxy_flags & SEGUE_PROXY_KEEP_HOP_LIMIT) {
+		hops = function_hop_limit(entry->hop_limit, inner.hop_limit);
+	} else {
 		if (unlikely(inner.hop_limit <= 1))
 			return drop(packet, SEGUE_OUTCOME_drop_hop_limit_exceeded);
-		hop = 1;
-	} else if (unlikely(flags & SEGUE_METADATA_HOP_LIMIT_255)) {
-		hop = 1;
-		up = 1;
+		hops = inner.hop_limit - 1;
 	}
+	if (unlikely(entry->flags & SEGUE_STASH_SRH))
+		return function_insert(packet, sid, entry, id, &inner, hops, egress);
 	push = entry->length;
 	adjacency = adjacency_find(packet, address_load(&entry->header[24]), 0, 0,
 				   outer_flow((const struct ipv6hdr *)entry->header));
@@ -171,13 +279,10 @@ INLINE int function_out(struct packet *packet, int egress)
 		if (refusal)
 			return drop(packet, refusal);
 	}
-	if (unlikely(skb->len > ETHERNET_LENGTH + inner.length)) {
-		if (skb->gso_size)
-			return drop(packet, SEGUE_OUTCOME_drop_bad_length);
-		if (bpf_skb_change_tail(skb, ETHERNET_LENGTH + inner.length, 0))
-			return drop(packet, SEGUE_OUTCOME_drop_adjust);
-	}
-	if (hop && function_hop(skb, up))
+	refusal = function_trim(skb, &inner);
+	if (unlikely(refusal))
+		return drop(packet, refusal & (SEGUE_OUTCOMES_MAX - 1));
+	if (hops != inner.hop_limit && function_hop(skb, hops))
 		return drop(packet, SEGUE_OUTCOME_drop_adjust);
 	protocol = skb->protocol == bpf_htons(ETH_P_IPV6) ? PROTOCOL_IPV6 : PROTOCOL_IPV4;
 	if (function_wrap(skb, entry, id, push, &inner, protocol)) {
@@ -237,7 +342,7 @@ INLINE int own_steered(struct packet *packet, const struct flow *flow)
 	if (skb->len > ETHERNET_LENGTH + flow->length &&
 	    (skb->gso_size || bpf_skb_change_tail(skb, ETHERNET_LENGTH + flow->length, 0)))
 		return drop(packet, SEGUE_OUTCOME_drop_bad_length);
-	if (function_hop(skb, 0) || skb_push(skb, push))
+	if (function_hop(skb, flow->hop_limit - 1) || skb_push(skb, push))
 		return drop(packet, SEGUE_OUTCOME_drop_adjust);
 	payload.flow = flow->hash;
 	payload.protocol = flow->family == 4 ? PROTOCOL_IPV4 : PROTOCOL_IPV6;
@@ -304,7 +409,8 @@ INLINE int function_own(struct packet *packet)
 	if (!flow.family)
 		return pass(packet, SEGUE_OUTCOME_passed_not_for_segue);
 	if (flow.sr_seen ||
-	    (flow.family == 6 && in_sid_block(packet->generation, (struct address){flow.key[2], flow.key[3]})))
+	    (flow.family == 6 && (in_sid_block(packet->generation, (struct address){flow.key[2], flow.key[3]}) ||
+				  leads_on(skb, ETHERNET_LENGTH + flow.length, packet->generation))))
 		return drop(packet, SEGUE_OUTCOME_drop_from_function);
 	if (flow.group)
 		return pass(packet, SEGUE_OUTCOME_passed_not_for_segue);

@@ -63,6 +63,8 @@ INLINE const struct segue_stash *stash_get_carried(u32 hash, u32 tc_index, u64 *
 #define STASH_SHAPE(length, next_header, srh, flags)                                                                   \
 	((u64)(length) | (u64)(next_header) << 16 | (u64)(srh) << 32 | (u64)(flags) << 48)
 
+#define STASH_SHAPE_HOP_LIMIT(hop_limit) ((u64)(hop_limit) << 56) /* to be remembered with it */
+
 INLINE u64 stash_mix(u64 hash, u64 word)
 {
 	hash = (hash ^ word) * 0x9e3779b97f4a7c15ULL;
@@ -110,10 +112,11 @@ INLINE u64 stash_prepare(struct xdp_md *ctx, struct segue_stash *draft, u64 shap
 	draft->length = length;
 	draft->next_header = shape >> 16;
 	draft->flags = shape >> 48;
+	draft->hop_limit = shape >> 56;
 	if (draft->flags & SEGUE_STASH_SRH) {
 		for (int i = 0; i < 5; i++)
 			to[i] = 0;
-		if (!stash_last_is_chains(to[5])) {
+		if (!(draft->flags & SEGUE_STASH_LAST)) {
 			to[6] = 0;
 			to[7] = 0;
 		}
@@ -147,7 +150,7 @@ INLINE u64 stash_prepare(struct xdp_md *ctx, struct segue_stash *draft, u64 shap
 	if (at < SEGUE_HEADROOM_MAX)
 		draft->header[at] = 0;
 hashed:
-	hash = stash_mix(scope, length | (u64)draft->flags << 32);
+	hash = stash_mix(scope, length | (u64)draft->flags << 32 | (u64)draft->hop_limit << 40);
 	for (int i = 0; i < STASH_WORDS; i++)
 		hash = stash_mix(hash, to[i]);
 	return hash ?: 1;
@@ -157,7 +160,7 @@ INLINE int stash_equal(const struct segue_stash *a, const struct segue_stash *b)
 {
 	const u64 *one = (const u64 *)a->header, *other = (const u64 *)b->header;
 	u64 difference = (a->scope ^ b->scope) | (a->length ^ b->length) | (a->flags ^ b->flags) |
-			 (a->next_header ^ b->next_header);
+			 (a->next_header ^ b->next_header) | (a->hop_limit ^ b->hop_limit);
 
 	for (int i = 0; i < STASH_WORDS; i++)
 		difference |= one[i] ^ other[i];
@@ -204,6 +207,7 @@ INLINE u64 stash_write(struct scratch *scratch)
 	entry->length = scratch->stash.length;
 	entry->next_header = scratch->stash.next_header;
 	entry->flags = scratch->stash.flags;
+	entry->hop_limit = scratch->stash.hop_limit;
 	to = (u64 *)entry->header;
 	for (int i = 0; i < STASH_WORDS; i++)
 		to[i] = from[i];

@@ -151,6 +151,13 @@ enum segue_permission {
 	SEGUE_MAY_REPLACE_LAST = 4, /* the last segment too */
 };
 
+/* What else an SR-aware function may rewrite. */
+enum segue_rewrite {
+	SEGUE_REWRITE_ADDRESSES = 1 << 0,     /* addresses and ports of the packet that it serves, not of the tunnel */
+	SEGUE_REWRITE_TRAFFIC_CLASS = 1 << 1, /* DSCP of the outer header */
+	SEGUE_REWRITE_TLVS = 1 << 2,	      /* all that follows the segment list in the SRH */
+};
+
 enum segue_proxy_flags {
 	SEGUE_PROXY_UNKNOWN_TO_INTERFACE = 1 << 0, /* MEMORY_FLOW: packets of unknown flows get the header last seen by
 						      the interface; else dropped */
@@ -188,7 +195,8 @@ struct segue_sid {
 	__u8 permission;       /* enum segue_permission */
 	__u8 proxy_flags;      /* enum segue_proxy_flags */
 	__u8 prefix_length;    /* bits of LOC:FUNCT */
-	__u8 reserved0[3];
+	__u8 rewrite;	       /* enum segue_rewrite */
+	__u8 reserved0[2];
 	__u8 backup[16];    /* SEGUE_FAILURE_REROUTE */
 	__u32 firewall;	    /* End.AN: index in `firewalls`, the function is the node's own firewall; 0: none */
 	__u8 source_mac[6]; /* proxies: the MAC address of `oif` */
@@ -280,22 +288,24 @@ struct segue_segment_list {
  * its reference before and after it copies: an entry that was overwritten meanwhile is never used.
  */
 struct segue_stash {
-	__u64 id;	  /* the reference that the content answers to */
-	__u64 scope;	  /* as in struct segue_sid: only these proxies put it back */
-	__u16 length;	  /* octets of `header`, a multiple of 8 */
-	__u8 next_header; /* offset in `header` of the octet that names the inner packet's protocol */
-	__u8 flags;	  /* enum segue_stash_flags */
-	__u32 reserved0;
+	__u64 id;			 /* the reference that the content answers to */
+	__u64 scope;			 /* as in struct segue_sid: only these proxies put it back */
+	__u16 length;			 /* octets of `header`, a multiple of 8 */
+	__u8 next_header;		 /* offset in `header` of the octet that names the inner packet's protocol */
+	__u8 flags;			 /* enum segue_stash_flags */
+	__u32 hop_limit;		 /* End.AN.NF: of the inner packet as it came; else 0 */
 	__u8 header[SEGUE_HEADROOM_MAX]; /* as it goes back on: advanced, Payload Length 0 */
 	__u8 reserved[16];
 };
 
 enum segue_stash_flags {
 	SEGUE_STASH_TRAFFIC_CLASS_COPY = 1 << 0, /* outer and inner DSCP were equal: stays so */
-	SEGUE_STASH_SRH =
-		1 << 2, /* End.AM: only the SRH; without Segment List[0] where it is the packet's own destination */
+	SEGUE_STASH_SRH = 1 << 2,		 /* End.AM: only the SRH */
 	SEGUE_STASH_EXACT =
 		1 << 1, /* MEMORY_PACKET: traffic class and flow label are those of the packet; else made anew */
+	SEGUE_STASH_LAST = 1 << 3,   /* with SEGUE_STASH_SRH: Segment List[0] too, which is the chain's or a SID */
+	SEGUE_STASH_BEHIND = 1 << 4, /* End.AM, End.AN: what leads on behind the SRH (lib/behind.h) */
+	SEGUE_STASH_AWARE = 1 << 5,  /* End.AN that translates: what such a packet must still have (lib/aware.h) */
 };
 
 /* What proxies of one scope remember last. Map `memories`. 64 octets, so that two scopes share no cache line. */
@@ -327,7 +337,10 @@ struct segue_proxy_flow_key {
 struct segue_proxy_flow {
 	__u64 stash; /* reference */
 	__u32 used;  /* jiffies */
-	__u32 reserved;
+	/* End.AN: the two last that differ, since packets of both may be in the function at once */
+	__u32 word[2];	   /* an IPv6 header's first word without ECN, as in a packet */
+	__u8 hop_limit[2]; /* as sent to the function */
+	__u16 reserved;
 };
 
 /*
@@ -349,8 +362,6 @@ struct segue_function_metadata {
 
 /* Bits 0 to 10 go with the packet, in skb->tc_index. */
 enum segue_metadata_flags {
-	SEGUE_METADATA_HOP_LIMIT_255 = 1 << 0, /* could not be raised on the way in: raised on the way out */
-	SEGUE_METADATA_KEEP_HOP_LIMIT = 1 << 1,
 	SEGUE_METADATA_TIME = 0x1f << 3, /* bits 32 to 36 of the reference */
 	SEGUE_METADATA_SERIES = 7 << 8,	 /* bits 61 to 63 of the reference */
 	SEGUE_METADATA_PEER = 1 << 16,	 /* bpf_redirect_peer */
@@ -459,16 +470,17 @@ enum segue_icmp {
 };
 
 enum segue_stage {
-	SEGUE_STAGE_AGAIN = 0,	  /* segue_again: a segment that is local, after the steering header was rewritten */
-	SEGUE_STAGE_ICMP = 1,	  /* segue_icmp: makes an ICMP error or echo reply */
-	SEGUE_STAGE_SERVICE = 2,  /* segue_service: back from a function */
-	SEGUE_STAGE_RELAY = 3,	  /* segue_relay: an ICMP error from inside the domain for an inner source */
-	SEGUE_STAGE_ACCESS = 4,	  /* segue_access: from outside, once its priority tag is off */
-	SEGUE_STAGE_PROXY = 5,	  /* segue_proxy: to a function by a proxy that does more than the simplest do */
-	SEGUE_STAGE_FIREWALL = 6, /* segue_firewall: to a SID with a firewall */
-	SEGUE_STAGE_FILTER = 7,	  /* segue_filter: in by a port with a firewall */
-	SEGUE_STAGE_FILTERED = 8, /* segue_filtered: the same port, once the firewall has let the packet pass */
-	SEGUE_STAGE_RESET = 9,	  /* segue_reset: makes the TCP segment with RST of a firewall */
+	SEGUE_STAGE_AGAIN = 0,	   /* segue_again: a segment that is local, after the steering header was rewritten */
+	SEGUE_STAGE_ICMP = 1,	   /* segue_icmp: makes an ICMP error or echo reply */
+	SEGUE_STAGE_SERVICE = 2,   /* segue_service: back from a function */
+	SEGUE_STAGE_RELAY = 3,	   /* segue_relay: an ICMP error from inside the domain for an inner source */
+	SEGUE_STAGE_ACCESS = 4,	   /* segue_access: from outside, once its priority tag is off */
+	SEGUE_STAGE_PROXY = 5,	   /* segue_proxy: to a function by a proxy that does more than the simplest do */
+	SEGUE_STAGE_FIREWALL = 6,  /* segue_firewall: to a SID with a firewall */
+	SEGUE_STAGE_FILTER = 7,	   /* segue_filter: in by a port with a firewall */
+	SEGUE_STAGE_FILTERED = 8,  /* segue_filtered: the same port, once the firewall has let the packet pass */
+	SEGUE_STAGE_RESET = 9,	   /* segue_reset: makes the TCP segment with RST of a firewall */
+	SEGUE_STAGE_INSERTED = 11, /* segue_inserted: to End.AN.NF with an SRH that was inserted into the packet */
 	SEGUE_STAGE_MAX = 32,
 };
 

@@ -148,7 +148,12 @@ impl<'a> Lab<'a> {
 
     /// Packets that the nft counter has seen.
     fn counter(&self, name: &str) -> u64 {
-        let text = self.sh(&format!("nft list counter inet t {name}"));
+        self.counter_of("inet", name)
+    }
+
+    /// The same of a table of this family.
+    fn counter_of(&self, family: &str, name: &str) -> u64 {
+        let text = self.sh(&format!("nft list counter {family} t {name}"));
         let words: Vec<_> = text.split_whitespace().collect();
         let at = words.iter().position(|word| *word == "packets").unwrap_or_else(|| panic!("{text}"));
         words[at + 1].parse().unwrap()
@@ -318,7 +323,7 @@ fn all_hooks_see_the_inner_packet_with_its_mark() {
              ip6 nexthdr 43 counter name other }
            chain through { type filter hook forward priority 0;
              ip protocol udp iifname west oifname east udp sport 40000 counter name fwd4
-             meta nfproto ipv6 iifname west oifname east ip6 hoplimit 64 counter name fwd6
+             meta nfproto ipv6 iifname west oifname east ip6 hoplimit 63 counter name fwd6
              meta mark 0xdead drop }
            chain post { type filter hook postrouting priority 0;
              meta nfproto ipv4 oifname east counter name post4
@@ -333,7 +338,7 @@ fn all_hooks_see_the_inner_packet_with_its_mark() {
     lab.sh("ip6tables -A FORWARD -m mark --mark 0xbad -j DROP");
     for argument in [0xbeef, 1] {
         let path = steered(argument, 3);
-        // The forward hook sees the hop limit as it was: raised on the way in, lowered by the kernel.
+        // The forward hook sees the hop limit as on every router: the kernel has lowered it. It leaves as it came.
         lab.passes("IPv6", &six(path.sent(), 64), &six(path.advanced(), 64));
         lab.passes("IPv4", &four(path.sent(), 64), &four(path.advanced(), 64));
     }
@@ -372,7 +377,7 @@ fn mangle_and_connection_tracking() {
          }",
     );
     let path = steered(5, 1);
-    // Set to 33 in front of routing, which is a hop that the inner packet must not notice: 32.
+    // Set to 33 in front of routing, which lowers it as on every router: 32.
     lab.passes("hop limit", &six(path.sent(), 64), &six(path.advanced(), 32));
     lab.passes("TTL", &four(path.sent(), 64), &four(path.advanced(), 32));
     let path = steered(6, 1);
@@ -398,6 +403,185 @@ fn mangle_and_connection_tracking() {
     lab.swallows("out of nowhere", &tcp4(path.sent(), (SERVER4, 81), here, flags(0x12, 500, 101)));
     assert_eq!(lab.counter("invalid"), before + 1);
     assert!(lab.counter("known") >= 2, "{}", lab.sh("nft list ruleset"));
+}
+
+/// docs/connector.md: what each hook sees of the hop limit, and what becomes of one that a rule sets there.
+#[test]
+#[ignore = "needs root"]
+fn the_hop_limit_in_each_hook() {
+    let network = Network::new();
+    let lab = Lab::new(&network, "hops", "");
+    let limits = [2_u8, 3, 64, 254, 255];
+    let mut rules = [String::new(), String::new(), String::new()];
+    let mut counters = String::new();
+    for limit in limits {
+        for (hook, (rules, name)) in rules.iter_mut().zip(["pre", "fwd", "post"]).enumerate() {
+            let seen = if hook == 0 { limit } else { limit - 1 };
+            counters += &format!("counter {name}4_{limit} {{ }} counter {name}6_{limit} {{ }}\n");
+            *rules += &format!("ip ttl {seen} counter name {name}4_{limit}\n");
+            *rules += &format!("ip6 hoplimit {seen} counter name {name}6_{limit}\n");
+        }
+    }
+    let [pre, forward, post] = rules;
+    lab.nft(&format!(
+        "table inet t {{
+           {counters}
+           chain pre {{ type filter hook prerouting priority -150;
+             {pre}
+             meta mark 1 ip ttl set 33
+             meta mark 1 ip6 hoplimit set 33
+             meta mark 4 ip ttl lt 255 drop
+             meta mark 4 ip6 hoplimit lt 255 drop }}
+           chain through {{ type filter hook forward priority 0;
+             {forward}
+             meta mark 2 ip ttl set 33
+             meta mark 2 ip6 hoplimit set 33 }}
+           chain post {{ type filter hook postrouting priority 0;
+             {post}
+             meta mark 3 ip ttl set 33
+             meta mark 3 ip6 hoplimit set 33
+             meta mark 5 ip ttl set 255
+             meta mark 5 ip6 hoplimit set 255 }}
+         }}",
+    ));
+    let path = steered(0, 1);
+    for limit in limits {
+        lab.passes(&format!("IPv6, {limit}"), &six(path.sent(), limit), &six(path.advanced(), limit));
+        lab.passes(&format!("IPv4, {limit}"), &four(path.sent(), limit), &four(path.advanced(), limit));
+    }
+    for limit in limits {
+        for (hook, name) in ["pre", "fwd", "post"].iter().enumerate() {
+            for family in [4, 6] {
+                let counted = lab.counter(&format!("{name}{family}_{limit}"));
+                assert_eq!(counted, 1, "IPv{family} with {limit}, hook {hook}: {}", lab.sh("nft list ruleset"));
+            }
+        }
+    }
+    for limit in [1, 2, 64, 254, 255] {
+        for (mark, leaves) in [(1, 32), (2, 33), (3, 33), (5, 255)] {
+            let path = steered(mark, 1);
+            let case = |family: u8| format!("IPv{family} with {limit}, mark {mark}");
+            lab.passes(&case(6), &six(path.sent(), limit), &six(path.advanced(), leaves));
+            lab.passes(&case(4), &four(path.sent(), limit), &four(path.advanced(), leaves));
+        }
+    }
+    // Who lets only neighbours speak (RFC 5082) can tell 254 from 255.
+    let path = steered(4, 1);
+    lab.swallows("IPv4, 254", &four(path.sent(), 254));
+    lab.swallows("IPv6, 254", &six(path.sent(), 254));
+    lab.passes("IPv4, 255", &four(path.sent(), 255), &four(path.advanced(), 255));
+    lab.passes("IPv6, 255", &six(path.sent(), 255), &six(path.advanced(), 255));
+}
+
+/// No inner address is the namespace's own, and what the kernel would drop without a word is counted.
+#[test]
+#[ignore = "needs root"]
+fn inner_addresses_that_are_special_elsewhere() {
+    let network = Network::new();
+    let lab = Lab::new(&network, "addr", "");
+    let path = steered(0, 1);
+    let four = |packet: PacketBuilder, source, destination| {
+        packet.inner_ipv4(Ipv4Repr::new(source, destination)).udp(UdpRepr::new(7, 8)).payload(b"special")
+    };
+    let six = |packet: PacketBuilder, source, destination| {
+        packet.inner_ipv6(Ipv6Repr::new(source, destination)).udp(UdpRepr::new(7, 8)).payload(b"special")
+    };
+    for special in [Ipv4Addr::new(192, 0, 0, 8), Ipv4Addr::new(169, 254, 0, 1), Ipv4Addr::new(192, 168, 1, 1)] {
+        for (source, destination) in [(CLIENT4, special), (special, SERVER4)] {
+            let case = format!("{source} to {destination}");
+            lab.passes(&case, &four(path.sent(), source, destination), &four(path.advanced(), source, destination));
+        }
+    }
+    for special in [address("100:0:0:1::8"), address("100:0:0:1::9"), address("2001:db8:1::1")] {
+        for (source, destination) in [(client(), special), (special, server())] {
+            let case = format!("{source} to {destination}");
+            lab.passes(&case, &six(path.sent(), source, destination), &six(path.advanced(), source, destination));
+        }
+    }
+    assert_eq!(lab.counted("drop_bad_inner"), 0);
+    lab.swallows("a link-local source", &six(path.sent(), address("fe80::1"), server()));
+    assert_eq!(lab.counted("drop_bad_inner"), 1, "{}", lab.counters());
+}
+
+/// A rule that translates a destination into a SID does not bring the packet there.
+#[test]
+#[ignore = "needs root"]
+fn no_rule_leads_to_a_sid() {
+    let network = Network::new();
+    let lab = Lab::new(&network, "tosid", "");
+    lab.nft(
+        "table ip6 t { chain pre { type nat hook prerouting priority dstnat;
+           udp dport 1 dnat to fc00:0:2:43::
+           udp dport 2 dnat to fc00:0:1:1:5::
+           udp dport 3 dnat to 2001:db8:b::3 } }",
+    );
+    let path = steered(0, 1);
+    let to = |packet: PacketBuilder, destination, port| {
+        packet.inner_ipv6(Ipv6Repr::new(client(), destination)).udp(UdpRepr::new(9, port)).payload(b"to a SID")
+    };
+    for (case, port) in [("another node's", 1), ("this node's", 2)] {
+        let before = lab.counted("drop_from_function");
+        lab.swallows(case, &to(path.sent(), server(), port));
+        assert_eq!(lab.counted("drop_from_function"), before + 1, "{case}: {}", lab.counters());
+    }
+    lab.passes("elsewhere", &to(path.sent(), server(), 3), &to(path.advanced(), address("2001:db8:b::3"), 3));
+    // Inner packets to a SID do not get in, either.
+    let before = lab.counted("drop_inner_to_sid");
+    lab.swallows("to a SID at once", &to(path.sent(), address("fc00:0:2:43::"), 4));
+    assert_eq!(lab.counted("drop_inner_to_sid"), before + 1, "{}", lab.counters());
+}
+
+/// An SRH that was inserted into a user's packet (H.Insert): netfilter sees the packet as its source made it.
+#[test]
+#[ignore = "needs root"]
+fn inserted_srhs_come_off_and_go_in_again() {
+    let network = Network::new();
+    let lab = Lab::new(&network, "insert", "");
+    lab.nft(
+        "table ip6 t {
+           counter seen { }
+           chain pre { type filter hook prerouting priority -150;
+             ip6 daddr 2001:db8:b::2 ip6 hoplimit 63 meta mark 0x50 ip6 nexthdr udp counter name seen }
+           chain nat { type nat hook prerouting priority dstnat;
+             udp dport 1 dnat to fc00:0:2:43::
+             udp dport 2 dnat to 2001:db8:b::3 }
+         }",
+    );
+    let packet = |front: PacketBuilder, hop_limit: u8, to: Ipv6Addr, srh: SrhRepr, port| {
+        let header = Ipv6Repr { hop_limit, traffic_class: 0x28, flow_label: 0x54321, ..Ipv6Repr::new(client(), to) };
+        front.ipv6(header).srh(srh).udp(UdpRepr::new(9, port)).payload(b"a user's own packet")
+    };
+    let west = || PacketBuilder::ethernet(MacAddress([2, 0, 0, 0, 1, 2]), MacAddress([2, 0, 0, 0, 1, 1]));
+    let east = || PacketBuilder::ethernet(MacAddress([2, 0, 0, 0, 2, 1]), MacAddress([2, 0, 0, 0, 2, 2]));
+    let [sid, chain, _] = path(0x50, 3);
+    let last = address("fc00:0:2:9::");
+    let tlv = TlvRepr::Unknown { tlv_type: 0x7d, value: vec![3; 6] };
+    for (case, srh) in [
+        ("two segments left", SrhRepr::new(&[sid, chain, server()])),
+        ("three, with a tag and a TLV", SrhRepr::new(&[sid, chain, last, server()]).with_tag(7).with_tlv(tlv)),
+        ("reduced", SrhRepr::reduced(&[sid, chain, server()])),
+    ] {
+        let left = srh.segments_left;
+        let advanced = srh.clone().with_segments_left(left - 1);
+        for hop_limit in [64, 2, 255] {
+            let sent = packet(west(), hop_limit, sid, srh.clone(), 5);
+            let expected = packet(east(), hop_limit - 1, chain, advanced.clone(), 5);
+            let found = lab.pass(&sent).unwrap_or_else(|| panic!("{case}, {hop_limit}: {}", lab.counters()));
+            assert_eq!(found, expected.build(), "{case}, {hop_limit}");
+        }
+        let mut translated = advanced.clone();
+        translated.segments[0] = address("2001:db8:b::3");
+        let found = lab.pass(&packet(west(), 64, sid, srh.clone(), 2)).unwrap_or_else(|| panic!("{}", lab.counters()));
+        assert_eq!(found, packet(east(), 63, chain, translated, 2).build(), "{case}: NAT");
+        let before = lab.counted("drop_from_function");
+        lab.swallows("to a SID", &packet(west(), 64, sid, srh.clone(), 1));
+        assert_eq!(lab.counted("drop_from_function"), before + 1, "{case}: {}", lab.counters());
+    }
+    assert_eq!(lab.counter_of("ip6", "seen"), 9, "{}", lab.sh("nft list ruleset"));
+    // What netfilter could not put back is refused in front of it, each with its reason.
+    let before = lab.counted("drop_inner_to_sid");
+    lab.swallows("to a SID at its end", &packet(west(), 64, sid, SrhRepr::new(&[sid, chain, last]), 5));
+    assert_eq!(lab.counted("drop_inner_to_sid"), before + 1, "{}", lab.counters());
 }
 
 /// Inner addresses and ports of a frame whose SRH has three segments, inner IPv4.
@@ -474,7 +658,7 @@ fn refusals_reach_the_inner_source() {
     };
     let path = steered(1, 1);
     let found = refused(four(path.sent(), 64), &|frame| frame[12..14] == [8, 0] && frame[23] == 1);
-    assert_eq!(found[26..30], [192, 0, 0, 8], "from the dummy address");
+    assert_eq!(found[26..30], [192, 0, 0, 8], "from the dummy address that the kernel takes of itself");
     assert_eq!((found[30..34].to_vec(), found[34], found[35]), (CLIENT4.octets().to_vec(), 3, 3));
     assert_eq!(
         found[42 + 12..42 + 20].to_vec(),

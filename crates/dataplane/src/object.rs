@@ -27,7 +27,7 @@ pub(crate) const PROGRAM: &str = "segue_port";
 
 /// Programs behind tail calls, by their slot in the map `stages`. The object need not have all of them: a stage may be part
 /// of the port's program.
-const STAGES: [(abi::Stage, &str); 10] = [
+const STAGES: [(abi::Stage, &str); 11] = [
     (abi::SEGUE_STAGE_AGAIN, "segue_again"),
     (abi::SEGUE_STAGE_ICMP, "segue_icmp"),
     (abi::SEGUE_STAGE_SERVICE, "segue_service"),
@@ -38,6 +38,7 @@ const STAGES: [(abi::Stage, &str); 10] = [
     (abi::SEGUE_STAGE_FILTER, "segue_filter"),
     (abi::SEGUE_STAGE_FILTERED, "segue_filtered"),
     (abi::SEGUE_STAGE_RESET, "segue_reset"),
+    (abi::SEGUE_STAGE_INSERTED, "segue_inserted"),
 ];
 
 /// Stages of [`STAGES`] that only firewalls need. They take most of the time that loading takes, so they are loaded with the first

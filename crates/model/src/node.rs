@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::firewall::Firewall;
 pub use crate::proxy::{
-    MayChange, Memory, Netfilter, OnFailure, OtherTypes, OwnTraffic, Probe, ProbeKind, Proxy, UnknownFlow, Watch,
-    Wiring,
+    MayChange, MayRewrite, Memory, Netfilter, OnFailure, OtherTypes, OwnTraffic, Probe, ProbeKind, Proxy, UnknownFlow,
+    Watch, Wiring,
 };
 use crate::range::{AddressRange, NumberRange};
 use crate::value::{MacAddress, PortRange, Protocol, sid_prefix};

@@ -64,6 +64,9 @@ pub struct Proxy {
     /// End.AN: what the function may do to the segment list. Packets that come back with more changed are dropped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub may_change: Option<MayChange>,
+    /// End.AN: what the function may rewrite beside the segment list. Without it, all else comes back as it was sent.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub may_rewrite: Vec<MayRewrite>,
     /// What becomes of packets to the SID while the function is dead; needs `watch`.
     #[serde(default, skip_serializing_if = "OnFailure::is_drop")]
     pub on_failure: OnFailure,
@@ -159,6 +162,19 @@ pub enum MayChange {
     Replace,
     /// The rest of the list, the last segment included.
     ReplaceAll,
+}
+
+/// What an SR-aware function may rewrite beside the segment list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum MayRewrite {
+    /// Addresses and ports of the packet that it serves, as a NAT does: of the inner packet, or of the packet itself where the
+    /// SRH was inserted. Such a packet must keep its segment list, and none of its addresses may become a SID.
+    Addresses,
+    /// The DSCP of the outer header.
+    TrafficClass,
+    /// What follows the segment list in the SRH.
+    Tlvs,
 }
 
 /// What a SID does while its function is dead.
@@ -329,6 +345,7 @@ impl Proxy {
             unknown_flow: None,
             own_traffic: None,
             may_change: None,
+            may_rewrite: Vec::new(),
             on_failure: OnFailure::Drop,
             backup: None,
             watch: None,

@@ -12,7 +12,7 @@ use serde::{Deserialize, Deserializer, Serialize, de};
 
 use crate::firewall::Firewall;
 use crate::node::{HeadendMode, InnerType};
-use crate::proxy::{MayChange, OnFailure, Watch};
+use crate::proxy::{MayChange, MayRewrite, OnFailure, Watch};
 use crate::range::NumberRange;
 use crate::value::{PortRange, Protocol};
 
@@ -175,6 +175,9 @@ pub struct Function {
     /// `aware: true`: what it may do to the segment list beside going on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub may_change: Option<MayChange>,
+    /// `aware: true`: what it may rewrite beside the segment list.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub may_rewrite: Vec<MayRewrite>,
     /// What stands in for a function that knows nothing of Segment Routing.
     #[serde(default, skip_serializing_if = "ProxyChoice::is_auto")]
     pub proxy: ProxyChoice,

@@ -372,6 +372,10 @@ impl Check<'_> {
             let message = "only a function that understands Segment Routing changes segment lists";
             self.report.error(&key.at("may_change"), message, "remove the key, or add `aware: true`");
         }
+        if !function.may_rewrite.is_empty() && !function.aware {
+            let message = "only what a function that understands Segment Routing rewrites is compared";
+            self.report.error(&key.at("may_rewrite"), message, "remove the key, or add `aware: true`");
+        }
         if function.on_failure.is_some_and(|action| action != OnFailure::Drop) && function.watch.is_none() {
             let message = "nothing tells whether the function is dead";
             self.report.error(&key.at("on_failure"), message, "add `watch: {}` beside it, or remove the key");

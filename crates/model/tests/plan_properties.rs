@@ -95,6 +95,7 @@ fn topology(seed: &Seed) -> Topology {
             },
             aware: *kind == 5,
             may_change: None,
+            may_rewrite: Vec::new(),
             proxy: match kind {
                 1 => ProxyChoice::Static,
                 2 => ProxyChoice::Exact,

@@ -1,6 +1,6 @@
 //! Links, addresses, neighbours and routes by rtnetlink, in the calling thread's network namespace.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE};
 use netlink_packet_route::address::{AddressAttribute, AddressHeaderFlags, AddressMessage, AddressScope, CacheInfo};
@@ -13,12 +13,15 @@ use netlink_packet_route::route::{
 };
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use netlink_sys::protocols::NETLINK_ROUTE;
-use nix::libc::{ENODEV, ENOENT};
+use nix::libc::{EADDRNOTAVAIL, ENODEV, ENOENT, ESRCH};
 use segue_model::value::MacAddress;
 
 use super::namespace::Namespace;
 use crate::kernel::socket::{Netlink, NetlinkError};
 use crate::kernel::{KernelError, ROUTE_PROTOCOL};
+
+/// `RT_TABLE_LOCAL`: what is for this host.
+const LOCAL_TABLE: u8 = 255;
 
 /// A link that is there.
 #[derive(Debug, Clone, Default)]
@@ -172,6 +175,34 @@ impl Links {
         let Some(link) = self.find(name)? else { return Ok(()) };
         let message = own_address(link.index, address);
         self.change("add an address to", name, RouteNetlinkMessage::NewAddress(message), NLM_F_CREATE | NLM_F_REPLACE)
+    }
+
+    /// Takes an address from a link; nothing happens if it has not got it.
+    pub fn without_address(&mut self, name: &str, address: IpAddr) -> Result<(), KernelError> {
+        let Some(link) = self.find(name)? else { return Ok(()) };
+        let message = own_address(link.index, address);
+        match self.0.request(RouteNetlinkMessage::DelAddress(message), 0) {
+            Err(error) if !matches!(error.errno(), Some(EADDRNOTAVAIL)) => {
+                Err(failed("take an address from", name, error))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Packets to an address that a link has are not for this host: the route goes that says so.
+    pub fn not_local(&mut self, name: &str, address: Ipv6Addr) -> Result<(), KernelError> {
+        let Some(link) = self.find(name)? else { return Ok(()) };
+        let mut message = RouteMessage::default();
+        message.header.address_family = AddressFamily::Inet6;
+        message.header.destination_prefix_length = 128;
+        message.header.table = LOCAL_TABLE;
+        message.header.kind = RouteType::Local;
+        message.attributes =
+            vec![RouteAttribute::Destination(RouteAddress::Inet6(address)), RouteAttribute::Oif(link.index)];
+        match self.0.request(RouteNetlinkMessage::DelRoute(message), 0) {
+            Err(error) if !matches!(error.errno(), Some(ESRCH)) => Err(failed("remove a local route of", name, error)),
+            _ => Ok(()),
+        }
     }
 
     /// Gives a link an address that nothing else of this host is sent from: of link scope, or deprecated.

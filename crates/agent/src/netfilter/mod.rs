@@ -10,7 +10,7 @@
 //! ```
 //!
 //! Everything in the namespace leads from west to east: there is one default route for each family, static neighbours and
-//! no address but two dummy ones, so that no inner destination is a local one. What was made is known again by the alias of
+//! no address but a dummy one that is not local, so that no inner destination is a local one. What was made is known again by the alias of
 //! the node's link (`ip link show`), so that nothing has to be remembered: making and removing are idempotent, and what an
 //! agent that died has begun is finished by the next.
 
@@ -35,9 +35,10 @@ const ALIAS_LOOP: &str = "segue loop";
 /// Alias of the loopback device in a namespace that the agent made.
 const ALIAS_NAMESPACE: &str = "segue namespace";
 
-/// Source of ICMP errors that the namespace makes: the IPv4 dummy address of RFC 7600, for nodes that have none of their own.
+/// The address that the namespace had once as the source of ICMP errors. The kernel takes it by itself where there is none (RFC
+/// 7600), and packets to it are not the namespace's.
 const DUMMY_IPV4: Ipv4Addr = Ipv4Addr::new(192, 0, 0, 8);
-/// Source of ICMPv6 errors: from the dummy prefix of RFC 9780.
+/// Source of ICMPv6 errors that the namespace makes: from the dummy prefix of RFC 9780.
 const DUMMY_IPV6: Ipv6Addr = Ipv6Addr::new(0x100, 0, 0, 1, 0, 0, 0, 8);
 /// Gateways in the namespace: static neighbours, never asked for.
 const GATEWAY_IPV4: Ipv4Addr = Ipv4Addr::new(169, 254, 0, 1);
@@ -305,9 +306,10 @@ fn lead_through(wiring: &Wiring, mtu: u32) -> Result<(), KernelError> {
     links.settle("lo", None, 0)?;
     links.settle(Wiring::WEST, None, mtu)?;
     links.settle(Wiring::EAST, None, mtu)?;
-    for address in [IpAddr::V4(DUMMY_IPV4), IpAddr::V6(DUMMY_IPV6)] {
-        links.address("lo", address)?;
-    }
+    links.without_address("lo", IpAddr::V4(DUMMY_IPV4))?;
+    // It has to be there to be a source; a packet to it goes through like any other.
+    links.address("lo", IpAddr::V6(DUMMY_IPV6))?;
+    links.not_local("lo", DUMMY_IPV6)?;
     for gateway in [IpAddr::V4(GATEWAY_IPV4), IpAddr::V6(GATEWAY_IPV6)] {
         links.neighbour(Wiring::EAST, gateway, wiring.node_east_mac)?;
         links.default_route(Wiring::EAST, gateway)?;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use segue_abi as abi;
-use segue_model::node::{Behaviour, MayChange, Memory, OnFailure, OwnTraffic, Sid, UnknownFlow};
+use segue_model::node::{Behaviour, MayChange, MayRewrite, Memory, OnFailure, OwnTraffic, Sid, UnknownFlow};
 
 use super::allocate::Rows;
 use super::error::sid_place;
@@ -109,6 +109,7 @@ pub(super) fn fill(
         entry.argument_length = sid.argument_length;
     }
     entry.permission = permission(sid) as u8;
+    entry.rewrite = rewrite(sid) as u8;
     entry.proxy_flags = flags(sid, peer_elsewhere) as u8;
     Ok(())
 }
@@ -121,6 +122,17 @@ fn permission(sid: &Sid) -> abi::Permission {
         MayChange::Replace => abi::SEGUE_MAY_REPLACE,
         MayChange::ReplaceAll => abi::SEGUE_MAY_REPLACE_LAST,
     }
+}
+
+fn rewrite(sid: &Sid) -> abi::Rewrite {
+    let what = sid.proxy.iter().flat_map(|proxy| &proxy.may_rewrite);
+    what.fold(0, |all, one| {
+        all | match one {
+            MayRewrite::Addresses => abi::SEGUE_REWRITE_ADDRESSES,
+            MayRewrite::TrafficClass => abi::SEGUE_REWRITE_TRAFFIC_CLASS,
+            MayRewrite::Tlvs => abi::SEGUE_REWRITE_TLVS,
+        }
+    })
 }
 
 fn flags(sid: &Sid, peer_elsewhere: bool) -> abi::ProxyFlags {

@@ -103,11 +103,17 @@ impl Check<'_> {
             ("unknown_flow", proxy.unknown_flow.is_some(), remembers(Memory::Flow), "End.AD with `memory: flow`"),
             ("own_traffic", proxy.own_traffic.is_some(), tells_own, "End.AM, End.AN, and End.AD with `memory: packet`"),
             ("may_change", proxy.may_change.is_some(), is(Behaviour::EndAn), "End.AN"),
+            ("may_rewrite", !proxy.may_rewrite.is_empty(), is(Behaviour::EndAn), "End.AN"),
         ];
         for (parameter, is_given, taken, who) in given {
             if is_given && !taken {
                 let message = format!("{name} does not take the key {parameter:?} here");
                 self.error(&key.at(parameter), message, format!("remove it: it is for {who}"));
+            }
+        }
+        for (position, what) in proxy.may_rewrite.iter().enumerate() {
+            if proxy.may_rewrite[..position].contains(what) {
+                self.error(&key.at("may_rewrite").at(position), "this is there twice", "remove one");
             }
         }
         if keeps_srh && proxy.own_traffic == Some(OwnTraffic::Steer) {
@@ -346,6 +352,8 @@ fn difference(a: &Sid, b: &Sid) -> Option<&'static str> {
         list.iter().all(|flavour| other.contains(flavour))
     };
     let same_inner = x.inner.iter().all(|inner| y.inner.contains(inner)) && x.inner.len() == y.inner.len();
+    let same_rewrite = x.may_rewrite.iter().all(|what| y.may_rewrite.contains(what))
+        && y.may_rewrite.iter().all(|what| x.may_rewrite.contains(what));
     [
         ("behaviour", a.behaviour == b.behaviour),
         ("flavours", same(&a.flavours, &b.flavours) && same(&b.flavours, &a.flavours)),
@@ -357,6 +365,7 @@ fn difference(a: &Sid, b: &Sid) -> Option<&'static str> {
         ("unknown_flow", x.unknown_flow.unwrap_or_default() == y.unknown_flow.unwrap_or_default()),
         ("own_traffic", a.own_traffic() == b.own_traffic()),
         ("may_change", x.may_change.unwrap_or_default() == y.may_change.unwrap_or_default()),
+        ("may_rewrite", same_rewrite),
     ]
     .into_iter()
     .find_map(|(what, equal)| (!equal).then_some(what))

@@ -211,6 +211,7 @@ impl Services {
             inner,
             memory,
             may_change: function.may_change,
+            may_rewrite: function.may_rewrite.clone(),
             on_failure,
             watch: function.watch,
             ..Proxy::new(&out.node_interface, &back.node_interface)

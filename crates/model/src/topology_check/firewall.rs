@@ -14,6 +14,7 @@ impl Check<'_> {
             ("aware", function.aware),
             ("proxy", function.proxy != ProxyChoice::Auto),
             ("may_change", function.may_change.is_some()),
+            ("may_rewrite", !function.may_rewrite.is_empty()),
             ("on_failure", function.on_failure.is_some()),
             ("backup", function.backup.is_some()),
             ("watch", function.watch.is_some()),

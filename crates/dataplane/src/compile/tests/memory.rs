@@ -96,7 +96,8 @@ fn masquerading_and_aware_functions() {
         proxied("fc00:1:a::", "End.AM", json!({ "on_failure": "reroute", "backup": "fc00:2:a::", "watch": {} }));
     am["flavours"] = json!(["NAT"]);
     let an = json!({ "sid": "fc00:1:b::/64", "behaviour": "End.AN", "next_hop": "fe80::1",
-                     "proxy": { "to_function": "from-fw", "from_function": "to-fw", "may_change": "replace_all" } });
+                     "proxy": { "to_function": "from-fw", "from_function": "to-fw", "may_change": "replace_all",
+                                "may_rewrite": ["tlvs", "addresses"] } });
     let mut with = case(&[am, an]);
     let compiled = with.compiled();
     let (am, an) = (entry(&compiled, "fc00:1:a::/128"), entry(&compiled, "fc00:1:b::/64"));
@@ -104,6 +105,7 @@ fn masquerading_and_aware_functions() {
     assert_eq!((flags(am.memory), flags(am.inner)), (abi::SEGUE_MEMORY_NONE, abi::SEGUE_INNER_IPV6));
     assert_eq!((flags(am.failure), am.backup), (abi::SEGUE_FAILURE_REROUTE, octets("fc00:2:a::")));
     assert_eq!((flags(an.behaviour), flags(an.permission)), (abi::SEGUE_END_AN, abi::SEGUE_MAY_REPLACE_LAST));
+    assert_eq!(flags(an.rewrite), abi::SEGUE_REWRITE_TLVS | abi::SEGUE_REWRITE_ADDRESSES);
     assert_eq!((an.next_hop, an.prefix_length), (octets("fe80::1"), 64));
     assert_ne!(am.scope, an.scope);
     with.state["sids"][0]["flavours"] = json!(["Caching", "NAT"]);
