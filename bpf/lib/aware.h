@@ -505,8 +505,10 @@ INLINE int aware_from_function(struct packet *packet, const struct segue_sid *si
 	order.scope = sid->scope;
 	order.generation = packet->generation;
 	outcome = aware_judge(packet, sid, &order);
-	if (unlikely(outcome) && !(sid->rewrite & SEGUE_REWRITE_ADDRESSES &&
-				   aware_translation_known(packet->ctx, sid->scope, sid->rewrite, packet->generation)))
+	/* What it has translated is of a flow that was never sent. */
+	if (unlikely(outcome) &&
+	    !(outcome == SEGUE_OUTCOME_drop_unknown_flow && sid->rewrite & SEGUE_REWRITE_ADDRESSES &&
+	      aware_translation_known(packet->ctx, sid->scope, sid->rewrite, packet->generation)))
 		return drop(packet, outcome & (SEGUE_OUTCOMES_MAX - 1));
 	return aware_forward(packet, sid);
 }
