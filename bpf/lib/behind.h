@@ -11,7 +11,7 @@
 #include "headers.h"
 #include "stash.h"
 
-#define BEHIND_MAX 10 /* headers that are walked */
+#define BEHIND_MAX 8 /* headers that are walked */
 
 /* Extension headers that are walked, and IPv6: only behind these can something lead on. */
 INLINE int leads_behind(u32 protocol)
@@ -34,27 +34,21 @@ INLINE int behind_plain(const struct packet *packet, const void *behind, const v
 	return !leads_behind(protocol);
 }
 
-/* Does the routing header at `at` name a SID? Its addresses begin behind its first 8 octets, whatever its type. */
-RARE int routing_names_sid(struct xdp_md *ctx, u32 at, u32 generation)
+/* Is one of `count` addresses from the offset `at` on a SID? More than 16, or not in the frame: it may be. */
+RARE int addresses_name_sid(struct xdp_md *ctx, u32 at, u32 count, u32 generation)
 {
 	void *data = (void *)(long)ctx->data;
 	void *end = (void *)(long)ctx->data_end;
-	const u8 *octet;
-	u32 segments;
+	const u8 *octet = data + (at & OFFSET_MASK);
 
-	at &= OFFSET_MASK;
-	octet = data + at;
-	if ((void *)(octet + 8) > end)
-		return 1;
-	segments = octet[1] / 2;
 	for (u32 i = 0; i < 16; i++) {
-		if (i >= segments)
+		if (i >= count)
 			return 0;
-		octet = data + at + 8 + 16 * i;
 		if ((void *)(octet + 16) > end || in_sid_block(generation, address_load(octet)))
 			return 1;
+		octet += 16;
 	}
-	return 1; /* more than are looked at */
+	return 1;
 }
 
 #define BEHIND_REMEMBER (1U << 24) /* in `place`: on the way to the function */
@@ -69,7 +63,8 @@ RARE int behind_end(struct xdp_md *ctx, u32 place, u32 limit, u32 generation)
 {
 	void *data = (void *)(long)ctx->data;
 	void *end = (void *)(long)ctx->data_end;
-	u32 at = place & OFFSET_MASK, next = (place >> 16) & 0xff, leads = 0, layers = 0, first = 0, length;
+	u32 at = place & OFFSET_MASK, next = (place >> 16) & 0xff, leads = 0, unsure = 0, length;
+	u32 inside = place & BEHIND_INSIDE;
 	const u8 *octet;
 
 	for (int i = 0; i < BEHIND_MAX; i++) {
@@ -89,24 +84,24 @@ RARE int behind_end(struct xdp_md *ctx, u32 place, u32 limit, u32 generation)
 			return -1;
 		if (next == PROTOCOL_IPV6) {
 			/* Of one inner packet, right behind the outer headers, enough can be remembered. */
-			layers += i ? 2 : 1;
-			if ((void *)(octet + IPV6_LENGTH) > end)
-				return -1;
-			if (in_sid_block(generation, address_load(octet + 24)))
+			unsure |= i;
+			inside = 1;
+			if (addresses_name_sid(ctx, at + 24, 1, generation))
 				leads = at + length;
 			next = octet[6];
 		} else {
+			/* The addresses of a routing header begin behind its first 8 octets, whatever its type. */
 			if (next == PROTOCOL_ROUTING &&
-			    (!(layers || place & BEHIND_INSIDE) || routing_names_sid(ctx, at, generation)))
+			    (!inside || addresses_name_sid(ctx, at + 8, octet[1] / 2, generation)))
 				leads = at + length;
 			if (next == PROTOCOL_FRAGMENT) {
 				if ((octet[2] | (octet[3] & 0xf8)) != 0) /* not the first: no headers in it */
 					return leads;
-				first |= octet[3] & 1;
+				unsure |= octet[3] & 1;
 			}
 			next = octet[0];
 		}
-		if (leads && (layers > 1 || first))
+		if (leads && unsure)
 			return -1;
 		at += length;
 	}

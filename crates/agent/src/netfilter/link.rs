@@ -1,6 +1,7 @@
 //! Links, addresses, neighbours and routes by rtnetlink, in the calling thread's network namespace.
 
 use std::net::{IpAddr, Ipv6Addr};
+use std::time::{Duration, Instant};
 
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE};
 use netlink_packet_route::address::{AddressAttribute, AddressHeaderFlags, AddressMessage, AddressScope, CacheInfo};
@@ -13,13 +14,15 @@ use netlink_packet_route::route::{
 };
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use netlink_sys::protocols::NETLINK_ROUTE;
-use nix::libc::{EADDRNOTAVAIL, ENODEV, ENOENT, ESRCH};
+use nix::libc::{EADDRNOTAVAIL, EEXIST, ENODEV, ENOENT, ESRCH};
 use segue_model::value::MacAddress;
 
 use super::namespace::Namespace;
 use crate::kernel::socket::{Netlink, NetlinkError};
 use crate::kernel::{KernelError, ROUTE_PROTOCOL};
 
+/// How long the kernel may take to make an address's route.
+const ROUTE_WITHIN: Duration = Duration::from_secs(1);
 /// `RT_TABLE_LOCAL`: what is for this host.
 const LOCAL_TABLE: u8 = 255;
 
@@ -170,13 +173,6 @@ impl Links {
         }
     }
 
-    /// Gives a link an address of its own, without a prefix around it.
-    pub fn address(&mut self, name: &str, address: IpAddr) -> Result<(), KernelError> {
-        let Some(link) = self.find(name)? else { return Ok(()) };
-        let message = own_address(link.index, address);
-        self.change("add an address to", name, RouteNetlinkMessage::NewAddress(message), NLM_F_CREATE | NLM_F_REPLACE)
-    }
-
     /// Takes an address from a link; nothing happens if it has not got it.
     pub fn without_address(&mut self, name: &str, address: IpAddr) -> Result<(), KernelError> {
         let Some(link) = self.find(name)? else { return Ok(()) };
@@ -189,19 +185,27 @@ impl Links {
         }
     }
 
-    /// Packets to an address that a link has are not for this host: the route goes that says so.
-    pub fn not_local(&mut self, name: &str, address: Ipv6Addr) -> Result<(), KernelError> {
+    /// Gives a link an address whose packets are not for this host: the route goes that says so.
+    pub fn address_not_local(&mut self, name: &str, address: Ipv6Addr) -> Result<(), KernelError> {
         let Some(link) = self.find(name)? else { return Ok(()) };
-        let mut message = RouteMessage::default();
-        message.header.address_family = AddressFamily::Inet6;
-        message.header.destination_prefix_length = 128;
-        message.header.table = LOCAL_TABLE;
-        message.header.kind = RouteType::Local;
-        message.attributes =
-            vec![RouteAttribute::Destination(RouteAddress::Inet6(address)), RouteAttribute::Oif(link.index)];
-        match self.0.request(RouteNetlinkMessage::DelRoute(message), 0) {
-            Err(error) if !matches!(error.errno(), Some(ESRCH)) => Err(failed("remove a local route of", name, error)),
-            _ => Ok(()),
+        let add = RouteNetlinkMessage::NewAddress(own_address(link.index, address.into()));
+        let new = match self.0.request(add, NLM_F_CREATE | NLM_F_EXCL) {
+            Ok(_) => true,
+            Err(error) if matches!(error.errno(), Some(EEXIST)) => false,
+            Err(error) => return Err(failed("add an address to", name, error)),
+        };
+        // The kernel makes the route of a new address a little later, in a thread of its own.
+        let end = Instant::now() + ROUTE_WITHIN;
+        loop {
+            match self.0.request(RouteNetlinkMessage::DelRoute(local_route(link.index, address)), 0) {
+                Err(error) if matches!(error.errno(), Some(ESRCH)) => {
+                    if !new || Instant::now() > end {
+                        return Ok(());
+                    }
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                result => return result.map(drop).map_err(|error| failed("remove a local route of", name, error)),
+            }
         }
     }
 
@@ -276,6 +280,17 @@ fn read(answer: &RouteNetlinkMessage) -> Option<Link> {
         }
     }
     Some(link)
+}
+
+/// The route by which a host takes packets to an address of its own.
+fn local_route(index: u32, address: Ipv6Addr) -> RouteMessage {
+    let mut message = RouteMessage::default();
+    message.header.address_family = AddressFamily::Inet6;
+    message.header.destination_prefix_length = 128;
+    message.header.table = LOCAL_TABLE;
+    message.header.kind = RouteType::Local;
+    message.attributes = vec![RouteAttribute::Destination(RouteAddress::Inet6(address)), RouteAttribute::Oif(index)];
+    message
 }
 
 /// An address without a prefix around it.

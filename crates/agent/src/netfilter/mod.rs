@@ -308,8 +308,7 @@ fn lead_through(wiring: &Wiring, mtu: u32) -> Result<(), KernelError> {
     links.settle(Wiring::EAST, None, mtu)?;
     links.without_address("lo", IpAddr::V4(DUMMY_IPV4))?;
     // It has to be there to be a source; a packet to it goes through like any other.
-    links.address("lo", IpAddr::V6(DUMMY_IPV6))?;
-    links.not_local("lo", DUMMY_IPV6)?;
+    links.address_not_local("lo", DUMMY_IPV6)?;
     for gateway in [IpAddr::V4(GATEWAY_IPV4), IpAddr::V6(GATEWAY_IPV6)] {
         links.neighbour(Wiring::EAST, gateway, wiring.node_east_mac)?;
         links.default_route(Wiring::EAST, gateway)?;
