@@ -349,11 +349,12 @@ RARE int aware_kept(struct xdp_md *ctx, const struct aware_order *order)
 	visited = last - left;
 	if (srh->last_entry - order->segments_left != visited)
 		return 0;
+	at = order->segments_left;
 	for (u32 i = 0; i < SEGUE_SEGMENTS_MAX; i++) {
 		if (i >= visited)
 			break;
-		now = segment_in_frame(ctx, order->segments_left + 1 + i);
-		sent = segment_in_stash(entry, left + 1 + i);
+		now = segment_in_frame(ctx, ++at);
+		sent = segment_in_stash(entry, ++left);
 		if (!now || !sent || now[0] != sent[0] || now[1] != sent[1])
 			return 0;
 	}

@@ -194,10 +194,19 @@ impl Links {
             Err(error) if matches!(error.errno(), Some(EEXIST)) => false,
             Err(error) => return Err(failed("add an address to", name, error)),
         };
-        // The kernel makes the route of a new address a little later, in a thread of its own.
+        // The address as a prefix of its own, and the local one. The kernel makes that of a new address a little later, in a
+        // thread of its own.
+        let delete = |route| RouteNetlinkMessage::DelRoute(route);
+        match self.0.request(delete(own_route(link.index, address, RouteHeader::RT_TABLE_MAIN, RouteType::Unicast)), 0)
+        {
+            Err(error) if !matches!(error.errno(), Some(ESRCH)) => {
+                return Err(failed("remove a route of", name, error));
+            }
+            _ => {}
+        }
         let end = Instant::now() + ROUTE_WITHIN;
         loop {
-            match self.0.request(RouteNetlinkMessage::DelRoute(local_route(link.index, address)), 0) {
+            match self.0.request(delete(own_route(link.index, address, LOCAL_TABLE, RouteType::Local)), 0) {
                 Err(error) if matches!(error.errno(), Some(ESRCH)) => {
                     if !new || Instant::now() > end {
                         return Ok(());
@@ -282,13 +291,13 @@ fn read(answer: &RouteNetlinkMessage) -> Option<Link> {
     Some(link)
 }
 
-/// The route by which a host takes packets to an address of its own.
-fn local_route(index: u32, address: Ipv6Addr) -> RouteMessage {
+/// A route that an address of its own brings to a link.
+fn own_route(index: u32, address: Ipv6Addr, table: u8, kind: RouteType) -> RouteMessage {
     let mut message = RouteMessage::default();
     message.header.address_family = AddressFamily::Inet6;
     message.header.destination_prefix_length = 128;
-    message.header.table = LOCAL_TABLE;
-    message.header.kind = RouteType::Local;
+    message.header.table = table;
+    message.header.kind = kind;
     message.attributes = vec![RouteAttribute::Destination(RouteAddress::Inet6(address)), RouteAttribute::Oif(index)];
     message
 }
