@@ -460,7 +460,7 @@ INLINE int aware_from_function(struct packet *packet, const struct segue_sid *si
 	struct aware_order order = {};
 	struct aware_inner inner = {};
 	u32 sr_seen = 0, outcome;
-	struct flow flow = {};
+	struct flow_scratch *of;
 	const u64 *active;
 	struct address next;
 	struct ipv6hdr *ip;
@@ -496,10 +496,13 @@ INLINE int aware_from_function(struct packet *packet, const struct segue_sid *si
 	if (unlikely(!behind_plain(packet, data + (inner.upper & OFFSET_MASK), end, inner.protocol)) &&
 	    !behind_known(packet->ctx, sid->scope, inner.upper | inner.protocol << 16, inner.limit, packet->generation))
 		return drop(packet, SEGUE_OUTCOME_drop_header_changed);
-	outcome = aware_flow(packet->ctx, &inner, &flow);
+	of = flow_scratch_get();
+	if (!of)
+		return drop(packet, SEGUE_OUTCOME_drop_header_forgotten);
+	outcome = aware_flow(packet->ctx, &inner, &of->flow);
 	if (outcome)
 		return drop(packet, outcome);
-	order.stash = aware_recall(&flow, sid->scope, sid->flow_timeout, &order);
+	order.stash = aware_recall(&of->flow, sid->scope, sid->flow_timeout, &order);
 	order.epoch = packet->epoch;
 	order.permission = sid->permission;
 	order.rewrite = sid->rewrite;
