@@ -641,7 +641,11 @@ fn remember(dataplane: &Dataplane, scope: u32) {
     let key = abi::ProxyFlowKey { key: [1; 5], scope, ..abi::ProxyFlowKey::new_zeroed() };
     let flows = dataplane.map("proxy_flows").expect("flows");
     flows
-        .update(key.as_bytes(), abi::ProxyFlow { stash: 1, used: 1, reserved: 0 }.as_bytes(), MapFlags::ANY)
+        .update(
+            key.as_bytes(),
+            abi::ProxyFlow { stash: 1, used: 1, ..abi::ProxyFlow::new_zeroed() }.as_bytes(),
+            MapFlags::ANY,
+        )
         .expect("room");
     let memory = abi::Memory { current: 5, ..abi::Memory::new_zeroed() };
     let memories = dataplane.map("memories").expect("memories");
@@ -776,8 +780,12 @@ fn fill(dataplane: &Dataplane, flows: u32) -> u64 {
         for number in (cpu..flows).step_by(cpus as usize) {
             let key = [u64::from(number), 0, 0, 0, 0];
             let key = abi::ProxyFlowKey { key, scope, ..abi::ProxyFlowKey::new_zeroed() };
-            map.update(key.as_bytes(), abi::ProxyFlow { stash: 1, used: 1, reserved: 0 }.as_bytes(), MapFlags::ANY)
-                .expect("room");
+            map.update(
+                key.as_bytes(),
+                abi::ProxyFlow { stash: 1, used: 1, ..abi::ProxyFlow::new_zeroed() }.as_bytes(),
+                MapFlags::ANY,
+            )
+            .expect("room");
         }
     }
     let sids = dataplane.counters().expect("counters").sids;
