@@ -124,13 +124,7 @@ fn fragment(front: PacketBuilder, family: u8, number: u16, octets: &[u8], part: 
         };
         return front.ipv4(ip).payload(&payload).build();
     }
-    let header = FragmentRepr {
-        next_header: 17,
-        identification: number.into(),
-        fragment_offset,
-        more_fragments,
-        ..FragmentRepr::default()
-    };
+    let header = FragmentRepr { next_header: 17, identification: number.into(), fragment_offset, more_fragments };
     front.ipv6(Ipv6Repr::new(CLIENT, SERVER)).fragment(header).payload(&payload).build()
 }
 

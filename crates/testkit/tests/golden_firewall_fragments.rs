@@ -15,6 +15,9 @@ const SYN: u8 = 2;
 const USUAL: [&str; 2] =
     ["-A FORWARD -m conntrack --ctstate ESTABLISHED,RELATED -j ACCEPT", "-A FORWARD -i core0 -j ACCEPT"];
 
+/// What it shows, and its fragments.
+type Case<'a, T> = (&'a str, &'a [T]);
+
 /// Two firewalls with the same rules behind `:FORWARD DROP`: one at fc00:0:1:a1::/64 and on acc0, one at fc00:0:1:a2::/64.
 fn with_rules(ipv6: &[&str], ipv4: &[&str]) -> String {
     let file = |name: &str, rules: &[&str]| {
@@ -92,8 +95,7 @@ impl Datagram {
         }
         let (source, destination) = self.addresses6();
         let (next_header, identification) = (self.protocol, self.identification.into());
-        let fragment =
-            FragmentRepr { next_header, fragment_offset, more_fragments, identification, ..FragmentRepr::default() };
+        let fragment = FragmentRepr { next_header, fragment_offset, more_fragments, identification };
         front.ipv6(Ipv6Repr::new(source, destination)).fragment(fragment).payload(&octets)
     }
 
@@ -217,7 +219,7 @@ fn a90_overlaps_end_the_datagram() {
     let mut identification = 0;
     for family in [4, 6] {
         // Octets from, to; the last ones reach 108.
-        let cases: [(&str, &[(usize, usize, &str)]); 9] = [
+        let cases: [Case<'_, (usize, usize, &str)>; 9] = [
             ("eight octets too early", &[(0, 48, PASSES), (40, 80, OVERLAP), (80, 108, OVERLAP)]),
             ("the first one again, shorter", &[(0, 48, PASSES), (0, 40, DUPLICATE), (48, 108, PASSES)]),
             ("the first one again, longer", &[(0, 48, PASSES), (0, 56, OVERLAP), (48, 108, OVERLAP)]),
@@ -276,7 +278,7 @@ fn what_fits_no_datagram() {
     let node = Golden::load(&network, &with_rules(&USUAL, &USUAL));
     let mut identification = 0;
     for family in [4, 6] {
-        let cases: [(&str, &[(usize, usize, bool, &str)]); 8] = [
+        let cases: [Case<'_, (usize, usize, bool, &str)>; 8] = [
             ("an odd length", &[(0, 44, true, BAD_LENGTH), (0, 48, true, PASSES), (48, 53, true, BAD_LENGTH)]),
             ("nothing", &[(0, 48, true, PASSES), (48, 48, true, BAD_LENGTH), (48, 48, false, BAD_LENGTH)]),
             (

@@ -61,7 +61,6 @@ impl Part<'_> {
             fragment_offset: offset,
             more_fragments: more,
             identification: identification.into(),
-            ..FragmentRepr::default()
         };
         front.ipv6(Ipv6Repr::new(CLIENT, SERVER)).fragment(fragment).payload(octets)
     }
@@ -220,7 +219,8 @@ fn tags_on_a_layer_2_port() {
     let four = |front: PacketBuilder, port| {
         front.ipv4(Ipv4Repr::new(CLIENT4, SERVER4)).udp(UdpRepr::new(9, port)).payload(b"in tags")
     };
-    let fronts: [(&str, fn() -> PacketBuilder); 5] = [
+    type Front = fn() -> PacketBuilder;
+    let fronts: [(&str, Front); 5] = [
         ("no tag", || arriving("wire0")),
         ("a tag", || arriving("wire0").vlan_repr(VlanRepr { vlan_id: 7, priority: 5, ..VlanRepr::default() })),
         ("a priority tag", || arriving("wire0").vlan(0)),

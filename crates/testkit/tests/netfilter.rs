@@ -208,7 +208,9 @@ fn cases() -> Vec<Case> {
 
 /// Addresses behind both sides: hosts of both networks, and what the rules name.
 fn hosts(case: &Case) -> [Vec<u128>; 2] {
-    let (own, behind): (fn(u8, u8) -> u128, fn(&str) -> Option<u128>) = match case.family {
+    type Own = fn(u8, u8) -> u128;
+    type Behind = fn(&str) -> Option<u128>;
+    let (own, behind): (Own, Behind) = match case.family {
         Family::Ipv4 => (
             |side, host| {
                 u128::from(u32::from_be_bytes(if side == 0 { [192, 0, 2, host] } else { [198, 51, 100, host] }))

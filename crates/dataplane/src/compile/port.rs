@@ -1,6 +1,6 @@
 //! Ports: interfaces with their role.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, btree_map::Entry};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use ipnet::IpNet;
@@ -78,13 +78,14 @@ fn place(ports: &mut [CompiledPort]) -> Result<(), CompileError> {
     let home = |port: &CompiledPort| port.entry.ifindex % abi::SEGUE_PORT_SLOTS;
     let mut last: BTreeMap<u32, (usize, u32)> = BTreeMap::new();
     let mut rest = Vec::new();
-    for position in 0..ports.len() {
-        let slot = home(&ports[position]);
-        if last.contains_key(&slot) {
-            rest.push(position);
-        } else {
-            ports[position].place = slot;
-            last.insert(slot, (position, 1));
+    for (position, port) in ports.iter_mut().enumerate() {
+        let slot = home(port);
+        match last.entry(slot) {
+            Entry::Occupied(_) => rest.push(position),
+            Entry::Vacant(free) => {
+                port.place = slot;
+                free.insert((position, 1));
+            }
         }
     }
     // The slots that no port has by its number: a chain has only ports of one number modulo the slots.

@@ -315,7 +315,7 @@ fn policy_knows_its_lists() {
     assert_eq!(two.entry.bucket.iter().filter(|position| **position == 1).count(), 192);
     assert_eq!(two.lists[1].entry.header[7], 7);
     assert_eq!(two.lists[1].entry.header[8..24], octets("fc00:aa::1"));
-    assert_eq!(u32::from(two.lists[1].entry.policy), two.index);
+    assert_eq!(two.lists[1].entry.policy, two.index);
     assert_eq!(compiled.policy("none").expect("none").entry.lists, 0);
 }
 

@@ -266,8 +266,8 @@ impl Generator {
                 let ports = (self.port(), self.port());
                 let numbers = (self.random.number() as u32, self.random.number() as u32);
                 let flags = self.random.number() as u8 & 0x3f;
-                let options: &[u8] =
-                    *self.random.pick(&[&[][..], &[2, 4, 5, 0xb4], &[1, 3, 3, 7], &[30, 4, 0, 0], &[4, 2, 1, 0]]);
+                const OPTIONS: [&[u8]; 5] = [&[], &[2, 4, 5, 0xb4], &[1, 3, 3, 7], &[30, 4, 0, 0], &[4, 2, 1, 0]];
+                let options = *self.random.pick(&OPTIONS);
                 let data = self.random.below(30);
                 let segment = self.tcp(head(6), ports, numbers, flags, options, data);
                 self.single(class, side, head(6), segment)
@@ -492,8 +492,8 @@ impl Generator {
         let packet = match self.family {
             Family::Ipv4 => {
                 // No operation; a stream identifier; an option that nobody knows.
-                let options: &[u8] =
-                    *self.random.pick(&[&[1, 1, 1, 0][..], &[136, 4, 0, 9], &[94, 4, 0, 0, 1, 1, 1, 0]]);
+                const OPTIONS: [&[u8]; 3] = [&[1, 1, 1, 0], &[136, 4, 0, 9], &[94, 4, 0, 0, 1, 1, 1, 0]];
+                let options = *self.random.pick(&OPTIONS);
                 self.ip(head, &datagram, options, None)
             }
             Family::Ipv6 => {
