@@ -404,7 +404,8 @@ mod tests {
             assert!(find_open_map(&mut object, name).is_ok(), "{name}");
         }
         assert!(object.progs().any(|program| program.name() == PROGRAM));
-        for program in object.progs().filter(|program| program.name() != PROGRAM) {
+        assert!(object.progs().any(|program| program.name() == MOVE));
+        for program in object.progs().filter(|program| program.name() != PROGRAM && program.name() != MOVE) {
             assert!(STAGES.iter().any(|(_, name)| program.name() == *name), "{:?} is no stage", program.name());
         }
         assert_eq!(build_id().len(), 16);
