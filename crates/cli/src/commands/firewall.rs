@@ -95,7 +95,11 @@ fn check(
         0 => String::new(),
         others => format!("; {others} in chains that {hook} does not lead to are not run"),
     };
-    Ok((warnings, format!("{name}: {count} rules in {} chains can be loaded{others}\n", reached.len())))
+    let chains = match reached.len() {
+        1 => "1 chain".to_owned(),
+        many => format!("{many} chains"),
+    };
+    Ok((warnings, format!("{name}: {count} rules in {chains} can be loaded{others}\n")))
 }
 
 /// Interfaces are the node's: rules that name some are not wrong because this machine has others.
@@ -206,7 +210,7 @@ mod tests {
         let reading = Reading { hook: Some("FORWARD"), skip: false };
         let (warnings, text) = check(file.path(), Family::Ipv6, Mode::Basic, &SetFile::default(), reading).unwrap();
         let name = file.path().display();
-        assert_eq!(text, format!("{name}: 4 rules in 1 chains can be loaded\n"));
+        assert_eq!(text, format!("{name}: 4 rules in 1 chain can be loaded\n"));
         let shadowed = "line 5: chain FORWARD, rule 3: never hit: rule 1 (line 3) takes every packet that it matches";
         assert_eq!(warnings.len(), 2, "{warnings:?}");
         assert!(warnings[0].starts_with(&format!("{name}: line 4: a limit in front of tcp")), "{warnings:?}");
