@@ -189,6 +189,9 @@ fn ipv6(
             (Field::SrhLastEntry, (list.len() - 1) as u128),
             (Field::SrhTag, (*tag).into()),
             (Field::LastSid, list[0].to_bits()),
+            (Field::RoutingType, 4),
+            (Field::RoutingSegmentsLeft, (*left).into()),
+            (Field::RoutingLength, (list.len() * 2) as u128),
         ]);
         let left = usize::from(*left);
         all.extend(list.get(left + 1).map(|sid| (Field::PreviousSid, sid.to_bits())));
@@ -317,6 +320,7 @@ fn rules(family: Family, name: &str, extra: &[&str]) -> RuleSet {
                 test,
                 Match::Limit(_)
                     | Match::HashLimit(_)
+                    | Match::Recent(_)
                     | Match::Set(_)
                     | Match::State(_)
                     | Match::Conntrack(_)
