@@ -1,6 +1,7 @@
 //! Packets under way while generations change: each meets one, however many stages it meets, and what only the old one needs stays
 //! until the last such packet is through.
 
+use std::collections::BTreeSet;
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::Path;
 use std::time::Duration;
@@ -9,9 +10,11 @@ use libbpf_rs::{MapCore, MapFlags, MapHandle, Object, ObjectBuilder, Program, Pr
 use segue_abi as abi;
 use segue_testkit::fixture::{DOMAIN, Network, address::*, arriving, configuration, function::*};
 use segue_testkit::golden::Golden;
+use segue_testkit::netns::{End, veth};
 use segue_testkit::object;
+use segue_testkit::packet_socket::PacketSocket;
 use segue_testkit::wait::wait_for;
-use segue_wire::{Icmpv6Repr, Ipv6Repr, PacketBuilder, SrhRepr, UdpRepr};
+use segue_wire::{Icmpv6Repr, Ipv6Repr, MacAddress, PacketBuilder, SrhRepr, TcpRepr, UdpRepr};
 use zerocopy::{FromBytes, IntoBytes};
 
 const ZERO: [u8; 4] = [0; 4];
@@ -58,6 +61,10 @@ fn inner(packet: PacketBuilder) -> PacketBuilder {
     packet.inner_ipv6(Ipv6Repr::new(CLIENT, SERVER)).udp(UdpRepr::new(40_000, 40_001)).payload(b"under way")
 }
 
+/// SIDs that [`with_functions`] adds: a firewall, netfilter in a namespace.
+const FIREWALL: u16 = 0xa1;
+const END_AN_NF: u16 = 0xb1;
+
 /// A name, the stage that is met, a port, a packet that meets it.
 fn cases() -> Vec<(&'static str, abi::Stage, &'static str, Vec<u8>)> {
     let srv6 = |path: &[std::net::Ipv6Addr], limit| {
@@ -65,10 +72,17 @@ fn cases() -> Vec<(&'static str, abi::Stage, &'static str, Vec<u8>)> {
         inner(arriving("core0").ipv6(outer).srh(SrhRepr::new(path))).build()
     };
     let through = |function| srv6(&[local(function), behind_core1(0xa)], 64);
+    // The usual header of a known flow needs no stage.
+    let unusual = srv6(&[local(END_AD_FLOW), behind_core1(0xa), behind_core1(0xb)], 64);
+    let inserted = arriving("core0")
+        .ipv6(Ipv6Repr::new(CLIENT, local(END_AN_NF)))
+        .srh(SrhRepr::new(&[local(END_AN_NF), behind_core1(0xa), SERVER]))
+        .udp(UdpRepr::new(40_000, 40_001));
     let plain = |port| {
         let ip = Ipv6Repr::new(CLIENT, "fd00:0:e0::5".parse().expect("an address"));
         arriving(port).ipv6(ip).udp(UdpRepr::new(40_000, 40_001)).payload(b"under way").build()
     };
+    let refused = arriving("acc0").ipv6(Ipv6Repr::new(CLIENT, SERVER)).tcp(TcpRepr::new(40_000, 80, 2));
     let mut tagged = plain("acc1");
     tagged.splice(12..12, [0x81, 0, 0, 0]);
     let back = arriving("fun1").ipv6(Ipv6Repr::new(CLIENT, SERVER)).udp(UdpRepr::new(40_000, 40_001)).payload(b"back");
@@ -81,55 +95,102 @@ fn cases() -> Vec<(&'static str, abi::Stage, &'static str, Vec<u8>)> {
     vec![
         ("the next segment is local too", abi::SEGUE_STAGE_AGAIN, "core0", srv6(&[local(END), local(END_DT46)], 64)),
         ("an ICMP error", abi::SEGUE_STAGE_ICMP, "core0", srv6(&[local(END), behind_core1(0xa)], 1)),
-        ("to a function by flow", abi::SEGUE_STAGE_PROXY, "core0", through(END_AD_FLOW)),
+        ("to a function by flow", abi::SEGUE_STAGE_PROXY, "core0", unusual),
         ("to an aware function", abi::SEGUE_STAGE_PROXY, "core0", through(END_AN)),
+        ("an inserted SRH to netfilter", abi::SEGUE_STAGE_INSERTED, "core0", inserted.build()),
         ("back from a function", abi::SEGUE_STAGE_SERVICE, "fun1", back.build()),
         ("with a priority tag", abi::SEGUE_STAGE_ACCESS, "acc1", tagged),
         ("an error to relay", abi::SEGUE_STAGE_RELAY, "core1", too_big),
+        ("to a SID with a firewall", abi::SEGUE_STAGE_FIREWALL, "core0", through(FIREWALL)),
         ("into a firewall", abi::SEGUE_STAGE_FILTER, "acc0", plain("acc0")),
         ("out of a firewall", abi::SEGUE_STAGE_FILTERED, "acc0", plain("acc0")),
+        ("a firewall's RST", abi::SEGUE_STAGE_RESET, "acc0", refused.build()),
     ]
 }
 
-fn with_firewall() -> String {
-    let file = r"{file: v6, text: '*filter\n:FORWARD ACCEPT [0:0]\nCOMMIT\n'}".replace('\'', "\"");
-    let firewall = format!("firewalls:\n  - {{name: fw, ipv6: {file}}}\nsids:\n");
-    configuration(DOMAIN).replacen("sids:\n", &firewall, 1).replacen(
-        "{name: acc0, role: access}",
-        "{name: acc0, role: access, firewall: fw}",
-        1,
-    )
+/// The configuration with a firewall, alone and at a SID, and with netfilter in a namespace, whose links are made.
+fn with_functions(network: &Network) -> String {
+    for (at, name) in (0xe0_u8..).zip(["nfw-nf", "nfe-nf", "segue-loop0", "segue-loop1"]) {
+        let (near, far) = (format!("02:00:00:00:01:{at:02x}"), format!("02:00:00:00:02:{at:02x}"));
+        let near = End { netns: &network.node, name, mac: &near };
+        veth(near, End { netns: &network.world, name: &format!("{name}-far"), mac: &far }, 3000);
+    }
+    let rule = "-A FORWARD -p tcp -j REJECT --reject-with tcp-reset";
+    let file = format!(r"{{file: v6, text: '*filter\n:FORWARD ACCEPT [0:0]\n{rule}\nCOMMIT\n'}}").replace('\'', "\"");
+    let sids = "sids:\n  - {sid: 'fc00:0:1:a1::/64', behaviour: End.AN, firewall: fw}\n  \
+                - {sid: 'fc00:0:1:b1::/64', behaviour: End.AN.NF, netfilter: {namespace: nf, own_traffic: steer}}\n";
+    configuration(DOMAIN)
+        .replacen("sids:\n", &format!("firewalls:\n  - {{name: fw, ipv6: {file}}}\n{sids}"), 1)
+        .replacen("{name: acc0, role: access}", "{name: acc0, role: access, firewall: fw}", 1)
+}
+
+/// The data plane's control word, and the program that raises its generation in the place of a stage.
+struct Change<'a> {
+    control: MapHandle,
+    stages: MapHandle,
+    displaced: MapHandle,
+    runs: &'a MapHandle,
+    program: i32,
+}
+
+impl Change<'_> {
+    /// Whatever the packet meets, it is `expected`, though another generation begins at this stage.
+    fn at<T: PartialEq + std::fmt::Debug>(&self, case: &str, slot: u32, mut send: impl FnMut() -> T) {
+        send(); // what is remembered of it is remembered
+        let expected = send();
+        let slot = slot.to_ne_bytes();
+        let id = self.stages.lookup(&slot, MapFlags::ANY).expect("a read").expect("the stage is loaded");
+        let stage = Program::fd_from_id(u32::read_from_bytes(&id).expect("a number")).expect("the stage");
+        self.displaced.update(&ZERO, &stage.as_raw_fd().to_ne_bytes(), MapFlags::ANY).expect("it is displaced");
+        self.stages.update(&slot, &self.program.to_ne_bytes(), MapFlags::ANY).expect("in its place");
+        let before = self.control.lookup(&ZERO, MapFlags::ANY).expect("a read").expect("an entry");
+        let runs = seen(self.runs, 0);
+        let found = send();
+        assert!(seen(self.runs, 0) > runs, "{case}: the stage is not met");
+        let after = self.control.lookup(&ZERO, MapFlags::ANY).expect("a read").expect("an entry");
+        let generation = |octets: &[u8]| abi::Control::read_from_bytes(octets).expect("control").generation;
+        assert_ne!(generation(&before), generation(&after), "{case}: the generation changed under way");
+        assert_eq!(found, expected, "{case}: as if it had not");
+        self.control.update(&ZERO, before.as_bytes(), MapFlags::ANY).expect("the generation as it was");
+        self.stages.update(&slot, &stage.as_raw_fd().to_ne_bytes(), MapFlags::ANY).expect("the stage as it was");
+    }
 }
 
 #[test]
 #[ignore = "needs root"]
 fn a_packet_meets_one_generation_in_all_its_stages() {
     let network = Network::new();
-    let node = Golden::load(&network, &with_firewall());
+    let node = Golden::load(&network, &with_functions(&network));
     let pins = node.node().pin_directory();
-    let (control, stages) = (pinned(&pins, "control"), pinned(&pins, "stages"));
+    let control = pinned(&pins, "control");
     let object = programs(Some(&control));
-    let (displaced, notes) = (map(&object, "displaced"), map(&object, "seen"));
-    let change = program_fd(&object, "change");
-    for (case, slot, port, frame) in cases() {
-        node.node().send(port, &frame); // what is remembered of it is remembered
-        let expected = node.node().send(port, &frame);
-        let slot = slot.to_ne_bytes();
-        let id = stages.lookup(&slot, MapFlags::ANY).expect("a read").expect("the stage is loaded");
-        let stage = Program::fd_from_id(u32::read_from_bytes(&id).expect("a number")).expect("the stage");
-        displaced.update(&ZERO, &stage.as_raw_fd().to_ne_bytes(), MapFlags::ANY).expect("it is displaced");
-        stages.update(&slot, &change.to_ne_bytes(), MapFlags::ANY).expect("in its place");
-        let before = control.lookup(&ZERO, MapFlags::ANY).expect("a read").expect("an entry");
-        let runs = seen(&notes, 0);
-        let found = node.node().send(port, &frame);
-        assert!(seen(&notes, 0) > runs, "{case}: the stage is not met");
-        let after = control.lookup(&ZERO, MapFlags::ANY).expect("a read").expect("an entry");
-        let generation = |octets: &[u8]| abi::Control::read_from_bytes(octets).expect("control").generation;
-        assert_ne!(generation(&before), generation(&after), "{case}: the generation changed under way");
-        assert_eq!(found, expected, "{case}: as if it had not");
-        control.update(&ZERO, before.as_bytes(), MapFlags::ANY).expect("the generation as it was");
-        stages.update(&slot, &stage.as_raw_fd().to_ne_bytes(), MapFlags::ANY).expect("the stage as it was");
+    let runs = map(&object, "seen");
+    let (displaced, program) = (map(&object, "displaced"), program_fd(&object, "change"));
+    let change = Change { control, stages: pinned(&pins, "stages"), displaced, runs: &runs, program };
+    let cases = cases();
+    for (case, slot, port, frame) in &cases {
+        change.at(case, *slot, || node.node().send(port, frame));
     }
+    let met: BTreeSet<u32> = cases.iter().map(|case| case.1).collect();
+    let slots = change.stages.keys().map(|slot| u32::read_from_bytes(&slot).expect("a number"));
+    let loaded =
+        slots.filter(|slot| change.stages.lookup(&slot.to_ne_bytes(), MapFlags::ANY).is_ok_and(|id| id.is_some()));
+    assert_eq!(loaded.collect::<BTreeSet<_>>(), met, "each stage has its case");
+    // The one of the programs for socket buffers: what a function sends of its own.
+    let (displaced, program) = (map(&object, "displaced_skb"), program_fd(&object, "change_skb"));
+    let change = Change { stages: pinned(&pins, "skb_stages"), displaced, program, ..change };
+    let function = PacketSocket::open(&network.world, "nfe-nf-far");
+    let neighbour = PacketSocket::open(&network.world, "core1-far");
+    let frame = PacketBuilder::ethernet(MacAddress([2; 6]), MacAddress([2, 0, 0, 0, 1, 0xe1]))
+        .ipv6(Ipv6Repr::new(CLIENT, "fd00:0:e0::5".parse().expect("an address")))
+        .udp(UdpRepr::new(40_000, 40_001))
+        .payload(b"its own")
+        .build();
+    change.at("a function's own packet", 0, || {
+        function.send(&frame);
+        let found = neighbour.receive_where(Duration::from_secs(20), |frame| frame.ends_with(b"its own"));
+        found.expect("it is steered")
+    });
     node.finish_with_faults();
 }
 
