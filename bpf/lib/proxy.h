@@ -97,7 +97,7 @@ INLINE int proxy_inserted(struct packet *packet)
 	if (ip->nexthdr != PROTOCOL_ROUTING || srh->type != ROUTING_TYPE_SRH || IPV6_LENGTH + length > total ||
 	    ETHERNET_LENGTH + total > frame)
 		return drop(packet, SEGUE_OUTCOME_drop_header_unfit);
-	/* Anew, for a stage reads its own generation. */
+	/* Anew: a tail call carries no pointer. */
 	sid = sid_find(packet->epoch, address_load(&ip->daddr));
 	if (!sid || sid->behaviour != SEGUE_END_AN_NF)
 		return drop(packet, SEGUE_OUTCOME_drop_recirculation);
