@@ -55,6 +55,8 @@ pub struct ErrorBody {
 pub enum Fault {
     /// The request or the desired state (400).
     Request,
+    /// The state is not the one that the request was made for (412).
+    Precondition,
     /// The kernel refused, or an interface is not there (409).
     Kernel,
     /// The agent (500).

@@ -61,6 +61,37 @@ ports: [{name: west, role: core}, {name: east, role: core}]
 sids: [{sid: "fc00:0:1:1::/64", behaviour: End}, {sid: "fc00:0:1:e::", behaviour: End.DT46}]
 "#;
 
+/// RFC 9110 section 13.1: who read a state before somebody else changed it does not undo that.
+#[test]
+#[ignore = "needs root"]
+fn a_change_of_a_state_that_is_no_longer_there_is_refused() {
+    let network = Network::new();
+    let mut agent = Agent::start(&network);
+    let patience = Duration::from_secs(60);
+    let ask = |agent: &Agent, method: &str, body: Option<&str>, tag: Option<&str>| {
+        let answer = segue_lab::http::request_if(&agent.socket(), method, "/v1/state", body, tag, patience).unwrap();
+        let tag = answer.entity_tag.clone();
+        (answer.status, tag, answer.text().unwrap())
+    };
+    assert_eq!(ask(&agent, "PUT", Some(SMALL), Some("*")).0, 412, "nothing was applied yet");
+    agent.apply(STATE);
+    let (status, read, _) = ask(&agent, "GET", None, None);
+    assert_eq!(status, 200);
+    agent.apply(SMALL);
+    let (status, _, body) = ask(&agent, "PUT", Some(STATE), read.as_deref());
+    assert!(status == 412 && body.contains("get the state again"), "{status} {body}");
+    assert_eq!(agent.get("/v1/sids").as_array().unwrap().len(), 2, "nothing was changed");
+    // An equal state has an equal revision, whoever applied it and whenever.
+    let (_, small, _) = ask(&agent, "GET", None, None);
+    assert_ne!(small, read);
+    agent.terminate();
+    agent.restart(&[]);
+    assert_eq!(ask(&agent, "GET", None, None).1, small);
+    assert_eq!(ask(&agent, "PUT", Some(STATE), small.as_deref()).0, 200);
+    assert_eq!(ask(&agent, "GET", None, None).1, read);
+    assert_eq!(ask(&agent, "PUT", Some(STATE), Some("no tag")).0, 400);
+}
+
 #[test]
 #[ignore = "needs root"]
 fn every_sid_has_a_kernel_route_and_clean_leaves_nothing() {

@@ -12,6 +12,8 @@ use std::time::Duration;
 pub struct Response {
     /// Status code.
     pub status: u16,
+    /// Entity tag of what was asked for (RFC 9110 section 8.8.3), with its quotes.
+    pub entity_tag: Option<String>,
     /// The body, up to the end of the connection.
     pub body: BufReader<UnixStream>,
 }
@@ -39,12 +41,32 @@ pub fn request(
     json: Option<&str>,
     patience: Duration,
 ) -> io::Result<Response> {
+    request_if(socket, method, target, json, None, patience)
+}
+
+/// As [`request`]; refused with status 412 if what is there has not this entity tag (If-Match, RFC 9110 section 13.1.1).
+///
+/// # Errors
+/// As [`request`].
+pub fn request_if(
+    socket: &Path,
+    method: &str,
+    target: &str,
+    json: Option<&str>,
+    entity_tag: Option<&str>,
+    patience: Duration,
+) -> io::Result<Response> {
     let mut stream = UnixStream::connect(socket)?;
     stream.set_read_timeout(Some(patience))?;
     stream.set_write_timeout(Some(patience))?;
     let body = json.unwrap_or_default();
     let kind = if json.is_some() { "Content-Type: application/json\r\n" } else { "" };
-    write!(stream, "{method} {target} HTTP/1.0\r\nHost: segued\r\n{kind}Content-Length: {}\r\n\r\n{body}", body.len())?;
+    let condition = entity_tag.map(|tag| format!("If-Match: {tag}\r\n")).unwrap_or_default();
+    let length = body.len();
+    let head =
+        format!("{method} {target} HTTP/1.0\r\nHost: segued\r\n{kind}{condition}Content-Length: {length}\r\n\r\n");
+    stream.write_all(head.as_bytes())?;
+    stream.write_all(body.as_bytes())?;
     read_head(BufReader::new(stream))
 }
 
@@ -53,10 +75,16 @@ fn read_head(mut body: BufReader<UnixStream>) -> io::Result<Response> {
     body.read_line(&mut line)?;
     let status = parse_status(&line)
         .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, format!("not an HTTP answer: {:?}", line.trim())))?;
+    let mut entity_tag = None;
     loop {
         line.clear();
         if body.read_line(&mut line)? == 0 || line.trim().is_empty() {
-            return Ok(Response { status, body });
+            return Ok(Response { status, entity_tag, body });
+        }
+        if let Some((name, value)) = line.split_once(':')
+            && name.eq_ignore_ascii_case("etag")
+        {
+            entity_tag = Some(value.trim().to_owned());
         }
     }
 }
@@ -80,11 +108,13 @@ mod tests {
             let (mut stream, _) = listener.accept().unwrap();
             let mut head = [0; 4096];
             let length = stream.read(&mut head).unwrap();
-            stream.write_all(b"HTTP/1.0 409 Conflict\r\ncontent-type: text/plain\r\n\r\nbody\r\n\r\nmore").unwrap();
+            stream
+                .write_all(b"HTTP/1.0 409 Conflict\r\nETag: \"1f\"\r\ncontent-type: text/plain\r\n\r\nbody\r\n\r\nmore")
+                .unwrap();
             String::from_utf8_lossy(&head[..length]).into_owned()
         });
         let response = request(&socket, "POST", "/v1/x", Some("{}"), Duration::from_secs(5)).unwrap();
-        assert_eq!(response.status, 409);
+        assert_eq!((response.status, response.entity_tag.as_deref()), (409, Some("\"1f\"")));
         assert_eq!(response.text().unwrap(), "body\r\n\r\nmore");
         let asked = server.join().unwrap();
         assert!(asked.starts_with("POST /v1/x HTTP/1.0\r\n") && asked.ends_with("\r\n\r\n{}"), "{asked}");

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::{
     Json,
     extract::{Query, State},
-    http::{StatusCode, header},
+    http::{HeaderMap, StatusCode, header},
     response::{IntoResponse, Response},
 };
 use segue_model::node::NodeState;
@@ -13,7 +13,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 
-use super::Context;
+use super::{
+    Context,
+    revision::{self, Condition},
+};
 use crate::{
     apply::ApplyReport,
     background,
@@ -76,33 +79,47 @@ pub async fn openapi() -> Json<Value> {
 
 /// The desired state that was applied last.
 #[utoipa::path(get, path = "/v1/state", responses(
-    (status = 200, description = "The desired state", body = Value),
+    (status = 200, description = "The desired state", body = Value,
+        headers(("ETag" = String, description = "Its revision: a hash of it, the same wherever the state is the same"))),
     (status = 404, description = "Nothing was applied yet", body = ErrorBody)))]
 pub async fn get_state(State(context): State<Context>) -> Result<Response, Failure> {
     let state = context.node.call(|node| Ok(node.shared_state())).await?;
     Ok(match state {
-        Some(state) => Json(&*state).into_response(),
+        Some(state) => {
+            let taken = Arc::clone(&state);
+            let revision = background::aside(move || revision::of(&taken)).await??;
+            ([(header::ETAG, revision::header(&revision))], Json(&*state)).into_response()
+        }
         None => Failure::one(Fault::Request, Problem::new("state", "nothing was applied yet", "apply a configuration"))
             .with_status(StatusCode::NOT_FOUND),
     })
 }
 
-/// Makes the node what the state says: all of it or nothing.
-#[utoipa::path(put, path = "/v1/state", params(PutOptions), request_body = Value, responses(
+/// Makes the node what the state says: all of it or nothing. If-Match with the ETag that GET gave refuses it if another
+/// state was applied meanwhile; If-None-Match with * if any was (RFC 9110 section 13.1).
+#[utoipa::path(put, path = "/v1/state", request_body = Value,
+    params(PutOptions,
+        ("If-Match" = Option<String>, Header, description = "Only if this revision is the one that is applied"),
+        ("If-None-Match" = Option<String>, Header, description = "*: only if nothing was applied yet")),
+    responses(
     (status = 200, description = "Applied, or with dry_run: fit to be applied", body = ApplyReport),
+    (status = 412, description = "Another state is applied than If-Match says; nothing was changed", body = ErrorBody),
     (status = 400, description = "The state is invalid; nothing was changed", body = ErrorBody),
     (status = 409, description = "The kernel refused; everything is as before", body = ErrorBody)))]
 pub async fn put_state(
     State(context): State<Context>,
     options: Result<Query<PutOptions>, axum::extract::rejection::QueryRejection>,
+    headers: HeaderMap,
     body: String,
 ) -> Answer<ApplyReport> {
     let Query(options) = options.map_err(|error| {
         Failure::one(Fault::Request, Problem::new("query", error.to_string(), "the only option is dry_run=true"))
     })?;
+    let condition = Condition::from_headers(&headers)?;
     // In the order in which they came, whatever each takes to be compiled.
     let _turn = context.applies.lock().await;
     let prepared = async {
+        condition.check(&context).await?;
         let state = Arc::new(background::aside(move || parse(&body)).await??);
         let prepared = background::prepare(&context.node, &state).await?;
         // Nothing else changes what is applied: this has the turn.

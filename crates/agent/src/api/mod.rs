@@ -3,6 +3,7 @@
 mod capture;
 mod handlers;
 mod openapi;
+mod revision;
 
 use std::sync::Arc;
 
@@ -94,6 +95,7 @@ impl IntoResponse for Failure {
     fn into_response(self) -> Response {
         let status = match self.fault {
             Fault::Request => StatusCode::BAD_REQUEST,
+            Fault::Precondition => StatusCode::PRECONDITION_FAILED,
             Fault::Kernel => StatusCode::CONFLICT,
             Fault::Agent => StatusCode::INTERNAL_SERVER_ERROR,
         };

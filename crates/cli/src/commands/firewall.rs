@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, fs, path::Path};
 
 use anyhow::{Context, Result, anyhow, bail};
-use segue_agent::{apply::ApplyReport, firewall::FirewallReport};
+use segue_agent::firewall::FirewallReport;
 use segue_classifier::{
     analysis::analyse,
     iptables::{
@@ -181,12 +181,13 @@ fn table(shown: &Shown) -> String {
 /// The switch is a part of the desired state.
 fn switch(global: &Global, name: &str, on: bool) -> Result<()> {
     let target = target::one(global)?;
-    let mut state: NodeState = client::request(&target, "GET", "/v1/state", None)?;
-    let firewall = state.firewalls.iter_mut().find(|firewall| firewall.name == name);
-    let firewall =
-        firewall.ok_or_else(|| anyhow!("there is no firewall {name:?}; see `segue firewall show` for all"))?;
-    firewall.basic = on;
-    let report: ApplyReport = client::request(&target, "PUT", "/v1/state", Some(&serde_json::to_string(&state)?))?;
+    let report = client::change(&target, |state| {
+        let firewall = state.firewalls.iter_mut().find(|firewall| firewall.name == name);
+        let firewall =
+            firewall.ok_or_else(|| anyhow!("there is no firewall {name:?}; see `segue firewall show` for all"))?;
+        firewall.basic = on;
+        Ok(())
+    })?;
     for warning in &report.warnings {
         eprintln!("segue: warning: {warning}");
     }
