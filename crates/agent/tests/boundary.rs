@@ -1,10 +1,15 @@
-//! The boundary on interfaces that are no ports: nothing that comes in by them reaches a SID, of this node or of another.
+//! The boundary on interfaces that are no ports: nothing that comes in by them reaches a SID, of this node or of another, at
+//! no moment of the agent's life and of a port's.
 
 #[allow(dead_code)] // made for more than this
 mod support;
 
+use std::fs;
 use std::net::Ipv6Addr;
+use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::thread;
 use std::time::Duration;
 
 use segue_testkit::netns::{End, Netns, veth};
@@ -63,6 +68,13 @@ impl Site {
              ip neigh replace 2001:db8:2::2 lladdr 02:00:00:00:02:02 nud permanent dev east",
         );
     }
+
+    /// Deletes `west` and makes it anew.
+    fn remake_west(&self) {
+        self.network.node.sh("ip link del west");
+        self.network.connect_left();
+        self.neighbours();
+    }
 }
 
 /// What strangers would send: to a SID of the node that goes on through the core, to one that ends at the host behind `west`,
@@ -95,6 +107,91 @@ fn arrive(site: &Site, socket: &PacketSocket, frames: &[Vec<u8>]) -> usize {
         }
     }
     count
+}
+
+/// How often each thing is done under a flood.
+const ROUNDS: usize = 100;
+/// The same for what takes seconds, but for `./x test --long`.
+const SLOW_ROUNDS: usize = 6;
+
+/// What strangers have sent so far.
+#[derive(Default)]
+struct Flood {
+    sent: AtomicU64,
+    stop: AtomicBool,
+}
+
+impl Flood {
+    /// Sends by an interface of `netns`, which may come and go.
+    fn send(&self, netns: &Netns, interface: &str, frames: &[Vec<u8>]) {
+        while !self.stop.load(Relaxed) {
+            let Some(socket) = PacketSocket::try_open(netns, interface) else { continue };
+            while !self.stop.load(Relaxed) && frames.iter().all(|frame| socket.try_send(frame)) {
+                self.sent.fetch_add(frames.len() as u64, Relaxed);
+                thread::sleep(Duration::from_micros(100));
+            }
+        }
+    }
+
+    /// Packets of strangers that arrive at an interface, which may come and go, until the flood has ended.
+    fn arrive(&self, netns: &Netns, interface: &str) -> Vec<Vec<u8>> {
+        let (mut through, mut socket) = (Vec::new(), None::<PacketSocket>);
+        loop {
+            let last = self.stop.load(Relaxed);
+            let limit = Duration::from_millis(if last { 300 } else { 20 });
+            match socket.as_ref().and_then(|socket| socket.receive_where(limit, is_strange)) {
+                Some(frame) => through.push(frame),
+                None if last => return through,
+                None => {
+                    // It may have been made anew: the next socket is open before this one is read to its end.
+                    let next = PacketSocket::try_open(netns, interface);
+                    let rest = || socket.as_ref()?.receive_where(Duration::ZERO, is_strange);
+                    through.extend(std::iter::from_fn(rest));
+                    socket = next;
+                }
+            }
+        }
+    }
+
+    /// Does something a hundred times; each time is met by some packets.
+    fn rounds(&self, each: impl FnMut(usize)) {
+        self.times(ROUNDS, each);
+    }
+
+    fn times(&self, rounds: usize, mut each: impl FnMut(usize)) {
+        for round in 0..rounds {
+            let before = self.sent.load(Relaxed);
+            each(round);
+            while self.sent.load(Relaxed) < before + 10 {
+                thread::sleep(Duration::from_micros(200));
+            }
+        }
+    }
+}
+
+/// Runs `body` while strangers flood, and panics if a single packet of theirs gets through: by `mgmt`, and by `west`, whatever
+/// happens to it, there also in frames from the address that is in those of no card.
+fn flooded(site: &Site, body: impl FnOnce(&Flood)) {
+    let flood = Flood::default();
+    let by_side = strange(SIDE, NODE_SIDE);
+    let west = MacAddress([2, 0, 0, 0, 1, 1]);
+    let by_west = [MacAddress([2, 0, 0, 0, 1, 2]), MacAddress([0; 6])].map(|from| strange(from, west)).concat();
+    let through = thread::scope(|scope| {
+        scope.spawn(|| flood.send(&site.side, "mgmt-far", &by_side));
+        scope.spawn(|| flood.send(&site.network.left, "n", &by_west));
+        let watching = [&site.network.left, &site.network.right].map(|netns| scope.spawn(|| flood.arrive(netns, "n")));
+        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| body(&flood)));
+        flood.stop.store(true, Relaxed);
+        let through = watching.map(|thread| thread.join().unwrap()).concat();
+        if let Err(panic) = result {
+            std::panic::resume_unwind(panic);
+        }
+        through
+    });
+    let sent = flood.sent.load(Relaxed);
+    let some: Vec<_> = through.iter().take(3).map(|frame| format!("{frame:02x?}")).collect();
+    assert!(through.is_empty(), "{} of {sent} packets of strangers got through:\n{}", through.len(), some.join("\n"));
+    println!("{sent} packets of strangers, none got through");
 }
 
 #[test]
@@ -154,6 +251,103 @@ fn infrastructure_is_closed_where_the_operator_says_so() {
     assert!(pings(), "without it again");
 }
 
+#[test]
+#[ignore = "needs root"]
+fn nothing_gets_through_while_the_agent_starts_and_applies() {
+    let site = Site::new();
+    // Before the first apply nothing is promised; this node does not even forward then.
+    site.network.node.sh("sysctl -qw net.ipv6.conf.all.forwarding=0");
+    let agent = Agent::start(&site.network);
+    let larger = STATE.replace("sids:\n", "sids:\n  - {sid: \"fc00:0:1:9::/64\", behaviour: End}\n");
+    let smaller = STATE.replace("  - {name: west, role: access}\n", "");
+    let smaller = smaller.replace("[\"fc00::/32\"]", "[\"fc00:0::/31\"]");
+    assert!(smaller.contains("/31") && !smaller.contains("west"));
+    flooded(&site, |flood| {
+        agent.apply(STATE);
+        flood.rounds(|round| {
+            agent.apply(if round % 2 == 0 { &larger } else { &smaller });
+        });
+    });
+}
+
+#[test]
+#[ignore = "needs root"]
+fn nothing_gets_through_while_the_agent_ends_and_is_upgraded() {
+    let site = Site::new();
+    let mut agent = Agent::start(&site.network);
+    agent.apply(STATE);
+    flooded(&site, |flood| {
+        flood.rounds(|_| {
+            agent.kill();
+            agent.restart(&[]);
+        });
+        flood.rounds(|_| {
+            agent.terminate();
+            agent.restart(&[]);
+        });
+        let origin = |agent: &Agent<'_>| agent.log().lines().rfind(|line| line.contains("origin=")).map(str::to_owned);
+        // The verifier takes its time for each.
+        let long = std::env::var_os("SEGUE_LONG").is_some();
+        flood.times(if long { ROUNDS } else { SLOW_ROUNDS }, |round| {
+            agent.terminate();
+            // What another build has left: other programs, or maps of another layout.
+            let sets = fs::read_dir(agent.pins()).unwrap().map(|entry| entry.unwrap().path());
+            let set = sets.filter(|set| set.join("sids").exists()).max_by_key(|set| number_of(set)).unwrap();
+            let expected = if round % 2 == 0 {
+                let programs = fs::read_dir(&set).unwrap().map(|entry| entry.unwrap().path());
+                let mut programs = programs.filter(|path| path.display().to_string().contains("/programs-"));
+                fs::rename(programs.next().unwrap(), set.join("programs-0123456789abcdef")).unwrap();
+                "ProgramReplaced"
+            } else {
+                fs::remove_file(set.join("returns")).unwrap();
+                "Replacing"
+            };
+            agent.restart(&[]);
+            let origin = origin(&agent).unwrap_or_default();
+            assert!(origin.contains(expected), "{origin}");
+        });
+    });
+}
+
+/// N of `maps-N`.
+fn number_of(set: &Path) -> Option<u32> {
+    set.file_name()?.to_str()?.strip_prefix("maps-")?.parse().ok()
+}
+
+#[test]
+#[ignore = "needs root"]
+fn a_port_that_is_made_anew_is_outside_until_the_data_plane_is_on_it() {
+    let site = Site::new();
+    let mut agent = Agent::start(&site.network);
+    agent.apply(STATE);
+    flooded(&site, |flood| {
+        flood.rounds(|_| {
+            site.remake_west();
+            thread::sleep(Duration::from_millis(20));
+        });
+        flood.rounds(|_| {
+            site.network.node.script(
+                "ip link set west down
+                 ip link set west up
+                 ip address replace 2001:db8:1::1/64 dev west nodad",
+            );
+            site.neighbours();
+        });
+    });
+    // Without an agent too; and then it forwards again.
+    agent.kill();
+    site.remake_west();
+    let west = PacketSocket::open(&site.network.left, "n");
+    let [near, far] = [1, 2].map(|end| MacAddress([2, 0, 0, 0, 1, end]));
+    assert_eq!(arrive(&site, &west, &strange(far, near)), 0);
+    agent.restart(&[]);
+    agent.eventually("west is a port again", |agent| agent.get("/v1/ports")[0]["xdp"] != "none");
+    let inside = PacketSocket::open(&site.network.right, "n");
+    let [near, far] = [1, 2].map(|end| MacAddress([2, 0, 0, 0, 2, end]));
+    let [_, to_left, _] = strange(far, near);
+    assert_eq!(arrive(&site, &inside, &[to_left]), 1, "from inside, to the host behind west");
+}
+
 /// The other tools' ways to lose the table: all rules at once, the table by its name.
 fn tampered(owned: bool) {
     let site = Site::new();
@@ -171,6 +365,13 @@ fn tampered(owned: bool) {
             there() && site.network.node.sh("nft list table ip6 segue").contains("counter packets")
         });
         assert_eq!(arrive(&site, &side, &frames), 0, "after {command}");
+    }
+    if owned {
+        flooded(&site, |flood| {
+            flood.rounds(|_| {
+                site.network.node.sh("nft flush ruleset");
+            });
+        });
     }
     // What another agent left is taken over, and goes with `segued clean`.
     agent.kill();

@@ -219,8 +219,8 @@ impl Kernel for LinuxKernel {
     fn restore_boundary(&mut self) -> Result<(), KernelError> {
         match self.boundary.clone() {
             Some(boundary) => {
-                let replaced = self.table().and_then(|table| table.replace(Some(&boundary)));
-                replaced.map_err(|error| nftables::refused(&error))
+                let restored = self.table().and_then(|table| table.set(Some(&boundary)));
+                restored.map_err(|error| nftables::refused(&error))
             }
             None => Ok(()),
         }

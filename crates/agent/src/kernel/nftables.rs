@@ -20,11 +20,16 @@
 //! The rules change in one transaction and the chain stays: a packet reads all rules of a chain at one moment, so it meets the old
 //! ones or the new ones. With a new chain in place of the old, it could read the new one before the change and the old one after
 //! it, and find both empty; a set whose elements change could be read before the change by one rule and after it by the next.
-//! So new rules come with new sets, whose names end in `a` and `b` by turns. What comes in by a slave of a VRF passes here twice, first with its own interface, then with the VRF's: the first time decides. What the data plane itself passes up
-//! to a SID by an access or service port is from nobody (`leave()` in bpf/lib/leave.h): anything else has slipped past it, in the
-//! moment in which a link goes down and its program is off, or before it is on. What IPsec took out of a
-//! tunnel comes in anew by the interface of the outer packet, and is from outside. The last rule is that of
-//! bpf/lib/flow.h: errors about packets of the domain come from inside the domain.
+//! So new rules come with new sets, whose names end in `a` and `b` by turns. They are complete in a transaction before that of
+//! the rules: a kernel publishes what it looks up intervals in (since 6.18 an array of them, for ranges of several fields ever
+//! since) only behind the switch from the old rules to the new ones, so that rules which came together with `closed` met it empty for
+//! some microseconds, and let through what came then.
+//!
+//! What comes in by a slave of a VRF passes here twice, first with its own interface, then with the VRF's: the first time
+//! decides. What the data plane itself passes up to a SID by an access or service port is from nobody (`leave()` in
+//! bpf/lib/leave.h): anything else has slipped past it, in the moment in which a link goes down and its program is off, or before
+//! it is on. What IPsec took out of a tunnel comes in anew by the interface of the outer packet, and is from outside. The last
+//! rule is that of bpf/lib/flow.h: errors about packets of the domain come from inside the domain.
 //!
 //! Where the kernel knows it (6.9 and newer), the table is owned by the agent's socket: nobody else can change it, and `nft
 //! flush ruleset` leaves it alone; without an agent it stays, and belongs to nobody until the next one takes it over.
@@ -32,7 +37,7 @@
 use std::{collections::BTreeSet, io};
 
 use netlink_sys::{Socket, SocketAddr};
-use nix::libc::{EAFNOSUPPORT, EINVAL, ENOENT, EOPNOTSUPP, EPERM, EPROTONOSUPPORT};
+use nix::libc::{EAFNOSUPPORT, EINVAL, ENOENT, EOPNOTSUPP, EPERM, EPROTONOSUPPORT, MSG_DONTWAIT};
 
 use super::{KernelError, boundary::Boundary};
 
@@ -53,6 +58,9 @@ const PRIORITY: i32 = -450;
 /// Most elements in one message, whose attribute has 16 bits of length.
 const ELEMENTS: usize = 512;
 
+/// Octets of a datagram of answers, at most: each quotes what it answers.
+const ANSWERS: usize = 65_536;
+
 /// Message types and attributes of `linux/netfilter/nf_tables.h`.
 mod abi {
     pub const BATCH_BEGIN: u16 = 16;
@@ -61,6 +69,7 @@ mod abi {
     pub const DELTABLE: u16 = 10 << 8 | 2;
     pub const NEWCHAIN: u16 = 10 << 8 | 3;
     pub const NEWRULE: u16 = 10 << 8 | 6;
+    pub const GETRULE: u16 = 10 << 8 | 7;
     pub const DELRULE: u16 = 10 << 8 | 8;
     pub const NEWSET: u16 = 10 << 8 | 9;
     pub const DELSET: u16 = 10 << 8 | 11;
@@ -159,12 +168,15 @@ impl Attributes {
 struct Batch {
     bytes: Vec<u8>,
     sequence: u32,
+    /// Where the last message begins.
+    last: usize,
 }
 
 impl Batch {
     fn message(&mut self, kind: u16, flags: u16, attributes: &Attributes) {
         let control = kind == abi::BATCH_BEGIN || kind == abi::BATCH_END;
         let (family, resource) = if control { (0, SUBSYSTEM) } else { (FAMILY, 0) };
+        self.last = self.bytes.len();
         self.bytes.extend_from_slice(&((HEADERS + attributes.0.len()) as u32).to_ne_bytes());
         self.bytes.extend_from_slice(&kind.to_ne_bytes());
         self.bytes.extend_from_slice(&(NLM_F_REQUEST | flags).to_ne_bytes());
@@ -187,29 +199,28 @@ impl Batch {
         }
     }
 
-    /// All rules; the last is acknowledged unless more follows.
-    fn rules(&mut self, turn: usize, more: bool) {
+    /// All rules, with the sets of this turn.
+    fn rules(&mut self, turn: usize) {
         let start = Attributes::default;
-        let [closed_set, open, inside, unread] =
-            ["closed", "open", "inside", "unread"].map(|name| set_name(name, turn));
+        let [closed_set, open, inside, unread] = set_names(turn);
         let mut vrf = [0; 16];
         vrf[..3].copy_from_slice(b"vrf");
-        self.rule(0, &start().meta(abi::META_IIFKIND).compare(0, &vrf).verdict(abi::NF_ACCEPT));
+        self.rule(&start().meta(abi::META_IIFKIND).compare(0, &vrf).verdict(abi::NF_ACCEPT));
         let closed = start().payload(1, 24, 16).lookup(&closed_set, false);
         let refused = |rule: Attributes| rule.count().verdict(abi::NF_DROP);
-        self.rule(0, &refused(closed.clone().meta(abi::META_IIF).lookup(&open, true)));
+        self.rule(&refused(closed.clone().meta(abi::META_IIF).lookup(&open, true)));
         let unread = closed.clone().meta(abi::META_IIF).lookup(&unread, true);
-        self.rule(0, &refused(unread.payload(0, 6, 6).compare(1, &[0; 6])));
-        self.rule(0, &refused(closed.meta(abi::META_SECPATH).compare(0, &[1])));
+        self.rule(&refused(unread.payload(0, 6, 6).compare(1, &[0; 6])));
+        self.rule(&refused(closed.meta(abi::META_SECPATH).compare(0, &[1])));
         let error = start().meta(abi::META_IIF).lookup(&inside, true);
         let error = error.meta(abi::META_L4PROTO).compare(0, &[58]).payload(2, 0, 1).compare(2, &[128]);
         let error = error.payload(2, 8 + 24, 16).lookup(&closed_set, false);
-        self.rule(if more { 0 } else { NLM_F_ACK }, &refused(error));
+        self.rule(&refused(error));
     }
 
-    fn rule(&mut self, flags: u16, expressions: &Attributes) {
+    fn rule(&mut self, expressions: &Attributes) {
         let rule = Attributes::default().text(1, TABLE).text(2, "prerouting").nested(4, expressions);
-        self.message(abi::NEWRULE, NLM_F_CREATE | NLM_F_APPEND | flags, &rule);
+        self.message(abi::NEWRULE, NLM_F_CREATE | NLM_F_APPEND, &rule);
     }
 }
 
@@ -241,46 +252,72 @@ fn intervals(boundary: &Boundary) -> Vec<Attributes> {
 /// Endings of the sets' names.
 const TURNS: [&str; 2] = ["a", "b"];
 
-fn set_name(name: &str, turn: usize) -> String {
-    format!("{name}_{}", TURNS[turn % TURNS.len()])
+/// The names of the sets of one turn, in the order of [`keys`].
+fn set_names(turn: usize) -> [String; 4] {
+    ["closed", "open", "inside", "unread"].map(|name| format!("{name}_{}", TURNS[turn % TURNS.len()]))
 }
 
-/// The transaction after which `boundary` holds, with sets of this turn; `None`: the table goes. `in_place`: the table is as an agent
-/// left it, with sets of the other turn.
-fn transaction(boundary: Option<&Boundary>, table_flags: u32, turn: usize, in_place: bool) -> Batch {
-    let name = Attributes::default().text(1, TABLE);
-    let table = name.clone().number(2, table_flags);
-    let mut batch = Batch::default();
-    batch.message(abi::BATCH_BEGIN, 0, &Attributes::default());
-    // What is not there can not be removed, so it is made first.
-    batch.message(abi::NEWTABLE, NLM_F_CREATE, &table);
-    if !in_place || boundary.is_none() {
-        batch.message(abi::DELTABLE, if boundary.is_none() { NLM_F_ACK } else { 0 }, &name);
+/// Type and size of a set's key: `ipv6_addr` for `closed`, `iface_index` for the others.
+const fn keys(set: usize) -> (u32, u32) {
+    if set == 0 { (8, 16) } else { (20, 4) }
+}
+
+fn set_flags(set: usize) -> u32 {
+    if set == 0 { abi::SET_INTERVAL } else { 0 }
+}
+
+impl Batch {
+    fn begin() -> Self {
+        let mut batch = Self::default();
+        batch.message(abi::BATCH_BEGIN, 0, &Attributes::default());
+        batch
     }
-    if let Some(boundary) = boundary {
-        if !in_place {
-            batch.message(abi::NEWTABLE, NLM_F_CREATE, &table);
+
+    /// What there is so far is the transaction; its last message is acknowledged when all of it holds.
+    fn end(mut self) -> Self {
+        self.bytes[self.last + 6] |= NLM_F_ACK as u8;
+        self.message(abi::BATCH_END, 0, &Attributes::default());
+        self
+    }
+
+    /// The table, which may be there.
+    fn table(&mut self, flags: u32) {
+        self.message(abi::NEWTABLE, NLM_F_CREATE, &Attributes::default().text(1, TABLE).number(2, flags));
+    }
+
+    /// No table. What is not there can not be removed, so it is made first.
+    fn no_table(&mut self, flags: u32) {
+        self.table(flags);
+        self.message(abi::DELTABLE, 0, &Attributes::default().text(1, TABLE));
+    }
+
+    /// No sets of this turn.
+    fn no_sets(&mut self, turn: usize) {
+        for (set, name) in set_names(turn).iter().enumerate() {
+            self.set(name, set as u32 + 1, keys(set), set_flags(set), &[]);
+            self.message(abi::DELSET, 0, &Attributes::default().text(1, TABLE).text(2, name));
         }
+    }
+
+    fn sets(&mut self, boundary: &Boundary, turn: usize) {
+        let elements = [
+            intervals(boundary),
+            interfaces(&boundary.open),
+            interfaces(&boundary.inside),
+            interfaces(&boundary.unread),
+        ];
+        for ((set, name), elements) in set_names(turn).iter().enumerate().zip(elements) {
+            self.set(name, set as u32 + 5, keys(set), set_flags(set), &elements);
+        }
+    }
+
+    /// The chain, without rules.
+    fn chain(&mut self) {
         let hook = Attributes::default().number(1, 0).raw(2, &PRIORITY.to_be_bytes());
         let chain = Attributes::default().text(1, TABLE).text(3, "prerouting").nested(4, &hook);
-        batch.message(abi::NEWCHAIN, NLM_F_CREATE, &chain.number(5, abi::NF_ACCEPT).text(7, "filter"));
-        batch.set(&set_name("closed", turn), 1, (8, 16), abi::SET_INTERVAL, &intervals(boundary));
-        batch.set(&set_name("open", turn), 2, (20, 4), 0, &interfaces(&boundary.open));
-        batch.set(&set_name("inside", turn), 3, (20, 4), 0, &interfaces(&boundary.inside));
-        batch.set(&set_name("unread", turn), 4, (20, 4), 0, &interfaces(&boundary.unread));
-        if in_place {
-            batch.message(abi::DELRULE, 0, &Attributes::default().text(1, TABLE).text(2, "prerouting"));
-        }
-        batch.rules(turn, in_place);
-        if in_place {
-            for (name, flags) in [("closed", 0), ("open", 0), ("inside", 0), ("unread", NLM_F_ACK)] {
-                let old = Attributes::default().text(1, TABLE).text(2, &set_name(name, turn + 1));
-                batch.message(abi::DELSET, flags, &old);
-            }
-        }
+        self.message(abi::NEWCHAIN, NLM_F_CREATE, &chain.number(5, abi::NF_ACCEPT).text(7, "filter"));
+        self.message(abi::DELRULE, 0, &Attributes::default().text(1, TABLE).text(2, "prerouting"));
     }
-    batch.message(abi::BATCH_END, 0, &Attributes::default());
-    batch
 }
 
 /// The table of the network namespace in which it was opened.
@@ -288,8 +325,6 @@ pub struct Table {
     socket: Socket,
     /// Flags that this kernel takes.
     flags: u32,
-    /// Which sets the rules use, if the table is as an agent left it.
-    turn: Option<usize>,
 }
 
 impl Table {
@@ -299,7 +334,7 @@ impl Table {
         socket.bind_auto()?;
         socket.connect(&SocketAddr::new(0, 0))?;
         let flags = if std::env::var_os(WITHOUT_OWNER).is_some() { 0 } else { abi::F_OWNER | abi::F_PERSIST };
-        Ok(Self { socket, flags, turn: None })
+        Ok(Self { socket, flags })
     }
 
     /// The number by which notifications name this socket as their cause.
@@ -309,80 +344,137 @@ impl Table {
         Ok(address.port_number())
     }
 
-    /// After this, `boundary` holds; without one the table goes. No packet meets a moment in which neither the one before nor
-    /// this one holds.
+    /// After this, `boundary` holds, whatever is there now; without one the table goes. No packet meets a moment in which neither
+    /// the one before nor this one holds.
     pub fn set(&mut self, boundary: Option<&Boundary>) -> io::Result<()> {
-        let in_place = self.turn;
-        let next = in_place.map_or(0, |turn| (turn + 1) % TURNS.len());
-        let result = match self.exchange(&transaction(boundary, self.flags, next, in_place.is_some())) {
-            // The kernel knows no owners, or not that they may go without their tables; or the table is one of such an agent.
+        let Some(boundary) = boundary else {
+            return self.with_flags(|table| {
+                let mut batch = Batch::begin();
+                batch.no_table(table.flags);
+                table.exchange(&batch.end())
+            });
+        };
+        match self.with_flags(|table| table.put(boundary)) {
+            Err(error) if error.raw_os_error() != Some(EPERM) => {
+                // Somebody has made a table of another shape of it.
+                tracing::debug!(%error, "table ip6 {TABLE} is made anew");
+                let mut batch = Batch::begin();
+                batch.no_table(self.flags);
+                batch.table(self.flags);
+                batch.sets(boundary, 0);
+                batch.chain();
+                batch.rules(0);
+                self.exchange(&batch.end())
+            }
+            other => other,
+        }
+    }
+
+    /// What the kernel refuses is tried again without an owner: it knows no owners, or not that they may go without their
+    /// tables; or the table is one of such an agent.
+    fn with_flags(&mut self, change: impl Fn(&mut Self) -> io::Result<()>) -> io::Result<()> {
+        match change(self) {
             Err(error)
                 if self.flags != 0 && matches!(error.raw_os_error(), Some(EOPNOTSUPP | EINVAL | EAFNOSUPPORT)) =>
             {
                 self.flags = 0;
-                self.exchange(&transaction(boundary, 0, next, in_place.is_some()))
+                change(self)
             }
             other => other,
-        };
-        match result {
-            // Somebody has taken away what should be there.
-            Err(error) if in_place.is_some() && error.raw_os_error() != Some(EPERM) => self.replace(boundary),
-            Err(error) => Err(error),
-            Ok(()) => {
-                self.turn = boundary.map(|_| next);
-                Ok(())
-            }
         }
     }
 
-    /// As [`Self::set`], whatever is there now.
-    pub fn replace(&mut self, boundary: Option<&Boundary>) -> io::Result<()> {
-        self.turn = None;
-        self.exchange(&transaction(boundary, self.flags, 0, false))?;
-        self.turn = boundary.map(|_| 0);
-        Ok(())
+    /// Changes the table in its place: sets first, then what uses them.
+    fn put(&mut self, boundary: &Boundary) -> io::Result<()> {
+        let used = self.used()?;
+        let next = used.map_or(0, |turn| (turn + 1) % TURNS.len());
+        let mut batch = Batch::begin();
+        batch.table(self.flags);
+        // An agent that was killed between the two transactions has left some.
+        batch.no_sets(next);
+        batch.sets(boundary, next);
+        self.exchange(&batch.end())?;
+        let mut batch = Batch::begin();
+        batch.table(self.flags);
+        batch.chain();
+        batch.rules(next);
+        batch.no_sets(next + 1);
+        self.exchange(&batch.end())
     }
 
     fn exchange(&mut self, batch: &Batch) -> io::Result<()> {
         self.socket.send(&batch.bytes, 0)?;
+        // Each message that fails is answered, and all answers are there when the sending is done: the first counts, and none
+        // may be left for the next exchange.
+        let mut result = None;
+        let (mut bytes, _) = self.socket.recv_from_full()?;
         loop {
-            let (bytes, _) = self.socket.recv_from_full()?;
-            for message in messages(&bytes) {
-                if message.kind == NLMSG_ERROR {
-                    return message.error();
+            for message in messages(&bytes).filter(|message| message.kind == NLMSG_ERROR) {
+                let answer = message.error();
+                match &result {
+                    Some(Err(_)) => {}
+                    _ => result = Some(answer),
                 }
             }
+            let mut more = Vec::with_capacity(ANSWERS);
+            match self.socket.recv_from(&mut more, MSG_DONTWAIT) {
+                Ok(_) => bytes = more,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) => return Err(error),
+            }
         }
+        result.unwrap_or_else(|| Err(io::Error::other("the kernel did not answer")))
     }
 
     /// What is there, left by an agent before; `closed` is not read.
     pub fn read(&mut self) -> io::Result<Option<Boundary>> {
-        for turn in 0..TURNS.len() {
-            let Some(open) = self.elements(&set_name("open", turn))? else { continue };
-            let Some(inside) = self.elements(&set_name("inside", turn))? else { continue };
-            let Some(unread) = self.elements(&set_name("unread", turn))? else { continue };
-            self.turn = Some(turn);
-            return Ok(Some(Boundary { open, inside, unread, ..Boundary::default() }));
-        }
-        Ok(None)
+        let Some(turn) = self.used()? else { return Ok(None) };
+        let [_, open, inside, unread] = set_names(turn);
+        let (open, inside, unread) = (self.elements(&open)?, self.elements(&inside)?, self.elements(&unread)?);
+        Ok(Some(Boundary { open, inside, unread, ..Boundary::default() }))
     }
 
-    fn elements(&mut self, set: &str) -> io::Result<Option<BTreeSet<u32>>> {
-        let mut batch = Batch::default();
-        batch.message(abi::GETSETELEM, NLM_F_DUMP, &Attributes::default().text(1, TABLE).text(2, set));
-        self.socket.send(&batch.bytes, 0)?;
+    /// The turn of the sets that the rules use, if there are such rules.
+    fn used(&mut self) -> io::Result<Option<usize>> {
+        let rules = Attributes::default().text(1, TABLE).text(2, "prerouting");
+        let mut found = None;
+        self.dump(abi::GETRULE, &rules, |message| {
+            if message.kind == abi::NEWRULE {
+                let uses = |turn: &usize| {
+                    let name = [set_names(*turn)[1].as_bytes(), &[0]].concat();
+                    message.bytes.windows(name.len()).any(|window| window == name)
+                };
+                found = found.or_else(|| (0..TURNS.len()).find(uses));
+            }
+        })?;
+        Ok(found)
+    }
+
+    fn elements(&mut self, set: &str) -> io::Result<BTreeSet<u32>> {
         let mut found = BTreeSet::new();
+        self.dump(abi::GETSETELEM, &Attributes::default().text(1, TABLE).text(2, set), |message| {
+            if message.kind == abi::NEWSETELEM {
+                found.extend(numbers(message.attributes()));
+            }
+        })?;
+        Ok(found)
+    }
+
+    /// Asks for all that there is of something; that there is nothing is no error.
+    fn dump(&mut self, kind: u16, what: &Attributes, mut each: impl FnMut(&Message<'_>)) -> io::Result<()> {
+        let mut batch = Batch::default();
+        batch.message(kind, NLM_F_DUMP, what);
+        self.socket.send(&batch.bytes, 0)?;
         loop {
             let (bytes, _) = self.socket.recv_from_full()?;
             for message in messages(&bytes) {
                 match message.kind {
-                    NLMSG_DONE => return Ok(Some(found)),
+                    NLMSG_DONE => return Ok(()),
                     NLMSG_ERROR => match message.error() {
-                        Err(error) if error.raw_os_error() == Some(ENOENT) => return Ok(None),
-                        other => return other.map(|()| Some(found)),
+                        Err(error) if error.raw_os_error() == Some(ENOENT) => return Ok(()),
+                        other => return other,
                     },
-                    abi::NEWSETELEM => found.extend(numbers(message.attributes())),
-                    _ => {}
+                    _ => each(&message),
                 }
             }
         }
