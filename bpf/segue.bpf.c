@@ -111,8 +111,28 @@ INLINE int core_ipv6(struct packet *packet, void *data, void *end, int again)
 	return endpoint(packet, sid, data, end, ip, limit, frame);
 }
 
+/* A frame for somebody else with an IPv6 packet: the kernel knows what to do with it, unless it has a segment in it. */
+RARE u32 core_foreign(struct xdp_md *ctx, u64 epoch)
+{
+	void *data = (void *)(long)ctx->data;
+	void *end = (void *)(long)ctx->data_end;
+	const struct ipv6hdr *ip = data + ETHERNET_LENGTH;
+	struct address destination;
+
+	if (data + ETHERNET_LENGTH > end || !frame_to_group(data))
+		return SEGUE_OUTCOME_passed_other_host;
+	if ((void *)(ip + 1) > end)
+		return SEGUE_OUTCOME_drop_truncated;
+	destination = address_load(&ip->daddr);
+	/* The kernel would take it in, as each node of the segment does. */
+	if (in_sid_block(epoch, destination) || sid_find(epoch, destination))
+		return SEGUE_OUTCOME_drop_group_frame;
+	return SEGUE_OUTCOME_passed_not_for_segue;
+}
+
 INLINE int core_port(struct packet *packet, int again)
 {
+	u32 outcome;
 	void *data = (void *)(long)packet->ctx->data;
 	void *end = (void *)(long)packet->ctx->data_end;
 
@@ -121,6 +141,11 @@ INLINE int core_port(struct packet *packet, int again)
 	if (unlikely(*(const u16 *)(data + 12) != bpf_htons(ETH_P_IPV6))) {
 		packet->length = frame_length(packet->ctx) - ETHERNET_LENGTH;
 		return pass(packet, SEGUE_OUTCOME_passed_not_for_segue);
+	}
+	if (!again && unlikely(frame_foreign(packet, data))) {
+		packet->length = frame_length(packet->ctx) - ETHERNET_LENGTH;
+		outcome = core_foreign(packet->ctx, packet->epoch);
+		return outcome < SEGUE_OUTCOME_DROPPED ? pass(packet, outcome) : drop(packet, outcome);
 	}
 	return core_ipv6(packet, data, end, again);
 }

@@ -419,6 +419,20 @@ INLINE int maybe_jumbogram(const struct ipv6hdr *ip)
 }
 
 /*
+ * Is the frame, whose Ethernet header is there, for somebody else than this port: another host on a segment that is
+ * flooded, or a group? The port's address is that which the agent last saw.
+ */
+INLINE int frame_foreign(const struct packet *packet, const void *frame)
+{
+	return ((*(const u64 *)frame ^ *(const u64 *)packet->port->mac) << 16) != 0; /* six octets each */
+}
+
+INLINE int frame_to_group(const void *frame)
+{
+	return *(const u8 *)frame & 1;
+}
+
+/*
  * Cuts what lies behind the packet in a frame of `frame` octets: Ethernet's padding, or what somebody hides there, does
  * not leave the node. 0: done; pointers into the frame are to be read anew.
  */

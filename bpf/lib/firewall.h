@@ -491,12 +491,14 @@ INLINE int firewall_port(struct packet *packet)
 	const struct segue_firewall *firewall = bpf_map_lookup_elem(&firewalls, &index);
 	void *data = (void *)(long)packet->ctx->data;
 	void *end = (void *)(long)packet->ctx->data_end;
+	int foreign;
 	u16 ethertype;
 
 	if (unlikely(!work || !firewall))
 		return drop(packet, SEGUE_OUTCOME_drop_behaviour);
 	if (data + ETHERNET_LENGTH > end)
 		return drop(packet, SEGUE_OUTCOME_drop_truncated);
+	foreign = !(packet->port->flags & SEGUE_PORT_L2) && frame_foreign(packet, data) && !frame_to_group(data);
 	ethertype = *(const u16 *)(data + 12);
 	if (unlikely(ethertype != bpf_htons(ETH_P_IPV6) && ethertype != bpf_htons(ETH_P_IP))) {
 		if (packet->port->flags & SEGUE_PORT_L2) {
@@ -512,6 +514,10 @@ INLINE int firewall_port(struct packet *packet)
 			goto passed;
 	}
 	if (likely(!(firewall->flags & SEGUE_FIREWALL_OFF))) {
+		/* What is between others is theirs: neither answered, nor a connection here, nor past the rules to a
+		 * bridge. */
+		if (unlikely(foreign))
+			return drop(packet, SEGUE_OUTCOME_drop_other_host);
 		error = firewall_filter(packet->ctx, work, firewall, index, 0);
 		packet->length = work->limit - ETHERNET_LENGTH;
 		if (unlikely(error))

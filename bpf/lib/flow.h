@@ -30,7 +30,8 @@ struct flow {
 	u8 traffic_class;
 	u8 odd; /* enum flow_odd: nearly always 0 */
 	u8 sr_seen;
-	u8 group; /* Ethernet: broadcast or multicast */
+	u8 group;    /* Ethernet: broadcast or multicast */
+	u32 foreign; /* Ethernet: to neither a group nor the port */
 };
 
 INLINE u32 flow_hash(const u64 *key)
@@ -274,7 +275,8 @@ INLINE void flow_read(const struct packet *packet, struct flow *flow)
 		flow->outcome = SEGUE_OUTCOME_drop_truncated;
 		return;
 	}
-	flow->group = *(const u8 *)data & 1;
+	flow->group = frame_to_group(data);
+	flow->foreign = !flow->group && frame_foreign(packet, data);
 	ethertype = *(const u16 *)(data + 12);
 	if (ethertype == bpf_htons(ETH_P_IPV6)) {
 		flow_read_ipv6(packet->ctx, ETHERNET_LENGTH, flow);

@@ -242,6 +242,11 @@ INLINE int access_port(struct packet *packet)
 	flow_read(packet, &flow);
 	if (packet->port->flags & SEGUE_PORT_L2)
 		return access_l2(packet, flow.hash, &payload);
+	if (unlikely(flow.foreign)) {
+		packet->length = frame_length(packet->ctx) - ETHERNET_LENGTH;
+		return pass(packet, flow.family || flow.outcome ? SEGUE_OUTCOME_passed_other_host
+								: SEGUE_OUTCOME_passed_not_for_segue);
+	}
 	if (flow.length)
 		packet->length = flow.length;
 	if (unlikely(flow.outcome))

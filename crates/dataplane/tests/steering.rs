@@ -30,8 +30,9 @@ struct Packet {
 }
 
 impl Packet {
-    fn frame(&self) -> Vec<u8> {
-        let frame = PacketBuilder::ethernet([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]);
+    /// As it comes to a port with this MAC address.
+    fn frame(&self, port: [u8; 6]) -> Vec<u8> {
+        let frame = PacketBuilder::ethernet([2, 0, 0, 0, 0, 1], port);
         let frame = match (self.source, self.destination) {
             (IpAddr::V4(source), IpAddr::V4(destination)) => {
                 frame.ipv4(Ipv4Repr { type_of_service: self.dscp << 2, ..Ipv4Repr::new(source, destination) })
@@ -187,6 +188,10 @@ fn apply(dataplane: &mut Dataplane, state: &NodeState) {
     dataplane.apply(state, &interfaces(), MissingInterface::Refuse).expect("an apply that works");
 }
 
+fn mac(port: &str) -> [u8; 6] {
+    interfaces().get(port).expect("an interface of the test").mac
+}
+
 /// Packets by rule, as the data plane counted them.
 fn counted(dataplane: &Dataplane) -> BTreeMap<String, u64> {
     let counters = dataplane.counters().expect("counters");
@@ -194,10 +199,15 @@ fn counted(dataplane: &Dataplane) -> BTreeMap<String, u64> {
 }
 
 /// Sends a packet and checks its end.
-fn send(dataplane: &mut Dataplane, rules: &[SteeringRule], packet: &Packet, ports: &[(&str, u32)]) -> Option<usize> {
+fn send(
+    dataplane: &mut Dataplane,
+    rules: &[SteeringRule],
+    packet: &Packet,
+    ports: &[(&str, u32, [u8; 6])],
+) -> Option<usize> {
     let wanted = decides(rules, packet);
-    let ingress = ports.iter().find(|(name, _)| *name == packet.ingress).expect("a port").1;
-    let verdict = dataplane.test_run(&TestRun::once(&packet.frame(), ingress)).expect("a run").verdict;
+    let &(_, ingress, mac) = ports.iter().find(|(name, ..)| *name == packet.ingress).expect("a port");
+    let verdict = dataplane.test_run(&TestRun::once(&packet.frame(mac), ingress)).expect("a run").verdict;
     let rule = wanted.map(|position| &rules[position]);
     let fits = match rule.map(|rule| rule.action) {
         None | Some(Some(SteeringVerdict::Pass)) => verdict == XDP_PASS,
@@ -214,7 +224,7 @@ fn rules_at_random_steer_as_documented() {
     isolated(|pins| {
         let mut random = Random::new(4);
         let mut dataplane = Dataplane::open_or_load(pins, options()).expect("a data plane");
-        let ports = ["p1", "p2"].map(|name| (name, ifindex(name)));
+        let ports = ["p1", "p2"].map(|name| (name, ifindex(name), mac(name)));
         let mut hits = 0;
         for round in 0..25 {
             let count = *random.pick(&[1, 5, 40, 120]);
@@ -263,7 +273,7 @@ fn a_hundred_thousand_descriptors() {
         const COUNT: usize = 100_000;
         let mut random = Random::new(9);
         let mut dataplane = Dataplane::open_or_load(pins, options()).expect("a data plane");
-        let ports = ["p1", "p2"].map(|name| (name, ifindex(name)));
+        let ports = ["p1", "p2"].map(|name| (name, ifindex(name), mac(name)));
         let mut state = with_rules(descriptors(COUNT, &mut random));
         let began = Instant::now();
         apply(&mut dataplane, &state);
@@ -299,7 +309,7 @@ fn a_hundred_thousand_descriptors() {
             ingress: "p1",
         };
         assert_eq!(decides(&state.steering, &last), Some(COUNT - 1));
-        let (frame, ingress) = (last.frame(), ports[0].1);
+        let (frame, ingress) = (last.frame(ports[0].2), ports[0].1);
         const PACKETS: u32 = 2_000_000;
         let before = counted(&dataplane).get("all others").copied().unwrap_or(0);
         let run = std::thread::spawn(move || {
