@@ -81,8 +81,12 @@ INLINE u32 icmp_kind(u32 family, u32 type, u32 *request)
 			return ICMP_KIND_QUERY;
 		if (type < 128)
 			return ICMP_KIND_ERROR;
-		/* Neighbour discovery and multicast listeners: no connections. A redirect is none of those. */
-		return (type >= 130 && type <= 136) || type == 143 ? ICMP_KIND_UNTRACKED : ICMP_KIND_NONE;
+		/*
+		 * Neighbour discovery, multicast listeners and routers (RFC 4286): no connections. Netfilter tracks
+		 * redirects and the routers' termination all the same: INVALID.
+		 */
+		return (type >= 130 && type <= 136) || type == 143 || type == 151 || type == 152 ? ICMP_KIND_UNTRACKED
+												 : ICMP_KIND_NONE;
 	}
 	if (type == 3 || type == 4 || type == 5 || type == 11 || type == 12)
 		return ICMP_KIND_ERROR;

@@ -321,8 +321,11 @@ INLINE int firewall_reject(const struct packet *packet, const struct firewall_wo
 {
 	u32 family = work->key.family, code = work->argument & 0xff, l3 = work->l3;
 
-	/* Its first fragment is answered, and once is enough (RFC 1122 section 3.2.2). */
-	if (unlikely(work->fragment & FIREWALL_LATER_FRAGMENT)) {
+	/*
+	 * The first fragment is answered, and once is enough (RFC 1122 section 3.2.2). What has nothing behind its
+	 * headers has nobody who would understand the answer; ip6tables is silent too.
+	 */
+	if (unlikely(work->fragment & FIREWALL_LATER_FRAGMENT || (family == 6 && work->walk.upper >= work->limit))) {
 		count_icmp(SEGUE_ICMP_NOT_SENT);
 		return drop(packet, SEGUE_OUTCOME_drop_firewall_rejected);
 	}

@@ -252,8 +252,8 @@ INLINE u32 firewall_key_upper(struct xdp_md *ctx, struct firewall_work *work, u3
 		if ((void *)(octet + 20) > end)
 			return SEGUE_OUTCOME_drop_multi_buffer_header;
 		length = (octet[12] >> 4) * 4;
-		/* Options in a later fragment would be seen by the receiver alone. */
-		if (unlikely(work->fragment & FIREWALL_FIRST_FRAGMENT && offset + length > limit))
+		/* Options in a later fragment would be seen by the receiver alone; with other lengths, by nobody. */
+		if (unlikely(length < 20 || offset + length > limit))
 			return SEGUE_OUTCOME_drop_layer4_header;
 		key->tcp_flags = octet[13];
 		if (work->words & KEY_WORDS(tcp_options) && length > 20)

@@ -65,6 +65,12 @@ static long hashlimit_forget(void *table, const struct segue_firewall_bucket *ke
  */
 #define LIMIT_FULL 2
 
+/* What has no ports has port 0, which nothing else has: later fragments take no tokens from another port. */
+INLINE u32 hashlimit_port(u32 port)
+{
+	return port == SEGUE_CLASSIFIER_ABSENT ? 0 : port;
+}
+
 INLINE int hashlimit_holds(const struct segue_classifier_key *key, struct segue_firewall_bucket *bucket,
 			   const struct segue_firewall_extension *extension)
 {
@@ -85,9 +91,9 @@ INLINE int hashlimit_holds(const struct segue_classifier_key *key, struct segue_
 		bucket->destination[1] = key->destination[1] & extension->destination_mask[1];
 	}
 	if (flags & SEGUE_EXTENSION_SOURCE_PORT)
-		bucket->ports = (key->source_port & 0xffff) << 16;
+		bucket->ports = hashlimit_port(key->source_port) << 16;
 	if (flags & SEGUE_EXTENSION_DESTINATION_PORT)
-		bucket->ports |= key->destination_port & 0xffff;
+		bucket->ports |= hashlimit_port(key->destination_port);
 	value = bpf_map_lookup_elem(table, bucket);
 	if (!value) {
 		fresh.expires = now + extension->expire;

@@ -135,6 +135,12 @@ INLINE int icmpv6_forbidden(struct xdp_md *ctx, u32 l3, u32 type, u32 code, stru
 	return *octet < 128 || *octet == 137;
 }
 
+/*
+ * Echo, timestamp, information and address mask, both ways. Of the others some are errors, and of those that nobody
+ * knows some may be: none is answered (RFC 1122 section 3.2.2; the kernel's icmp_send() has the same list).
+ */
+#define ICMPV4_ANSWERED 0x7e101U
+
 INLINE int icmpv4_forbidden(const struct iphdr *ip, const void *end)
 {
 	const u8 *octet = (const void *)ip;
@@ -147,7 +153,7 @@ INLINE int icmpv4_forbidden(const struct iphdr *ip, const void *end)
 	octet += offset;
 	if ((const void *)(octet + 1) > end)
 		return 1;
-	return *octet == 3 || *octet == 4 || *octet == 5 || *octet == 11 || *octet == 12;
+	return *octet > 18 || !(ICMPV4_ANSWERED >> *octet & 1);
 }
 
 /*

@@ -205,7 +205,7 @@ impl Reader<'_> {
             self.set(Field::FragmentIdentification, fragment.identification);
         }
         match self.walk.later {
-            false => self.upper(self.walk.upper, self.walk.protocol, self.walk.is_fragment()),
+            false => self.upper(self.walk.upper, self.walk.protocol),
             true => later_fragment(self.walk.protocol, self.walk.fragment.map_or(0, |fragment| fragment.offset)),
         }
     }
@@ -239,7 +239,7 @@ impl Reader<'_> {
         self.set(Field::FragmentReserved, fragment >> 15);
         self.set(Field::FragmentIdentification, u16_at(header, 4));
         match fragment & 0x1fff {
-            0 => self.upper(l3 + header_length, header[9], fragment & 0x2000 != 0),
+            0 => self.upper(l3 + header_length, header[9]),
             offset => later_fragment(header[9], offset),
         }
     }
@@ -361,7 +361,7 @@ impl Reader<'_> {
     }
 
     /// Layer 4, of a whole packet or a first fragment.
-    fn upper(&mut self, offset: usize, number: u8, first_fragment: bool) -> Result<(), Fault> {
+    fn upper(&mut self, offset: usize, number: u8) -> Result<(), Fault> {
         let icmp = if self.key.get(Field::Family) == Some(6) { protocol::ICMPV6 } else { protocol::ICMP };
         let length = match number {
             protocol::TCP => 20,
@@ -388,7 +388,8 @@ impl Reader<'_> {
             return Ok(());
         }
         if number == protocol::TCP {
-            if first_fragment && offset + usize::from(header[12] >> 4) * 4 > self.limit {
+            let length = usize::from(header[12] >> 4) * 4;
+            if length < 20 || offset + length > self.limit {
                 return Err(Fault::Layer4Header);
             }
             self.set(Field::TcpFlags, header[13]);

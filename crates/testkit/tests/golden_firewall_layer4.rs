@@ -112,6 +112,8 @@ fn layer_4_headers_cut_short() {
             ("the rest of it", (6, 8, false, segment(SYN, 5, 40)[8..].to_vec())),
             ("the first 16 octets of a SYN", first(6, &segment(SYN, 5, 16))),
             ("an option in the second fragment", first(6, &segment(ACK, 7, 24))),
+            ("an option that is not there", whole(6, &segment(ACK, 7, 24))),
+            ("a header of 16 octets", whole(6, &segment(ACK, 4, 24))),
             ("UDP, 7 octets", whole(17, &ports[..7])),
             ("UDP-Lite, 7 octets", whole(136, &ports[..7])),
             ("ICMP, 7 octets", whole(icmp.0, &[icmp.1, 0, 0, 0, 0, 0, 0])),
@@ -126,6 +128,7 @@ fn layer_4_headers_cut_short() {
         }
         let passing = [
             ("TCP, 20 octets", whole(6, &segment(ACK, 5, 20))),
+            ("TCP, 24 octets", whole(6, &segment(ACK, 6, 24))),
             ("a fragment of it that overwrites nothing", (6, 24, false, segment(SYN, 5, 16))),
             ("a first fragment with all options", first(6, &segment(ACK, 6, 24))),
             ("UDP at offset 1", (17, 8, false, ports[..8].to_vec())),
@@ -268,6 +271,26 @@ fn tags_on_a_layer_2_port() {
     node.finish_with_faults();
 }
 
+/// A later fragment has no port: it takes no token from any.
+#[test]
+#[ignore = "needs root"]
+fn later_fragments_and_hashlimits() {
+    let network = Network::new();
+    let rules =
+        ["-A FORWARD -p udp -m hashlimit --hashlimit-above 1/hour --hashlimit-burst 1 --hashlimit-mode srcip,dstport \
+         --hashlimit-name h -j DROP"];
+    let node = Golden::load(&network, &with_rules(&rules, &rules, "acc0"));
+    for family in [4, 6] {
+        let ports = [0x03, 0xe8, 0xff, 0xff, 0, 8, 0, 0];
+        let part = |offset| Part { family, protocol: 17, offset, more: false, octets: &ports };
+        node.forwards("a later fragment", "core0", &part(64).of(steered()), &part(64).of(advanced()), &[SID]);
+        node.forwards("port 65535", "core0", &part(0).of(steered()), &part(0).of(advanced()), &[SID]);
+        node.drops("a later fragment again", "core0", &part(64).of(steered()), "drop_firewall");
+        node.drops("port 65535 again", "core0", &part(0).of(steered()), "drop_firewall");
+    }
+    node.finish_with_faults();
+}
+
 /// RFC 4443 section 2.4(e.1), RFC 1122 section 3.2.2.
 #[test]
 #[ignore = "needs root"]
@@ -306,6 +329,20 @@ fn what_is_rejected_without_an_answer() {
             assert_eq!(found.moved.get(row).map(|row| row.0), Some(1), "IPv{family}, {case}: {:?}", found.moved);
         }
     }
+    for protocol in [59, 253] {
+        let part = Part { family: 6, protocol, offset: 0, more: false, octets: &[] };
+        let found = node.send("acc0", &part.of(arriving("acc0")));
+        let row = found.moved.get("icmp not_sent").map(|row| row.0);
+        assert_eq!(row, Some(1), "nothing behind the header: {:?}", found.moved);
+    }
+    // What may be an error is treated as one, as the kernel does.
+    for kind in 0..=255 {
+        let octets = [&[kind, 0, 0, 0, 0, 0, 0, 0], &ports[..]].concat();
+        let part = Part { family: 4, protocol: 1, offset: 0, more: false, octets: &octets };
+        let found = node.send("acc0", &part.of(arriving("acc0")));
+        let row = if [0, 8, 13, 14, 15, 16, 17, 18].contains(&kind) { "icmp unreachable" } else { "icmp not_sent" };
+        assert_eq!(found.moved.get(row).map(|row| row.0), Some(1), "ICMP type {kind}: {:?}", found.moved);
+    }
     node.finish_with_faults();
 }
 
@@ -339,6 +376,17 @@ fn packets_of_no_connection() {
             } else {
                 node.drops(case, "core0", &part.of(steered()), "drop_firewall");
             }
+        }
+    }
+    // Neighbour discovery, multicast listeners and routers are UNTRACKED; a redirect and a router's termination are INVALID.
+    for kind in 128..=255 {
+        let message = [kind, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0];
+        let part = Part { family: 6, protocol: 58, offset: 0, more: false, octets: &message };
+        let case = format!("ICMPv6 type {kind}");
+        if [128, 139, 143, 151, 152].contains(&kind) || (130..137).contains(&kind) {
+            node.forwards(&case, "core0", &part.of(steered()), &part.of(advanced()), &[SID]);
+        } else {
+            node.drops(&case, "core0", &part.of(steered()), "drop_firewall");
         }
     }
     // What answers to nothing is INVALID whatever it says.

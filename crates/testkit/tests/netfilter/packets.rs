@@ -41,8 +41,10 @@ pub enum Class {
     Error,
     /// An ICMP error about a packet that never was.
     ErrorWild,
-    /// SCTP, DCCP and UDP-Lite.
+    /// DCCP and UDP-Lite.
     Transport,
+    /// SCTP.
+    Sctp,
     /// Protocols without ports.
     Other,
     /// IPv6: No Next Header.
@@ -55,13 +57,15 @@ pub enum Class {
     FragmentsMixed,
     /// A fragment whose others never come.
     FragmentAlone,
-    /// A TCP or UDP header that is cut by the packet's end.
+    /// The same with a first one of eight octets.
+    FragmentCut,
+    /// A layer-4 header that is cut by the packet's end, or TCP options that are.
     Cut,
     /// A wrong checksum of layer 4.
     Checksum,
 }
 
-pub const CLASSES: [Class; 17] = [
+pub const CLASSES: [Class; 19] = [
     Class::Tcp,
     Class::TcpWild,
     Class::Udp,
@@ -71,12 +75,14 @@ pub const CLASSES: [Class; 17] = [
     Class::Error,
     Class::ErrorWild,
     Class::Transport,
+    Class::Sctp,
     Class::Other,
     Class::NoNext,
     Class::Options,
     Class::Fragments,
     Class::FragmentsMixed,
     Class::FragmentAlone,
+    Class::FragmentCut,
     Class::Cut,
     Class::Checksum,
 ];
@@ -128,15 +134,29 @@ const RST: u8 = 4;
 const PSH: u8 = 8;
 const ACK: u8 = 16;
 
-fn sum(octets: &[u8], start: u64) -> u64 {
+pub fn sum(octets: &[u8], start: u64) -> u64 {
     octets.chunks(2).fold(start, |sum, pair| sum + u64::from(pair[0]) * 256 + u64::from(*pair.get(1).unwrap_or(&0)))
 }
 
-fn fold(mut sum: u64) -> u16 {
+pub fn fold(mut sum: u64) -> u16 {
     while sum > 0xffff {
         sum = (sum & 0xffff) + (sum >> 16);
     }
     !(sum as u16)
+}
+
+/// The checksum with the pseudo-header of a packet's addresses: 0 if it is right.
+pub fn checksum_of(packet: &[u8], family: Family, protocol: u8, segment: &[u8]) -> u16 {
+    let addresses = if family == Family::Ipv4 { &packet[12..20] } else { &packet[8..40] };
+    let pseudo = if protocol == 1 { 0 } else { sum(addresses, segment.len() as u64 + u64::from(protocol)) };
+    fold(sum(segment, pseudo))
+}
+
+/// CRC32c (RFC 9260 appendix A), bit by bit.
+fn crc32c(octets: &[u8]) -> u32 {
+    !octets.iter().fold(!0, |crc, octet| {
+        (0..8).fold(crc ^ u32::from(*octet), |crc: u32, _| crc >> 1 ^ if crc & 1 == 1 { 0x82f6_3b78 } else { 0 })
+    })
 }
 
 impl Generator {
@@ -294,8 +314,8 @@ impl Generator {
                 let about = self.ip(inner, &datagram, &[], None);
                 self.error_about(class, side, source, destination, &about)
             }
-            Class::Transport => {
-                let protocol = *self.random.pick(&[132, 33, 136]);
+            Class::Transport | Class::Sctp => {
+                let protocol = if class == Class::Sctp { 132 } else { *self.random.pick(&[33, 136]) };
                 let (from, to) = (self.port(), self.port());
                 let segment = self.transport(head(protocol), (from, to));
                 self.single(class, side, head(protocol), segment)
@@ -312,18 +332,23 @@ impl Generator {
             }
             Class::NoNext => self.single(class, side, head(59), Vec::new()),
             Class::Options => self.options(side, source, destination),
-            Class::Fragments | Class::FragmentsMixed | Class::FragmentAlone => {
+            Class::Fragments | Class::FragmentsMixed | Class::FragmentAlone | Class::FragmentCut => {
                 self.fragments(class, side, source, destination)
             }
             Class::Cut => {
-                let protocol = *self.random.pick(&[6, 17]);
+                let protocol = *self.random.pick(&[6, 6, 17, 33, 132, 136, self.family.icmp()]);
+                let head = head(protocol);
                 let ports = (self.port(), self.port());
                 let whole = match protocol {
-                    6 => self.tcp(head(6), ports, (1, 0), SYN, &[], 0),
-                    _ => self.udp(head(17), ports, 0),
+                    6 => self.tcp(head, ports, (1, 0), SYN, &[2, 4, 5, 0xb4], 0),
+                    17 => self.udp(head, ports, 0),
+                    1 | 58 => self.icmp(head, 13, 0, &[0; 4]),
+                    _ => self.transport(head, ports),
                 };
                 let length = self.random.below(whole.len());
-                self.single(class, side, head(protocol), whole[..length].to_vec())
+                // Nothing is said about it later: it has no ports.
+                let packet = self.ip(head, &whole[..length], &[], None);
+                Event { class, side, packets: vec![packet] }
             }
             Class::Checksum => {
                 let ports = (self.port(), self.port());
@@ -464,10 +489,13 @@ impl Generator {
     fn transport(&mut self, head: Head, (from, to): (u16, u16)) -> Vec<u8> {
         let mut segment = [from.to_be_bytes(), to.to_be_bytes()].concat();
         match head.protocol {
-            // SCTP: tag 0, an INIT chunk of 20 octets. Its CRC is wrong; see Class::Checksum.
+            // SCTP: tag 0 and an INIT chunk, or some tag and data, a cookie, an end.
             132 => {
-                segment.extend([0; 8]);
-                segment.extend([1, 0, 0, 20, 0, 0, 0, 1, 0, 0, 0x10, 0, 0, 1, 0, 1, 0, 0, 0, 1]);
+                let kind = *self.random.pick(&[1, 1, 0, 10, 6]);
+                segment.extend([0, 0, 0, u8::from(kind != 1), 0, 0, 0, 0]);
+                segment.extend([kind, 0, 0, 20, 0, 0, 0, 1, 0, 0, 0x10, 0, 0, 1, 0, 1, 0, 0, 0, 1]);
+                let crc = crc32c(&segment);
+                segment[8..12].copy_from_slice(&crc.to_le_bytes());
             }
             // DCCP: a Request with an extended sequence number.
             33 => {
@@ -478,7 +506,9 @@ impl Generator {
             _ => {
                 segment.extend([0, 0, 0, 0]);
                 segment.extend([1, 2, 3, 4]);
-                let checksum = self.checksum(head, &segment);
+                // What is right, and what the kernel takes for right.
+                let protocol = *self.random.pick(&[136, 17]);
+                let checksum = self.checksum(Head { protocol, ..head }, &segment);
                 segment[6..8].copy_from_slice(&checksum.to_be_bytes());
             }
         }
@@ -520,18 +550,21 @@ impl Generator {
 
     /// Fragments of a UDP datagram or a TCP segment.
     fn fragments(&mut self, class: Class, side: usize, source: u128, destination: u128) -> Event {
-        let protocol = *self.random.pick(&[17, 17, 6]);
+        let protocol = *self.random.pick(&[17, 17, 6, 6, self.family.icmp()]);
         let head = Head { source, destination, protocol };
         let ports = (self.port(), self.port());
+        let request = if self.family == Family::Ipv4 { 8 } else { 128 };
         let whole = match protocol {
             17 => self.udp(head, ports, 100),
-            _ => self.tcp(head, ports, (9, 0), SYN, &[2, 4, 5, 0xb4], 80),
+            6 => self.tcp(head, ports, (9, 0), SYN, &[2, 4, 5, 0xb4], 80),
+            _ => self.icmp(head, request, 0, &[9; 100]),
         };
         let identification = self.random.number() as u32 | 1;
         let mut packets = Vec::new();
         let mut at = 0;
         while at < whole.len() {
-            let length = (8 * (3 + self.random.below(4))).min(whole.len() - at);
+            let length = if class == Class::FragmentCut && at == 0 { 8 } else { 8 * (3 + self.random.below(4)) };
+            let length = length.min(whole.len() - at);
             let more = at + length < whole.len();
             packets.push(self.fragment(head, &whole[at..at + length], at / 8, more, identification));
             at += length;
