@@ -198,7 +198,9 @@ INLINE int icmp_leave(struct xdp_md *ctx, u32 family, u64 way, int verdict, cons
 	}
 	/* No way back: to a group, or about a packet that this node put together itself (see leave()). */
 	if (way || came->octets[0] & 1 ||
-	    !(*(const u16 *)&came->octets[6] | *(const u16 *)&came->octets[8] | *(const u16 *)&came->octets[10]))
+	    (*(const u16 *)&came->octets[6] == control.signature[0] &&
+	     *(const u16 *)&came->octets[8] == control.signature[1] &&
+	     *(const u16 *)&came->octets[10] == control.signature[2]))
 		return XDP_DROP;
 	__builtin_memcpy(ethernet->h_dest, &came->octets[6], 6);
 	__builtin_memcpy(ethernet->h_source, &came->octets[0], 6);

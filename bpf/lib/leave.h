@@ -73,11 +73,10 @@ INLINE int leave(const struct packet *packet, const struct adjacency *adjacency,
 		return leave_by_link(packet, adjacency);
 	if (data + ETHERNET_LENGTH > end)
 		return drop(packet, SEGUE_OUTCOME_drop_adjust);
-	/* To this node: from nobody, to the port's own address, so that the kernel takes it in. */
+	/* To this node: from nobody else, to the port's own address, so that the kernel takes it in. */
 	word[0] = *(const u32 *)&packet->port->mac[0];
 	half[2] = *(const u16 *)&packet->port->mac[4];
-	half[3] = 0;
-	word[2] = 0;
+	sign(half);
 	half[6] = ethertype;
 	if (adjacency->kind == ADJACENCY_SID) {
 		stage(packet, SEGUE_STAGE_AGAIN);

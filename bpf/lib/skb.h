@@ -193,8 +193,7 @@ INLINE int skb_leave(const struct packet *packet, const struct adjacency *adjace
 		return skb_again(packet, data);
 	word[0] = *(const u32 *)&packet->port->mac[0];
 	half[2] = *(const u16 *)&packet->port->mac[4];
-	half[3] = 0;
-	word[2] = 0;
+	sign(half);
 	half[6] = bpf_htons(ETH_P_IPV6);
 	return pass(packet, adjacency->kind == ADJACENCY_NO_NEIGHBOUR ? SEGUE_OUTCOME_passed_no_neighbour
 								      : SEGUE_OUTCOME_passed_route);

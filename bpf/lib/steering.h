@@ -238,6 +238,7 @@ INLINE int access_port(struct packet *packet)
 	struct payload payload = {};
 	struct flow flow = {};
 	u32 index, refused;
+	u16 *half;
 
 	flow_read(packet, &flow);
 	if (packet->port->flags & SEGUE_PORT_L2)
@@ -261,8 +262,13 @@ INLINE int access_port(struct packet *packet)
 	if (unlikely(flow.sr_seen)) {
 		/* The kernel verifies it at a SID of its own; to another node's it would forward the packet unseen. */
 		if (packet->port->flags & SEGUE_PORT_HMAC && srh_has_hmac(packet, flow.srh) &&
-		    sid_find(packet->epoch, (struct address){flow.key[2], flow.key[3]}))
+		    sid_find(packet->epoch, (struct address){flow.key[2], flow.key[3]})) {
+			half = (void *)(long)packet->ctx->data;
+			if ((void *)half + ETHERNET_LENGTH > (void *)(long)packet->ctx->data_end)
+				return drop(packet, SEGUE_OUTCOME_drop_adjust);
+			sign(half);
 			return pass(packet, SEGUE_OUTCOME_passed_hmac);
+		}
 		return drop(packet, SEGUE_OUTCOME_drop_sr_from_outside);
 	}
 	if (unlikely(flow.group)) {

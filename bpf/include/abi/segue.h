@@ -414,6 +414,11 @@ struct segue_control {
 	__u32 stash_series;	  /* of this set of maps, 0 to 7 */
 	__u32 neighbours_changed; /* raised with any of `neighbours` */
 	/*
+	 * Link-layer source of what the data plane has put together or let in, and gives to the kernel: nobody can know
+	 * it, so that the kernel's rules know what has passed here. 0: no rule asks. Six octets; the last two are 0.
+	 */
+	__u16 signature[4];
+	/*
 	 * Raised by the agent when a neighbour goes or gets another link-layer address: adjacencies by neighbours of
 	 * the same slot are dropped, and no others. Slot: (ifindex * 4 + the address's last octet % 4) %
 	 * SEGUE_NEIGHBOUR_SLOTS, so that what happens on one link does not touch the others.

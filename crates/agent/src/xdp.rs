@@ -205,6 +205,11 @@ impl DataPlane for Xdp {
         Ok(Outcome { generation: applied.generation, warnings: applied.warnings })
     }
 
+    fn sign(&mut self, signature: [u8; 6]) -> Result<(), Vec<Problem>> {
+        self.plane().map_err(problems)?;
+        self.life.sign(signature).map_err(problems)
+    }
+
     fn remove(&mut self) -> Result<(), Vec<Problem>> {
         self.plane().map_err(problems)?;
         self.plane.take().map_or(Ok(()), Dataplane::remove).map_err(problems)

@@ -96,6 +96,12 @@ fn is_strange(frame: &[u8]) -> bool {
     frame.ends_with(MARK)
 }
 
+/// Waits until no program is on `west`.
+fn without_program(site: &Site) {
+    let there = || site.network.node.sh("ip link show dev west").contains("xdp");
+    segue_testkit::wait::wait_for("no program on west", Duration::from_secs(5), || (!there()).then_some(()));
+}
+
 /// Sends `frames` once, and returns how many of them get to the left and the right within some time.
 fn arrive(site: &Site, socket: &PacketSocket, frames: &[Vec<u8>]) -> usize {
     let ends = [PacketSocket::open(&site.network.left, "n"), PacketSocket::open(&site.network.right, "n")];
@@ -233,6 +239,33 @@ fn an_interface_that_is_no_port_reaches_no_sid() {
 
 #[test]
 #[ignore = "needs root"]
+fn what_the_data_plane_gives_to_the_kernel_is_let_in() {
+    let site = Site::new();
+    let agent = Agent::start(&site.network);
+    agent.apply(&format!(
+        "{STATE}policies:\n  - {{name: p, segment_lists: [{{segments: [\"fc00:0:2:1::\"]}}]}}\nsteering:\n  \
+         - {{destination: \"2001:db8:77::/48\", policy: p}}\n"
+    ));
+    // The kernel has to ask for the neighbour, with the packet in its steering header: to a SID, in by an access port.
+    site.network.node.sh("ip neigh del 2001:db8:2::2 dev east");
+    let west = PacketSocket::open(&site.network.left, "n");
+    let [near, far] = [1, 2].map(|end| MacAddress([2, 0, 0, 0, 1, end]));
+    let packet = PacketBuilder::ethernet(far, near)
+        .ipv6(Ipv6Repr::new(address("2001:db8:1::2"), address("2001:db8:77::1")))
+        .udp(UdpRepr::new(1000, 2000))
+        .payload(MARK);
+    let inside = PacketSocket::open(&site.network.right, "n");
+    west.send(&packet.build());
+    let found = inside.receive_where(Duration::from_secs(5), is_strange).expect("the steered packet");
+    assert_eq!(found[38..54], address("fc00:0:2:1::").octets());
+    let outcomes = agent.ask("GET", "/metrics", None).1;
+    let passed = |line: &&str| line.contains("port=\"west\"") && line.contains("passed_no_neighbour");
+    let passed: Vec<_> = outcomes.lines().filter(passed).filter(|line| line.ends_with(" 1")).collect();
+    assert!(!passed.is_empty(), "it did not go through the kernel:\n{outcomes}");
+}
+
+#[test]
+#[ignore = "needs root"]
 fn infrastructure_is_closed_where_the_operator_says_so() {
     let site = Site::new();
     site.network.node.sh("ip address add fd00:5ea::1/128 dev lo");
@@ -334,6 +367,19 @@ fn a_port_that_is_made_anew_is_outside_until_the_data_plane_is_on_it() {
             site.neighbours();
         });
     });
+    // Somebody takes the program off a link that stays a port: what comes in by it has not been judged, and can not look so.
+    agent.kill();
+    let links = fs::read_dir(agent.pins()).unwrap().map(|entry| entry.unwrap().path());
+    let links = links.filter(|path| path.display().to_string().contains("/link-")).collect::<Vec<_>>();
+    assert_eq!(links.len(), 2);
+    links.iter().for_each(|link| fs::remove_file(link).unwrap());
+    without_program(&site);
+    let west = PacketSocket::open(&site.network.left, "n");
+    let near = MacAddress([2, 0, 0, 0, 1, 1]);
+    for far in [[2, 0, 0, 0, 1, 2], [0; 6], [2, 0, 0, 0, 1, 1]] {
+        assert_eq!(arrive(&site, &west, &strange(MacAddress(far), near)), 0, "{far:02x?}");
+    }
+    agent.restart(&[]);
     // Without an agent too; and then it forwards again.
     agent.kill();
     site.remake_west();

@@ -121,6 +121,7 @@ fn rust() -> Vec<(&'static str, usize, Fields)> {
             metadata_magic,
             stash_series,
             neighbours_changed,
+            signature,
             neighbours
         }),
         rust_layout!(Stash { id, scope, length, next_header, flags, hop_limit, header, reserved }),

@@ -74,7 +74,12 @@ fn an_hmac_goes_to_the_kernel_where_the_port_says_so() {
     let path = [local(END), behind_core1(1)];
     let start = || arriving("acc1").ipv6(Ipv6Repr::new(SERVER, local(END)));
     let frame = udp(start().srh(SrhRepr::new(&path).with_hmac(HmacVariant::Linux, SERVER, 1, b"secret")));
-    node.passes("an HMAC, which the kernel verifies", "acc1", &frame, &frame, "passed_hmac", &[]);
+    // With the link-layer source that the kernel's rules expect: here they have named none.
+    let end = arriving("acc1").build();
+    let signed = PacketBuilder::ethernet([0; 6], <[u8; 6]>::try_from(&end[..6]).unwrap())
+        .ipv6(Ipv6Repr::new(SERVER, local(END)))
+        .srh(SrhRepr::new(&path).with_hmac(HmacVariant::Linux, SERVER, 1, b"secret"));
+    node.passes("an HMAC, which the kernel verifies", "acc1", &frame, &udp(signed), "passed_hmac", &[]);
     let frame = udp(start().srh(SrhRepr::new(&path)));
     node.drops("no HMAC", "acc1", &frame, "drop_sr_from_outside");
     let tlv = TlvRepr::Unknown { tlv_type: 0x7d, value: vec![0; 38] };

@@ -3,7 +3,7 @@
 use segue_dataplane::Interfaces;
 use segue_model::node::NodeState;
 
-use super::{Agent, Undo, kernel_failure};
+use super::{Agent, Undo, kernel_failure, refused};
 use crate::{
     kernel::{Boundary, Kernel, KernelError},
     plane::DataPlane,
@@ -19,11 +19,14 @@ impl<P: DataPlane, K: Kernel, S: Store> Agent<P, K, S> {
         wanted: &NodeState,
         links: &Interfaces,
         notes: &mut Vec<Undo>,
-    ) -> Result<(), KernelError> {
-        let before = self.kernel.boundary()?;
-        let between = before.clone().unwrap_or_default().between(&Boundary::of(wanted, links));
+    ) -> Result<(), Failure> {
+        let failed = |error| kernel_failure("boundary", &error);
+        let before = self.kernel.boundary().map_err(failed)?;
+        let next = Boundary::of(wanted, links).signed(before.as_ref());
+        self.plane.sign(next.signature).map_err(|problems| refused("boundary", problems))?;
+        let between = before.clone().unwrap_or_default().between(&next);
         if before.as_ref() != Some(&between) {
-            self.kernel.set_boundary(Some(&between))?;
+            self.kernel.set_boundary(Some(&between)).map_err(failed)?;
             notes.push(Undo::Boundary(before));
         }
         Ok(())
@@ -36,8 +39,8 @@ impl<P: DataPlane, K: Kernel, S: Store> Agent<P, K, S> {
         links: &Interfaces,
         notes: &mut Vec<Undo>,
     ) -> Result<(), KernelError> {
-        let boundary = Boundary::of(wanted, links);
         let before = self.kernel.boundary()?;
+        let boundary = Boundary::of(wanted, links).signed(before.as_ref());
         if before.as_ref() != Some(&boundary) {
             self.kernel.set_boundary(Some(&boundary))?;
             // If the apply fails after this, what has been opened is shut before the data plane goes.

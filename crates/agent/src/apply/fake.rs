@@ -223,6 +223,10 @@ impl DataPlane for Fake {
         Ok(Outcome { generation: 1, warnings: Vec::new() })
     }
 
+    fn sign(&mut self, _signature: [u8; 6]) -> Result<(), Vec<Problem>> {
+        Ok(())
+    }
+
     fn remove(&mut self) -> Result<(), Vec<Problem>> {
         self.lock().world.plane = None;
         Ok(())

@@ -207,7 +207,7 @@ impl<P: DataPlane, K: Kernel, S: Store> Agent<P, K, S> {
         secrets: &[KernelHmacKey],
         notes: &mut Vec<Undo>,
     ) -> Result<(Applied, Outcome, Vec<String>), Failure> {
-        self.shut_boundary(wanted, links, notes).map_err(|error| kernel_failure("boundary", &error))?;
+        self.shut_boundary(wanted, links, notes)?;
         let sysctls = self.set_sysctls(wanted, notes).map_err(|error| kernel_failure("sysctls", &error))?;
         let keys = self.set_keys(secrets, notes).map_err(|error| kernel_failure("HMAC keys", &error))?;
         notes.push(Undo::Functions);
@@ -437,8 +437,7 @@ impl<P: DataPlane, K: Kernel, S: Store> Agent<P, K, S> {
         if made.map_err(|error| kernel_failure("functions", &error))? {
             links = self.kernel.links().map_err(|error| kernel_failure("interfaces", &error))?;
         }
-        self.shut_boundary(&applied.state, &links, &mut Vec::new())
-            .map_err(|error| kernel_failure("boundary", &error))?;
+        self.shut_boundary(&applied.state, &links, &mut Vec::new())?;
         let outcome = self
             .plane
             .apply(&applied.state, &links, MissingInterface::LeaveOut)

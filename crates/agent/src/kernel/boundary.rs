@@ -3,7 +3,11 @@
 //!
 //! Pure: what should hold. [`super::nftables`] makes it so.
 
-use std::{collections::BTreeSet, net::Ipv6Addr};
+use std::{
+    collections::BTreeSet,
+    hash::{BuildHasher, Hasher, RandomState},
+    net::Ipv6Addr,
+};
 
 use ipnet::Ipv6Net;
 use segue_dataplane::Interfaces;
@@ -26,9 +30,9 @@ pub struct Boundary {
     pub open: BTreeSet<u32>,
     /// Those of them that lead into the domain: ICMP errors about packets to closed addresses may come in by them.
     pub inside: BTreeSet<u32>,
-    /// Those of them from which a packet to a closed address need not come from the data plane's hands: `inside`, and ports with
-    /// `accept_hmac`, where the kernel verifies what the data plane leaves to it.
-    pub unread: BTreeSet<u32>,
+    /// Link-layer source of what the data plane has judged. What else comes to a closed address by a port that does not lead into
+    /// the domain has slipped past it.
+    pub signature: [u8; 6],
 }
 
 impl Boundary {
@@ -42,23 +46,32 @@ impl Boundary {
         closed.extend(sids.filter(|sid| !blocks.iter().any(|block| block.contains(sid))));
         closed.extend(state.domain.infrastructure_prefixes.iter().map(Ipv6Net::trunc));
         let lo = || BTreeSet::from([LOOPBACK]);
-        let mut boundary = Self { closed, open: lo(), inside: lo(), unread: lo() };
+        let mut boundary = Self { closed, open: lo(), inside: lo(), signature: [0; 6] };
         for port in state.all_ports() {
             let Some(interface) = interfaces.get(&port.name) else { continue };
             boundary.open.insert(interface.ifindex);
             if port.role == PortRole::Core {
                 boundary.inside.insert(interface.ifindex);
             }
-            if port.role == PortRole::Core || port.accept_hmac {
-                boundary.unread.insert(interface.ifindex);
-            }
         }
         for interface in state.domain.trusted_interfaces.iter().filter_map(|name| interfaces.get(name)) {
             boundary.open.insert(interface.ifindex);
             boundary.inside.insert(interface.ifindex);
-            boundary.unread.insert(interface.ifindex);
         }
         boundary
+    }
+
+    /// The same with the signature that is in use, or with one that nobody can know or try out: a unicast address that is
+    /// administered locally.
+    pub fn signed(mut self, before: Option<&Self>) -> Self {
+        self.signature = before.map(|before| before.signature).filter(|used| *used != [0; 6]).unwrap_or_else(|| {
+            // SipHash of nothing, with keys that the operating system draws.
+            let [first, rest @ .., _, _] = RandomState::new().build_hasher().finish().to_ne_bytes();
+            let mut signature = [first & !1 | 2, 0, 0, 0, 0, 0];
+            signature[1..].copy_from_slice(&rest);
+            signature
+        });
+        self
     }
 
     /// What may hold while this gives way to `next`: closed is what either closes, open what both open.
@@ -67,7 +80,7 @@ impl Boundary {
             closed: &self.closed | &next.closed,
             open: &(&self.open & &next.open) | &[LOOPBACK].into(),
             inside: &(&self.inside & &next.inside) | &[LOOPBACK].into(),
-            unread: &(&self.unread & &next.unread) | &[LOOPBACK].into(),
+            signature: next.signature,
         }
     }
 
@@ -129,7 +142,6 @@ mod tests {
         assert_eq!(closed, ["5f00::/16", "fc00::/32", "fd00::/48"]);
         assert_eq!(found.open, [1, 2, 3, 4].into());
         assert_eq!(found.inside, [1, 2, 4].into());
-        assert_eq!(found.unread, found.inside);
         assert_eq!(outside(&state, &interfaces()), ["d"]);
     }
 
@@ -139,13 +151,24 @@ mod tests {
             closed: [closed.parse().unwrap()].into(),
             open: open.into(),
             inside: open.into(),
-            unread: open.into(),
+            signature: [2, 0, 0, 0, 0, closed.as_bytes()[3]],
         };
         let between = boundary("fc00::/32", [1, 2]).between(&boundary("fc01::/32", [2, 3]));
         assert_eq!(between.closed.len(), 2);
         assert_eq!(between.open, [1, 2].into(), "and lo, always");
         assert_eq!(between.inside, [1, 2].into());
+        assert_eq!(between.signature, [2, 0, 0, 0, 0, b'1'], "which the data plane uses already");
         assert_eq!(Boundary::default().between(&boundary("fc01::/32", [2, 3])).open, [1].into());
+    }
+
+    #[test]
+    fn a_signature_stays_and_nobody_has_it() {
+        let drawn = [(); 2].map(|()| Boundary::default().signed(None).signature);
+        assert_ne!(drawn[0], drawn[1]);
+        assert!(drawn.iter().all(|signature| signature[0] & 3 == 2), "{drawn:02x?}");
+        let before = Boundary { signature: drawn[0], ..Boundary::default() };
+        assert_eq!(Boundary::default().signed(Some(&before)).signature, drawn[0]);
+        assert_ne!(Boundary::default().signed(Some(&Boundary::default())).signature, [0; 6]);
     }
 
     #[test]

@@ -5,12 +5,12 @@
 //!     set closed_a { type ipv6_addr; flags interval; }    # SID blocks, infrastructure
 //!     set open_a { type iface_index; }                    # ports
 //!     set inside_a { type iface_index; }                  # core ports
-//!     set unread_a { type iface_index; }                  # core ports, and those that accept HMACs
+//!     set signed_a { type ether_addr; }                   # what the data plane has judged
 //!     chain prerouting {
 //!         type filter hook prerouting priority -450; policy accept;
 //!         meta iifkind "vrf" accept
 //!         ip6 daddr @closed_a iif != @open_a counter drop
-//!         ip6 daddr @closed_a iif != @unread_a ether saddr != 00:00:00:00:00:00 counter drop
+//!         ip6 daddr @closed_a iif != @inside_a ether saddr != @signed_a counter drop
 //!         ip6 daddr @closed_a meta secpath exists counter drop
 //!         iif != @inside_a meta l4proto icmpv6 icmpv6 type < 128 @th,256,128 @closed_a counter drop
 //!     }
@@ -26,9 +26,9 @@
 //! some microseconds, and let through what came then.
 //!
 //! What comes in by a slave of a VRF passes here twice, first with its own interface, then with the VRF's: the first time
-//! decides. What the data plane itself passes up to a SID by an access or service port is from nobody (`leave()` in
-//! bpf/lib/leave.h): anything else has slipped past it, in the moment in which a link goes down and its program is off, or before
-//! it is on. What IPsec took out of a tunnel comes in anew by the interface of the outer packet, and is from outside. The last
+//! decides. What the data plane itself passes up to a SID by an access or service port has a link-layer source that nobody
+//! else knows (`sign()` in bpf/lib/outcome.h), drawn when the table is made: anything else has slipped past it, in the moment in
+//! which a link goes down and its program is off, or before it is on. What IPsec took out of a tunnel comes in anew by the interface of the outer packet, and is from outside. The last
 //! rule is that of bpf/lib/flow.h: errors about packets of the domain come from inside the domain.
 //!
 //! Where the kernel knows it (6.9 and newer), the table is owned by the agent's socket: nobody else can change it, and `nft
@@ -202,15 +202,15 @@ impl Batch {
     /// All rules, with the sets of this turn.
     fn rules(&mut self, turn: usize) {
         let start = Attributes::default;
-        let [closed_set, open, inside, unread] = set_names(turn);
+        let [closed_set, open, inside, signed] = set_names(turn);
         let mut vrf = [0; 16];
         vrf[..3].copy_from_slice(b"vrf");
         self.rule(&start().meta(abi::META_IIFKIND).compare(0, &vrf).verdict(abi::NF_ACCEPT));
         let closed = start().payload(1, 24, 16).lookup(&closed_set, false);
         let refused = |rule: Attributes| rule.count().verdict(abi::NF_DROP);
         self.rule(&refused(closed.clone().meta(abi::META_IIF).lookup(&open, true)));
-        let unread = closed.clone().meta(abi::META_IIF).lookup(&unread, true);
-        self.rule(&refused(unread.payload(0, 6, 6).compare(1, &[0; 6])));
+        let unsigned = closed.clone().meta(abi::META_IIF).lookup(&inside, true);
+        self.rule(&refused(unsigned.payload(0, 6, 6).lookup(&signed, true)));
         self.rule(&refused(closed.meta(abi::META_SECPATH).compare(0, &[1])));
         let error = start().meta(abi::META_IIF).lookup(&inside, true);
         let error = error.meta(abi::META_L4PROTO).compare(0, &[58]).payload(2, 0, 1).compare(2, &[128]);
@@ -231,6 +231,10 @@ fn element(key: &[u8], flags: u32) -> Attributes {
 
 fn interfaces(numbers: &BTreeSet<u32>) -> Vec<Attributes> {
     numbers.iter().map(|number| element(&number.to_ne_bytes(), 0)).collect()
+}
+
+fn signatures(boundary: &Boundary) -> Vec<Attributes> {
+    Some(boundary.signature).filter(|signature| *signature != [0; 6]).iter().map(|octets| element(octets, 0)).collect()
 }
 
 /// Intervals as nf_tables has them: where one begins, and where what lies behind it begins.
@@ -254,12 +258,16 @@ const TURNS: [&str; 2] = ["a", "b"];
 
 /// The names of the sets of one turn, in the order of [`keys`].
 fn set_names(turn: usize) -> [String; 4] {
-    ["closed", "open", "inside", "unread"].map(|name| format!("{name}_{}", TURNS[turn % TURNS.len()]))
+    ["closed", "open", "inside", "signed"].map(|name| format!("{name}_{}", TURNS[turn % TURNS.len()]))
 }
 
-/// Type and size of a set's key: `ipv6_addr` for `closed`, `iface_index` for the others.
+/// Type and size of a set's key: `ipv6_addr`, `iface_index`, `ether_addr`.
 const fn keys(set: usize) -> (u32, u32) {
-    if set == 0 { (8, 16) } else { (20, 4) }
+    match set {
+        0 => (8, 16),
+        3 => (9, 6),
+        _ => (20, 4),
+    }
 }
 
 fn set_flags(set: usize) -> u32 {
@@ -300,12 +308,8 @@ impl Batch {
     }
 
     fn sets(&mut self, boundary: &Boundary, turn: usize) {
-        let elements = [
-            intervals(boundary),
-            interfaces(&boundary.open),
-            interfaces(&boundary.inside),
-            interfaces(&boundary.unread),
-        ];
+        let elements =
+            [intervals(boundary), interfaces(&boundary.open), interfaces(&boundary.inside), signatures(boundary)];
         for ((set, name), elements) in set_names(turn).iter().enumerate().zip(elements) {
             self.set(name, set as u32 + 5, keys(set), set_flags(set), &elements);
         }
@@ -429,9 +433,10 @@ impl Table {
     /// What is there, left by an agent before; `closed` is not read.
     pub fn read(&mut self) -> io::Result<Option<Boundary>> {
         let Some(turn) = self.used()? else { return Ok(None) };
-        let [_, open, inside, unread] = set_names(turn);
-        let (open, inside, unread) = (self.elements(&open)?, self.elements(&inside)?, self.elements(&unread)?);
-        Ok(Some(Boundary { open, inside, unread, ..Boundary::default() }))
+        let [_, open, inside, signed] = set_names(turn);
+        let (open, inside) = (self.elements(&open)?, self.elements(&inside)?);
+        let signature = self.elements(&signed)?.pop_first().unwrap_or_default();
+        Ok(Some(Boundary { open: numbers(open), inside: numbers(inside), signature, ..Boundary::default() }))
     }
 
     /// The turn of the sets that the rules use, if there are such rules.
@@ -450,11 +455,11 @@ impl Table {
         Ok(found)
     }
 
-    fn elements(&mut self, set: &str) -> io::Result<BTreeSet<u32>> {
+    fn elements<const LENGTH: usize>(&mut self, set: &str) -> io::Result<BTreeSet<[u8; LENGTH]>> {
         let mut found = BTreeSet::new();
         self.dump(abi::GETSETELEM, &Attributes::default().text(1, TABLE).text(2, set), |message| {
             if message.kind == abi::NEWSETELEM {
-                found.extend(numbers(message.attributes()));
+                found.extend(keys_in(message.attributes()));
             }
         })?;
         Ok(found)
@@ -585,13 +590,17 @@ fn attributes(bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     })
 }
 
-/// The numbers in a message with elements.
-fn numbers(message: &[u8]) -> Vec<u32> {
+fn numbers(keys: BTreeSet<[u8; 4]>) -> BTreeSet<u32> {
+    keys.into_iter().map(u32::from_ne_bytes).collect()
+}
+
+/// The keys in a message with elements.
+fn keys_in<const LENGTH: usize>(message: &[u8]) -> Vec<[u8; LENGTH]> {
     let inner = |bytes, wanted| attributes(bytes).filter(move |(kind, _)| *kind == wanted).map(|(_, value)| value);
     inner(message, 3)
         .flat_map(|list| inner(list, abi::LIST_ELEM))
         .flat_map(|element| inner(element, 1))
         .flat_map(|key| inner(key, abi::VALUE))
-        .filter_map(|value| value.try_into().ok().map(u32::from_ne_bytes))
+        .filter_map(|value| value.try_into().ok())
         .collect()
 }

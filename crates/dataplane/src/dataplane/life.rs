@@ -31,6 +31,8 @@ pub struct Life(Arc<Mutex<Inner>>);
 #[derive(Debug, Default)]
 struct Inner {
     dead: BTreeSet<Ipv6Net>,
+    /// The link-layer source of what the data plane gives to the kernel.
+    signature: [u8; 6],
     /// Two while larger tables take over.
     targets: Vec<Target>,
 }
@@ -67,7 +69,7 @@ impl Life {
     /// As [`Life::set`].
     pub fn set_all(&self, sids: impl IntoIterator<Item = (Ipv6Net, bool)>) -> Result<Vec<Ipv6Net>, Error> {
         let mut inner = self.lock();
-        let Inner { dead: all, targets } = &mut *inner;
+        let Inner { dead: all, targets, .. } = &mut *inner;
         let changed: Vec<(Ipv6Net, bool)> =
             sids.into_iter().filter(|(sid, dead)| if *dead { all.insert(*sid) } else { all.remove(sid) }).collect();
         let mut result = Ok(changed.iter().map(|(sid, _)| *sid).collect());
@@ -132,6 +134,20 @@ impl Life {
         })
     }
 
+    /// From now on the data plane gives what it has judged to the kernel with this link-layer source, by which the kernel's rules
+    /// can tell it from what has slipped past.
+    ///
+    /// # Errors
+    /// [`Error::Map`].
+    pub fn sign(&self, signature: [u8; 6]) -> Result<(), Error> {
+        let mut inner = self.lock();
+        inner.signature = signature;
+        inner
+            .targets
+            .iter()
+            .try_for_each(|target| change_control(&target.control, |control| write_signature(control, signature)))
+    }
+
     fn change_all(&self, change: impl Fn(&mut abi::Control)) -> Result<(), Error> {
         self.lock().targets.iter().try_for_each(|target| change_control(&target.control, &change))
     }
@@ -143,8 +159,13 @@ impl Life {
 
     /// Changes `control` in these maps. All writes of it go through here, because it is one map entry for several owners.
     pub(crate) fn control(&self, maps: &MapSet, change: impl FnOnce(&mut abi::Control)) -> Result<(), Error> {
-        let _guard = self.lock();
-        change_control(maps.get(CONTROL)?, change)
+        let inner = self.lock();
+        change_control(maps.get(CONTROL)?, |control| {
+            change(control);
+            if inner.signature != [0; 6] {
+                write_signature(control, inner.signature);
+            }
+        })
     }
 
     /// Writes the entry of a SID, which packets may use already or not, with the flag as it should be.
@@ -240,6 +261,12 @@ fn write_entry(map: &MapHandle, index: u32, mut entry: abi::Sid, dead: bool) -> 
         entry.flags |= DEAD;
     }
     map.update(&index.to_ne_bytes(), entry.as_bytes(), MapFlags::ANY).map_err(map_error(ENTRIES, "write an entry"))
+}
+
+fn write_signature(control: &mut abi::Control, signature: [u8; 6]) {
+    for (half, octets) in control.signature.iter_mut().zip(signature.chunks_exact(2)) {
+        *half = u16::from_ne_bytes([octets[0], octets[1]]);
+    }
 }
 
 fn change_control(map: &MapHandle, change: impl FnOnce(&mut abi::Control)) -> Result<(), Error> {
