@@ -216,6 +216,24 @@ impl Key {
         }
     }
 
+    /// What rules see of the packet where some rule looks at connections: not a fragment but its datagram, whose first fragment tells all
+    /// that is asked (`bpf/lib/firewall_fragment.h`). None: a later fragment, which no rule sees.
+    pub fn datagram(&self) -> Option<Self> {
+        let mut key = self.clone();
+        match self.get(Field::FragmentOffset) {
+            None => {}
+            Some(0) => {
+                key.set(Field::FragmentMore, 0);
+                key.set(Field::FragmentReserved, 0);
+                if self.get(Field::Family) == Some(6) {
+                    key.set_word(word::FRAGMENT_OFFSET, ABSENT);
+                }
+            }
+            Some(_) => return None,
+        }
+        Some(key)
+    }
+
     /// A field's value; None where the packet lacks it.
     pub fn get(&self, field: Field) -> Option<u128> {
         let Layout { word, shift, presence } = field.layout();

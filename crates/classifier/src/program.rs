@@ -486,6 +486,12 @@ pub enum Reason {
 }
 
 impl Program {
+    /// Some rule looks at connections, so that they are tracked, and fragments are judged as their datagram.
+    pub fn looks_at_connections(&self) -> bool {
+        let mut conditions = self.chains.iter().flat_map(|chain| &chain.rules).flat_map(|rule| &rule.conditions);
+        conditions.any(|condition| matches!(condition.field, Field::ConnectionState | Field::ConnectionDirection))
+    }
+
     /// The chain of that name.
     pub fn chain(&self, name: &str) -> Option<usize> {
         self.chains.iter().position(|chain| chain.name == name)

@@ -1,6 +1,6 @@
 //! `firewall explain`: a packet's way through the rules that the node has.
 
-use std::collections::{HashMap, hash_map::Entry};
+use std::collections::HashMap;
 
 use anyhow::{Result, anyhow};
 use segue_classifier::{
@@ -28,6 +28,12 @@ pub fn run(state: &NodeState, firewall: &Firewall, packet: &PacketArgs) -> Resul
     let surroundings = Surroundings { interfaces, ..Surroundings::default() };
     let mut programs = HashMap::new();
     let mut text = String::new();
+    let mut connections = false;
+    for family in [Family::Ipv4, Family::Ipv6] {
+        let rules = program(firewall, family, Some(&surroundings))?;
+        connections |= rules.as_ref().is_some_and(|(program, _)| program.looks_at_connections());
+        programs.insert(family == Family::Ipv4, rules);
+    }
     for asked in firewall_packet::asked(state, &firewall.name, packet)? {
         let key = match asked.key {
             Ok(key) => key,
@@ -45,16 +51,24 @@ pub fn run(state: &NodeState, firewall: &Firewall, packet: &PacketArgs) -> Resul
         // In advanced mode the outermost header says which rules a packet meets.
         let steered = firewall.mode == FirewallMode::Advanced && key.get(Field::OuterFamily) == Some(6);
         let ipv4 = key.get(Field::Family) == Some(4) && !steered;
-        let family = if ipv4 { Family::Ipv4 } else { Family::Ipv6 };
-        let rules = match programs.entry(ipv4) {
-            Entry::Occupied(entry) => entry.into_mut(),
-            Entry::Vacant(entry) => entry.insert(program(firewall, family, Some(&surroundings))?),
-        };
-        match rules {
+        match &programs[&ipv4] {
             None => {
+                let family = if ipv4 { Family::Ipv4 } else { Family::Ipv6 };
                 text.push_str(&format!("firewall {} has no rules for {family}: the packet passes\n", firewall.name))
             }
-            Some((program, file)) => text.push_str(&way(firewall, program, file, &key, packet)?),
+            Some((program, file)) if !connections => text.push_str(&way(firewall, program, file, &key, packet)?),
+            Some((program, file)) => match key.datagram() {
+                Some(datagram) => {
+                    if datagram != key {
+                        text.push_str("note: with rules on connections, a first fragment is judged as its datagram\n");
+                    }
+                    text.push_str(&way(firewall, program, file, &datagram, packet)?);
+                }
+                None => text.push_str(
+                    "with rules on connections, no rule sees a later fragment: it passes if its first fragment has passed before it, \
+                     else it is dropped\n",
+                ),
+            },
         }
     }
     Ok(text)
@@ -286,6 +300,28 @@ mod tests {
     }
 
     const RULES: &str = "-A FORWARD -p tcp -m tcp --dport 22 -j ACCEPT\\n-A FORWARD -s fd00::/64 -j ACCEPT\\n";
+
+    /// The rules of a stateful firewall see no fragments: docs/firewall.md, "Fragments".
+    #[test]
+    fn fragments_are_judged_as_the_data_plane_does() {
+        let fragments = "-A FORWARD -m frag --fragid 0:9 -j ACCEPT\\n";
+        let connections = "-A FORWARD -m conntrack --ctstate INVALID -j DROP\\n";
+        // A UDP datagram in two fragments from fd00::1 to fd01::2, as frames.
+        let head = "02000000000102000000000286dd";
+        let addresses = "fd000000000000000000000000000001fd010000000000000000000000000002";
+        let first = format!("{head}6000000000102c40{addresses}110000010000000507d000350020abcd");
+        let later = format!("{head}6000000000102c40{addresses}11000008000000050102030405060708");
+        for (rules, packet, words) in [
+            (fragments.to_owned(), &first, "hit\nthe packet passes"),
+            (fragments.to_owned(), &later, "hit\nthe packet passes"),
+            (connections.to_owned() + fragments, &first, "judged as its datagram\n"),
+            (connections.to_owned() + fragments, &first, "the packet is dropped, by the policy\n"),
+            (connections.to_owned() + fragments, &later, "no rule sees a later fragment"),
+        ] {
+            let text = explained(&state("basic", &rules), &["--ingress", "core0", "--hex", packet]);
+            assert!(text.contains(words), "{rules}: {words}: {text}");
+        }
+    }
 
     #[test]
     fn says_why_rules_are_not_hit() {

@@ -5,7 +5,6 @@ use std::net::IpAddr;
 use std::ops::Range;
 
 use segue_abi as abi;
-use segue_classifier::Field;
 use segue_classifier::image::Image;
 use segue_classifier::iptables::{
     Family, Lowered, Mode, NodeInterface, Reading, RuleSet, SetFile, Surroundings, Warning, parse_rules_for,
@@ -99,12 +98,7 @@ pub(crate) fn compile(firewall: &Firewall, interfaces: &Interfaces) -> Result<Ru
     let program = Program { chains, sets };
     let image = segue_classifier::compile::compile(&program).map_err(|error| error.to_string())?;
     let rules = rows(&program, &lowered.origins, first_ipv6..own, &set_chains)?;
-    let state = program
-        .chains
-        .iter()
-        .flat_map(|chain| &chain.rules)
-        .flat_map(|rule| &rule.conditions)
-        .any(|condition| matches!(condition.field, Field::ConnectionState | Field::ConnectionDirection));
+    let state = program.looks_at_connections();
     Ok(Rules { image, base, count: rules.len(), rules, state, warnings, chains: program.chains })
 }
 

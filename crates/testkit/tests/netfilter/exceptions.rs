@@ -4,7 +4,7 @@
 use std::cmp::Ordering;
 
 use super::Case;
-use super::packets::{Class, Event, Family, checksum_of, fold, sum};
+use super::packets::{Class, Event, Family, checksum_of, crc32c, fold, sum};
 use super::router::Result;
 
 /// A packet's layer 4.
@@ -65,9 +65,13 @@ fn cut(packet: &[u8], family: Family) -> bool {
 /// A whole packet's checksum is what its protocol says.
 fn sums_up(packet: &[u8], family: Family) -> bool {
     let Upper { protocol, octets, fragment, .. } = upper(packet, family);
-    let summed = matches!(protocol, 6 | 17 | 136) || protocol == icmp(family);
+    let summed = matches!(protocol, 6 | 17 | 132 | 136) || protocol == icmp(family);
     if fragment.is_some() || !summed || cut(packet, family) {
         return true;
+    }
+    if protocol == 132 {
+        let crc = crc32c(&[&octets[..8], &[0; 4], &octets[12..]].concat());
+        return octets[8..12] == crc.to_le_bytes();
     }
     // A UDP datagram over IPv4 may do without.
     if family == Family::Ipv4 && protocol == 17 && octets[6..8] == [0, 0] {

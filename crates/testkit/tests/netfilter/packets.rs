@@ -153,7 +153,7 @@ pub fn checksum_of(packet: &[u8], family: Family, protocol: u8, segment: &[u8]) 
 }
 
 /// CRC32c (RFC 9260 appendix A), bit by bit.
-fn crc32c(octets: &[u8]) -> u32 {
+pub fn crc32c(octets: &[u8]) -> u32 {
     !octets.iter().fold(!0, |crc, octet| {
         (0..8).fold(crc ^ u32::from(*octet), |crc: u32, _| crc >> 1 ^ if crc & 1 == 1 { 0x82f6_3b78 } else { 0 })
     })
