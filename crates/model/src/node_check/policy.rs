@@ -18,6 +18,9 @@ impl Check<'_> {
     pub(super) fn policies(&mut self) {
         let policies = KeyPath::root().at("policies");
         let (mut names, mut identities, mut binding_sids) = (HashMap::new(), HashMap::new(), HashMap::new());
+        // The first of each comes last.
+        let sids: HashMap<Ipv6Net, usize> =
+            self.state.sids.iter().enumerate().rev().map(|(position, sid)| (sid.sid, position)).collect();
         for (position, policy) in self.state.policies.iter().enumerate() {
             let key = policies.at(position);
             self.display_name(&policy.name, &key.at("name"));
@@ -49,20 +52,20 @@ impl Check<'_> {
                     let message = format!("policies[{other}] has the binding SID {binding_sid} too");
                     self.error(&key, message, "give each policy its own");
                 }
-                self.binding_sid(policy, binding_sid, &key);
+                self.binding_sid(policy, binding_sid, &sids, &key);
             }
             self.outer_header(policy, &key);
             self.segment_lists(policy, &key.at("segment_lists"));
         }
     }
 
-    fn binding_sid(&mut self, policy: &Policy, binding_sid: Ipv6Addr, key: &KeyPath) {
+    fn binding_sid(&mut self, policy: &Policy, binding_sid: Ipv6Addr, sids: &HashMap<Ipv6Net, usize>, key: &KeyPath) {
         if !self.ipv6_address(binding_sid, key) {
             return;
         }
         let prefix = Ipv6Net::from(binding_sid);
         self.guarded(prefix, key);
-        if let Some(position) = self.state.sids.iter().position(|sid| sid.sid == prefix) {
+        if let Some(position) = sids.get(&prefix) {
             let message = format!("{binding_sid} is also sids[{position}]");
             self.error(key, message, "remove it there: the binding SID stands for End.B6.Encaps by itself");
         }
