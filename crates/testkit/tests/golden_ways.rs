@@ -29,7 +29,7 @@ fn receivers(node: &Golden<'_>, packets: impl Iterator<Item = PacketBuilder>) ->
 }
 
 fn receiver(node: &Golden<'_>, port: &str, packet: &PacketBuilder) -> [u8; 6] {
-    let found = node.send(port, packet);
+    let found = node.send(port, &packet.clone().with_bytes(0, &macs(port).0.0));
     assert!(found.moved.contains_key(&format!("{port} forwarded")), "{:?}", found.moved);
     found.frame[..6].try_into().expect("six octets")
 }
