@@ -111,41 +111,104 @@ INLINE int core_ipv6(struct packet *packet, void *data, void *end, int again)
 	return endpoint(packet, sid, data, end, ip, limit, frame);
 }
 
-/* A frame for somebody else with an IPv6 packet: the kernel knows what to do with it, unless it has a segment in it. */
-RARE u32 core_foreign(struct xdp_md *ctx, u64 epoch)
+#define PRIORITY_TAGS_MAX 8
+
+/*
+ * Takes off the tags of an IPv6 packet that is behind nothing but priority tags, which the kernel takes for untagged.
+ * 1: done; 0: it is no such frame, and is as it was; -1: more of them than Segue looks at.
+ */
+RARE int priority_tags_remove(struct xdp_md *ctx)
 {
 	void *data = (void *)(long)ctx->data;
 	void *end = (void *)(long)ctx->data_end;
-	const struct ipv6hdr *ip = data + ETHERNET_LENGTH;
-	struct address destination;
+	const u16 *half = data + 12;
+	int count = 0;
 
-	if (data + ETHERNET_LENGTH > end || !frame_to_group(data))
-		return SEGUE_OUTCOME_passed_other_host;
+	for (int i = 0; i <= PRIORITY_TAGS_MAX; i++) {
+		if ((void *)(half + 1) > end)
+			return 0;
+		if (!is_tag(*half))
+			break;
+		if ((void *)(half + 2) > end || half[1] & bpf_htons(0x0fff))
+			return 0;
+		half += 2;
+		count++;
+	}
+	if (count > PRIORITY_TAGS_MAX)
+		return -1;
+	if (!count || *half != bpf_htons(ETH_P_IPV6))
+		return 0;
+	for (int i = 0; i < PRIORITY_TAGS_MAX; i++) {
+		if (i < count && !priority_tag_remove(ctx))
+			return -1;
+	}
+	return 1;
+}
+
+/*
+ * A frame that is no IPv6 packet for this port: an outcome that ends it; or 0, it is one behind priority tags, which
+ * are off now. The kernel knows what to do with what is for somebody else, unless it has a segment in it. `mac`: the
+ * port's own address, as frame_foreign() compares it.
+ */
+RARE u32 core_odd(struct xdp_md *ctx, u64 epoch, u64 mac)
+{
+	void *data = (void *)(long)ctx->data;
+	void *end = (void *)(long)ctx->data_end;
+	const struct ipv6hdr *ip;
+	int tags = 0, foreign;
+	u16 ethertype;
+
+	if (data + ETHERNET_LENGTH > end)
+		return SEGUE_OUTCOME_drop_truncated;
+	foreign = (*(const u64 *)data ^ mac) << 16 != 0;
+	ethertype = *(const u16 *)(data + 12);
+	if (foreign && !frame_to_group(data))
+		return ethertype == bpf_htons(ETH_P_IPV6) ? SEGUE_OUTCOME_passed_other_host
+							  : SEGUE_OUTCOME_passed_not_for_segue;
+	if (ethertype != bpf_htons(ETH_P_IPV6)) {
+		tags = priority_tags_remove(ctx);
+		if (tags <= 0)
+			return tags ? SEGUE_OUTCOME_drop_recirculation : SEGUE_OUTCOME_passed_not_for_segue;
+		data = (void *)(long)ctx->data;
+		end = (void *)(long)ctx->data_end;
+	}
+	if (!foreign)
+		return 0;
+	ip = data + ETHERNET_LENGTH;
 	if ((void *)(ip + 1) > end)
 		return SEGUE_OUTCOME_drop_truncated;
-	destination = address_load(&ip->daddr);
 	/* The kernel would take it in, as each node of the segment does. */
-	if (in_sid_block(epoch, destination) || sid_find(epoch, destination))
+	if (in_sid_block(epoch, address_load(&ip->daddr)) || sid_find(epoch, address_load(&ip->daddr)))
 		return SEGUE_OUTCOME_drop_group_frame;
 	return SEGUE_OUTCOME_passed_not_for_segue;
 }
 
+/* Ends a packet whose length is not known yet. */
+INLINE int pass_odd(struct packet *packet, u32 outcome)
+{
+	packet->length = frame_length(packet->ctx) - ETHERNET_LENGTH;
+	return outcome < SEGUE_OUTCOME_DROPPED ? pass(packet, outcome) : drop(packet, outcome);
+}
+
 INLINE int core_port(struct packet *packet, int again)
 {
-	u32 outcome;
 	void *data = (void *)(long)packet->ctx->data;
 	void *end = (void *)(long)packet->ctx->data_end;
+	u32 outcome;
 
 	if (unlikely(data + ETHERNET_LENGTH > end))
 		return drop(packet, SEGUE_OUTCOME_drop_truncated);
-	if (unlikely(*(const u16 *)(data + 12) != bpf_htons(ETH_P_IPV6))) {
-		packet->length = frame_length(packet->ctx) - ETHERNET_LENGTH;
-		return pass(packet, SEGUE_OUTCOME_passed_not_for_segue);
-	}
-	if (!again && unlikely(frame_foreign(packet, data))) {
-		packet->length = frame_length(packet->ctx) - ETHERNET_LENGTH;
-		outcome = core_foreign(packet->ctx, packet->epoch);
-		return outcome < SEGUE_OUTCOME_DROPPED ? pass(packet, outcome) : drop(packet, outcome);
+	if (again) {
+		if (unlikely(*(const u16 *)(data + 12) != bpf_htons(ETH_P_IPV6)))
+			return pass_odd(packet, SEGUE_OUTCOME_passed_not_for_segue);
+	} else if (unlikely(*(const u16 *)(data + 12) != bpf_htons(ETH_P_IPV6) || frame_foreign(packet, data))) {
+		outcome = core_odd(packet->ctx, packet->epoch, *(const u64 *)packet->port->mac);
+		if (outcome)
+			return pass_odd(packet, outcome);
+		data = (void *)(long)packet->ctx->data;
+		end = (void *)(long)packet->ctx->data_end;
+		if (data + ETHERNET_LENGTH > end)
+			return drop(packet, SEGUE_OUTCOME_drop_truncated);
 	}
 	return core_ipv6(packet, data, end, again);
 }

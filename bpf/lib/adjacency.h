@@ -32,13 +32,17 @@ enum adjacency_kind {
 	ADJACENCY_NO_NEIGHBOUR = 3,
 	ADJACENCY_BLACKHOLE = 4,
 	ADJACENCY_UNREACHABLE = 5,
+	ADJACENCY_OUTSIDE = 6, /* out of an access port, for what must not leave the domain */
 };
 
 #define ADJACENCY_IPV4 (1U << 31) /* in `table`: the address is IPv4, in the low word */
+/* In `oif`: for packets with an SRH or to a SID, which do not leave the domain: an access port is no way for them. */
+#define ADJACENCY_INSIDE (1U << 23)
 
 struct adjacency {
 	struct address address;
-	u64 way;     /* table | oif << 32 | bucket << 56. Table 0: by the kernel's rules; oif 0: any */
+	u64 way;     /* table | oif << 32 | ADJACENCY_INSIDE << 32 | bucket << 56. Table 0: by the kernel's rules; oif
+			0: any */
 	u64 epoch;   /* generation and cache generation */
 	u32 expires; /* jiffies */
 	u32 ifindex;
@@ -75,8 +79,17 @@ INLINE void adjacency_none(struct adjacency *entry, u64 epoch)
 	entry->neighbour = control.neighbours[entry->slot];
 }
 
-#define WAY_OIF(way) ((u32)((way) >> 32) & 0xffffff)
+#define WAY_OIF(way) ((u32)((way) >> 32) & (ADJACENCY_INSIDE - 1))
+#define WAY_INSIDE(way) ((u32)((way) >> 32) & ADJACENCY_INSIDE)
 #define WAY_BUCKET(way) ((u32)((way) >> 56))
+
+/* Does this interface lead out of the domain? */
+RARE u32 leads_outside(u32 generation, u32 ifindex)
+{
+	const struct segue_port *port = port_find(generation, ifindex);
+
+	return port && port->role == SEGUE_ROLE_ACCESS;
+}
 
 RARE int adjacency_resolve(struct xdp_md *ctx, const struct adjacency_question *question, struct adjacency *entry)
 {
@@ -103,7 +116,7 @@ RARE int adjacency_resolve(struct xdp_md *ctx, const struct adjacency_question *
 	entry->slot = 0;
 	entry->neighbour = control.neighbours[0];
 	if (!ipv4) {
-		if (sid_find(question->epoch, question->address)) {
+		if (sid_find_at(question->epoch, &question->address)) {
 			entry->kind = ADJACENCY_SID;
 			return 0;
 		}
@@ -129,6 +142,13 @@ RARE int adjacency_resolve(struct xdp_md *ctx, const struct adjacency_question *
 	}
 	verdict = bpf_fib_lookup(ctx, &fib, sizeof(fib), flags);
 	entry->ifindex = fib.ifindex;
+	/* Not to the kernel either, where it would ask for the neighbour and forward. */
+	if (WAY_INSIDE(question->way) &&
+	    (verdict == BPF_FIB_LKUP_RET_SUCCESS || verdict == BPF_FIB_LKUP_RET_NO_NEIGH) &&
+	    leads_outside(question->epoch, fib.ifindex)) {
+		entry->kind = ADJACENCY_OUTSIDE;
+		return 0;
+	}
 	switch (verdict) {
 	case BPF_FIB_LKUP_RET_SUCCESS:
 		entry->kind = ADJACENCY_LINK;

@@ -6,6 +6,7 @@
 
 #include "base.h"
 #include "adjacency.h"
+#include "boundary.h"
 #include "leave.h"
 #include "outcome.h"
 
@@ -67,7 +68,7 @@ INLINE int end_obstacle(const struct packet *packet, const struct segue_sid *sid
 		*action = too_big(packet, 6, ETHERNET_LENGTH, adjacency->fits);
 		return 1;
 	}
-	if (sid->behaviour == SEGUE_END_X) {
+	if (sid->behaviour == SEGUE_END_X && adjacency->kind != ADJACENCY_OUTSIDE) {
 		*action = refuse_next_hop(packet, adjacency);
 		return 1;
 	}
@@ -83,6 +84,18 @@ INLINE int end_obstacle(const struct packet *packet, const struct segue_sid *sid
 	return 0;
 }
 
+/* The SRH at `offset` is about to be removed: is there another one behind it, perhaps in a first fragment? */
+RARE u32 srh_leaves(struct xdp_md *ctx, u32 offset, u32 limit)
+{
+	void *data = (void *)(long)ctx->data;
+	const struct srh *srh = data + (offset & OFFSET_MASK);
+
+	if ((void *)(srh + 1) > (void *)(long)ctx->data_end)
+		return 1;
+	return boundary_walk(ctx, (offset + (srh->length + 1) * 8) | (u32)srh->next_header << 16, limit, 0) &
+	       BOUNDARY_SR;
+}
+
 /*
  * What End, End.X and End.T do with the advanced packet. `ip` and `srh` lie within the frame; `sl` is Segments Left
  * after the decrement.
@@ -93,11 +106,14 @@ INLINE int end_forward(const struct packet *packet, const struct segue_sid *sid,
 	u32 length = limit - ETHERNET_LENGTH, remove = sl == 0 && sid->flavours & SEGUE_PSP;
 	const struct adjacency *adjacency;
 	struct address towards = next;
+	u32 inside = ADJACENCY_INSIDE;
 	int action;
 
+	if (remove && likely(!boundary_suspects(srh->next_header) || !srh_leaves(packet->ctx, offset, limit)))
+		inside = 0;
 	if (unlikely(sid->behaviour == SEGUE_END_X))
 		towards = address_load(sid->next_hop);
-	adjacency = adjacency_find(packet, towards, sid->table, sid->oif, outer_flow(ip));
+	adjacency = adjacency_find(packet, towards, sid->table, sid->oif | inside, outer_flow(ip));
 	if (unlikely(!adjacency))
 		return drop(packet, SEGUE_OUTCOME_drop_no_route);
 	if (remove)

@@ -439,7 +439,7 @@ INLINE int aware_forward(const struct packet *packet, const struct segue_sid *si
 	next = address_load(&ip->daddr);
 	if (unlikely(!address_forwardable(next)))
 		return drop(packet, SEGUE_OUTCOME_drop_bad_next_segment);
-	adjacency = adjacency_find(packet, next, 0, 0, outer_flow(ip));
+	adjacency = adjacency_find(packet, next, 0, ADJACENCY_INSIDE, outer_flow(ip));
 	if (!adjacency)
 		return drop(packet, SEGUE_OUTCOME_drop_no_route);
 	if (unlikely(!adjacency_fits(adjacency, packet->length))) {

@@ -5,6 +5,7 @@
 
 #include "base.h"
 #include "adjacency.h"
+#include "boundary.h"
 #include "inner.h"
 #include "leave.h"
 #include "outcome.h"
@@ -58,17 +59,26 @@ INLINE int decapsulate_ip(const struct packet *packet, const struct segue_sid *s
 	struct packet inside = *packet; /* errors about the inner packet follow the table that it is forwarded by */
 	struct inner inner = {};
 	struct address towards;
-	u32 refusal, ecn = 0, tag, refused;
+	u32 refusal, ecn = 0, tag, refused, stays = 0;
 
 	refused = inner_admit(packet, sid, outer, &inner, &ecn);
 	if (unlikely(refused))
 		return drop(packet, refused);
+	if (family == 6 && unlikely(boundary_suspects(inner.next_header))) {
+		u32 found = boundary_walk(packet->ctx, (offset + IPV6_LENGTH) | (u32)inner.next_header << 16,
+					  offset + inner.length, packet->generation);
+
+		if (found & BOUNDARY_ERROR && !(sid->flags & SEGUE_SID_ALLOW_INNER_SID))
+			return drop(packet, SEGUE_OUTCOME_drop_error_from_outside);
+		if (found & BOUNDARY_SR)
+			stays = ADJACENCY_INSIDE;
+	}
 	inside.icmp_way = ICMP_WAY(exit->table, 0);
 	towards = exit->next_hop;
 	tag = family == 4 ? ADJACENCY_IPV4 : 0;
 	if (!(towards.high | towards.low))
 		towards = inner.destination;
-	adjacency = adjacency_find(packet, towards, exit->table | tag, exit->oif,
+	adjacency = adjacency_find(packet, towards, exit->table | tag, exit->oif | stays,
 				   inner.source.low >> 56 ^ inner.source.low >> 24);
 	if (unlikely(!adjacency))
 		return drop(packet, SEGUE_OUTCOME_drop_no_route);
@@ -76,6 +86,8 @@ INLINE int decapsulate_ip(const struct packet *packet, const struct segue_sid *s
 	if (unlikely(inner.hop_limit <= 1) && adjacency->kind != ADJACENCY_KERNEL)
 		return time_exceeded(&inside, family, offset);
 	if (unlikely(adjacency->kind != ADJACENCY_LINK)) {
+		if (adjacency->kind == ADJACENCY_OUTSIDE)
+			return drop(packet, SEGUE_OUTCOME_drop_sr_leaves);
 		if (exit->next_hop.high | exit->next_hop.low)
 			return refuse_next_hop(packet, adjacency);
 		refusal = adjacency_refusal(adjacency);

@@ -407,11 +407,6 @@ INLINE int firewall_segment(const struct packet *packet, const struct segue_sid 
 	return firewall_seg6(packet, sid, firewall, work, offset, previous, outer->limit, sl);
 }
 
-INLINE int is_tag(u16 ethertype)
-{
-	return ethertype == bpf_htons(ETH_P_8021Q) || ethertype == bpf_htons(ETH_P_8021AD);
-}
-
 enum firewall_tags {
 	FIREWALL_TAGS_NONE = 0, /* or nothing behind them that rules look at */
 	FIREWALL_TAGS_REMOVED = 1,

@@ -240,6 +240,11 @@ INLINE void flow_read_ipv4(struct xdp_md *ctx, u32 l3, struct flow *flow)
 	flow->hash = flow_hash(flow->key);
 }
 
+INLINE int is_tag(u16 ethertype)
+{
+	return ethertype == bpf_htons(ETH_P_8021Q) || ethertype == bpf_htons(ETH_P_8021AD);
+}
+
 /*
  * Takes off an 802.1Q or 802.1ad tag of VLAN 0, which is only a priority. The kernel takes such frames as untagged
  * ones, so they must not go up to it unread. 1: taken off.
@@ -253,7 +258,7 @@ RARE int priority_tag_remove(struct xdp_md *ctx)
 
 	if (data + ETHERNET_LENGTH + 4 > end)
 		return 0;
-	if (half[6] != bpf_htons(ETH_P_8021Q) && half[6] != bpf_htons(ETH_P_8021AD))
+	if (!is_tag(half[6]))
 		return 0;
 	if (half[7] & bpf_htons(0x0fff))
 		return 0;

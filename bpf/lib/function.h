@@ -85,7 +85,7 @@ INLINE int function_rerouted(const struct ipv6hdr *ip, const void *segment, cons
 INLINE int function_reroute(const struct packet *packet, const struct segue_sid *sid, struct ipv6hdr *ip, u32 length)
 {
 	struct address backup = address_load(sid->backup);
-	const struct adjacency *adjacency = adjacency_find(packet, backup, 0, 0, outer_flow(ip));
+	const struct adjacency *adjacency = adjacency_find(packet, backup, 0, ADJACENCY_INSIDE, outer_flow(ip));
 	u32 refusal;
 
 	if (!adjacency)

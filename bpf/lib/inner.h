@@ -15,6 +15,7 @@ struct inner {
 	u8 ecn;
 	u8 fragment_allowed; /* IPv4 without DF: its sender does not look for the path MTU */
 	u8 dscp;
+	u8 next_header; /* IPv6 */
 };
 
 /* Sum of the IPv4 header's words at `ip`, `words` 32-bit words; 0xffff when the checksum is right. */
@@ -58,6 +59,7 @@ INLINE void inner_ipv6(void *data, void *end, u32 offset, u32 limit, struct inne
 	inner->hop_limit = ip->hop_limit;
 	inner->ecn = (octet[1] >> 4) & 3;
 	inner->dscp = (octet[0] & 15) << 2 | octet[1] >> 6;
+	inner->next_header = ip->nexthdr;
 	inner->fragment_allowed = 0;
 	if (octet[0] >> 4 != 6)
 		inner->outcome = SEGUE_OUTCOME_drop_bad_version;

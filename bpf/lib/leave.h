@@ -20,6 +20,8 @@ INLINE u32 adjacency_refusal(const struct adjacency *adjacency)
 		return SEGUE_OUTCOME_drop_route_blackhole;
 	if (adjacency->kind == ADJACENCY_UNREACHABLE)
 		return SEGUE_OUTCOME_drop_no_route;
+	if (adjacency->kind == ADJACENCY_OUTSIDE)
+		return SEGUE_OUTCOME_drop_sr_leaves;
 	return 0;
 }
 

@@ -163,9 +163,10 @@ INLINE int masquerade_insert(const struct packet *packet, const struct segue_sid
 	word = data + ETHERNET_LENGTH;
 	octet = (u8 *)word;
 	destination = sl ? address_load(&entry->header[at]) : address_load(octet + 24);
-	adjacency = adjacency_find(packet, destination, 0, 0, outer_flow((void *)octet));
+	adjacency = adjacency_find(packet, destination, 0, ADJACENCY_INSIDE, outer_flow((void *)octet));
 	if (!adjacency || adjacency_refusal(adjacency))
-		return drop(packet, SEGUE_OUTCOME_drop_no_route);
+		return drop(packet, adjacency && adjacency->kind == ADJACENCY_OUTSIDE ? SEGUE_OUTCOME_drop_sr_leaves
+										      : SEGUE_OUTCOME_drop_no_route);
 	if (adjacency->kind == ADJACENCY_LINK && packet->length + push > adjacency->fits)
 		return too_big(packet, 6, ETHERNET_LENGTH, adjacency->fits - push);
 #pragma unroll
@@ -238,7 +239,7 @@ INLINE int masquerade_end(const struct packet *packet, const struct segue_sid *s
 	next = sl ? address_load(segment) : destination;
 	if (unlikely(!address_forwardable(next)))
 		return drop(packet, SEGUE_OUTCOME_drop_bad_next_segment);
-	adjacency = adjacency_find(packet, next, 0, 0, outer_flow(ip));
+	adjacency = adjacency_find(packet, next, 0, ADJACENCY_INSIDE, outer_flow(ip));
 	if (unlikely(!adjacency))
 		return drop(packet, SEGUE_OUTCOME_drop_no_route);
 	if (unlikely(!adjacency_fits(adjacency, limit - ETHERNET_LENGTH))) {

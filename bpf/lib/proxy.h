@@ -116,7 +116,7 @@ INLINE int proxy_inserted(struct packet *packet)
 		return drop(packet, link.outcome);
 	if (total - length > link.mtu)
 		return too_big(packet, 6, ETHERNET_LENGTH, link.mtu);
-	adjacency = adjacency_find(packet, address_load(segment), 0, 0, 0);
+	adjacency = adjacency_find(packet, address_load(segment), 0, ADJACENCY_INSIDE, 0);
 	if (adjacency && adjacency->kind == ADJACENCY_LINK && total > adjacency->fits)
 		return too_big(packet, 6, ETHERNET_LENGTH, adjacency->fits);
 	hop_limit = ip->hop_limit - 1;
@@ -192,7 +192,7 @@ INLINE int proxy_to_function(const struct packet *packet, const struct segue_sid
 		destination = address_load(data + ETHERNET_LENGTH + 24);
 		/* Where it goes afterwards is known: what would not fit there is refused while its sender can be told.
 		 */
-		adjacency = adjacency_find(packet, next, 0, 0, 0);
+		adjacency = adjacency_find(packet, next, 0, ADJACENCY_INSIDE, 0);
 		if (adjacency && adjacency->kind == ADJACENCY_LINK &&
 		    unlikely(outer->limit - ETHERNET_LENGTH > adjacency->fits))
 			return too_big(packet, 6, ETHERNET_LENGTH, adjacency->fits);
@@ -319,7 +319,7 @@ INLINE int restore(const struct packet *packet, const struct segue_stash *entry,
 {
 	u32 family = payload->protocol == PROTOCOL_IPV4 ? 4 : 6;
 	const struct adjacency *adjacency =
-		adjacency_find(packet, address_load(&entry->header[24]), 0, 0, payload->flow);
+		adjacency_find(packet, address_load(&entry->header[24]), 0, ADJACENCY_INSIDE, payload->flow);
 	int by_link, action;
 
 	if (unlikely(!adjacency))

@@ -7,6 +7,7 @@
 #define SEGUE_RELAY_H
 
 #include "base.h"
+#include "boundary.h"
 #include "headers.h"
 #include "inner.h"
 #include "outcome.h"
@@ -112,6 +113,22 @@ RARE u64 relay_way(struct xdp_md *ctx, u32 generation, const struct address *las
 	return way;
 }
 
+/* Does the error come from a node of the domain, or from a SID? */
+INLINE int relay_from_inside(struct xdp_md *ctx, const struct segue_config *config)
+{
+	void *data = (void *)(long)ctx->data;
+	void *end = (void *)(long)ctx->data_end;
+	const struct ipv6hdr *ip = data + ETHERNET_LENGTH;
+	struct address source;
+
+	if ((void *)(ip + 1) > end)
+		return 0;
+	source = address_load(&ip->saddr);
+	return in_infrastructure(config, source) ||
+	       in_prefixes(config->source_prefixes, config->source_prefixes_count, source) ||
+	       in_prefixes(config->sid_blocks, config->sid_blocks_count, source);
+}
+
 /* Finds the inner packet in the quote. The quote may end inside it: only its header must be there. */
 INLINE int relay(struct packet *packet)
 {
@@ -138,6 +155,9 @@ INLINE int relay(struct packet *packet)
 	if (*(const u8 *)ip >> 4 != 6 || !address_equal(address_load(&ip->saddr), address_load(config->address)) ||
 	    !in_sid_block(packet->generation, address_load(&ip->daddr)))
 		return pass(packet, SEGUE_OUTCOME_passed_route);
+	/* The operator has said where the domain's nodes and links are: nobody else can know. */
+	if (config->infrastructure_prefixes_count && !relay_from_inside(packet->ctx, config))
+		return drop(packet, SEGUE_OUTCOME_drop_error_from_outside);
 	last = address_load(&ip->daddr);
 	headers_walk(packet->ctx, quote + 6, quote + IPV6_LENGTH, 0xffff, &headers);
 	if (headers.srh) {

@@ -35,18 +35,25 @@ RARE int sid_resolve(u64 epoch, const struct address *address, struct sid_cached
 	return 0;
 }
 
-/* The SID, or NULL. */
-INLINE const struct segue_sid *sid_find(u64 epoch, struct address address)
+/* The SID, or NULL. By reference where the address is in memory already, since stack is short. */
+INLINE const struct segue_sid *sid_find_at(u64 epoch, const struct address *address)
 {
-	u64 mixed = (address.high ^ (address.low << 21 | address.low >> 43)) * 0x9e3779b97f4a7c15ULL;
+	u64 high = address->high, low = address->low;
+	u64 mixed = (high ^ (low << 21 | low >> 43)) * 0x9e3779b97f4a7c15ULL;
 	u32 index = mixed >> (64 - SEGUE_SID_CACHE_BITS);
 	struct sid_cached *entry = bpf_map_lookup_elem(&sids_cached, &index);
 
 	if (unlikely(!entry))
 		return NULL;
-	if (unlikely(!address_equal(address_load(&entry->address), address) || entry->epoch != epoch))
-		sid_resolve(epoch, &address, entry);
+	if (unlikely(!address_equal(address_load(&entry->address), (struct address){high, low}) ||
+		     entry->epoch != epoch))
+		sid_resolve(epoch, address, entry);
 	return likely(entry->sid.behaviour) ? &entry->sid : NULL;
+}
+
+INLINE const struct segue_sid *sid_find(u64 epoch, struct address address)
+{
+	return sid_find_at(epoch, &address);
 }
 
 /*

@@ -213,7 +213,7 @@ INLINE int function_insert(struct packet *packet, const struct segue_sid *sid, c
 		return drop(packet, SEGUE_OUTCOME_drop_inner_type);
 	if (left)
 		next = address_load(&entry->header[at]);
-	adjacency = adjacency_find(packet, next, 0, 0, skb->hash);
+	adjacency = adjacency_find(packet, next, 0, ADJACENCY_INSIDE, skb->hash);
 	if (!adjacency)
 		return drop(packet, SEGUE_OUTCOME_drop_no_route);
 	if (!adjacency_fits(adjacency, inner->length + push)) {
@@ -270,7 +270,7 @@ INLINE int function_out(struct packet *packet, int egress)
 	if (unlikely(entry->flags & SEGUE_STASH_SRH))
 		return function_insert(packet, sid, entry, id, &inner, hops, egress);
 	push = entry->length;
-	adjacency = adjacency_find(packet, address_load(&entry->header[24]), 0, 0,
+	adjacency = adjacency_find(packet, address_load(&entry->header[24]), 0, ADJACENCY_INSIDE,
 				   outer_flow((const struct ipv6hdr *)entry->header));
 	if (unlikely(!adjacency))
 		return drop(packet, SEGUE_OUTCOME_drop_no_route);

@@ -8,6 +8,7 @@
 
 #include "base.h"
 #include "adjacency.h"
+#include "boundary.h"
 #include "encapsulation.h"
 #include "flow.h"
 #include "outcome.h"
@@ -106,6 +107,10 @@ RARE int steering_prepare(const struct segue_port *port, u32 generation, const s
 	if (flow->family == 6 &&
 	    in_prefixes(config_->sid_blocks, config_->sid_blocks_count, (struct address){flow->key[2], flow->key[3]})) {
 		verdict->outcome = SEGUE_OUTCOME_drop_sid_from_outside;
+		return 0;
+	}
+	if (flow->family == 6 && in_infrastructure(config_, (struct address){flow->key[2], flow->key[3]})) {
+		verdict->outcome = SEGUE_OUTCOME_drop_infrastructure_from_outside;
 		return 0;
 	}
 	verdict->outcome = SEGUE_OUTCOME_passed_not_for_segue;
@@ -230,6 +235,20 @@ INLINE int srh_has_hmac(const struct packet *packet, u32 offset)
 	return tlv[0] == HMAC_TLV_TYPE && tlv[1] == HMAC_TLV_LENGTH - 2;
 }
 
+INLINE int to_infrastructure(u32 generation, struct address destination)
+{
+	const struct segue_config *config = config_get(generation);
+
+	return config && in_infrastructure(config, destination);
+}
+
+/* A fragment, or ICMPv6: there may be more in it than the walk over its headers has told. */
+INLINE int flow_suspect(const struct flow *flow)
+{
+	return flow->family == 6 &&
+	       ((flow->key[4] >> 48) & FLOW_FRAGMENT || ((flow->key[4] >> 32) & 0xff) == PROTOCOL_ICMPV6);
+}
+
 /* A packet from outside the SR domain: the boundary (RFC 8754 section 5.1), then steering. */
 INLINE int access_port(struct packet *packet)
 {
@@ -271,10 +290,20 @@ INLINE int access_port(struct packet *packet)
 		}
 		return drop(packet, SEGUE_OUTCOME_drop_sr_from_outside);
 	}
+	if (unlikely(flow_suspect(&flow))) {
+		refused = boundary_look(packet->ctx, flow.length, packet->generation);
+		if (refused & BOUNDARY_SR)
+			return drop(packet, SEGUE_OUTCOME_drop_sr_from_outside);
+		if (refused)
+			return drop(packet, SEGUE_OUTCOME_drop_error_from_outside);
+	}
 	if (unlikely(flow.group)) {
 		/* The kernel takes such frames in, whatever their IP destination is. */
 		if (flow.family == 6 && in_sid_block(packet->generation, (struct address){flow.key[2], flow.key[3]}))
 			return drop(packet, SEGUE_OUTCOME_drop_sid_from_outside);
+		if (flow.family == 6 &&
+		    to_infrastructure(packet->generation, (struct address){flow.key[2], flow.key[3]}))
+			return drop(packet, SEGUE_OUTCOME_drop_infrastructure_from_outside);
 		return pass(packet, SEGUE_OUTCOME_passed_not_for_segue);
 	}
 	verdict = steering_verdict(packet, &flow);

@@ -33,9 +33,10 @@ INLINE int transit(const struct packet *packet, u32 limit)
 		return pass(packet, SEGUE_OUTCOME_passed_route);
 	words = (const void *)ip;
 	flow = (((words[0] & 0xffff0f00) ^ words[1] ^ words[2]) * 0x9e3779b97f4a7c15ULL) >> 40;
-	adjacency = adjacency_find(packet, destination, 0, 0, flow);
+	adjacency = adjacency_find(packet, destination, 0, ADJACENCY_INSIDE, flow);
 	if (!adjacency || !adjacency_fits(adjacency, limit - ETHERNET_LENGTH))
-		return pass(packet, SEGUE_OUTCOME_passed_route);
+		return adjacency && adjacency->kind == ADJACENCY_OUTSIDE ? drop(packet, SEGUE_OUTCOME_drop_sr_leaves)
+									 : pass(packet, SEGUE_OUTCOME_passed_route);
 	ip->hop_limit--;
 	return leave(packet, adjacency, bpf_htons(ETH_P_IPV6));
 }

@@ -257,7 +257,7 @@ INLINE int dynamic_usual(struct packet *packet, const struct segue_sid *sid)
 		entry = memory_current(sid->scope, &id);
 	if (unlikely(!entry))
 		return NOT_USUAL;
-	adjacency = adjacency_find(packet, address_load(&entry->header[24]), 0, 0, payload.flow);
+	adjacency = adjacency_find(packet, address_load(&entry->header[24]), 0, ADJACENCY_INSIDE, payload.flow);
 	if (unlikely(!adjacency || !adjacency_fits(adjacency, length + entry->length)))
 		return NOT_USUAL;
 	packet->length = length;

@@ -26,7 +26,7 @@ typedef unsigned int __be32;
 #endif
 
 /* Changes whenever a layout or the meaning of a field changes; programs and maps of another version are replaced. */
-#define SEGUE_ABI_VERSION 5
+#define SEGUE_ABI_VERSION 6
 
 #define SEGUE_PORT_SLOTS 4096	 /* ports are found at ifindex modulo this, or behind the port that is there */
 #define SEGUE_PORT_CHAIN 64	 /* ports whose ifindex is the same modulo SEGUE_PORT_SLOTS */
@@ -390,13 +390,14 @@ struct segue_config {
 	__u32 sid_blocks_count;
 	__u32 source_prefixes_count;
 	__u32 steering; /* line of the steering rules' chain in map `steering`; 0: there are none */
-	__u32 reserved0;
+	__u32 infrastructure_prefixes_count;
 	__u32 echo_per_second; /* echo replies for requests by one port, per second and CPU */
 	__u32 echo_burst;
 	__u32 resets_per_second; /* TCP resets of firewalls, the same */
 	__u32 resets_burst;
 	struct segue_prefix sid_blocks[SEGUE_PREFIXES_MAX];
 	struct segue_prefix source_prefixes[SEGUE_PREFIXES_MAX];
+	struct segue_prefix infrastructure_prefixes[SEGUE_PREFIXES_MAX]; /* nodes and links: closed to the outside */
 };
 
 #define SEGUE_NEIGHBOUR_SLOTS 256

@@ -232,6 +232,8 @@ fn config(input: &Input<'_>) -> Result<abi::Config, CompileError> {
     config.sid_blocks_count = fill(&mut config.sid_blocks, &blocks, "domain.sid_blocks")?;
     config.source_prefixes_count =
         fill(&mut config.source_prefixes, &domain.source_prefixes, "domain.source_prefixes")?;
+    config.infrastructure_prefixes_count =
+        fill(&mut config.infrastructure_prefixes, &domain.infrastructure_prefixes, "domain.infrastructure_prefixes")?;
     Ok(config)
 }
 

@@ -199,7 +199,8 @@ fn a_kernel_without_table_lookups_knows_the_main_table_only() {
 #[test]
 fn config_has_the_blocks_and_settings() {
     let mut case = Case::with(json!({
-        "domain": { "sid_blocks": ["fc00:1::/32", "5f00:1::/32"], "source_prefixes": ["fd00::/8"] },
+        "domain": { "sid_blocks": ["fc00:1::/32", "5f00:1::/32"], "source_prefixes": ["fd00::/8"],
+                    "infrastructure_prefixes": ["fd00:1::/32", "fd00:2::/32"] },
         "settings": { "icmp_errors_per_second": 5, "icmp_error_burst": 6, "adjacency_lifetime_ms": 2000 },
     }));
     let config = case.compiled().config;
@@ -213,6 +214,8 @@ fn config_has_the_blocks_and_settings() {
     assert_eq!(config.sid_blocks[1].mask.as_bytes(), octets("ffff:ffff::"));
     assert_eq!(config.source_prefixes_count, 1);
     assert_eq!(config.source_prefixes[0].mask.as_bytes(), octets("ff00::"));
+    assert_eq!(config.infrastructure_prefixes_count, 2);
+    assert_eq!(config.infrastructure_prefixes[1].address.as_bytes(), octets("fd00:2::"));
     case.state["settings"]["adjacency_lifetime_ms"] = json!(1);
     assert_eq!(case.compiled().config.cache_lifetime, 1, "never 0 jiffies");
     case.state["domain"]["sid_blocks"] = json!(["fc00::/16", "fc01::/16", "fc02::/16", "fc03::/16"]);
