@@ -103,13 +103,14 @@ fn rust() -> Vec<(&'static str, usize, Fields)> {
             sid_blocks_count,
             source_prefixes_count,
             steering,
-            reserved0,
+            infrastructure_prefixes_count,
             echo_per_second,
             echo_burst,
             resets_per_second,
             resets_burst,
             sid_blocks,
-            source_prefixes
+            source_prefixes,
+            infrastructure_prefixes
         }),
         rust_layout!(Control {
             abi_version,
