@@ -366,19 +366,28 @@ impl Pair<'_> {
         )
     }
 
-    /// Plays an event that is not [`How::Apart`]. What became of it, if it is alike but for what is documented; else all about it.
-    fn play(&mut self, event: &Event, each: bool) -> std::result::Result<[Result; 2], String> {
-        let together = put_together_by_kernel(self.case, event);
-        let before = together.then(|| self.counted());
-        let results = self.send(event);
-        let [mut theirs, mut ours] = results.clone();
+    /// But for what is documented.
+    fn alike(&self, event: &Event, [theirs, ours]: &[Result; 2]) -> bool {
+        let (mut theirs, mut ours) = (theirs.clone(), ours.clone());
         for exception in EXCEPTIONS.iter().filter(|exception| (exception.applies)(self.case, event)) {
             if let How::View(view) = exception.how {
                 view(event, self.case.family, &mut theirs, &mut ours);
             }
         }
-        if comparable(&theirs, self.case.family) != comparable(&ours, self.case.family) {
-            return Err(self.told(event, &results, &self.differing()));
+        comparable(&theirs, self.case.family) == comparable(&ours, self.case.family)
+    }
+
+    /// Plays an event that is not [`How::Apart`]. What became of it, if it is alike but for what is documented; else all about it.
+    fn play(&mut self, event: &Event, each: bool) -> std::result::Result<[Result; 2], String> {
+        let together = put_together_by_kernel(self.case, event);
+        let before = together.then(|| self.counted());
+        let mut results = self.send(event);
+        while !self.alike(event, &results) {
+            let [theirs, ours] = &mut results;
+            let more = [self.kernel.router.later(event.side, theirs), self.router.later(event.side, ours)];
+            if more == [false; 2] {
+                return Err(self.told(event, &results, &self.differing()));
+            }
         }
         if let Some(before) = before {
             let after = self.counted();
