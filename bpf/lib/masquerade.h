@@ -74,38 +74,23 @@ RARE int srh_known(struct xdp_md *ctx, u64 scope, u64 shape)
 	return hash && stash_has(scratch, hash);
 }
 
-#define MASQUERADE_BACK (1ULL << 63) /* in `scope`: the packet comes back from the function */
-
 /*
- * Every other packet. To the function, what it may not change is remembered: the SRH alone, Segment List[0] in it where
- * that is the chain's or a SID and not the packet's own destination; and what behind it leads on. On the way back it
- * must be known. `limit`: the packet's end. 0, or why not; nothing is changed.
+ * How an SRH alone is remembered, Segment List[0] in it where that is the chain's or a SID and not the packet's own
+ * destination. It is advanced if `advance` says where it is.
  */
-RARE u32 masquerade_rarely(struct xdp_md *ctx, u64 scope, u32 limit, u32 generation)
+INLINE u64 srh_shape(const struct packet *packet, const struct srh *srh, u32 length, u32 advance)
 {
-	u32 refusal = scope & MASQUERADE_BACK ? SEGUE_OUTCOME_drop_header_changed : SEGUE_OUTCOME_drop_header_unfit;
-	u32 remember = scope & MASQUERADE_BACK ? 0 : BEHIND_REMEMBER, length, flags = SEGUE_STASH_SRH, place;
-	void *data = (void *)(long)ctx->data;
-	void *end = (void *)(long)ctx->data_end;
-	const struct srh *srh = data + SIMPLE_SRH;
-	const struct ipv6hdr *inner;
-	u64 shape;
+	u32 last = stash_last_is_chains(*(const u64 *)srh) || rarely_in_sid_block(packet, address_load(srh + 1))
+			   ? SEGUE_STASH_LAST
+			   : 0;
 
-	scope &= ~MASQUERADE_BACK;
-	if ((void *)(srh + 1) + 16 > end)
-		return refusal;
-	length = (srh->length + 1) * 8;
-	place = (SIMPLE_SRH + length) | (u32)srh->next_header << 16 | remember;
-	if (stash_last_is_chains(*(const u64 *)srh) || in_sid_block(generation, address_load(srh + 1)))
-		flags |= SEGUE_STASH_LAST;
-	shape = STASH_SHAPE(IPV6_LENGTH + length, 0, remember ? IPV6_LENGTH : 0, flags);
-	inner = (void *)srh + length;
-	if (srh->next_header == PROTOCOL_IPV6 && (void *)(inner + 1) <= end && !leads_behind(inner->nexthdr) &&
-	    !in_sid_block(generation, address_load(&inner->daddr)))
-		place = 0;
-	if (!(remember ? memory_renew(ctx, scope, shape) : (u64)srh_known(ctx, scope, shape)))
-		return refusal;
-	return !place || behind_known(ctx, scope, place, limit, generation) ? 0 : refusal;
+	return STASH_SHAPE(IPV6_LENGTH + length, 0, advance, SEGUE_STASH_SRH | last);
+}
+
+/* Where what follows the SRH at SIMPLE_SRH is, for lib/behind.h. */
+INLINE u32 behind_place(const struct srh *srh, u32 length)
+{
+	return (SIMPLE_SRH + length) | (u32)srh->next_header << 16;
 }
 
 /* SR to function: S12 to S15. Nothing of the packet has been changed; `sl` is Segments Left after the decrement. */
@@ -117,7 +102,7 @@ INLINE int masquerade(const struct packet *packet, const struct segue_sid *sid, 
 	const struct segue_stash *entry;
 	struct function_link link = {};
 	struct address last;
-	u32 length, usual, refusal;
+	u32 length, usual;
 	u64 id = 0;
 
 	if (outer->srh != SIMPLE_SRH || (void *)(srh + 1) + 16 > end)
@@ -134,9 +119,12 @@ INLINE int masquerade(const struct packet *packet, const struct segue_sid *sid, 
 	if (unlikely(outer->limit - ETHERNET_LENGTH > link.mtu))
 		return too_big(packet, 6, ETHERNET_LENGTH, link.mtu);
 	if (unlikely(!usual)) {
-		refusal = masquerade_rarely(packet->ctx, sid->scope, outer->limit, packet->generation);
-		if (refusal)
-			return drop(packet, refusal & (SEGUE_OUTCOMES_MAX - 1));
+		if (!memory_renew(packet->ctx, sid->scope, srh_shape(packet, srh, length, IPV6_LENGTH)))
+			return drop(packet, SEGUE_OUTCOME_drop_header_unfit);
+		if (!behind_plain(packet, (void *)srh + length, end, srh->next_header) &&
+		    !behind_known(packet->ctx, sid->scope, behind_place(srh, length) | BEHIND_REMEMBER, outer->limit,
+				  packet->generation))
+			return drop(packet, SEGUE_OUTCOME_drop_header_unfit);
 	}
 	ip->hop_limit--;
 	srh->segments_left = sl;
@@ -253,9 +241,11 @@ INLINE int masquerade_end(const struct packet *packet, const struct segue_sid *s
 		if ((s32)srh->last_entry > (s32)(srh->length / 2) - 1 || sl > srh->last_entry)
 			return parameter_problem(packet, SEGUE_OUTCOME_drop_segments_left, ETHERNET_LENGTH, 0,
 						 SIMPLE_SRH + 3);
-		refusal = masquerade_rarely(packet->ctx, sid->scope | MASQUERADE_BACK, limit, packet->generation);
-		if (refusal)
-			return drop(packet, refusal & (SEGUE_OUTCOMES_MAX - 1));
+		if (!srh_known(packet->ctx, sid->scope, srh_shape(packet, srh, length, 0)))
+			return drop(packet, SEGUE_OUTCOME_drop_header_changed);
+		if (!behind_plain(packet, (void *)srh + length, end, srh->next_header) &&
+		    !behind_known(packet->ctx, sid->scope, behind_place(srh, length), limit, packet->generation))
+			return drop(packet, SEGUE_OUTCOME_drop_header_changed);
 	}
 	if (unlikely(!address_equal(destination, address_load(srh + 1)))) {
 		if (!(sid->flavours & SEGUE_NAT) || in_sid_block(packet->generation, destination) ||
