@@ -201,8 +201,11 @@ RARE u32 CLASSIFIER(leaf)(u64 slot, const struct segue_classifier_key *key, u32 
 #define CLASSIFIER_AFTER , u32 after
 #endif
 
-/* Line of the first rule of `chain` that matches and lies behind line `after`; 0: none. */
-RARE u32 CLASSIFIER(find)(u32 chain, const struct segue_classifier_key *key CLASSIFIER_AFTER)
+/*
+ * Line of the first rule of `chain` that matches and lies behind line `after`; 0: none. Inlined where a packet's first
+ * find is: to return from a function costs as much as a node of a tree where the kernel guards returns.
+ */
+INLINE u32 CLASSIFIER(find_here)(u32 chain, const struct segue_classifier_key *key CLASSIFIER_AFTER)
 {
 	const u8 *image = CLASSIFIER(image)();
 	const struct segue_classifier_root *root;
@@ -264,6 +267,15 @@ RARE u32 CLASSIFIER(find)(u32 chain, const struct segue_classifier_key *key CLAS
 			best = line | (u64)((line - root->rules) >> (root->first_shift & 31)) << 32;
 	}
 	return (u32)best == CLASSIFIER_NOTHING ? 0 : best;
+}
+
+RARE u32 CLASSIFIER(find)(u32 chain, const struct segue_classifier_key *key CLASSIFIER_AFTER)
+{
+#ifdef CLASSIFIER_FIRST
+	return CLASSIFIER(find_here)(chain, key);
+#else
+	return CLASSIFIER(find_here)(chain, key, after);
+#endif
 }
 
 #undef CLASSIFIER_LOAD

@@ -60,30 +60,23 @@ struct firewall_state {
 	struct xdp_md *ctx;
 	struct firewall_work *work;
 	const struct segue_firewall *firewall;
-	u32 base;  /* the chain that the packet entered by */
-	u32 chain; /* where it is */
-	u32 after;
-	u32 depth;
-	u32 condition;	/* row of the next further condition of the rule at `after` */
-	u32 conditions; /* how many are still to be asked */
-	u32 reserved;
 };
 
 /* The end of a chain: back to the caller, or the policy of the base chain. 1: the end. */
-INLINE int firewall_return(struct firewall_state *state)
+INLINE int firewall_return(const struct firewall_state *state, struct firewall_place *place)
 {
 	const struct segue_classifier_root *root;
 	struct firewall_work *work = state->work;
 	u64 caller;
 
-	if (state->depth) {
-		state->depth--;
-		caller = work->callers[state->depth & (SEGUE_CLASSIFIER_CALLS_MAX - 1)];
-		state->chain = caller;
-		state->after = caller >> 32;
+	if (place->depth) {
+		place->depth--;
+		caller = work->callers[place->depth & (SEGUE_CLASSIFIER_CALLS_MAX - 1)];
+		place->chain = caller;
+		place->after = caller >> 32;
 		return 0;
 	}
-	root = classifier_line(struct segue_classifier_root, state->base);
+	root = classifier_line(struct segue_classifier_root, place->base);
 	work->line = 0;
 	work->action = root ? root->policy : SEGUE_ACTION_DROP;
 	firewall_count(state->firewall->policy[work->key.family == 6], work->key.length);
@@ -92,16 +85,16 @@ INLINE int firewall_return(struct firewall_state *state)
 
 /* One of the conditions that the rule at `after` has beside those in the image. 1: all of them hold; LIMIT_FULL: the
  * packet is dropped. */
-INLINE int firewall_condition(struct firewall_state *state)
+INLINE int firewall_condition(const struct firewall_state *state, struct firewall_place *place)
 {
 	const struct segue_firewall_extension *extension;
 	const struct segue_classifier_rule *rule;
 	struct firewall_work *work = state->work;
-	u32 row = state->condition, line, holds;
+	u32 row = place->condition, line, holds;
 
 	extension = bpf_map_lookup_elem(&firewall_extensions, &row);
 	if (!extension) {
-		state->conditions = 0;
+		place->conditions = 0;
 		return 0;
 	}
 	if (extension->kind == SEGUE_EXTENSION_SET) {
@@ -118,16 +111,17 @@ INLINE int firewall_condition(struct firewall_state *state)
 			return LIMIT_FULL;
 		}
 	}
-	state->condition++;
-	state->conditions = holds ? state->conditions - 1 : 0;
-	return holds && !state->conditions;
+	place->condition++;
+	place->conditions = holds ? place->conditions - 1 : 0;
+	return holds && !place->conditions;
 }
 
 /*
  * One find: the next rule that is hit, or one of its further conditions, or the end of a chain. 1: the packet's way
- * ends. All in one function, because BPF allows eight calls at once, and a find needs five.
+ * ends. All in one function, because BPF allows eight calls at once, and a find needs five. `first`, a constant: it is
+ * the packet's first, and most packets need no other; so it is inlined, find and all.
  */
-static long firewall_step(u32 index, struct firewall_state *state)
+INLINE long firewall_find(const struct firewall_state *state, struct firewall_place *place, u32 first)
 {
 	const struct segue_classifier_rule *rule;
 	const struct segue_classifier_mark *mark;
@@ -135,28 +129,28 @@ static long firewall_step(u32 index, struct firewall_state *state)
 	struct firewall_work *work = state->work;
 	u32 line, row, held = 0;
 
-	(void)index;
-	if (unlikely(state->conditions)) {
-		held = firewall_condition(state);
+	if (!first && unlikely(place->conditions)) {
+		held = firewall_condition(state, place);
 		if (unlikely(held == LIMIT_FULL))
 			return 1;
 		if (!held)
 			return 0;
-		line = state->after;
+		line = place->after;
 	} else {
-		line = classifier_find(state->chain, &work->key, state->after);
+		line = first ? classifier_find_here(place->chain, &work->key, 0)
+			     : classifier_find(place->chain, &work->key, place->after);
 	}
 	if (!line)
-		return firewall_return(state);
-	state->after = line;
+		return firewall_return(state, place);
+	place->after = line;
 	rule = classifier_rule(line);
 	row = line - state->firewall->first_line + state->firewall->first_rule;
 	more = bpf_map_lookup_elem(&firewall_rules, &row);
 	if (unlikely(!rule || !more))
 		return 1;
 	if (unlikely(rule->flags & SEGUE_RULE_EXTENSIONS && !held)) {
-		state->condition = more->extension;
-		state->conditions = more->extensions;
+		place->condition = more->extension;
+		place->conditions = more->extensions;
 		return 0;
 	}
 	if (unlikely(work->hits++ >= SEGUE_CLASSIFIER_STEPS_MAX))
@@ -176,24 +170,30 @@ static long firewall_step(u32 index, struct firewall_state *state)
 			work->key.mark = (work->key.mark & ~mark->mask) ^ mark->value;
 		return 0;
 	case SEGUE_ACTION_JUMP:
-		if (state->depth + 1 >= SEGUE_CLASSIFIER_CALLS_MAX)
+		if (place->depth + 1 >= SEGUE_CLASSIFIER_CALLS_MAX)
 			return 1;
-		work->callers[state->depth & (SEGUE_CLASSIFIER_CALLS_MAX - 1)] = (u64)line << 32 | state->chain;
-		state->depth++;
-		state->chain = rule->argument;
-		state->after = 0;
+		work->callers[place->depth & (SEGUE_CLASSIFIER_CALLS_MAX - 1)] = (u64)line << 32 | place->chain;
+		place->depth++;
+		place->chain = rule->argument;
+		place->after = 0;
 		return 0;
 	case SEGUE_ACTION_GOTO:
-		state->chain = rule->argument;
-		state->after = 0;
+		place->chain = rule->argument;
+		place->after = 0;
 		return 0;
 	case SEGUE_ACTION_RETURN:
-		return firewall_return(state);
+		return firewall_return(state, place);
 	}
 	work->action = rule->action;
 	work->detail = rule->detail;
 	work->argument = rule->argument;
 	return 1;
+}
+
+static long firewall_step(u32 index, struct firewall_state *state)
+{
+	(void)index;
+	return firewall_find(state, &state->work->next, 0);
 }
 
 #define FIREWALL_FINDS_MAX 65536 /* more than STEPS_MAX, because extensions may fail */
@@ -206,10 +206,11 @@ INLINE u32 firewall_base(const struct segue_firewall *firewall, const struct fir
 				       : work->key.family == 6];
 }
 
-/* Runs the packet in `work` through the rules; its verdict is in `work` afterwards. */
-RARE int firewall_run(struct xdp_md *ctx, struct firewall_work *work)
+/* The first find, which is the only one for most packets. 1: firewall_run_on() has to find on. */
+RARE int firewall_run_first(struct xdp_md *ctx, struct firewall_work *work)
 {
 	struct firewall_state state = {.ctx = ctx, .work = work};
+	struct firewall_place place = {};
 	u32 index;
 
 	if (!work)
@@ -222,17 +223,38 @@ RARE int firewall_run(struct xdp_md *ctx, struct firewall_work *work)
 	work->line = 0;
 	if (!state.firewall)
 		return 0;
-	state.base = firewall_base(state.firewall, work);
-	if (!state.base) {
+	place.base = firewall_base(state.firewall, work);
+	if (!place.base) {
 		work->action = SEGUE_ACTION_ACCEPT;
 		return 0;
 	}
-	state.chain = state.base;
-	/* Most packets hit one rule; the helper's call is dearer than a step. */
-	if (firewall_step(0, &state))
+	place.chain = place.base;
+	if (firewall_find(&state, &place, 1))
 		return 0;
-	bpf_loop(FIREWALL_FINDS_MAX, firewall_step, &state, 0);
+	work->next = place;
+	return 1;
+}
+
+/* Beside the first find, not called by it: frames of functions that call each other add up. */
+RARE int firewall_run_on(struct xdp_md *ctx, struct firewall_work *work)
+{
+	struct firewall_state state = {.ctx = ctx, .work = work};
+	u32 index;
+
+	if (!work)
+		return 0;
+	index = work->firewall;
+	state.firewall = bpf_map_lookup_elem(&firewalls, &index);
+	if (state.firewall)
+		bpf_loop(FIREWALL_FINDS_MAX, firewall_step, &state, 0);
 	return 0;
+}
+
+/* Runs the packet in `work` through the rules; its verdict is in `work` afterwards. */
+INLINE void firewall_run(struct xdp_md *ctx, struct firewall_work *work)
+{
+	if (unlikely(firewall_run_first(ctx, work)))
+		firewall_run_on(ctx, work);
 }
 
 /*

@@ -72,6 +72,16 @@ struct fragment_search {
 	u64 own_begun;
 };
 
+/* Where a packet is in a firewall's chains. */
+struct firewall_place {
+	u32 base;  /* the chain that the packet entered by */
+	u32 chain; /* where it is */
+	u32 after;
+	u32 depth;
+	u32 condition;	/* row of the next further condition of the rule at `after` */
+	u32 conditions; /* how many are still to be asked */
+};
+
 /* The packet on its way through a firewall. */
 struct firewall_work {
 	struct segue_classifier_key key;
@@ -100,6 +110,7 @@ struct firewall_work {
 	struct segue_firewall_bucket bucket;
 	struct fragment_search search;
 	u64 callers[SEGUE_CLASSIFIER_CALLS_MAX]; /* chain | line << 32 */
+	struct firewall_place next;
 	struct conntrack track;
 };
 

@@ -145,6 +145,23 @@ fn floods_of_questions_and_of_pings_push_out_no_connection() {
     assert_eq!(counted(&node, "drop_connections_full"), 0);
 }
 
+/// Made-up sources whose SYNs an open port answers: half-agreed connections give way to each other, and take no agreed one's place.
+#[test]
+#[ignore = "needs root"]
+fn a_flood_of_answered_syns_pushes_out_no_connection() {
+    let network = Network::new();
+    let node = Node::load(&network.node, &document("entries: 512"));
+    assert!((0..200).all(|number| agree(&node, ONE, number) && agree(&node, OTHER, number)));
+    let half =
+        |number| [segment(ONE, number, true, SYN, (1000, 0)), segment(ONE, number, false, SYN | ACK, (5000, 1001))];
+    let flood: Vec<Vec<u8>> = (1000..9000).flat_map(half).collect();
+    assert_eq!(passed(&node, &flood), flood.len(), "each finds a place, and its answer is known");
+    assert!((0..200).all(|number| known(&node, ONE, number)), "a connection gave way to half-agreed ones");
+    assert!((0..200).all(|number| known(&node, OTHER, number)), "a neighbour's connection gave way");
+    assert_eq!(counted(&node, "drop_connections_full"), 0);
+    assert!(agree(&node, ONE, 20_000), "a handshake finds a place behind them");
+}
+
 /// Beginnings that gave way leave a trace: their answers are known, and nobody else's.
 #[test]
 #[ignore = "needs root"]
