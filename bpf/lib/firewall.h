@@ -298,6 +298,7 @@ INLINE u32 firewall_filter(struct xdp_md *ctx, struct firewall_work *work, const
 	u32 error, follows = 0;
 
 	work->firewall = index;
+	work->scope = firewall->scope;
 	work->sid = sid;
 	work->words = firewall->words;
 	error = firewall_read(ctx, work);

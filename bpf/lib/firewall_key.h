@@ -106,7 +106,7 @@ struct firewall_work {
 	u32 hits;
 	u32 fresh; /* the connection is to be remembered if the rules accept the packet */
 	u32 error; /* an outcome for which it is dropped, whatever the rules say */
-	u32 reserved;
+	u32 scope; /* of the firewall */
 	struct segue_firewall_bucket bucket;
 	struct fragment_search search;
 	u64 callers[SEGUE_CLASSIFIER_CALLS_MAX]; /* chain | line << 32 */

@@ -121,6 +121,14 @@ struct {
 	__type(value, struct segue_firewall_recent);
 } firewall_recents SEC(".maps");
 
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 1);
+	__type(key, struct segue_recent_place_key);
+	__type(value, struct segue_firewall_bucket);
+} firewall_recent_places SEC(".maps");
+
 /* Too large for the stack: what an address begins with. */
 PERCPU(firewall_recent_fresh, struct segue_firewall_recent, 1);
 
@@ -137,15 +145,59 @@ INLINE int recent_counts(const struct segue_firewall_recent *recent, u64 interva
 	return !interval || stamp + interval >= now;
 }
 
+/*
+ * A place for the address in `work->bucket` among those of its firewall, which has so many and no more: the oldest of
+ * its own gives way, never another firewall's. 0: there is none. The packet is looked up here: 6.1 takes no key of a
+ * map from an argument.
+ */
+RARE int firewall_recent_note(u32 scope)
+{
+	struct firewall_work *work = firewall_work_get();
+	struct segue_recent_place_key key = {.place = SEGUE_RECENT_CURSOR};
+	struct segue_firewall_bucket *cursor, *place;
+	struct segue_firewall_recent *fresh, *old;
+	u32 zero = 0;
+	u64 number;
+
+	if (!work)
+		return 0;
+	key.scope = scope;
+	fresh = bpf_map_lookup_elem(&firewall_recent_fresh, &zero);
+	cursor = bpf_map_lookup_elem(&firewall_recent_places, &key);
+	if (!cursor) {
+		struct segue_firewall_bucket begin = {};
+
+		bpf_map_update_elem(&firewall_recent_places, &key, &begin, BPF_NOEXIST);
+		cursor = bpf_map_lookup_elem(&firewall_recent_places, &key);
+	}
+	if (!cursor || !fresh)
+		return 0;
+	number = __sync_fetch_and_add(&cursor->source[0], 1);
+	key.place = number & (SEGUE_RECENT_EACH - 1);
+	place = bpf_map_lookup_elem(&firewall_recent_places, &key);
+	if (place) {
+		/* An address that was taken out and has come anew has a later place. */
+		old = bpf_map_lookup_elem(&firewall_recents, place);
+		if (old && (old->place & (SEGUE_RECENT_EACH - 1)) == key.place)
+			bpf_map_delete_elem(&firewall_recents, place);
+		*place = work->bucket;
+	} else if (bpf_map_update_elem(&firewall_recent_places, &key, &work->bucket, BPF_ANY)) {
+		return 0;
+	}
+	fresh->place = number;
+	bpf_map_update_elem(&firewall_recents, &work->bucket, fresh, BPF_NOEXIST);
+	return 1;
+}
+
 /* `-m recent`, as net/netfilter/xt_recent.c does it but for the sizes: an address is noted without a lock. */
 RARE int firewall_recent_holds(u32 row)
 {
 	struct firewall_work *work = firewall_work_get();
 	const struct segue_firewall_extension *extension = bpf_map_lookup_elem(&firewall_extensions, &row);
-	struct segue_firewall_recent *recent, *fresh;
 	const struct segue_classifier_key *key;
 	struct segue_firewall_bucket *bucket;
-	u32 flags, holds, zero = 0;
+	struct segue_firewall_recent *recent;
+	u32 flags, holds;
 	u64 now, place;
 
 	if (!work || !extension)
@@ -169,10 +221,8 @@ RARE int firewall_recent_holds(u32 row)
 	if (!recent) {
 		if (!(flags & SEGUE_EXTENSION_RECENT_SET))
 			return !!(flags & SEGUE_EXTENSION_NEGATED);
-		fresh = bpf_map_lookup_elem(&firewall_recent_fresh, &zero);
-		if (!fresh)
+		if (!firewall_recent_note(work->scope))
 			return 0;
-		bpf_map_update_elem(&firewall_recents, bucket, fresh, BPF_NOEXIST);
 		recent = bpf_map_lookup_elem(&firewall_recents, bucket);
 		if (!recent)
 			return 0;

@@ -119,11 +119,24 @@ struct segue_hashlimit {
 /*
  * An address in a list of `-m recent`. Map `firewall_recents` (LRU_HASH) by struct segue_firewall_bucket: the address
  * in `source`, its family in `destination[0]`; `ports` and `reserved` are a hash of the names of firewall and list, so
- * that no list is ever found under the number of another that is gone. 264 octets.
+ * that no list is ever found under the number of another that is gone. 272 octets.
  */
 struct segue_firewall_recent {
 	__u64 stamps[SEGUE_RECENT_STAMPS]; /* nanoseconds, CLOCK_MONOTONIC, each when a packet was noted; a ring */
 	__u64 next;			   /* packets that were noted: the next place, and how many places are filled */
+	__u64 place;			   /* of this address in its firewall's ring, counted on without end */
+};
+
+#define SEGUE_RECENT_EACH 1024 /* a power of two: addresses in all lists of one firewall */
+#define SEGUE_RECENT_CURSOR 0xffffffffU
+
+/*
+ * Key of `firewall_recent_places` (HASH): the ring of a firewall's addresses. Its values are keys of
+ * `firewall_recents`; at the place SEGUE_RECENT_CURSOR `source[0]` says how many have been noted.
+ */
+struct segue_recent_place_key {
+	__u32 scope; /* of the firewall */
+	__u32 place;
 };
 
 /* One bit each, as in struct segue_classifier_key. */

@@ -85,7 +85,8 @@ pub struct Capacity {
     pub firewall_rules: u32,
     /// Octets of the structure that rules are looked up in, of both generations; a power of two.
     pub classifier: u32,
-    /// Addresses in all lists of `-m recent`: [`Capacity::LISTED`]; 1 while no rule has one.
+    /// Addresses in all lists of `-m recent`: [`Capacity::LISTED`], or what all firewalls with lists may note together if that is more;
+    /// 1 while no rule has one.
     pub listed: u32,
 }
 
@@ -147,8 +148,9 @@ impl Capacity {
         let stash = if state.sids.iter().any(remembers) { Self::STASH } else { 0 };
         let by_flow = state.sids.iter().any(|sid| sid.memory() == Some(Memory::Flow));
         let proxy_flows = if by_flow { state.settings.proxy_flows } else { 0 };
-        let listed =
-            if state.firewalls.iter().any(segue_model::firewall::Firewall::has_lists) { Self::LISTED } else { 0 };
+        let with_lists = state.firewalls.iter().filter(|firewall| firewall.has_lists()).count();
+        let each = u32::try_from(with_lists).unwrap_or(u32::MAX).saturating_mul(segue_abi::SEGUE_RECENT_EACH);
+        let listed = if each == 0 { 0 } else { each.clamp(Self::LISTED, 1 << 24).next_power_of_two() };
         Self {
             listed: self.listed.max(listed),
             proxy_flows: self.proxy_flows.max(proxy_flows),

@@ -87,7 +87,7 @@ const PROXY_FLOW_CACHE_SIZE: &str = ".rodata.proxy_flows";
 
 /// Maps whose layout and meaning `SEGUE_ABI_VERSION` covers: they survive a change of the programs. All others (caches,
 /// stages, scratch memory) belong to one build.
-pub(crate) const SHARED: [&str; 31] = [
+pub(crate) const SHARED: [&str; 32] = [
     "control",
     "config",
     "ports",
@@ -116,6 +116,7 @@ pub(crate) const SHARED: [&str; 31] = [
     "firewall_limits",
     "firewall_hashlimits",
     "firewall_recents",
+    "firewall_recent_places",
     "firewall_logs",
     "firewall_fragments",
     "connections",
@@ -168,6 +169,10 @@ fn entries(map: &str, capacity: &Capacity) -> Option<u32> {
         }
         "firewall_counters" => return Some(capacity.firewall_counters()),
         "firewall_recents" => return Some(lru_entries(capacity.listed)),
+        // A ring and its cursor for each firewall, of two generations.
+        "firewall_recent_places" => {
+            return Some(2 * capacity.listed + 2 * capacity.listed.div_ceil(abi::SEGUE_RECENT_EACH));
+        }
         _ => return None,
     };
     // Two generations live side by side.

@@ -406,3 +406,34 @@ fn made_up_sources_push_out_no_bucket() {
     node.apply(&document.replacen("[0:0]", "[0:0]\\n-A FORWARD -p tcp -j ACCEPT", 1));
     assert!((0..10).all(|source| !passes(&node, source, 1)), "still known, and empty");
 }
+
+/// Addresses that rules have noted (`-m recent`) are a firewall's own: so many, and no other's give way to them.
+#[test]
+#[ignore = "needs root"]
+fn noted_addresses_give_way_to_those_of_no_other_firewall() {
+    let rules = "*filter\\n:FORWARD DROP [0:0]\\n-A FORWARD -p udp -m recent --set --name seen --rsource -j ACCEPT\\n\
+                 -A FORWARD -p tcp -m recent --rcheck --name seen --rsource -j ACCEPT\\nCOMMIT\\n";
+    let firewall = |name| format!("  - {{name: {name}, ipv6: {{file: v6, text: \"{rules}\"}}}}\n");
+    let sids = "  - {sid: 'fc00:0:1:a1::/64', behaviour: End.AN, firewall: one}\n  - {sid: 'fc00:0:1:a2::/64', behaviour: End.AN, firewall: other}\n";
+    let firewalls = format!("firewalls:\n{}{}", firewall("one"), firewall("other"));
+    let network = Network::new();
+    let document = configuration(DOMAIN).replacen("sids:\n", &format!("{firewalls}sids:\n{sids}"), 1);
+    let node = Node::load(&network.node, &document);
+    let from = |number: u32| std::net::Ipv6Addr::new(0xfd00, 0, 0xee, 0, 0, 0, (number >> 16) as u16, number as u16);
+    let note = |sid, number| {
+        let packet = steered(sid).inner_ipv6(Ipv6Repr::new(from(number), SERVER)).udp(UdpRepr::new(1, 2));
+        packet.payload(b"x").build()
+    };
+    let noted = |sid, number| {
+        let packet = steered(sid).inner_ipv6(Ipv6Repr::new(from(number), SERVER)).tcp(TcpRepr::new(1, 2, SYN));
+        passed(&node, &[packet.build()]) == 1
+    };
+    assert_eq!(passed(&node, &[note(OTHER, 0), note(ONE, 0)]), 2);
+    let flood: Vec<Vec<u8>> = (1..20_000).map(|number| note(ONE, number)).collect();
+    assert_eq!(passed(&node, &flood), flood.len());
+    assert!(noted(OTHER, 0), "a neighbour's address gave way");
+    assert!(!noted(OTHER, 1), "a list is its firewall's own");
+    let each = segue_abi::SEGUE_RECENT_EACH;
+    assert!((20_000 - each..20_000).all(|number| noted(ONE, number)), "the last ones of its own");
+    assert!((0..20_000 - each).all(|number| !noted(ONE, number)), "and no more");
+}

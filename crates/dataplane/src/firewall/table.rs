@@ -104,6 +104,13 @@ impl Dataplane {
             for set in 0..abi::SEGUE_FRAGMENT_SETS {
                 self.maps().delete("firewall_fragments", &abi::FragmentSetKey { scope, set })?;
             }
+            let cursor = abi::RecentPlaceKey { scope, place: abi::SEGUE_RECENT_CURSOR };
+            // Without a cursor it has noted nothing.
+            if self.maps().read::<_, abi::FirewallBucket>("firewall_recent_places", &cursor)?.is_some() {
+                for place in (0..abi::SEGUE_RECENT_EACH).chain([abi::SEGUE_RECENT_CURSOR]) {
+                    self.maps().delete("firewall_recent_places", &abi::RecentPlaceKey { scope, place })?;
+                }
+            }
         }
         for firewall in new {
             if let Some(rules) = &firewall.image {
