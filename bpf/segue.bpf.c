@@ -62,6 +62,8 @@ INLINE int core_ipv6(struct packet *packet, void *data, void *end, int again)
 			if (likely(ethertype))
 				return dynamic_usual_to(packet, sid, ethertype);
 		}
+		if (sid && sid->behaviour == SEGUE_END_AM && likely(masquerade_usual_inner(packet, sid, data, end)))
+			return masquerade_usual_to(packet, sid, data, end);
 	}
 	if (unlikely(*(const u8 *)ip >> 4 != 6))
 		return drop(packet, SEGUE_OUTCOME_drop_bad_version);

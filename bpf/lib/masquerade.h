@@ -16,48 +16,73 @@
 
 #define SRH_SEGMENTS_LEFT_ONE (1ULL << 24) /* Segments Left as part of the SRH's first word */
 
-/* The last segment of the SRH at `word` is compared: the chain's, or a SID, is not the packet's own destination. */
-INLINE int last_compared(const struct packet *packet, const u64 *word)
+/* Is the SRH at `word` + 5 the one remembered? `difference` is that of its first segment and the words in front of it.
+ */
+INLINE int srh_same(const struct segue_stash *entry, const u64 *word, const void *end, u32 length, u64 difference)
 {
-	return stash_last_is_chains(word[0]) || rarely_in_sid_block(packet, address_load(word + 1));
-}
+	const u64 *known = (const u64 *)entry->header;
 
-/* Is the SRH at SIMPLE_SRH, Segments Left lowered by `step`, the one remembered? */
-INLINE int srh_same(const struct packet *packet, const struct segue_stash *entry, void *data, void *end, u32 length,
-		    u64 step)
-{
-	const u64 *word = data + ETHERNET_LENGTH, *known = (const u64 *)entry->header;
-	u64 difference;
-
-	if ((void *)(word + 8) > end || entry->length != IPV6_LENGTH + length)
+	if (entry->length != IPV6_LENGTH + length)
 		return 0;
-	difference = (word[5] - step) ^ known[5];
-	if (last_compared(packet, word + 5))
-		difference |= (word[6] ^ known[6]) | (word[7] ^ known[7]);
-	else
-		difference |= known[6] | known[7];
-	if (likely(length == SRH_FIXED_LENGTH + 32)) {
-		if ((void *)(word + 10) > end)
-			return 0;
-		return !(difference | (word[8] ^ known[8]) | (word[9] ^ known[9]));
-	}
 	for (int i = 8; i < STASH_WORDS; i++) {
 		if (8 * i >= IPV6_LENGTH + length)
 			break;
 		const u64 *at = word + i;
 
 		opaque(at);
-		if ((void *)(at + 1) > end)
+		if ((const void *)(at + 1) > end)
 			return 0;
 		difference |= *at ^ known[i];
 	}
 	return !difference;
 }
 
-/* How an SRH alone is remembered; it is advanced if `advance` says where it is. */
+/*
+ * Is the packet as nearly all are: the SRH at SIMPLE_SRH in front of an inner packet, and Segments Left lowered by
+ * `step` the one remembered, at which all was looked then; nothing behind it leads on.
+ */
+INLINE int masquerade_same(const struct packet *packet, const struct segue_stash *entry, const void *data,
+			   const void *end, u32 length, u64 step)
+{
+	const u64 *word = data + ETHERNET_LENGTH, *known = (const u64 *)entry->header;
+	u32 protocol;
+	u64 difference;
+
+	if ((const void *)(word + 10) > end)
+		return 0;
+	protocol = word[5] & 0xff;
+	difference = ((word[5] - step) ^ known[5]) | (word[6] ^ known[6]) | (word[7] ^ known[7]);
+	if (unlikely(protocol != PROTOCOL_IPV6 && protocol != PROTOCOL_IPV4))
+		return 0;
+	if (unlikely(length != SRH_FIXED_LENGTH + 32))
+		return srh_same(entry, word, end, length, difference) &&
+		       behind_plain(packet, (const void *)(word + 5) + length, end, protocol);
+	difference |= (word[8] ^ known[8]) | (word[9] ^ known[9]);
+	return entry->length == IPV6_LENGTH + SRH_FIXED_LENGTH + 32 && !difference &&
+	       behind_plain(packet, word + 10, end, protocol);
+}
+
+/* Was an SRH like this one sent to the function, though it is not the last one? */
+RARE int srh_known(struct xdp_md *ctx, u64 scope, u64 shape)
+{
+	struct scratch *scratch = scratch_get();
+	u64 hash;
+
+	if (!scratch)
+		return 0;
+	hash = stash_prepare(ctx, &scratch->stash, shape, scope);
+	return hash && stash_has(scratch, hash);
+}
+
+/*
+ * How an SRH alone is remembered, Segment List[0] in it where that is the chain's or a SID and not the packet's own
+ * destination. It is advanced if `advance` says where it is.
+ */
 INLINE u64 srh_shape(const struct packet *packet, const struct srh *srh, u32 length, u32 advance)
 {
-	u32 last = last_compared(packet, (const u64 *)srh) ? SEGUE_STASH_LAST : 0;
+	u32 last = stash_last_is_chains(*(const u64 *)srh) || rarely_in_sid_block(packet, address_load(srh + 1))
+			   ? SEGUE_STASH_LAST
+			   : 0;
 
 	return STASH_SHAPE(IPV6_LENGTH + length, 0, advance, SEGUE_STASH_SRH | last);
 }
@@ -77,28 +102,30 @@ INLINE int masquerade(const struct packet *packet, const struct segue_sid *sid, 
 	const struct segue_stash *entry;
 	struct function_link link = {};
 	struct address last;
+	u32 length, usual;
 	u64 id = 0;
-	u32 length;
 
 	if (outer->srh != SIMPLE_SRH || (void *)(srh + 1) + 16 > end)
 		return drop(packet, SEGUE_OUTCOME_drop_header_unfit);
 	length = (srh->length + 1) * 8;
 	last = address_load(srh + 1);
-	if (unlikely(!address_forwardable(last)))
+	entry = memory_current(sid->scope, &id);
+	usual = entry && masquerade_same(packet, entry, data, end, length, SRH_SEGMENTS_LEFT_ONE);
+	if (unlikely(!usual) && !address_forwardable(last))
 		return drop(packet, SEGUE_OUTCOME_drop_bad_next_segment);
 	function_link_find(packet, sid, &link);
 	if (unlikely(link.outcome))
 		return drop(packet, link.outcome);
 	if (unlikely(outer->limit - ETHERNET_LENGTH > link.mtu))
 		return too_big(packet, 6, ETHERNET_LENGTH, link.mtu);
-	entry = memory_current(sid->scope, &id);
-	if (unlikely(!entry || !srh_same(packet, entry, data, end, length, SRH_SEGMENTS_LEFT_ONE)) &&
-	    !memory_renew(packet->ctx, sid->scope, srh_shape(packet, srh, length, IPV6_LENGTH)))
-		return drop(packet, SEGUE_OUTCOME_drop_header_unfit);
-	if (unlikely(!behind_plain(packet, (void *)srh + length, end, srh->next_header)) &&
-	    !behind_known(packet->ctx, sid->scope, behind_place(srh, length) | BEHIND_REMEMBER, outer->limit,
-			  packet->generation))
-		return drop(packet, SEGUE_OUTCOME_drop_header_unfit);
+	if (unlikely(!usual)) {
+		if (!memory_renew(packet->ctx, sid->scope, srh_shape(packet, srh, length, IPV6_LENGTH)))
+			return drop(packet, SEGUE_OUTCOME_drop_header_unfit);
+		if (!behind_plain(packet, (void *)srh + length, end, srh->next_header) &&
+		    !behind_known(packet->ctx, sid->scope, behind_place(srh, length) | BEHIND_REMEMBER, outer->limit,
+				  packet->generation))
+			return drop(packet, SEGUE_OUTCOME_drop_header_unfit);
+	}
 	ip->hop_limit--;
 	srh->segments_left = sl;
 	address_store(&ip->daddr, last);
@@ -108,18 +135,6 @@ INLINE int masquerade(const struct packet *packet, const struct segue_sid *sid, 
 	function_ethernet(data, &link, bpf_htons(ETH_P_IPV6));
 	count(sid->counter, packet->length);
 	return transmit(packet, sid->oif, SEGUE_OUTCOME_to_function);
-}
-
-/* Was an SRH like this one sent to the function, though it is not the last one? */
-RARE int srh_known(struct xdp_md *ctx, u64 scope, u64 shape)
-{
-	struct scratch *scratch = scratch_get();
-	u64 hash;
-
-	if (!scratch)
-		return 0;
-	hash = stash_prepare(ctx, &scratch->stash, shape, scope);
-	return hash && stash_has(scratch, hash);
 }
 
 /* Caching flavour: a packet that came back without SRH gets the last one, its own destination in Segment List[0]. */
@@ -216,28 +231,33 @@ INLINE int masquerade_end(const struct packet *packet, const struct segue_sid *s
 	struct address destination = address_load(&ip->daddr), next;
 	const struct adjacency *adjacency;
 	const struct segue_stash *entry;
+	u32 refusal, usual;
 	const void *segment;
 	u64 id = 0;
-	u32 refusal;
 
-	if (unlikely((s32)srh->last_entry > (s32)(srh->length / 2) - 1 || sl > srh->last_entry))
-		return parameter_problem(packet, SEGUE_OUTCOME_drop_segments_left, ETHERNET_LENGTH, 0, SIMPLE_SRH + 3);
 	entry = memory_current(sid->scope, &id);
-	if (unlikely(!entry || !srh_same(packet, entry, data, end, length, 0) || !stash_still(entry, id)) &&
-	    !srh_known(packet->ctx, sid->scope, srh_shape(packet, srh, length, 0)))
-		return drop(packet, SEGUE_OUTCOME_drop_header_changed);
-	if (unlikely(!address_equal(destination, address_load(srh + 1))) &&
-	    (!(sid->flavours & SEGUE_NAT) || in_sid_block(packet->generation, destination) ||
-	     in_sid_block(packet->generation, address_load(srh + 1))))
-		return drop(packet, SEGUE_OUTCOME_drop_header_changed);
-	if (unlikely(!behind_plain(packet, (void *)srh + length, end, srh->next_header)) &&
-	    !behind_known(packet->ctx, sid->scope, behind_place(srh, length), limit, packet->generation))
-		return drop(packet, SEGUE_OUTCOME_drop_header_changed);
+	usual = entry && masquerade_same(packet, entry, data, end, length, 0) && stash_still(entry, id);
+	if (unlikely(!usual)) {
+		if ((s32)srh->last_entry > (s32)(srh->length / 2) - 1 || sl > srh->last_entry)
+			return parameter_problem(packet, SEGUE_OUTCOME_drop_segments_left, ETHERNET_LENGTH, 0,
+						 SIMPLE_SRH + 3);
+		if (!srh_known(packet->ctx, sid->scope, srh_shape(packet, srh, length, 0)))
+			return drop(packet, SEGUE_OUTCOME_drop_header_changed);
+		if (!behind_plain(packet, (void *)srh + length, end, srh->next_header) &&
+		    !behind_known(packet->ctx, sid->scope, behind_place(srh, length), limit, packet->generation))
+			return drop(packet, SEGUE_OUTCOME_drop_header_changed);
+	}
+	if (unlikely(!address_equal(destination, address_load(srh + 1)))) {
+		if (!(sid->flavours & SEGUE_NAT) || in_sid_block(packet->generation, destination) ||
+		    in_sid_block(packet->generation, address_load(srh + 1)))
+			return drop(packet, SEGUE_OUTCOME_drop_header_changed);
+		usual = 0;
+	}
 	segment = data + SIMPLE_SRH + SRH_FIXED_LENGTH + (sl & 0xff) * 16;
 	if (segment + 16 > end)
 		return drop(packet, SEGUE_OUTCOME_drop_multi_buffer_header);
 	next = sl ? address_load(segment) : destination;
-	if (unlikely(!address_forwardable(next)))
+	if (unlikely(!usual) && !address_forwardable(next))
 		return drop(packet, SEGUE_OUTCOME_drop_bad_next_segment);
 	adjacency = adjacency_find(packet, next, 0, ADJACENCY_INSIDE, outer_flow(ip));
 	if (unlikely(!adjacency))
