@@ -9,7 +9,7 @@ use crate::firewall_rules::{self, Compared, Last};
 use crate::frame::{self, Packet, Steering};
 use crate::topology::{
     GENERATOR_MAC, HEADEND, IN_MAC, INNER_DESTINATION, INNER_DESTINATION_IPV4, INNER_SOURCE, INNER_SOURCE_IPV4,
-    LAST_SID, NEXT_SID, OUT_ADDRESS, SINK_ADDRESS, SINK_IPV4, SINK_MAC, Topology,
+    LAST_SID, NEXT_SID, OUT_ADDRESS, SINK_ADDRESS, SINK_IPV4, SINK_MAC, Topology, mac,
 };
 
 /// `XDP_DROP`.
@@ -106,14 +106,17 @@ const PORTS: [(&str, &str); 11] = [
     ("filter-512", "core"),
 ];
 
-/// Adds the ports that only these cases need. Their other ends are in the sink's namespace.
+/// Adds the ports that only these cases need, all with the MAC address that the frames are for. Their other ends are in the
+/// sink's namespace.
 ///
 /// # Errors
 /// If `ip` fails.
 pub fn add_ports(topology: &Topology) -> Result<()> {
     for (index, (port, _)) in PORTS.iter().enumerate() {
         let sink = topology.sink.name();
-        topology.node.ip(&format!("link add {port} type veth peer name p{index} netns {sink}"))?;
+        topology
+            .node
+            .ip(&format!("link add {port} address {} type veth peer name p{index} netns {sink}", mac(IN_MAC)))?;
         topology.node.ip(&format!("link set {port} up"))?;
         topology.sink.ip(&format!("link set p{index} up"))?;
     }

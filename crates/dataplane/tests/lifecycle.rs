@@ -209,7 +209,8 @@ impl Flow {
     fn open() -> Self {
         ip("address add 10.1.0.2/24 dev h1");
         ip("route add 10.2.0.0/16 dev h1");
-        ip("neighbour add 10.2.3.4 lladdr 02:00:00:00:00:09 dev h1");
+        let mac = interfaces().get("p1").expect("p1").mac.map(|octet| format!("{octet:02x}")).join(":");
+        ip(&format!("neighbour add 10.2.3.4 lladdr {mac} dev h1"));
         let socket = UdpSocket::bind("10.1.0.2:40000").expect("a socket");
         setsockopt(&socket, sockopt::BindToDevice, &"h1".into()).expect("on h1");
         socket.connect("10.2.3.4:53").expect("a route");

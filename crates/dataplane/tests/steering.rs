@@ -13,7 +13,7 @@ use segue_dataplane::{Dataplane, MissingInterface, TestRun};
 use segue_model::node::{NodeState, SteeringRule, SteeringVerdict};
 use segue_wire::{Ipv4Repr, Ipv6Repr, PacketBuilder, TcpRepr, UdpRepr};
 use serde_json::{Value, json};
-use support::{ifindex, interfaces, isolated, options, state};
+use support::{ifindex, interfaces, ip, isolated, options, state, takes_redirected};
 
 const XDP_DROP: u32 = 1;
 const XDP_PASS: u32 = 2;
@@ -178,10 +178,22 @@ fn packet(random: &mut Random, rules: &[SteeringRule]) -> Packet {
 
 fn with_rules(rules: Vec<Value>) -> NodeState {
     let mut state = state();
-    state["ports"] = json!([{ "name": "p1", "role": "access" }, { "name": "p2", "role": "access" }]);
+    let ports = [("p1", "access"), ("p2", "access"), ("p3", "core")];
+    state["ports"] = ports.map(|(name, role)| json!({ "name": name, "role": role })).into();
     state["steering"] = Value::Array(rules);
     let state: NodeState = serde_json::from_value(state).expect("a node state");
     state
+}
+
+/// A core port, by which the segments are reached: what has an SRH leaves by no access port.
+fn core_port() {
+    ip("link add p3 type veth peer name h3");
+    ip("link set p3 up");
+    ip("link set h3 up");
+    takes_redirected("h3", true);
+    ip("address add fd00:3::1/64 dev p3 nodad");
+    ip("neighbour add fd00:3::2 lladdr 02:00:00:00:00:03 dev p3");
+    ip("route replace fc00:2::/32 via fd00:3::2");
 }
 
 fn apply(dataplane: &mut Dataplane, state: &NodeState) {
@@ -222,6 +234,7 @@ fn send(
 #[test]
 fn rules_at_random_steer_as_documented() {
     isolated(|pins| {
+        core_port();
         let mut random = Random::new(4);
         let mut dataplane = Dataplane::open_or_load(pins, options()).expect("a data plane");
         let ports = ["p1", "p2"].map(|name| (name, ifindex(name), mac(name)));
@@ -270,6 +283,7 @@ fn descriptors(count: usize, random: &mut Random) -> Vec<Value> {
 #[test]
 fn a_hundred_thousand_descriptors() {
     isolated(|pins| {
+        core_port();
         const COUNT: usize = 100_000;
         let mut random = Random::new(9);
         let mut dataplane = Dataplane::open_or_load(pins, options()).expect("a data plane");
