@@ -1,5 +1,7 @@
 //! End.AN.NF with a real agent: netfilter in a namespace of its own works on the inner packet, and the steering header comes
 //! back as it was but for what End does to it.
+//!
+//! Longer than 500 lines: all tests share one node, its namespace with rules and the packets through it.
 
 #[allow(dead_code)] // made for more than this
 mod support;

@@ -1,4 +1,6 @@
 //! Loading, adopting, applying: with a real kernel. Needs root.
+//!
+//! Longer than 500 lines: what must survive a load, a growth and an apply is one list, and its tests share flows and readers of maps.
 
 mod support;
 

@@ -3,8 +3,6 @@
 //!
 //! A revision is a hash of what the state says: equal states have equal revisions, also after the agent started again.
 
-use std::sync::Arc;
-
 use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 use segue_model::node::NodeState;
 use sha2::{Digest, Sha256};
@@ -61,7 +59,7 @@ impl Condition {
         }
         let state = context.node.call(|node| Ok(node.shared_state())).await?;
         let revision = match state {
-            Some(state) => Some(background::aside(move || of(&Arc::clone(&state))).await??),
+            Some(state) => Some(background::aside(move || of(&state)).await??),
             None => None,
         };
         if self.is_met_by(revision.as_deref()) {
