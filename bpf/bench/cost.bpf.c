@@ -39,9 +39,11 @@ int wrap(struct xdp_md *ctx)
 	if (!c)
 		return XDP_ABORTED;
 	if (++c->runs % COST_STAMP == 0) {
-		c->last = bpf_ktime_get_ns();
-		if (!c->first)
-			c->first = c->last;
+		__u64 time = bpf_ktime_get_ns();
+
+		if (c->last && (!c->least || time - c->last < c->least))
+			c->least = time - c->last;
+		c->last = time;
 	}
 	/* In both runs, as the head move: metadata grows from where it begins. */
 	if (config.metadata && bpf_xdp_adjust_meta(ctx, (void *)(long)ctx->data - (void *)(long)ctx->data_meta)) {

@@ -6,7 +6,7 @@
 #include <linux/types.h>
 
 #define COST_WORDS 24	     /* 8-octet words behind the Ethernet header that can be restored */
-#define COST_STAMP (1 << 16) /* the clock is read once in so many runs */
+#define COST_STAMP (1 << 13) /* the clock is read once in so many runs */
 
 /* Set before the object is loaded. 224 octets. */
 struct cost_config {
@@ -20,8 +20,8 @@ struct cost_config {
 
 struct cost_clock {
 	__u64 runs;
-	__u64 first;  /* nanoseconds, CLOCK_MONOTONIC, after the first COST_STAMP runs */
-	__u64 last;   /* and after the latest multiple of it */
+	__u64 last;   /* nanoseconds, CLOCK_MONOTONIC, after the latest multiple of COST_STAMP runs */
+	__u64 least;  /* the shortest time that COST_STAMP runs took: the one least disturbed */
 	__u64 failed; /* runs whose frame could not be restored */
 };
 

@@ -16,14 +16,11 @@
 
 #define SRH_SEGMENTS_LEFT_ONE (1ULL << 24) /* Segments Left as part of the SRH's first word */
 
-/* Is the SRH at `word` + 5 the one remembered? `difference` is that of its first segment and the words in front of it.
- */
+/* Is the SRH at `word` + 5 the one remembered, of as many octets? `difference`: of its first three words. */
 INLINE int srh_same(const struct segue_stash *entry, const u64 *word, const void *end, u32 length, u64 difference)
 {
 	const u64 *known = (const u64 *)entry->header;
 
-	if (entry->length != IPV6_LENGTH + length)
-		return 0;
 	for (int i = 8; i < STASH_WORDS; i++) {
 		if (8 * i >= IPV6_LENGTH + length)
 			break;
@@ -54,12 +51,20 @@ INLINE int masquerade_same(const struct packet *packet, const struct segue_stash
 	difference = ((word[5] - step) ^ known[5]) | (word[6] ^ known[6]) | (word[7] ^ known[7]);
 	if (unlikely(protocol != PROTOCOL_IPV6 && protocol != PROTOCOL_IPV4))
 		return 0;
-	if (unlikely(length != SRH_FIXED_LENGTH + 32))
-		return srh_same(entry, word, end, length, difference) &&
-		       behind_plain(packet, (const void *)(word + 5) + length, end, protocol);
-	difference |= (word[8] ^ known[8]) | (word[9] ^ known[9]);
-	return entry->length == IPV6_LENGTH + SRH_FIXED_LENGTH + 32 && !difference &&
-	       behind_plain(packet, word + 10, end, protocol);
+	if (unlikely(entry->length != IPV6_LENGTH + length))
+		return 0;
+	/* Two segments, and three: without a loop. */
+	if (likely(length == SRH_FIXED_LENGTH + 32)) {
+		difference |= (word[8] ^ known[8]) | (word[9] ^ known[9]);
+		return !difference && behind_plain(packet, word + 10, end, protocol);
+	}
+	if (length == SRH_FIXED_LENGTH + 48 && (const void *)(word + 12) <= end) {
+		difference |=
+			(word[8] ^ known[8]) | (word[9] ^ known[9]) | (word[10] ^ known[10]) | (word[11] ^ known[11]);
+		return !difference && behind_plain(packet, word + 12, end, protocol);
+	}
+	return srh_same(entry, word, end, length, difference) &&
+	       behind_plain(packet, (const void *)(word + 5) + length, end, protocol);
 }
 
 /* Was an SRH like this one sent to the function, though it is not the last one? */
