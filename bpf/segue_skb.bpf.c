@@ -4,6 +4,7 @@
  * path are reached. Wiring only: what happens to a packet is in lib/.
  */
 #include "lib/skb.h"
+#include "lib/skb_answer.h"
 #include "lib/skb_function.h"
 
 #define SEGUE_SKB_STAGE_OWN 0
@@ -18,13 +19,21 @@ struct {
 	__array(values, int(void *));
 } skb_stages SEC(".maps") = {.values = {[SEGUE_SKB_STAGE_OWN] = (void *)&segue_own}};
 
-/* Ingress of all ports that have the XDP program: what it hands to functions goes into their namespaces. */
+/*
+ * Ingress of all ports that have the XDP program: what it hands to functions goes into their namespaces, and what it
+ * has made leaves.
+ */
 SEC("tc")
 int segue_function_in(struct __sk_buff *skb)
 {
 	struct segue_function_metadata *metadata = (void *)(long)skb->data_meta;
 
 	if (likely((void *)(metadata + 1) > (void *)(long)skb->data || metadata->magic != control.metadata_magic)) {
+		struct segue_answer_metadata *answer = (void *)metadata;
+
+		if (unlikely((void *)(answer + 1) <= (void *)(long)skb->data &&
+			     answer->magic == ~control.metadata_magic))
+			return answer_leaves(skb, answer);
 		/* Another node's, when it came by a link of this machine. */
 		if (unlikely(skb->tc_index))
 			skb->tc_index = 0;

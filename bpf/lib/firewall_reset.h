@@ -147,7 +147,7 @@ INLINE int reset_stage(struct packet *packet, const struct segue_config *config)
 		if (icmp_allowed(packet->port->index, SEGUE_ICMP_TCP_RESET, config->resets_per_second,
 				 config->resets_burst) &&
 		    !reset_write(packet->ctx, &reset)) {
-			action = icmp_route(packet->ctx, reset.family, 0, &reset.came);
+			action = icmp_route(packet, reset.family, 0, &reset.came);
 			row = action == XDP_DROP ? SEGUE_ICMP_NOT_SENT : SEGUE_ICMP_TCP_RESET;
 		}
 	}

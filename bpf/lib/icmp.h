@@ -33,7 +33,10 @@ struct icmp_bucket {
 	u64 tokens;
 };
 
-/* Of each port one for each kind of message: what one port or kind is flooded with silences no other. */
+/*
+ * Of each port one for each kind of message: what one port or kind is flooded with silences no other. That of
+ * SEGUE_ICMP_NOT_SENT is for neighbours to be looked for.
+ */
 struct icmp_budget {
 	struct icmp_bucket kinds[SEGUE_ICMP_MAX];
 };
@@ -174,43 +177,94 @@ RARE int icmp_lookup(struct xdp_md *ctx, u64 way, struct bpf_fib_lookup *fib)
 	return bpf_fib_lookup(ctx, fib, sizeof(*fib), flags);
 }
 
+/* New neighbours that a port's packets may make the kernel look for, per second and CPU: each has an entry for a while.
+ */
+#define ICMP_NEIGHBOURS_PER_SECOND 50
+
+/* Is there somebody to send it back to, by the MAC addresses that the packet arrived with? */
+INLINE int icmp_came_from(const struct macs *came)
+{
+	/* A group, or this node, which put the packet together itself (see leave()). */
+	return !((came->octets[0] | came->octets[6]) & 1) && !(*(const u16 *)&came->octets[6] == control.signature[0] &&
+							       *(const u16 *)&came->octets[8] == control.signature[1] &&
+							       *(const u16 *)&came->octets[10] == control.signature[2]);
+}
+
+/* Has icmp_lookup() found that the destination itself is a neighbour on the link that the packet came by? */
+INLINE int icmp_on_link(const struct xdp_md *ctx, const void *data, const void *end, u32 family,
+			const struct bpf_fib_lookup *fib)
+{
+	struct address hop;
+
+	if (fib->ifindex != ctx->ingress_ifindex || data + ETHERNET_LENGTH + IPV6_LENGTH > end)
+		return 0;
+	if (family == 4)
+		return fib->family == 2 && fib->ipv4_dst == *(const u32 *)(data + ETHERNET_LENGTH + 16);
+	hop = address_load(fib->ipv6_dst);
+	return address_equal(hop, address_load(data + ETHERNET_LENGTH + 24));
+}
+
 /*
  * Sends the message, complete but for its Ethernet header, by the way that icmp_lookup() has found, else back to where
  * the packet came from: `came` are the MAC addresses that it arrived with. What has a way of its own goes by no other:
  * behind the port that the packet came in by are others.
+ *
+ * The TC program on the port does it, since the kernel's network stack can ask for a neighbour, and reaches interfaces
+ * that take no frames from XDP. Who is on the link that the packet came by, and sent it, need not be asked for: so a
+ * flood with made-up sources of that link fills no neighbour table. The MAC addresses are those of nobody, or not this
+ * port's own: what no TC program takes, the kernel drops.
  */
-INLINE int icmp_leave(struct xdp_md *ctx, u32 family, u64 way, int verdict, const struct bpf_fib_lookup *fib,
+INLINE int icmp_leave(const struct packet *packet, u32 family, u64 way, int verdict, const struct bpf_fib_lookup *fib,
 		      const struct macs *came)
 {
+	struct xdp_md *ctx = packet->ctx;
+	struct segue_answer_metadata *answer;
+	u32 oif = ctx->ingress_ifindex, hop = 0;
+	/* Not all drivers have room for metadata. */
+	int handed = !bpf_xdp_adjust_meta(ctx, -(int)sizeof(*answer));
 	void *data = (void *)(long)ctx->data;
 	void *end = (void *)(long)ctx->data_end;
 	struct ethhdr *ethernet = data;
-	u32 ingress = ctx->ingress_ifindex;
 
-	opaque(ingress);
+	opaque(oif);
 	if ((void *)(ethernet + 1) > end)
 		return XDP_DROP;
 	ethernet->h_proto = family == 6 ? bpf_htons(ETH_P_IPV6) : bpf_htons(ETH_P_IP);
 	if (verdict == BPF_FIB_LKUP_RET_SUCCESS) {
 		__builtin_memcpy(ethernet->h_dest, fib->dmac, 6);
 		__builtin_memcpy(ethernet->h_source, fib->smac, 6);
-		return bpf_redirect(fib->ifindex, 0);
+		oif = fib->ifindex;
+		hop = fib->family;
+	} else if (handed && verdict == BPF_FIB_LKUP_RET_NO_NEIGH &&
+		   (way || !icmp_on_link(ctx, data, end, family, fib) || !icmp_came_from(came))) {
+		if (!icmp_allowed(packet->port->index, SEGUE_ICMP_NOT_SENT, ICMP_NEIGHBOURS_PER_SECOND,
+				  ICMP_NEIGHBOURS_PER_SECOND))
+			return XDP_DROP;
+		__builtin_memset(ethernet, 0, 12);
+		oif = fib->ifindex;
+		hop = fib->family;
+	} else {
+		if (way || !icmp_came_from(came))
+			return XDP_DROP;
+		__builtin_memcpy(ethernet->h_dest, &came->octets[6], 6);
+		__builtin_memcpy(ethernet->h_source, &came->octets[0], 6);
 	}
-	/* No way back: to a group, or about a packet that this node put together itself (see leave()). */
-	if (way || came->octets[0] & 1 ||
-	    (*(const u16 *)&came->octets[6] == control.signature[0] &&
-	     *(const u16 *)&came->octets[8] == control.signature[1] &&
-	     *(const u16 *)&came->octets[10] == control.signature[2]))
+	if (!handed)
+		return bpf_redirect(oif, 0);
+	answer = (void *)(long)ctx->data_meta;
+	if ((void *)(answer + 1) > data)
 		return XDP_DROP;
-	__builtin_memcpy(ethernet->h_dest, &came->octets[6], 6);
-	__builtin_memcpy(ethernet->h_source, &came->octets[0], 6);
-	/* Not XDP_TX: a veth whose peer has GRO but no XDP program would keep the frame until another one comes. */
-	return bpf_redirect(ingress, 0);
+	answer->magic = ~control.metadata_magic;
+	answer->oif = oif;
+	answer->family = hop;
+	__builtin_memcpy(answer->next_hop, fib->ipv6_dst, sizeof(answer->next_hop));
+	return XDP_PASS;
 }
 
 /* The same for a message whose IP header is written: the way is that to its destination. */
-INLINE int icmp_route(struct xdp_md *ctx, u32 family, u64 way, const struct macs *came)
+INLINE int icmp_route(const struct packet *packet, u32 family, u64 way, const struct macs *came)
 {
+	struct xdp_md *ctx = packet->ctx;
 	void *data = (void *)(long)ctx->data;
 	void *end = (void *)(long)ctx->data_end;
 	struct bpf_fib_lookup fib = {};
@@ -230,7 +284,7 @@ INLINE int icmp_route(struct xdp_md *ctx, u32 family, u64 way, const struct macs
 		fib.ipv4_dst = *(u32 *)(data + ETHERNET_LENGTH + 16);
 	}
 	verdict = icmp_lookup(ctx, way, &fib);
-	return icmp_leave(ctx, family, way, verdict, &fib, came);
+	return icmp_leave(packet, family, way, verdict, &fib, came);
 }
 
 struct icmp_error {
@@ -265,7 +319,7 @@ INLINE int icmp_way(const struct packet *packet, const struct scratch *scratch, 
 	if (scratch->family == 6 && address_link_local(error->to))
 		return BPF_FIB_LKUP_RET_NOT_FWDED;
 	verdict = icmp_lookup(packet->ctx, scratch->way, fib);
-	if (!scratch->way || verdict != BPF_FIB_LKUP_RET_SUCCESS)
+	if (!scratch->way || (verdict != BPF_FIB_LKUP_RET_SUCCESS && verdict != BPF_FIB_LKUP_RET_NO_NEIGH))
 		return verdict;
 	egress = port_find(packet->generation, fib->ifindex);
 	if (!egress)
@@ -411,8 +465,9 @@ INLINE int icmp_build(struct xdp_md *ctx, const struct scratch *scratch, const s
 }
 
 /* An echo reply from the SID (RFC 4443 section 4.2): the SRH, all used up, is left out. */
-INLINE int icmp_echo(struct xdp_md *ctx, const struct scratch *scratch)
+INLINE int icmp_echo(const struct packet *packet, const struct scratch *scratch)
 {
+	struct xdp_md *ctx = packet->ctx;
 	void *data = (void *)(long)ctx->data;
 	void *end = (void *)(long)ctx->data_end;
 	struct ipv6hdr *ip = data + ETHERNET_LENGTH;
@@ -438,7 +493,7 @@ INLINE int icmp_echo(struct xdp_md *ctx, const struct scratch *scratch)
 	/* Both addresses change places: of the checksum only the type changes. */
 	icmp->checksum = checksum_update(icmp->checksum, *(u16 *)&icmp->type, ICMPV6_ECHO_REPLY | (u16)icmp->code << 8);
 	icmp->type = ICMPV6_ECHO_REPLY;
-	return icmp_route(ctx, 6, 0, &error.came);
+	return icmp_route(packet, 6, 0, &error.came);
 }
 
 /* Sends it. `*row`: what to count in `icmp_sent`. */
@@ -456,7 +511,7 @@ INLINE int icmp_send(const struct packet *packet, struct scratch *scratch, const
 			*row = SEGUE_ICMP_RATE_LIMITED;
 			return XDP_DROP;
 		}
-		action = icmp_echo(ctx, scratch);
+		action = icmp_echo(packet, scratch);
 	} else {
 		if (icmp_prepare(ctx, scratch, config, packet->port, &error))
 			return XDP_DROP;
@@ -468,7 +523,7 @@ INLINE int icmp_send(const struct packet *packet, struct scratch *scratch, const
 		verdict = icmp_way(packet, scratch, &error, &fib);
 		if (icmp_build(ctx, scratch, &error))
 			return XDP_DROP;
-		action = icmp_leave(ctx, scratch->family, scratch->way, verdict, &fib, &error.came);
+		action = icmp_leave(packet, scratch->family, scratch->way, verdict, &fib, &error.came);
 	}
 	if (action != XDP_DROP)
 		*row = scratch->icmp_kind;

@@ -356,6 +356,18 @@ struct segue_function_metadata {
 	__u32 flags; /* enum segue_metadata_flags */
 };
 
+/*
+ * XDP metadata in front of a message that the data plane has made: an ICMP error, an echo reply, a TCP reset. The TC
+ * program on the same port sends it, by any interface and whether or not the neighbour is known. 32 octets are all that
+ * XDP metadata may be before Linux 6.9.
+ */
+struct segue_answer_metadata {
+	__u64 magic;	   /* ~metadata_magic of `control` */
+	__u32 oif;	   /* by which it leaves */
+	__u32 family;	   /* of next_hop, as in AF_*; 0: the frame has its Ethernet header */
+	__u8 next_hop[16]; /* IPv4: in the first four octets */
+};
+
 /* The highest bits of skb->tc_index of a packet on its way through a function, and those that it is told by. */
 #define SEGUE_TC_INDEX 0x5800
 #define SEGUE_TC_INDEX_MASK 0xf800

@@ -49,12 +49,9 @@ pub struct Compiled {
 pub struct CompiledPort {
     /// Name of the interface.
     pub name: String,
-    /// The XDP program belongs on it. False where packets come back from functions that work on the kernel's path: those
-    /// are the TC program's.
+    /// The XDP program belongs on it, and the TC program behind it. False where packets come back from functions that work on
+    /// the kernel's path: those are another TC program's alone.
     pub xdp: bool,
-    /// The TC program belongs on its ingress: some SID remembers packets one by one, and they may come by this port, from
-    /// the core or from their function.
-    pub tc: bool,
     /// Its slot among the [`abi::SEGUE_PORT_SLOTS`] of a generation.
     pub place: u32,
     /// The map entry.

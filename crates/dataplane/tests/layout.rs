@@ -131,6 +131,7 @@ fn rust() -> Vec<(&'static str, usize, Fields)> {
         rust_layout!(ProxyFlowKey { key, scope, since }),
         rust_layout!(ProxyFlow { stash, used, word, hop_limit, reserved }),
         rust_layout!(FunctionMetadata { magic, stash, mark, oif, flags }),
+        rust_layout!(AnswerMetadata { magic, oif, family, next_hop }),
         rust_layout!(Counter { packets, bytes }),
         rust_layout!(Outcomes { outcome }),
         rust_layout!(LastDropKey { port, outcome }),
@@ -141,7 +142,7 @@ fn rust() -> Vec<(&'static str, usize, Fields)> {
 
 /// BTF has the types of maps, globals and functions, not those of local variables. Bindgen's assertions compare the others
 /// with libclang's layout when the ABI crate is built.
-const NOT_IN_BTF: [&str; 2] = ["segue_capture", "segue_function_metadata"];
+const NOT_IN_BTF: [&str; 3] = ["segue_capture", "segue_function_metadata", "segue_answer_metadata"];
 
 /// `SidKey` is `segue_sid_key`.
 fn c_name(rust: &str) -> String {

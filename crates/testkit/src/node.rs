@@ -8,7 +8,9 @@ use std::sync::Mutex;
 use libbpf_rs::query::{ProgInfoIter, ProgInfoQueryOptions};
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use segue_abi as abi;
-use segue_dataplane::{Capacity, Compiled, Dataplane, Interfaces, MemoryCounters, MissingInterface, Options, TestRun};
+use segue_dataplane::{
+    Capacity, Compiled, Dataplane, Interfaces, MemoryCounters, MissingInterface, Options, TestOutput, TestRun,
+};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::command::run;
@@ -409,7 +411,7 @@ impl Runner<'_> {
         let ingress = self.compiled.port(port).unwrap_or_else(|| panic!("no port {port}")).entry.ifindex;
         let run = TestRun::once(frame, ingress);
         let output = self.dataplane.test_run(&run).unwrap_or_else(|error| panic!("{} octets: {error}", frame.len()));
-        (Verdict::from_return(output.verdict), output.frame)
+        self.verdict(&output)
     }
 
     /// As [`Runner::run`] with a stage of the data plane in place of the program on the ports, by its name: as if that had called
@@ -423,7 +425,26 @@ impl Runner<'_> {
         let run = TestRun::once(frame, ingress);
         let output = self.dataplane.test_run_stage(stage, &run);
         let output = output.unwrap_or_else(|error| panic!("{stage}, {} octets: {error}", frame.len()));
-        (Verdict::from_return(output.verdict), output.frame)
+        self.verdict(&output)
+    }
+
+    /// What comes of the frame, the TC program on the same port included: it sends what XDP gives it to be sent.
+    fn verdict(&self, output: &TestOutput) -> (Verdict, Vec<u8>) {
+        let verdict = Verdict::from_return(output.verdict);
+        let metadata = abi::AnswerMetadata::read_from_prefix(&output.frame);
+        match metadata {
+            Ok((metadata, frame)) if verdict == Verdict::Pass && metadata.magic == !self.magic() => {
+                (Verdict::Redirect, frame.to_vec())
+            }
+            _ => (verdict, output.frame.clone()),
+        }
+    }
+
+    /// The word that metadata begin with.
+    fn magic(&self) -> u64 {
+        let control = self.dataplane.map("control").unwrap_or_else(|error| panic!("{error}"));
+        let octets = control.lookup(&0_u32.to_ne_bytes(), MapFlags::ANY).expect("it is read").expect("it is there");
+        abi::Control::read_from_bytes(&octets).expect("struct segue_control").metadata_magic
     }
 
     /// The maps of this name that only the programs have: scratch memory, which is pinned nowhere. There may be more than one,

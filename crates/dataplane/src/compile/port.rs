@@ -52,8 +52,7 @@ pub(super) fn compile(
             CompileError::invalid(place, "the table of ports must not exceed 32,767; use a smaller capacity")
         })?;
         let returned = of_packets.contains(&port.name);
-        let tc = input.state.needs_loop();
-        ports.push(CompiledPort { name: port.name.clone(), xdp: !returned, tc, place: 0, entry });
+        ports.push(CompiledPort { name: port.name.clone(), xdp: !returned, place: 0, entry });
     }
     place(&mut ports)?;
     Ok(ports)

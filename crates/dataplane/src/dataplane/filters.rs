@@ -11,17 +11,17 @@ use crate::object::build_id;
 use crate::skb::{self, Side};
 
 impl Dataplane {
-    /// All ports of the active generation that need one get their program. Each changes over at once.
+    /// All ports of the active generation get their program. Each changes over at once.
     pub(super) fn attach_filters(&self) -> Result<(), Error> {
         let ports = self.applied().map(|compiled| compiled.ports.as_slice()).unwrap_or_default();
-        if !ports.iter().any(|port| port.tc) {
+        if ports.is_empty() {
             return Ok(());
         }
         let wirings = self.applied_state().map(NodeState::wirings).unwrap_or_default();
         let east: BTreeSet<String> = wirings.into_iter().map(|wiring| wiring.node_east).collect();
         let build = self.set.join(format!("programs-{}", build_id()));
         let programs = skb::open_or_load(&self.set, &self.maps, &build)?;
-        for port in ports.iter().filter(|port| port.tc) {
+        for port in ports {
             let program = if port.xdp { &programs.into } else { &programs.out };
             let ifindex = port.entry.ifindex;
             skb::attach(&self.pin_dir, ifindex, &port.name, Side::Ingress, program.as_fd())?;
@@ -32,10 +32,10 @@ impl Dataplane {
         programs.keep_only(&self.set)
     }
 
-    /// Takes the programs off all interfaces that have no port of the active generation which needs one.
+    /// Takes the programs off all interfaces that are no port of the active generation.
     pub(super) fn detach_filters(&self) -> Result<(), Error> {
         let ports = self.applied().map(|compiled| compiled.ports.as_slice()).unwrap_or_default();
-        let needed = |ifindex| ports.iter().any(|port| port.tc && port.entry.ifindex == ifindex);
+        let needed = |ifindex| ports.iter().any(|port| port.entry.ifindex == ifindex);
         let attached = skb::attached(&self.pin_dir).into_iter().filter(|ifindex| !needed(*ifindex));
         attached.into_iter().try_for_each(|ifindex| skb::detach(&self.pin_dir, ifindex))
     }

@@ -33,7 +33,7 @@ fn dynamic_proxy_by_interface() {
     assert_ne!(sid.scope_row(), 0, "row 0 is nobody's");
     assert_ne!(sid.counter_return, 0);
     assert_eq!(sid.proxy_flags, 0, "only packets that the kernel forwards need a redirect to the peer");
-    assert!(compiled.ports.iter().all(|port| port.xdp && !port.tc));
+    assert!(compiled.ports.iter().all(|port| port.xdp));
 }
 
 #[test]
@@ -83,7 +83,6 @@ fn packets_need_the_tc_program_and_no_xdp_on_the_way_back() {
     assert_eq!(compiled.loop_ifindex, 21);
     let again = compiled.port("segue-loop1").expect("the loop's other end");
     assert_eq!((again.entry.ifindex, flags(again.entry.role), again.xdp), (22, abi::SEGUE_ROLE_CORE, true));
-    assert!(compiled.ports.iter().all(|port| port.tc));
     let without: Vec<&str> = compiled.ports.iter().filter(|port| !port.xdp).map(|port| port.name.as_str()).collect();
     assert_eq!(without, ["from-fw"]);
     let text = serde_json::to_string(&compiled).expect("JSON");
