@@ -168,7 +168,7 @@ RARE u32 conntrack_insert(struct firewall_work *work, const struct segue_firewal
 	}
 	if (unlikely(rank && known < 0)) {
 		bucket->evicted = now;
-		if (RANK_CLASS(rank) == 1)
+		if (RANK_CLASS(rank))
 			beginning_keep(firewall, entry, now);
 	}
 	bucket->tags[way] = 0;
@@ -205,11 +205,14 @@ RARE u32 conntrack_take(struct firewall_work *work, const struct segue_firewall 
 	return found;
 }
 
-/* The beginning that the packet in `track` answers, if it had to give way. 1: it is in `fresh` again. */
+/*
+ * The beginning that the packet in `track` answers, or of which it is the client's next segment, if it had to give way.
+ * 1: it is in `fresh` again.
+ */
 RARE u32 conntrack_recall(struct firewall_work *work, const struct segue_firewall *firewall)
 {
-	u32 protocol, acknowledged = 0;
-	u64 most = SECONDS(120), word;
+	u32 protocol, sequence = 0, acknowledged = 0, event;
+	u64 most = SECONDS(120), word = 0, answer = 0, hash;
 	struct segue_connection *fresh;
 	struct conntrack *track;
 
@@ -217,33 +220,53 @@ RARE u32 conntrack_recall(struct firewall_work *work, const struct segue_firewal
 		return 0;
 	track = &work->track;
 	protocol = track->key.protocol;
+	event = track->tcp.event;
 	if (protocol == PROTOCOL_TCP) {
-		if (!(track->tcp.flags & TCP_ACK) ||
-		    (track->tcp.event != TCP_EVENT_SYN_ACK && track->tcp.event != TCP_EVENT_RST))
+		if (!(track->tcp.flags & TCP_ACK))
 			return 0;
+		sequence = track->tcp.sequence;
 		acknowledged = track->tcp.acknowledgment;
 	} else if (protocol == PROTOCOL_UDP || protocol == PROTOCOL_UDPLITE || track->key.icmp) {
 		most = SECONDS(30);
 	}
-	word = beginning_find(firewall, track, acknowledged, most);
+	if (protocol != PROTOCOL_TCP || event == TCP_EVENT_SYN_ACK || event == TCP_EVENT_RST)
+		word = beginning_find(firewall, beginning_hash(track->hash, !track->forward, acknowledged), track->now,
+				      most);
+	if (!word && protocol == PROTOCOL_TCP && event != TCP_EVENT_SYN_ACK) {
+		/* From who began, behind the SYN/ACK. */
+		most = SECONDS(60);
+		hash = beginning_hash(track->hash, track->forward, sequence);
+		word = beginning_find(firewall, hash, track->now, most);
+		if (word)
+			answer = beginning_find(firewall, beginning_hash(hash, !track->forward, acknowledged),
+						track->now, most);
+		word = answer ? word : 0;
+	}
 	if (!word)
 		return 0;
 	fresh = &track->fresh;
 	__builtin_memset(fresh, 0, sizeof(*fresh));
-	fresh->forward = !track->forward;
+	fresh->forward = answer ? track->forward : !track->forward;
 	fresh->created = track->now;
 	fresh->expires = track->now + most;
 	fresh->last_event = TCP_EVENT_NONE;
-	if (protocol == PROTOCOL_TCP) {
-		/* As after the SYN: conntrack_tcp(). */
-		fresh->state = SEGUE_TCP_SYN_SENT;
-		fresh->last_event = TCP_EVENT_SYN;
-		fresh->side[0].end = acknowledged;
-		fresh->side[0].limit = acknowledged;
-		fresh->side[0].window = word >> 6 & 0xffff;
-		fresh->scale[0] = word >> 2 & 15;
-		fresh->side_flags[0] = word & (SEGUE_SIDE_SCALING | SEGUE_SIDE_SACK);
-	}
+	if (protocol != PROTOCOL_TCP)
+		return 1;
+	/* As after the SYN: conntrack_tcp(). */
+	fresh->state = SEGUE_TCP_SYN_SENT;
+	fresh->last_event = TCP_EVENT_SYN;
+	beginning_restore(fresh, 0, word, answer ? sequence : acknowledged);
+	if (!answer)
+		return 1;
+	/* As after the SYN/ACK, whose window is not scaled. */
+	fresh->flags = SEGUE_CONNECTION_REPLIED;
+	fresh->state = SEGUE_TCP_SYN_RECV;
+	fresh->last_event = TCP_EVENT_SYN_ACK;
+	fresh->last_side = 1;
+	beginning_restore(fresh, 1, answer, acknowledged);
+	fresh->side_flags[1] |= SEGUE_SIDE_ACKNOWLEDGES;
+	fresh->side[1].acknowledged = sequence;
+	fresh->side[0].limit = sequence + fresh->side[1].window;
 	return 1;
 }
 

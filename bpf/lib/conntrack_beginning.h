@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * What is left of a beginning (a SYN or a question that has had no answer yet) when it gave way to another one: one
- * word, by which its answer is known again. A flood of SYNs pushes a table's beginnings out within milliseconds, and an
- * honest client's handshake takes its round trip; words are small enough to remember those of some seconds.
+ * What is left of a beginning (a SYN or a question that has had no answer yet, or a SYN and its SYN/ACK) when it gave
+ * way to another one: one word for each side that has spoken, by which what comes next is known again. A flood of SYNs
+ * pushes a table's beginnings out within milliseconds, and an honest client's handshake takes its round trip; words are
+ * small enough to remember those of some seconds.
+ *
+ * The word of who began is found by what its answer acknowledges. That of who answered a SYN is found by the client's
+ * ACK, by both of its numbers; it says nothing without the client's word, which is written again beside it.
  *
  * Lines of eight words lie behind the table's buckets, 16 lines in each. A new word pushes the oldest of its line out.
  * CPUs that write one line at once may lose a word or write it twice: no more than that.
@@ -18,7 +22,10 @@
 
 #define BEGINNING_TIME_BITS 29 /* nanoseconds: a unit is 0.54 s, and 256 of them 137 s */
 
-/* What the fingerprint and the line follow from: the key, who began, and for a SYN what its answer acknowledges. */
+/*
+ * What the fingerprint and the line follow from: the key, whose word it is, and for TCP what the other side
+ * acknowledges of it. For the word of who answered `hash` is this of who began, instead of the key's.
+ */
 INLINE u64 beginning_hash(u64 hash, u32 forward, u32 acknowledged)
 {
 	hash ^= (u64)acknowledged << 1 | (forward & 1);
@@ -46,39 +53,56 @@ INLINE u64 *beginning_line(const struct segue_firewall *firewall, u64 hash)
 	return (u64 *)bucket + (line & (SEGUE_BEGINNING_LINES - 1)) * SEGUE_BEGINNING_WORDS;
 }
 
-/* `entry` gives way. Not inlined for the sake of its caller's stack. */
-static __attribute__((noinline)) u32 beginning_keep(const struct segue_firewall *firewall,
-						    const struct segue_connection_entry *entry, u64 now)
+/* Not inlined for the sake of its callers' stack. */
+static __attribute__((noinline)) u32 beginning_write(const struct segue_firewall *firewall, u64 hash, u64 word)
 {
-	const struct segue_connection *connection = &entry->connection;
-	u32 acknowledged = 0, window = 0, scale = 0, flags = 0;
-	u64 hash, *line;
+	u64 *line = beginning_line(firewall, hash);
 
-	if (connection->flags & SEGUE_CONNECTION_REPLIED)
-		return 0;
-	if (entry->key.protocol == PROTOCOL_TCP) {
-		if (connection->state != SEGUE_TCP_SYN_SENT)
-			return 0;
-		acknowledged = connection->side[0].end;
-		window = connection->side[0].window & 0xffff;
-		scale = connection->scale[0] & 15;
-		flags = connection->side_flags[0] & (SEGUE_SIDE_SCALING | SEGUE_SIDE_SACK);
-	}
-	hash = beginning_hash(entry->hash, connection->forward, acknowledged);
-	line = beginning_line(firewall, hash);
 	if (!line)
 		return 0;
 	for (int i = SEGUE_BEGINNING_WORDS - 1; i > 0; i--)
 		line[i] = line[i - 1];
-	line[0] = hash >> 30 << 30 | (now >> BEGINNING_TIME_BITS & 0xff) << 22 | window << 6 | scale << 2 | flags;
+	line[0] = hash >> 30 << 30 | word;
 	return 0;
 }
 
-/* The word of the beginning that the packet in `track`, from the other side, answers; 0: there is none. */
-INLINE u64 beginning_find(const struct segue_firewall *firewall, const struct conntrack *track, u32 acknowledged,
-			  u64 most)
+/* What a side has said in its SYN, in a word's lower bits. */
+INLINE u64 beginning_side(const struct segue_connection *connection, u32 from)
 {
-	u64 hash = beginning_hash(track->hash, !track->forward, acknowledged);
+	u32 window = connection->side[from].window;
+
+	/* More than 16 bits it can not have said, but a server may have sent more than its SYN/ACK already. */
+	window = window < 0xffff ? window : 0xffff;
+	return window << 6 | (connection->scale[from] & 15) << 2 |
+	       (connection->side_flags[from] & (SEGUE_SIDE_SCALING | SEGUE_SIDE_SACK));
+}
+
+/* `entry` gives way. */
+INLINE void beginning_keep(const struct segue_firewall *firewall, const struct segue_connection_entry *entry, u64 now)
+{
+	const struct segue_connection *connection = &entry->connection;
+	u32 forward = connection->forward, replied = connection->flags & SEGUE_CONNECTION_REPLIED;
+	u64 time = (now >> BEGINNING_TIME_BITS & 0xff) << 22, hash;
+
+	if (entry->key.protocol != PROTOCOL_TCP) {
+		if (!replied)
+			beginning_write(firewall, beginning_hash(entry->hash, forward, 0), time);
+		return;
+	}
+	if (replied ? connection->state != SEGUE_TCP_SYN_RECV || connection->last_flags & SEGUE_LAST_SIMULTANEOUS
+		    : connection->state != SEGUE_TCP_SYN_SENT)
+		return;
+	hash = beginning_hash(entry->hash, forward, connection->side[0].end);
+	beginning_write(firewall, hash, time | beginning_side(connection, 0));
+	if (!replied)
+		return;
+	hash = beginning_hash(hash, !forward, connection->side[1].end);
+	beginning_write(firewall, hash, time | beginning_side(connection, 1));
+}
+
+/* The word of this hash that is no older than `most`; 0: there is none. */
+INLINE u64 beginning_find(const struct segue_firewall *firewall, u64 hash, u64 now, u64 most)
+{
 	const u64 *line = beginning_line(firewall, hash);
 
 	if (!line)
@@ -88,10 +112,20 @@ INLINE u64 beginning_find(const struct segue_firewall *firewall, const struct co
 
 		if (likely(word >> 30 != hash >> 30))
 			continue;
-		if (((track->now >> BEGINNING_TIME_BITS) - (word >> 22) & 0xff) <= most >> BEGINNING_TIME_BITS)
+		if (((now >> BEGINNING_TIME_BITS) - (word >> 22) & 0xff) <= most >> BEGINNING_TIME_BITS)
 			return word;
 	}
 	return 0;
+}
+
+/* What the word of side `from` says, back where it was. */
+INLINE void beginning_restore(struct segue_connection *connection, u32 from, u64 word, u32 end)
+{
+	connection->side[from].end = end;
+	connection->side[from].limit = end;
+	connection->side[from].window = word >> 6 & 0xffff;
+	connection->scale[from] = word >> 2 & 15;
+	connection->side_flags[from] = word & (SEGUE_SIDE_SCALING | SEGUE_SIDE_SACK);
 }
 
 #endif
