@@ -76,28 +76,58 @@ int wrap(struct xdp_md *ctx)
 	return XDP_ABORTED;
 }
 
+#define FLOOD_DOMAIN 0xb80d0120U /* 2001:db8::/32, as it lies in the packet */
+#define FLOOD_CLIENT 0xffffU	 /* the next 32 bits: none of the honest clients' networks */
+#define FLOOD_SERVER 0x0c00U
+
 /*
  * The scenario conntrack-flood: the frame is IPv6 with TCP behind it, and comes from another source, port and number
- * each time. The program under test lets it pass as it is.
+ * each time, or goes back there from the server. The program under test lets it pass as it is.
  */
-SEC("xdp.frags")
-int flood(struct xdp_md *ctx)
+static __attribute__((always_inline)) int flood_segment(struct xdp_md *ctx, int answered)
 {
-	__u8 *frame = (void *)(long)ctx->data;
+	__u8 *frame = (void *)(long)ctx->data, *client, *server;
+	__u64 run, number;
 	struct cost_clock *c;
 	__u32 zero = 0;
-	__u64 number;
+	int back;
 
 	c = bpf_map_lookup_elem(&clock, &zero);
 	if (!c || frame + 14 + 60 > (__u8 *)(long)ctx->data_end)
 		return XDP_ABORTED;
-	number = ++c->runs * 0x9e3779b97f4a7c15ULL;
-	*(__u32 *)(frame + 14 + 12) = 0xffff0000 | (number >> 48); /* none of the honest clients' networks */
-	*(__u64 *)(frame + 14 + 16) = number;
-	*(__u16 *)(frame + 14 + 40) = number >> 32;
-	*(__u32 *)(frame + 14 + 44) = number >> 24;
+	run = c->runs++;
+	back = answered && run & 1;
+	number = (answered ? run / 2 + 1 : run + 1) * 0x9e3779b97f4a7c15ULL;
+	client = frame + 14 + (back ? 24 : 8);
+	server = frame + 14 + (back ? 8 : 24);
+	*(__u32 *)client = FLOOD_DOMAIN;
+	*(__u32 *)(client + 4) = FLOOD_CLIENT | (__u32)(number >> 48) << 16;
+	*(__u64 *)(client + 8) = number;
+	*(__u32 *)server = FLOOD_DOMAIN;
+	*(__u32 *)(server + 4) = FLOOD_SERVER;
+	*(__u64 *)(server + 8) = 1ULL << 56;
+	*(__u16 *)(frame + 14 + (back ? 42 : 40)) = number >> 32;
+	*(__u16 *)(frame + 14 + (back ? 40 : 42)) = 443U >> 8 | (443U & 0xff) << 8;
+	/* The SYN's number ends in 0, so what acknowledges it ends in 1. */
+	number = number >> 24 & 0x00ffffff;
+	*(__u32 *)(frame + 14 + 44) = back ? number << 8 : number;
+	*(__u32 *)(frame + 14 + 48) = back ? number | 1U << 24 : 0;
+	frame[14 + 53] = back ? 0x12 : 0x02;
 	bpf_tail_call(ctx, &target, 0);
 	return XDP_ABORTED;
+}
+
+SEC("xdp.frags")
+int flood(struct xdp_md *ctx)
+{
+	return flood_segment(ctx, 0);
+}
+
+/* Each SYN is followed by its SYN/ACK. */
+SEC("xdp.frags")
+int flood_answered(struct xdp_md *ctx)
+{
+	return flood_segment(ctx, 1);
 }
 
 SEC("xdp.frags")

@@ -53,7 +53,7 @@ pub struct Args {
     /// Rounds; each runs every engine once
     #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub rounds: u16,
-    /// Length of one run in seconds; 1 if not given, 0.25 for firewall-*, which have many, 60 for conntrack-flood
+    /// Length of one run in seconds; 1 if not given, 0.25 for firewall-*, which have many, 60 for each kind of conntrack-flood
     #[arg(long, value_parser = seconds)]
     pub seconds: Option<f64>,
     /// Different flows in the traffic, at most 16384
@@ -443,11 +443,15 @@ fn wrong_headers(args: &Args) -> Result<()> {
 
 fn conntrack_floods(args: &Args) -> Result<()> {
     let seconds = args.seconds.unwrap_or(FLOOD_SECONDS);
-    progress(&format!("conntrack-flood for {seconds} s"));
-    let found = conntrack_flood::run(Duration::from_secs_f64(seconds), 0)?;
-    let text = if args.json { to_json(&found) } else { found.to_string() };
-    let _ = writeln!(std::io::stdout(), "{text}");
-    found.verdict()
+    let mut verdict = Ok(());
+    for kind in conntrack_flood::Kind::ALL {
+        progress(&format!("conntrack-flood of {kind} for {seconds} s"));
+        let found = conntrack_flood::run(kind, Duration::from_secs_f64(seconds), 0)?;
+        let text = if args.json { to_json(&found) } else { found.to_string() };
+        let _ = writeln!(std::io::stdout(), "{text}");
+        verdict = verdict.and(found.verdict());
+    }
+    verdict
 }
 
 fn costs(args: &Args, pinned: &Pinned) -> Result<Vec<Report>> {

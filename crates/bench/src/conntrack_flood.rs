@@ -1,7 +1,7 @@
 //! `conntrack-flood`: whether connections and handshakes survive a flood of SYNs, in the firewall that is flooded and in its neighbour.
 //!
 //! One processor sends SYNs from ever new sources through the data plane, as fast as it can, into one of two firewalls that look at
-//! connection states. Between portions of that, honest clients of both firewalls shake hands with a round trip of 200 ms, of which all,
+//! connection states, and in a flood of the other kind behind each SYN the server's answer. Between portions of that, honest clients of both firewalls shake hands with a round trip of 200 ms, of which all,
 //! half or nothing is on the server's side, and connections that were agreed upon before go on. Every honest packet has to pass; a rule
 //! that would let them in anew is not there. There is a rate in the report, but only the numbers count.
 
@@ -24,7 +24,7 @@ use crate::object::{map, program, update};
 use crate::segue::Node;
 use crate::topology::{GENERATOR_MAC, IN_MAC, OUT_ADDRESS, Topology};
 
-/// SYNs between two looks at the clock: many, because the kernel takes some 20 ms to begin a run of more than one packet.
+/// Segments between two looks at the clock: many, because the kernel takes some 20 ms to begin a run of more than one packet.
 const PORTION: u32 = 65_536;
 /// From an honest SYN to the last packet of its handshake.
 const ROUND_TRIP: Duration = Duration::from_millis(200);
@@ -40,6 +40,38 @@ const RULES: &str = "*filter\n:FORWARD DROP [0:0]\n-A FORWARD -m conntrack --cts
 const FIREWALLS: [&str; 2] = ["flooded", "beside"];
 const SYN: u8 = 0x02;
 const ACK: u8 = 0x10;
+
+/// What the flood is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// SYNs that nobody answers.
+    Syns,
+    /// SYNs, each with its SYN/ACK: half-agreed connections.
+    AnsweredSyns,
+}
+
+impl Kind {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Syns, Self::AnsweredSyns];
+
+    /// The program in bpf/bench/cost.bpf.c that sends it, and how many segments there are to a SYN.
+    const fn program(self) -> (&'static str, u32) {
+        match self {
+            Self::Syns => ("flood", 1),
+            Self::AnsweredSyns => ("flood_answered", 2),
+        }
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Syns => "SYNs",
+            Self::AnsweredSyns => "answered SYNs",
+        })
+    }
+}
 
 /// What became of one firewall's honest clients.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
@@ -59,6 +91,8 @@ pub struct Honest {
 pub struct Found {
     /// `conntrack-flood`.
     pub scenario: &'static str,
+    /// What the flood was.
+    pub kind: Kind,
     /// SYNs of the flood.
     pub flood: u64,
     /// Seconds.
@@ -85,7 +119,7 @@ impl Found {
 
 impl fmt::Display for Found {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {} SYNs in {:.1} s", self.scenario, self.flood, self.seconds)?;
+        write!(f, "{}: {} {} in {:.1} s", self.scenario, self.flood, self.kind, self.seconds)?;
         write!(f, ", {:.2} million a second", self.flood as f64 / self.seconds / 1e6)?;
         for (name, honest) in FIREWALLS.iter().zip(&self.honest) {
             let Honest { begun, agreed, connections, survived } = honest;
@@ -99,7 +133,7 @@ impl fmt::Display for Found {
 ///
 /// # Errors
 /// If the node can not be set up, or a program does not run.
-pub fn run(length: Duration, least: u64) -> Result<Found> {
+pub fn run(kind: Kind, length: Duration, least: u64) -> Result<Found> {
     let topology = Topology::build("flood")?;
     for (index, port) in FIREWALLS.iter().enumerate() {
         let sink = topology.sink.name();
@@ -114,7 +148,7 @@ pub fn run(length: Duration, least: u64) -> Result<Found> {
     let mut object = ObjectBuilder::default().open_memory(OBJECT).map_err(Error::bpf("open cost.bpf.o"))?;
     let object = {
         for mut program in object.progs_mut() {
-            let wanted = program.name() == "flood";
+            let wanted = program.name() == kind.program().0;
             program.set_autoload(wanted);
         }
         object.load().map_err(Error::bpf("load cost.bpf.o"))?
@@ -122,7 +156,7 @@ pub fn run(length: Duration, least: u64) -> Result<Found> {
     update(&map(&object, "target")?, "target", &node.program()?.as_raw_fd().to_ne_bytes())?;
     let ingress = [topology.node.ifindex(FIREWALLS[0])?, topology.node.ifindex(FIREWALLS[1])?];
     let _inside = topology.node.enter()?;
-    Flood { object: &object, node, ingress, honest: [Honest::default(); 2], flood: 0 }.run(length, least)
+    Flood { object: &object, kind, node, ingress, honest: [Honest::default(); 2], flood: 0 }.run(length, least)
 }
 
 /// One honest connection: its client's port and address tell it from all others.
@@ -139,6 +173,7 @@ type Due = Reverse<(Instant, bool, Client)>;
 
 struct Flood<'a> {
     object: &'a Object,
+    kind: Kind,
     node: Node,
     ingress: [u32; 2],
     honest: [Honest; 2],
@@ -192,10 +227,10 @@ impl Flood<'_> {
             self.honest[client.firewall].survived += u64::from(alive);
         }
         let seconds = begun.elapsed().as_secs_f64();
-        Ok(Found { scenario: "conntrack-flood", flood: self.flood, seconds, honest: self.honest })
+        Ok(Found { scenario: "conntrack-flood", kind: self.kind, flood: self.flood, seconds, honest: self.honest })
     }
 
-    /// Some SYNs from sources that have not been there before.
+    /// Some segments from and to sources that have not been there before.
     fn portion(&mut self) -> Result<()> {
         let frame = segment(&old(0, 0), SYN, true);
         let mut context: Vec<u8> = [0, frame.len() as u32, 0, self.ingress[0], 0, 0]
@@ -208,8 +243,9 @@ impl Flood<'_> {
             repeat: PORTION,
             ..ProgramInput::default()
         };
-        program(self.object, "flood")?.test_run(input).map_err(Error::bpf("run BPF_PROG_TEST_RUN"))?;
-        self.flood += u64::from(PORTION);
+        let (name, segments) = self.kind.program();
+        program(self.object, name)?.test_run(input).map_err(Error::bpf("run BPF_PROG_TEST_RUN"))?;
+        self.flood += u64::from(PORTION / segments);
         Ok(())
     }
 
