@@ -12,6 +12,7 @@
 #include "conntrack_table.h"
 #include "conntrack_tcp.h"
 #include "firewall_key.h"
+#include "firewall_verdict.h"
 
 /* In place of a connection state: the packet has to be dropped, for the outcome in the other bits. */
 #define CONNTRACK_DROP 0x80000000U
@@ -117,8 +118,9 @@ RARE u32 conntrack_insert(struct firewall_work *work, const struct segue_firewal
 	struct segue_connection_bucket *bucket, *other;
 	struct segue_connection_entry *entry;
 	struct connection_victim *victim;
-	u32 slot, index, way, tag;
+	u32 slot, index, way, tag, gone_protocol;
 	struct conntrack *track;
+	u64 gone;
 	u64 rank, now;
 	void *table;
 	s32 known;
@@ -171,7 +173,10 @@ RARE u32 conntrack_insert(struct firewall_work *work, const struct segue_firewal
 		if (RANK_CLASS(rank))
 			beginning_keep(firewall, entry, now);
 	}
+	gone = entry->hash;
+	gone_protocol = entry->key.protocol;
 	bucket->tags[way] = 0;
+	connection_changed(gone, gone_protocol);
 	entry->key = track->key;
 	entry->connection = track->fresh;
 	entry->hash = track->hash;
@@ -398,6 +403,10 @@ static __attribute__((noinline)) u32 conntrack_refresh(struct segue_connection_b
 	way &= SEGUE_CONNECTION_WAYS - 1;
 	if (bucket->tags[way] == connection_tag(track->hash)) {
 		entry = &bucket->entries[way].connection;
+		if (flags & ~entry->flags & SEGUE_CONNECTION_REPLIED) {
+			entry->flags |= flags;
+			connection_changed(track->hash, track->key.protocol);
+		}
 		entry->flags |= flags;
 		entry->expires = expires;
 		bucket->ranks[way] = connection_rank(entry, track->key.protocol);
@@ -426,6 +435,14 @@ INLINE u32 conntrack_known(struct conntrack *track, struct segue_connection_buck
 		flags |= SEGUE_CONNECTION_REPLIED;
 	if (unlikely(flags != was || expires - entry->expires > CONNECTION_SLACK))
 		conntrack_refresh(bucket, track, way, flags, expires);
+	if (protocol == PROTOCOL_UDP) {
+		/* Until a packet has something to write here. */
+		track->until = entry->expires - conntrack_timeout(protocol, flags & SEGUE_CONNECTION_ASSURED) +
+			       CONNECTION_SLACK;
+		if (!(flags & SEGUE_CONNECTION_ASSURED) && flags & SEGUE_CONNECTION_REPLIED &&
+		    track->until > entry->created + UDP_STREAM)
+			track->until = entry->created + UDP_STREAM;
+	}
 	return !original || was & SEGUE_CONNECTION_REPLIED ? SEGUE_STATE_ESTABLISHED : SEGUE_STATE_NEW;
 }
 
@@ -474,6 +491,8 @@ RARE u32 conntrack_state(struct xdp_md *ctx, struct firewall_work *work, const s
 	if (protocol == PROTOCOL_TCP && !tcp_read(ctx, work, track))
 		return SEGUE_STATE_INVALID;
 	conntrack_key(track, firewall, key->source, key->destination, ports, protocol, key->family, icmp);
+	track->change = track->hash;
+	track->version = connection_version(track->change);
 	bucket = connection_find(track, firewall->table, firewall->buckets, &way);
 	if (unlikely(!bucket)) {
 		u32 recovered = 0;
@@ -489,6 +508,12 @@ RARE u32 conntrack_state(struct xdp_md *ctx, struct firewall_work *work, const s
 	if (likely(bucket && bucket->entries[way].connection.expires >= now)) {
 		state = protocol == PROTOCOL_TCP ? conntrack_known_tcp(track, bucket, way, work, liberal)
 						 : conntrack_known(track, bucket, way, work);
+		if (protocol == PROTOCOL_TCP && track->tcp.event == TCP_EVENT_ACK && work->verdicts &&
+		    likely(state && !(state & CONNTRACK_DROP))) {
+			track->until = ~0ULL;
+			key->connection_state = state;
+			work->known = verdict_find(work, 0);
+		}
 		if (likely(state))
 			return state;
 	}

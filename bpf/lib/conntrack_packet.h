@@ -49,6 +49,9 @@ struct conntrack {
 	u32 token;   /* who this CPU is to locks, in this jiffy */
 	u32 forward; /* the packet's source is the key's first side */
 	struct connection_victim victims[2];
+	u64 until;  /* what the rules say of the packet may be kept so long (firewall_verdict.h); 0: it may not */
+	u32 change; /* row in connection_changes, and what was there before the table was looked at */
+	u32 version;
 };
 
 #endif

@@ -133,6 +133,37 @@ INLINE u32 connection_second(u64 hash, u32 buckets)
 	return second;
 }
 
+/*
+ * How often connections have changed otherwise than by a longer life: by their first answer, or because they gave way.
+ * Of those whose hashes end alike, and of UDP only: what is kept of others does not depend on it.
+ */
+#define CONNECTION_CHANGES 4096U
+
+struct connection_changes {
+	u32 versions[CONNECTION_CHANGES];
+};
+
+ARRAY(connection_changes, struct connection_changes, 1);
+
+/* To be read before the connection is. */
+INLINE u32 connection_version(u32 change)
+{
+	u32 zero = 0;
+	struct connection_changes *changes = bpf_map_lookup_elem(&connection_changes, &zero);
+
+	return changes ? *(volatile u32 *)&changes->versions[change & (CONNECTION_CHANGES - 1)] : 0;
+}
+
+/* To be called when it is done, before anybody can have learnt of it. */
+INLINE void connection_changed(u64 hash, u32 protocol)
+{
+	u32 zero = 0;
+	struct connection_changes *changes = bpf_map_lookup_elem(&connection_changes, &zero);
+
+	if (protocol == PROTOCOL_UDP && changes)
+		__sync_fetch_and_add(&changes->versions[hash & (CONNECTION_CHANGES - 1)], 1);
+}
+
 /* How hard it is to evict: 0 first, 3 never. */
 INLINE u64 connection_class(const struct segue_connection *connection, u32 protocol)
 {

@@ -14,11 +14,11 @@
 #include "firewall_fragment.h"
 #include "firewall_key.h"
 #include "firewall_limit.h"
+#include "firewall_verdict.h"
 #include "outcome.h"
 
 ARRAY(firewalls, struct segue_firewall, 16);
 ARRAY(firewall_rules, struct segue_firewall_rule, 1024);
-PERCPU(firewall_counters, struct segue_firewall_counter, 1024);
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERF_EVENT_ARRAY);
@@ -26,14 +26,12 @@ struct {
 	__uint(value_size, sizeof(u32));
 } firewall_logs SEC(".maps");
 
-INLINE void firewall_count(u32 row, u32 length)
+/* A rule or a policy counts the packet in `work`. */
+INLINE void firewall_hit(struct firewall_work *work, u32 row)
 {
-	struct segue_firewall_counter *counter = bpf_map_lookup_elem(&firewall_counters, &row);
-
-	if (likely(counter)) {
-		counter->packets++;
-		counter->bytes += length;
-	}
+	work->rows[work->hits & (VERDICT_ROWS - 1)] = row;
+	work->hits++;
+	firewall_count(row, work->key.length);
 }
 
 /* LOG and NFLOG: the agent writes it. */
@@ -79,7 +77,7 @@ INLINE int firewall_return(const struct firewall_state *state, struct firewall_p
 	root = classifier_line(struct segue_classifier_root, place->base);
 	work->line = 0;
 	work->action = root ? root->policy : SEGUE_ACTION_DROP;
-	firewall_count(state->firewall->policy[work->key.family == 6], work->key.length);
+	firewall_hit(work, state->firewall->policy[work->key.family == 6]);
 	return 1;
 }
 
@@ -151,15 +149,17 @@ INLINE long firewall_find(const struct firewall_state *state, struct firewall_pl
 	if (unlikely(rule->flags & SEGUE_RULE_EXTENSIONS && !held)) {
 		place->condition = more->extension;
 		place->conditions = more->extensions;
+		work->varies = 1;
 		return 0;
 	}
-	if (unlikely(work->hits++ >= SEGUE_CLASSIFIER_STEPS_MAX))
+	if (unlikely(work->hits >= SEGUE_CLASSIFIER_STEPS_MAX))
 		return 1;
-	firewall_count(more->counter, work->key.length);
+	firewall_hit(work, more->counter);
 	work->line = line;
 	switch (rule->action) {
 	case SEGUE_ACTION_LOG:
 	case SEGUE_ACTION_NFLOG:
+		work->varies = 1;
 		firewall_log(state->ctx, work, more->name, more->log);
 		return 0;
 	case SEGUE_ACTION_CONTINUE:
@@ -220,6 +220,7 @@ RARE int firewall_run_first(struct xdp_md *ctx, struct firewall_work *work)
 	/* What ends without a verdict is dropped. */
 	work->action = SEGUE_ACTION_DROP;
 	work->hits = 0;
+	work->varies = 0;
 	work->line = 0;
 	if (!state.firewall)
 		return 0;
@@ -293,7 +294,7 @@ RARE int firewall_egress(struct xdp_md *ctx, struct firewall_work *work)
 
 /* Reads and judges the packet. 0, or an outcome for which it is dropped without asking rules. */
 INLINE u32 firewall_filter(struct xdp_md *ctx, struct firewall_work *work, const struct segue_firewall *firewall,
-			   u32 index, u32 sid)
+			   u32 index, u32 sid, u64 epoch)
 {
 	u32 error, follows = 0;
 
@@ -301,13 +302,19 @@ INLINE u32 firewall_filter(struct xdp_md *ctx, struct firewall_work *work, const
 	work->scope = firewall->scope;
 	work->sid = sid;
 	work->words = firewall->words;
+	work->epoch = epoch;
+	work->verdicts = verdict_suits(firewall);
+	work->known = 0;
 	error = firewall_read(ctx, work);
 	if (unlikely(error))
 		return error;
+	if (work->known)
+		return 0;
 	work->fresh = 0;
 	if (firewall->flags & SEGUE_FIREWALL_STATE) {
 		u32 state;
 
+		work->track.until = 0;
 		follows = unlikely(work->fragment) && firewall_base(firewall, work);
 		if (follows) {
 			error = firewall_fragment(work, firewall->scope, 0);
@@ -319,6 +326,8 @@ INLINE u32 firewall_filter(struct xdp_md *ctx, struct firewall_work *work, const
 			state = conntrack_error(ctx, work, firewall);
 		if (unlikely(state & CONNTRACK_DROP))
 			return state & ~CONNTRACK_DROP;
+		if (work->known)
+			return 0;
 		work->key.connection_state = state;
 	}
 	if (unlikely(firewall->words & KEY_WORDS(egress)))
@@ -327,6 +336,8 @@ INLINE u32 firewall_filter(struct xdp_md *ctx, struct firewall_work *work, const
 	firewall_run(ctx, work);
 	if (unlikely(work->error))
 		return work->error;
+	if (work->verdicts && work->track.until && !work->fragment && !work->fresh)
+		verdict_keep(work);
 	if (work->action != SEGUE_ACTION_ACCEPT && work->action != SEGUE_ACTION_SEG6)
 		return 0;
 	if (unlikely(follows) && work->fragment & FIREWALL_FIRST_FRAGMENT) {
@@ -417,7 +428,7 @@ INLINE int firewall_segment(const struct packet *packet, const struct segue_sid 
 		return drop(packet, SEGUE_OUTCOME_drop_behaviour);
 	work->detail = SEGUE_SEG6_GO_NEXT;
 	if (likely(!(firewall->flags & SEGUE_FIREWALL_OFF))) {
-		error = firewall_filter(packet->ctx, work, firewall, index, 1);
+		error = firewall_filter(packet->ctx, work, firewall, index, 1, packet->epoch);
 		if (unlikely(error))
 			return drop(packet, error);
 		if (work->action == SEGUE_ACTION_ACCEPT)
@@ -539,7 +550,7 @@ INLINE int firewall_port(struct packet *packet)
 		 * bridge. */
 		if (unlikely(foreign))
 			return drop(packet, SEGUE_OUTCOME_drop_other_host);
-		error = firewall_filter(packet->ctx, work, firewall, index, 0);
+		error = firewall_filter(packet->ctx, work, firewall, index, 0, packet->epoch);
 		packet->length = work->limit - ETHERNET_LENGTH;
 		if (unlikely(error))
 			return drop(packet, error);

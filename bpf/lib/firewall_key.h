@@ -82,6 +82,8 @@ struct firewall_place {
 	u32 conditions; /* how many are still to be asked */
 };
 
+#define VERDICT_ROWS 4 /* a power of two */
+
 /* The packet on its way through a firewall. */
 struct firewall_work {
 	struct segue_classifier_key key;
@@ -107,6 +109,12 @@ struct firewall_work {
 	u32 fresh; /* the connection is to be remembered if the rules accept the packet */
 	u32 error; /* an outcome for which it is dropped, whatever the rules say */
 	u32 scope; /* of the firewall */
+	/* See firewall_verdict.h. */
+	u32 verdicts;		/* the firewall's verdicts may be kept */
+	u32 known;		/* this one was */
+	u32 varies;		/* it follows from more than the key, or is written somewhere */
+	u32 rows[VERDICT_ROWS]; /* of the first counters that counted it */
+	u64 epoch;		/* of the packet */
 	struct segue_firewall_bucket bucket;
 	struct fragment_search search;
 	u64 callers[SEGUE_CLASSIFIER_CALLS_MAX]; /* chain | line << 32 */
@@ -531,7 +539,7 @@ INLINE u32 firewall_frame(struct xdp_md *ctx)
 /*
  * Fills the key. `work->sid` and `work->words` are set. 0, or the outcome for which the packet has to be dropped.
  */
-RARE u32 firewall_read(struct xdp_md *ctx, struct firewall_work *work)
+INLINE u32 firewall_key_read(struct xdp_md *ctx, struct firewall_work *work)
 {
 	void *data = (void *)(long)ctx->data;
 	void *end = (void *)(long)ctx->data_end;
@@ -540,7 +548,7 @@ RARE u32 firewall_read(struct xdp_md *ctx, struct firewall_work *work)
 	u32 limit, error, inner;
 	u64 mac;
 
-	if (!work || data + ETHERNET_LENGTH > end)
+	if (data + ETHERNET_LENGTH > end)
 		return SEGUE_OUTCOME_drop_truncated;
 	key = &work->key;
 	walk = &work->walk;

@@ -87,7 +87,7 @@ const PROXY_FLOW_CACHE_SIZE: &str = ".rodata.proxy_flows";
 
 /// Maps whose layout and meaning `SEGUE_ABI_VERSION` covers: they survive a change of the programs. All others (caches,
 /// stages, scratch memory) belong to one build.
-pub(crate) const SHARED: [&str; 32] = [
+pub(crate) const SHARED: [&str; 33] = [
     "control",
     "config",
     "ports",
@@ -120,6 +120,7 @@ pub(crate) const SHARED: [&str; 32] = [
     "firewall_logs",
     "firewall_fragments",
     "connections",
+    "connection_changes",
 ];
 
 /// Tells builds of the data plane apart: a hash of [`OBJECT`] in hexadecimal.

@@ -219,6 +219,7 @@ impl<'a> Node<'a> {
     /// When a table can not be read or written.
     pub fn change_buckets(&self, mut change: impl FnMut(u32, &mut abi::ConnectionBucket)) {
         self.with(|dataplane| {
+            let mut changed = false;
             for firewall in self.compiled.firewalls.iter().filter(|firewall| firewall.entry.table != 0) {
                 let slot = firewall.entry.table;
                 let table = dataplane.connection_table(slot).unwrap_or_else(|error| panic!("{error}"));
@@ -230,8 +231,13 @@ impl<'a> Node<'a> {
                     change(slot, &mut bucket);
                     if bucket.as_bytes() != octets {
                         table.update(&key, bucket.as_bytes(), MapFlags::ANY).expect("a bucket is written");
+                        changed = true;
                     }
                 }
+            }
+            if changed {
+                // Verdicts that the data plane keeps beside the table.
+                dataplane.bump_caches().expect("the map control");
             }
         });
     }
