@@ -207,14 +207,12 @@ INLINE u32 firewall_base(const struct segue_firewall *firewall, const struct fir
 }
 
 /* The first find, which is the only one for most packets. 1: firewall_run_on() has to find on. */
-RARE int firewall_run_first(struct xdp_md *ctx, struct firewall_work *work)
+INLINE int firewall_first(struct xdp_md *ctx, struct firewall_work *work)
 {
 	struct firewall_state state = {.ctx = ctx, .work = work};
 	struct firewall_place place = {};
 	u32 index;
 
-	if (!work)
-		return 0;
 	index = work->firewall;
 	state.firewall = bpf_map_lookup_elem(&firewalls, &index);
 	/* What ends without a verdict is dropped. */
@@ -234,6 +232,11 @@ RARE int firewall_run_first(struct xdp_md *ctx, struct firewall_work *work)
 		return 0;
 	work->next = place;
 	return 1;
+}
+
+RARE int firewall_run_first(struct xdp_md *ctx, struct firewall_work *work)
+{
+	return work ? firewall_first(ctx, work) : 0;
 }
 
 /* Beside the first find, not called by it: frames of functions that call each other add up. */
@@ -292,6 +295,30 @@ RARE int firewall_egress(struct xdp_md *ctx, struct firewall_work *work)
 	return 0;
 }
 
+/*
+ * Reads the packet. 0, or an outcome as of firewall_key_read(). Where nothing lies between that and the rules
+ * (`work->direct`), the first find is made here, because the way back from a function is as long as a find;
+ * `work->direct` is 2 if that was not all. Else `work->known` says whether a verdict was kept for such packets.
+ */
+RARE u32 firewall_read(struct xdp_md *ctx, struct firewall_work *work)
+{
+	u32 error;
+
+	if (!work)
+		return SEGUE_OUTCOME_drop_truncated;
+	error = firewall_key_read(ctx, work);
+	if (unlikely(error))
+		return error;
+	if (work->direct) {
+		if (unlikely(firewall_first(ctx, work)))
+			work->direct = 2;
+	} else if (work->verdicts && work->key.protocol == PROTOCOL_UDP && likely(!work->fragment) &&
+		   likely(datagram_valid(ctx, work))) {
+		work->known = verdict_find(work, 1);
+	}
+	return 0;
+}
+
 /* Reads and judges the packet. 0, or an outcome for which it is dropped without asking rules. */
 INLINE u32 firewall_filter(struct xdp_md *ctx, struct firewall_work *work, const struct segue_firewall *firewall,
 			   u32 index, u32 sid, u64 epoch)
@@ -305,9 +332,17 @@ INLINE u32 firewall_filter(struct xdp_md *ctx, struct firewall_work *work, const
 	work->epoch = epoch;
 	work->verdicts = verdict_suits(firewall);
 	work->known = 0;
+	work->direct = !(firewall->flags & SEGUE_FIREWALL_STATE || firewall->words & KEY_WORDS(egress));
 	error = firewall_read(ctx, work);
 	if (unlikely(error))
 		return error;
+	if (work->direct) {
+		if (likely(work->direct == 1))
+			return 0;
+		work->error = 0;
+		firewall_run_on(ctx, work);
+		return work->error;
+	}
 	if (work->known)
 		return 0;
 	work->fresh = 0;

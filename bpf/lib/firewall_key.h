@@ -112,6 +112,7 @@ struct firewall_work {
 	/* See firewall_verdict.h. */
 	u32 verdicts;		/* the firewall's verdicts may be kept */
 	u32 known;		/* this one was */
+	u32 direct;		/* see firewall_read() */
 	u32 varies;		/* it follows from more than the key, or is written somewhere */
 	u32 rows[VERDICT_ROWS]; /* of the first counters that counted it */
 	u64 epoch;		/* of the packet */

@@ -147,19 +147,4 @@ RARE int verdict_keep(struct firewall_work *work)
 	return 0;
 }
 
-/* Reads the packet, and looks whether its verdict is known: `work->known`. 0, or an outcome as of firewall_key_read().
- */
-RARE u32 firewall_read(struct xdp_md *ctx, struct firewall_work *work)
-{
-	u32 error;
-
-	if (!work)
-		return SEGUE_OUTCOME_drop_truncated;
-	error = firewall_key_read(ctx, work);
-	if (!error && work->verdicts && work->key.protocol == PROTOCOL_UDP && likely(!work->fragment) &&
-	    likely(datagram_valid(ctx, work)))
-		work->known = verdict_find(work, 1);
-	return error;
-}
-
 #endif
