@@ -1,4 +1,6 @@
 //! What firewalls remember of connections: how much, for whom, and what gives way to what. States are golden_firewall_state.rs'.
+//!
+//! One long file: all of it is about the same tables, with the same packets.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -451,6 +453,52 @@ fn two_cpus_on_one_connection() {
         assert_eq!(connection.side[side].acknowledged, last, "what side {side} has acknowledged");
     }
     node.change_buckets(|_, bucket| assert_eq!(bucket.lock, 0, "nobody holds it any more"));
+}
+
+/// Two CPUs with the same ACK, in the kernel and without a pause, so that they meet: each repetition is counted by adding one to what the
+/// other CPU may be adding to. Without the lock some are lost.
+#[test]
+#[ignore = "needs root"]
+fn two_cpus_lose_no_repetition() {
+    const REPEAT: u32 = 1_000_000;
+    let network = Network::new();
+    let document = document("entries: 64").replacen("{name: acc0,", "{name: acc0, firewall: one,", 1);
+    let node = Node::load(&network.node, &document);
+    let plain = |forward, flags, numbers: (u32, u32)| {
+        let (from, to) = if forward { (1000, 80) } else { (80, 1000) };
+        let (sequence_number, acknowledgment_number) = numbers;
+        let header =
+            TcpRepr { sequence_number, acknowledgment_number, window: WINDOW as u16, ..TcpRepr::new(from, to, flags) };
+        arriving("acc0").ipv6(ip(forward)).tcp(header).build()
+    };
+    let ack = plain(true, ACK, (1001, 5001));
+    node.run_many(|runner| {
+        for packet in [&plain(true, SYN, (1000, 0)), &plain(false, SYN | ACK, (5000, 1001)), &ack] {
+            assert_ne!(runner.run("acc0", packet).0, Verdict::Drop);
+        }
+    });
+    let repeats = || u32::from(node.connections()[0].1.connection.repeats);
+    assert_eq!((node.connections().len(), repeats()), (1, 0));
+    let ingress = node.compiled().port("acc0").expect("a port").entry.ifindex;
+    let pins = node.pin_directory();
+    let begin = std::sync::Barrier::new(2);
+    let side = || {
+        let options = Options { capacity: node.capacity(), ..Options::default() };
+        let mut dataplane = Dataplane::open_or_load(&pins, options).unwrap_or_else(|error| panic!("{error}"));
+        begin.wait();
+        let run = TestRun { repeat: REPEAT, ..TestRun::once(&ack, ingress) };
+        let output = dataplane.test_run(&run).unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(output.frame, ack, "it goes on as it came, so each run sees the same");
+    };
+    std::thread::scope(|scope| {
+        let other = scope.spawn(|| network.node.enter(side));
+        network.node.enter(side);
+        other.join().expect("the other CPU");
+    });
+    // Where a virtual processor slept with the lock, the packet was dropped, and counted nothing.
+    let busy = node.counters().get("acc0 drop_connection_busy").map_or(0, |counter| counter.0) as u32;
+    assert!(busy < REPEAT, "{busy} packets found no lock");
+    assert_eq!(repeats(), (2 * REPEAT - busy) % 256, "repetitions, mod 256");
 }
 
 /// A hashlimit's table holds as many buckets as it may: made-up sources push out none, and take none from another rule.
