@@ -40,9 +40,11 @@ const IDENTITIES: [(&str, &str); 5] =
 
 /// The differences; none if both mean the same. Without a state before, everything is new.
 pub fn diff(before: Option<&NodeState>, after: &NodeState) -> Result<Vec<Change>, serde_json::Error> {
-    let before = before.map(serde_json::to_value).transpose()?.unwrap_or(Value::Object(serde_json::Map::new()));
     let mut changes = Vec::new();
-    compare("", &before, &serde_json::to_value(after)?, &mut changes);
+    if before != Some(after) {
+        let before = before.map(serde_json::to_value).transpose()?.unwrap_or(Value::Object(serde_json::Map::new()));
+        compare("", &before, &serde_json::to_value(after)?, &mut changes);
+    }
     Ok(changes)
 }
 
@@ -54,10 +56,10 @@ fn compare(key: &str, before: &Value, after: &Value, changes: &mut Vec<Change>) 
         let names: std::collections::BTreeSet<_> = before.keys().chain(after.keys()).collect();
         for name in names {
             let path = if key.is_empty() { name.clone() } else { format!("{key}.{name}") };
-            let value = |object: &serde_json::Map<String, Value>| object.get(name).cloned().unwrap_or(Value::Null);
+            let [before, after] = [before, after].map(|object| object.get(name).unwrap_or(&Value::Null));
             match identity(name).filter(|_| key.is_empty()) {
-                Some(by) => compare_lists(&path, by, &value(before), &value(after), changes),
-                None => compare(&path, &value(before), &value(after), changes),
+                Some(by) => compare_lists(&path, by, before, after, changes),
+                None => compare(&path, before, after, changes),
             }
         }
         return;
@@ -78,7 +80,10 @@ fn compare_lists(key: &str, by: &str, before: &Value, after: &Value, changes: &m
     let before = index(by, before);
     let after = index(by, after);
     for (name, value) in &before {
-        compare(&format!("{key}[{name}]"), value, after.get(name).unwrap_or(&Value::Null), changes);
+        let after = after.get(name).copied().unwrap_or(&Value::Null);
+        if *value != after {
+            compare(&format!("{key}[{name}]"), value, after, changes);
+        }
     }
     for (name, value) in after.iter().filter(|(name, _)| !before.contains_key(*name)) {
         compare(&format!("{key}[{name}]"), &Value::Null, value, changes);
@@ -86,7 +91,7 @@ fn compare_lists(key: &str, by: &str, before: &Value, after: &Value, changes: &m
 }
 
 /// The elements by their identity; by position where they have none.
-fn index(by: &str, list: &Value) -> BTreeMap<String, Value> {
+fn index<'a>(by: &str, list: &'a Value) -> BTreeMap<String, &'a Value> {
     let elements = list.as_array().map(Vec::as_slice).unwrap_or_default().iter().enumerate();
     elements
         .map(|(position, element)| {
@@ -95,7 +100,7 @@ fn index(by: &str, list: &Value) -> BTreeMap<String, Value> {
                 Some(Value::Null) | None => position.to_string(),
                 Some(other) => other.to_string(),
             };
-            (name, element.clone())
+            (name, element)
         })
         .collect()
 }

@@ -1,21 +1,20 @@
 //! The desired state and the live counters put together, by name.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     sync::Arc,
 };
 
 use ipnet::Ipv6Net;
 use nix::time::{ClockId, clock_gettime};
 use segue_abi::{Outcome, OutcomeKind};
-use segue_dataplane::{
-    AttachMode, Counters, Interfaces, MemoryCounters, PolicyCounters, PortCounters, Reader, SidCounters,
-};
+use segue_dataplane::{AttachMode, CompiledSid, IcmpSent, Interfaces, MemoryCounters, PortCounters, Reader, Sums};
 use segue_model::node::{NodeState, Policy, Port, Sid, SteeringRule};
 use serde::Serialize;
 
 use crate::{
     kernel::{Kernel, LinuxKernel, SidRoute},
+    metrics::Names,
     node::Node,
     problem::{Failure, Fault},
     report::{
@@ -50,18 +49,29 @@ impl From<&MemoryCounters> for MemoryReport {
 /// What a report is made of, taken from the node at one instant: the rest takes long where there is much, and is done elsewhere.
 #[derive(Debug)]
 pub struct Snapshot {
-    state: Option<Arc<NodeState>>,
-    reader: Option<Reader>,
+    pub(crate) state: Option<Arc<NodeState>>,
+    pub(crate) reader: Option<Reader>,
     generation: u32,
 }
 
-/// What a report is for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Detail {
-    /// Names and numbers only: 100,000 SIDs are asked for their counters several times a minute.
-    Metrics,
-    /// Everything that an operator may want to know.
-    Full,
+/// The parts of a report: where there are 100,000 SIDs, each costs something.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Parts {
+    /// Ports, and what became of packets.
+    pub ports: bool,
+    /// SIDs.
+    pub sids: bool,
+    /// What the kernel's routes for them say.
+    pub kernel_routes: bool,
+    /// Policies.
+    pub policies: bool,
+    /// Steering rules.
+    pub steering: bool,
+}
+
+impl Parts {
+    /// All that counts.
+    pub const COUNTERS: Self = Self { ports: true, sids: true, kernel_routes: false, policies: true, steering: true };
 }
 
 /// Takes what a report is made of.
@@ -72,54 +82,105 @@ pub fn snapshot(node: &mut Node) -> Result<Snapshot, Failure> {
     Ok(Snapshot { state: node.shared_state(), reader: node.plane.reader(), generation: node.outcome().generation })
 }
 
+/// What was counted, beside whom it belongs to.
+struct Counted<'a> {
+    names: &'a Names,
+    sums: Sums,
+    memories: BTreeMap<u32, MemoryCounters>,
+}
+
+impl Counted<'_> {
+    fn of(&self, rows: &[u32]) -> Counter {
+        rows.iter().map(|row| Counter::from(self.sums.counter(*row))).sum()
+    }
+}
+
 impl Snapshot {
     /// Whether nothing else has been applied since: if something has, counters may have got other owners.
     pub fn is_current(&self) -> bool {
         self.reader.as_ref().is_none_or(|reader| reader.is_current().unwrap_or(true))
     }
 
-    fn counters(&self) -> Result<Counters, Failure> {
-        let read = self.reader.as_ref().map(Reader::counters).transpose();
-        Ok(read.map_err(failed)?.unwrap_or_default())
-    }
-
-    /// Everything that counts.
+    /// These parts of all that can be told, and what is cheap. `names`: those of [`Snapshot::names`].
     ///
     /// # Errors
     /// A map or a route table that can not be read.
-    pub fn report(&self, detail: Detail) -> Result<Report, Failure> {
-        let Some(state) = &self.state else {
+    pub fn report(&self, parts: Parts, names: Option<&Names>) -> Result<Report, Failure> {
+        let (Some(state), Some(names)) = (&self.state, names) else {
             return Ok(Report { time: now(), ..Report::default() });
         };
-        let counters = self.counters()?;
-        let time = now();
-        let modes = self.reader.as_ref().map(Reader::modes).unwrap_or_default();
-        let of_kernel = |step, error| crate::apply::kernel_failure(step, &error);
-        let (links, routes) = match detail {
-            Detail::Full => {
-                let mut kernel = LinuxKernel::open().map_err(|error| of_kernel("kernel routes", error))?;
-                let links = kernel.links().map_err(|error| of_kernel("interfaces", error))?;
-                (links, kernel.own_routes().map_err(|error| of_kernel("kernel routes", error))?)
-            }
-            Detail::Metrics => {
-                let links = Interfaces::query().map_err(|error| Failure::one(Fault::Kernel, xdp::problem(&error)))?;
-                (links, Vec::new())
-            }
-        };
-        let by_port: HashMap<&str, &PortCounters> =
-            counters.ports.iter().map(|counted| (counted.port.as_str(), counted)).collect();
-        Ok(Report {
+        let rows = if parts.sids || parts.policies || parts.steering { names.rows() } else { &[] };
+        let mut counted = Counted { names, sums: self.counted(rows)?, memories: BTreeMap::new() };
+        if let (true, Some(reader)) = (parts.sids, &self.reader) {
+            counted.memories = reader.memories().map_err(failed)?;
+        }
+        let mut report = Report {
             node: state.node.clone(),
-            time,
+            time: now(),
             generation: self.generation,
-            // Those that the agent made, too.
-            ports: state.all_ports().iter().map(|port| port_report(port, &links, &modes, &by_port)).collect(),
-            sids: sid_reports(state, &routes, &counters, detail),
-            policies: policy_reports(state, &counters, detail),
-            steering: steering_reports(&state.steering, &counters),
-            outcomes: counters.ports.iter().flat_map(outcome_reports).collect(),
-            icmp: icmp_report(&counters),
-        })
+            icmp: self.icmp()?,
+            ..Report::default()
+        };
+        if parts.ports {
+            self.ports(state, &mut report)?;
+        }
+        if parts.sids {
+            let routes = if parts.kernel_routes { Some(routes()?) } else { None };
+            report.sids = sid_reports(state, routes.as_deref(), &counted);
+        }
+        if parts.policies {
+            report.policies = policy_reports(state, &counted);
+        }
+        if parts.steering {
+            report.steering = steering_reports(&state.steering, &counted);
+        }
+        Ok(report)
+    }
+
+    /// Those that the agent made, too.
+    fn ports(&self, state: &NodeState, report: &mut Report) -> Result<(), Failure> {
+        let counters = self.reader.as_ref().map(Reader::ports).transpose().map_err(failed)?.unwrap_or_default();
+        let modes = self.reader.as_ref().map(Reader::modes).unwrap_or_default();
+        let links = Interfaces::query().map_err(failed)?;
+        let by_port: HashMap<&str, &PortCounters> =
+            counters.iter().map(|counted| (counted.port.as_str(), counted)).collect();
+        report.ports = state.all_ports().iter().map(|port| port_report(port, &links, &modes, &by_port)).collect();
+        report.outcomes = counters.iter().flat_map(outcome_reports).collect();
+        Ok(())
+    }
+
+    fn icmp(&self) -> Result<IcmpReport, Failure> {
+        let sent = self.reader.as_ref().map(Reader::icmp_sent).transpose().map_err(failed)?;
+        Ok(icmp_report(&sent.unwrap_or_default()))
+    }
+
+    /// What proxies remember, once for all SIDs that share it, by what they share.
+    ///
+    /// # Errors
+    /// A map that can not be read.
+    pub fn memories(&self) -> Result<Vec<MemoryReport>, Failure> {
+        let memories = self.reader.as_ref().map(Reader::memories).transpose().map_err(failed)?.unwrap_or_default();
+        let used = self.reader.as_ref().and_then(Reader::applied).map(|compiled| compiled.sids.as_slice());
+        let used: BTreeSet<u32> = used.unwrap_or_default().iter().map(CompiledSid::scope).collect();
+        let mut reports: Vec<MemoryReport> =
+            memories.iter().filter(|(row, _)| used.contains(row)).map(|(_, memory)| memory.into()).collect();
+        reports.sort_by(|a, b| a.shared.cmp(&b.shared));
+        Ok(reports)
+    }
+
+    /// The names of what is counted: `known`, if they are those.
+    pub fn names(&self, known: Option<Arc<Names>>) -> Option<Arc<Names>> {
+        let (state, reader) = (self.state.as_ref()?, self.reader.as_ref());
+        Some(known.filter(|names| names.are_of(state, reader)).unwrap_or_else(|| Arc::new(Names::new(state, reader))))
+    }
+
+    /// What was counted in rows of [`Names::rows`].
+    ///
+    /// # Errors
+    /// A map that can not be read.
+    pub fn counted(&self, rows: &[u32]) -> Result<Sums, Failure> {
+        let sums = self.reader.as_ref().map(|reader| reader.counted(rows)).transpose();
+        Ok(sums.map_err(failed)?.unwrap_or_default())
     }
 
     /// Drops by port and reason, most frequent first.
@@ -127,10 +188,16 @@ impl Snapshot {
     /// # Errors
     /// A map that can not be read.
     pub fn drops(&self) -> Result<Vec<DropReport>, Failure> {
-        let counters = self.counters()?;
-        let last = self.reader.as_ref().map(Reader::last_drops).transpose().map_err(failed)?.unwrap_or_default();
-        Ok(drops(&counters, &last, now()))
+        let Some(reader) = &self.reader else { return Ok(Vec::new()) };
+        let counters = reader.ports().map_err(failed)?;
+        Ok(drops(&counters, &reader.last_drops().map_err(failed)?, now()))
     }
+}
+
+/// The kernel's own.
+fn routes() -> Result<Vec<SidRoute>, Failure> {
+    let asked = LinuxKernel::open().and_then(|mut kernel| kernel.own_routes());
+    asked.map_err(|error| crate::apply::kernel_failure("kernel routes", &error))
 }
 
 fn failed(error: segue_dataplane::Error) -> Failure {
@@ -188,41 +255,37 @@ fn port_report(
     }
 }
 
-fn sid_reports(state: &NodeState, routes: &[SidRoute], counters: &Counters, detail: Detail) -> Vec<SidReport> {
-    let by_prefix: HashMap<Ipv6Net, &SidRoute> = routes.iter().map(|route| (route.prefix, route)).collect();
-    let kernel_route = |prefix: Ipv6Net| match detail {
-        Detail::Metrics => String::new(),
-        Detail::Full => by_prefix.get(&prefix).map_or_else(|| "missing".to_owned(), |route| route.target.to_string()),
+fn sid_reports(state: &NodeState, routes: Option<&[SidRoute]>, counted: &Counted<'_>) -> Vec<SidReport> {
+    let by_prefix: Option<HashMap<Ipv6Net, &SidRoute>> =
+        routes.map(|routes| routes.iter().map(|route| (route.prefix, route)).collect());
+    let kernel_route = |prefix: Ipv6Net| match &by_prefix {
+        None => String::new(),
+        Some(by_prefix) => {
+            by_prefix.get(&prefix).map_or_else(|| "missing".to_owned(), |route| route.target.to_string())
+        }
     };
-    let by_sid: HashMap<Ipv6Net, &SidCounters> = counters.sids.iter().map(|counted| (counted.sid, counted)).collect();
-    let counted = |prefix: Ipv6Net| by_sid.get(&prefix).copied();
-    let counter = |prefix| counted(prefix).map(|counted| counted.counter.into()).unwrap_or_default();
-    let full = detail == Detail::Full;
-    let sids = state.sids.iter().map(|sid| {
+    let sids = state.sids.iter().enumerate().map(|(position, sid)| {
         let prefix = sid.sid.trunc();
+        let (returned, scope) = counted.names.function(position);
         SidReport {
             sid: shown(prefix),
-            behaviour: name(&sid.behaviour),
-            flavours: if !full { Vec::new() } else { sid.flavours.iter().map(name).collect() },
-            to: if full { destination(sid) } else { String::new() },
+            behaviour: sid.behaviour.name().to_owned(),
+            flavours: sid.flavours.iter().map(name).collect(),
+            to: destination(sid),
             kernel_route: kernel_route(prefix),
-            counter: counter(prefix),
-            returned: counted(prefix).and_then(|counted| counted.returned).map(Counter::from),
-            memory: counted(prefix).and_then(|counted| counted.memory.as_ref()).map(MemoryReport::from),
-            comment: sid.comment.clone().filter(|_| full),
+            counter: counted.of(counted.names.sid(position)),
+            returned: (returned != 0).then(|| counted.of(&[returned])),
+            memory: counted.memories.get(&scope).map(MemoryReport::from),
+            comment: sid.comment.clone(),
         }
     });
-    let binding = state.policies.iter().filter_map(|policy| Some((policy, Ipv6Net::from(policy.binding_sid?))));
-    let binding = binding.map(|(policy, prefix)| SidReport {
+    let binding = bindings(state).zip(state.sids.len()..).map(|((policy, prefix, behaviour), position)| SidReport {
         sid: shown(prefix),
-        behaviour: match policy.mode {
-            segue_model::node::HeadendMode::HEncaps => "End.B6.Encaps".to_owned(),
-            _ => "End.B6.Encaps.Red".to_owned(),
-        },
+        behaviour: behaviour.to_owned(),
         flavours: Vec::new(),
         to: format!("policy {}", policy.name),
         kernel_route: kernel_route(prefix),
-        counter: counter(prefix),
+        counter: counted.of(counted.names.sid(position)),
         returned: None,
         memory: None,
         comment: Some(format!("binding SID of policy {}", policy.name)),
@@ -230,8 +293,19 @@ fn sid_reports(state: &NodeState, routes: &[SidRoute], counters: &Counters, deta
     sids.chain(binding).collect()
 }
 
+/// The policies that have a binding SID, with it and its behaviour.
+pub(crate) fn bindings(state: &NodeState) -> impl Iterator<Item = (&Policy, Ipv6Net, &'static str)> {
+    state.policies.iter().filter_map(|policy| {
+        let behaviour = match policy.mode {
+            segue_model::node::HeadendMode::HEncaps => "End.B6.Encaps",
+            _ => "End.B6.Encaps.Red",
+        };
+        Some((policy, Ipv6Net::from(policy.binding_sid?), behaviour))
+    })
+}
+
 /// A whole address without its length, as operators write it.
-fn shown(prefix: Ipv6Net) -> String {
+pub(crate) fn shown(prefix: Ipv6Net) -> String {
     if prefix.prefix_len() == 128 { prefix.addr().to_string() } else { prefix.to_string() }
 }
 
@@ -255,58 +329,40 @@ fn destination(sid: &Sid) -> String {
     parts.join(" ")
 }
 
-fn policy_reports(state: &NodeState, counters: &Counters, detail: Detail) -> Vec<PolicyReport> {
-    let by_name: HashMap<&str, &PolicyCounters> =
-        counters.policies.iter().map(|counted| (counted.policy.as_str(), counted)).collect();
-    let report = |policy: &Policy| policy_report(policy, by_name.get(policy.name.as_str()).copied(), detail);
-    state.policies.iter().map(report).collect()
+fn policy_reports(state: &NodeState, counted: &Counted<'_>) -> Vec<PolicyReport> {
+    let policies = state.policies.iter().enumerate();
+    policies.map(|(position, policy)| policy_report(policy, counted.names.policy(position), counted)).collect()
 }
 
-fn policy_report(policy: &Policy, counted: Option<&PolicyCounters>, detail: Detail) -> PolicyReport {
-    if detail == Detail::Metrics {
-        return PolicyReport {
-            name: policy.name.clone(),
-            color: None,
-            endpoint: None,
-            binding_sid: None,
-            mode: String::new(),
-            counter: counted.map(|counted| counted.counter.into()).unwrap_or_default(),
-            segment_lists: Vec::new(),
-        };
-    }
+/// `rows`: of its lists.
+fn policy_report(policy: &Policy, rows: &[u32], counted: &Counted<'_>) -> PolicyReport {
     let lists = policy.segment_lists.iter().enumerate().map(|(position, list)| SegmentListReport {
         weight: list.weight,
         segments: list.segments.iter().map(ToString::to_string).collect(),
-        counter: counted
-            .and_then(|counted| counted.lists.get(position))
-            .map(|list| list.counter.into())
-            .unwrap_or_default(),
+        counter: rows.get(position).map(|row| counted.of(&[*row])).unwrap_or_default(),
     });
     PolicyReport {
         name: policy.name.clone(),
         color: policy.color,
         endpoint: policy.endpoint.map(|endpoint| endpoint.to_string()),
         binding_sid: policy.binding_sid.map(|sid| sid.to_string()),
-        mode: name(&policy.mode),
-        counter: counted.map(|counted| counted.counter.into()).unwrap_or_default(),
+        mode: policy.mode.name().to_owned(),
+        counter: counted.of(rows),
         segment_lists: lists.collect(),
     }
 }
 
-fn steering_reports(rules: &[SteeringRule], counters: &Counters) -> Vec<SteeringReport> {
-    let by_name: std::collections::HashMap<&str, _> =
-        counters.steering.iter().map(|counted| (counted.rule.as_str(), counted)).collect();
+fn steering_reports(rules: &[SteeringRule], counted: &Counted<'_>) -> Vec<SteeringReport> {
     let mut reports = Vec::new();
     for (position, rule) in rules.iter().enumerate() {
         let name_of = segue_dataplane::compile::rule_name(rule, position);
-        let counted = by_name.get(name_of.as_str());
         reports.push(SteeringReport {
             matches: matches(rule),
             action: match (&rule.policy, &rule.action) {
                 (Some(policy), _) => format!("policy {policy}"),
                 (None, action) => action.as_ref().map(name).unwrap_or_default(),
             },
-            counter: counted.map(|counted| counted.counter.into()).unwrap_or_default(),
+            counter: counted.of(counted.names.steering(position)),
             name: name_of,
         });
     }
@@ -348,8 +404,7 @@ fn outcome_reports(port: &PortCounters) -> Vec<OutcomeReport> {
     port.outcomes.iter().filter_map(report).collect()
 }
 
-fn icmp_report(counters: &Counters) -> IcmpReport {
-    let icmp = &counters.icmp;
+fn icmp_report(icmp: &IcmpSent) -> IcmpReport {
     IcmpReport {
         unreachable: icmp.unreachable,
         too_big: icmp.too_big,
@@ -363,10 +418,10 @@ fn icmp_report(counters: &Counters) -> IcmpReport {
     }
 }
 
-fn drops(counters: &Counters, last: &[segue_dataplane::LastDrop], time: u64) -> Vec<DropReport> {
+fn drops(ports: &[PortCounters], last: &[segue_dataplane::LastDrop], time: u64) -> Vec<DropReport> {
     let last: HashMap<(&str, &str), &segue_dataplane::LastDrop> =
         last.iter().rev().map(|last| ((last.port.as_str(), last.outcome.name()), last)).collect();
-    let dropped = counters.ports.iter().flat_map(outcome_reports).filter(|row| row.kind == OutcomeKind::Dropped.name());
+    let dropped = ports.iter().flat_map(outcome_reports).filter(|row| row.kind == OutcomeKind::Dropped.name());
     let mut drops: Vec<_> = dropped
         .map(|row| {
             let last = last.get(&(row.port.as_str(), row.outcome.as_str())).copied();

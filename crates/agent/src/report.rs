@@ -39,7 +39,8 @@ pub struct SidReport {
     /// Next hop, table, interface, policy or function, in words.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub to: String,
-    /// What the kernel's route for the SID says; `missing` if there is none.
+    /// What the kernel's route for the SID says; `missing` if there is none. Only where SIDs are asked for.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub kernel_route: String,
     /// Packets that arrived for the SID.
     pub counter: Counter,

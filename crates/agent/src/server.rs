@@ -61,7 +61,7 @@ async fn serve(options: &Options) -> Result<()> {
         node: node.clone(),
         liveness,
         applies: Arc::default(),
-        reports: Arc::default(),
+        scrapes: Arc::default(),
         stop: stopped.clone(),
     };
     if let Some(address) = options.metrics_listen {
@@ -97,9 +97,13 @@ async fn serve(options: &Options) -> Result<()> {
 async fn watch_functions(node: &Handle<Node>, options: &Options) -> Result<liveness::Handle> {
     let life = node.call(|node| Ok(node.plane.life().clone())).await?;
     let (worker, journal) = (node.clone(), Journal::new(&options.state_dir));
-    let watching = liveness::spawn(life, node::functions(options), move |notice: Notice| {
-        let journal = journal.clone();
-        worker.post(move |node| {
+    let earlier = node::functions(options);
+    let mut known = earlier.clone();
+    let watching = liveness::spawn(life, earlier, move |notice: Notice| {
+        notice.entries.update(&mut known);
+        let (journal, entries) = (journal.clone(), known.clone());
+        // Waited for: what happens while the node is at something else is then done at once.
+        let done = worker.call_blocking(move |node| {
             let sids = match &notice.routes {
                 Routes::Of(sids) => Some(sids),
                 Routes::All => None,
@@ -109,10 +113,14 @@ async fn watch_functions(node: &Handle<Node>, options: &Options) -> Result<liven
             {
                 tracing::error!("routes of functions that died or came to life: {failure}");
             }
-            if let Err(error) = journal.save(&notice.entries) {
+            if let Err(error) = journal.save(&entries) {
                 tracing::warn!("what is known about functions can not be saved: {error}");
             }
+            Ok(())
         });
+        if let Err(failure) = done {
+            tracing::error!("functions that died or came to life: {failure}");
+        }
     });
     let watching = watching.context("watch functions; it takes CAP_NET_RAW")?;
     let told = watching.clone();

@@ -9,8 +9,7 @@ use std::{
 use ipnet::Ipv6Net;
 use nix::fcntl::{Flock, FlockArg};
 use segue_dataplane::{
-    CaptureSource, Compiled, Dataplane, Error, FirewallCounters, Interfaces, Life, MissingInterface, Options, Reader,
-    mount_bpffs,
+    CaptureSource, Compiled, Dataplane, Error, Interfaces, Life, MissingInterface, Options, Reader, mount_bpffs,
 };
 use segue_model::node::NodeState;
 
@@ -56,9 +55,7 @@ impl Xdp {
         tracing::info!(origin = ?plane.origin(), pins = %pin_dir.display(), "data plane");
         // A capture that was under way when the agent died has no reader any more.
         let ports: Vec<_> = plane.applied().map(names).unwrap_or_default().into_values().collect();
-        for port in ports {
-            plane.set_capture(&port, false)?;
-        }
+        plane.set_captures(&ports, false)?;
         Ok(xdp)
     }
 
@@ -100,14 +97,6 @@ impl Xdp {
         self.plane.as_ref()
     }
 
-    /// Firewalls: what their rules have counted.
-    ///
-    /// # Errors
-    /// A map that can not be read.
-    pub fn firewalls(&self) -> Result<Vec<FirewallCounters>, Error> {
-        self.plane.as_ref().map(Dataplane::firewall_counters).transpose().map(Option::unwrap_or_default)
-    }
-
     /// Starts to copy packets of these ports, or of all if none is named. One capture at a time.
     ///
     /// # Errors
@@ -124,11 +113,9 @@ impl Xdp {
             return Err(Problem::new("capture", "the node has no ports yet", "apply a configuration first"));
         }
         let source = plane.capture_source().map_err(|error| problem(&error))?;
-        for port in &ports {
-            if let Err(error) = plane.set_capture(port, true) {
-                self.stop(&ports);
-                return Err(problem(&error));
-            }
+        if let Err(error) = plane.set_captures(&ports, true) {
+            self.stop(&ports);
+            return Err(problem(&error));
         }
         self.capturing.clone_from(&ports);
         Ok(Capture { source, names, ports })
@@ -142,11 +129,9 @@ impl Xdp {
 
     fn stop(&mut self, ports: &[String]) {
         let Some(plane) = &mut self.plane else { return };
-        for port in ports {
-            // A port that an apply took away meanwhile has no flag to take back.
-            if let Err(error) = plane.set_capture(port, false) {
-                tracing::debug!(%error, "end of capture");
-            }
+        // A port that an apply took away meanwhile has no flag to take back.
+        if let Err(error) = plane.set_captures(ports, false) {
+            tracing::debug!(%error, "end of capture");
         }
     }
 }

@@ -10,6 +10,10 @@ use std::{
     time::Duration,
 };
 
+use segue_testkit::{
+    netns::{End, Netns, veth},
+    wait::wait_for,
+};
 use serde_json::{Value, json};
 use support::{Agent, Network};
 
@@ -103,6 +107,65 @@ fn applies_are_done_in_the_order_in_which_they_came() {
     });
     assert!(first < second, "{first} {second}");
     assert_eq!(rules(&agent), 3);
+}
+
+/// Scrapes that stop being read half-way, and ones that nobody reads at all: an apply and a withdrawal are done before any of them ends.
+#[test]
+#[ignore = "needs root"]
+fn scrapes_that_nobody_reads_hold_up_neither_an_apply_nor_a_withdrawal() {
+    const SIDS: u32 = 20_000;
+    const READERS: usize = 10;
+    let network = Network::new();
+    let function = Netns::new();
+    veth(
+        End { netns: &network.node, name: "to", mac: "02:00:00:01:00:01" },
+        End { netns: &function, name: "n", mac: "02:00:00:01:01:01" },
+        1500,
+    );
+    let agent = Agent::start(&network);
+    let state = |policies: u32| {
+        let mut sids: Vec<Value> =
+            (0..SIDS).map(|number| json!({"sid": format!("fc00:0:1:{number:x}::/64"), "behaviour": "End"})).collect();
+        sids.push(json!({"sid": "fc00:0:3:1::", "behaviour": "End.AM", "next_hop_mac": "02:00:00:01:01:01",
+            "proxy": {"to_function": "to", "from_function": "to", "on_failure": "withdraw", "watch": {"hold_ms": 0}}}));
+        let policy = |number| json!({"name": format!("p{number}"), "segment_lists": [{"segments": ["fc00:0:2:1::"]}]});
+        json!({
+            "node": "n1", "source_address": "fc00:0:1::1", "domain": {"sid_blocks": ["fc00::/32"]},
+            "ports": [{"name": "west", "role": "access"}, {"name": "east", "role": "core"}, {"name": "to", "role": "service"}],
+            "sids": sids, "policies": (0..policies).map(policy).collect::<Vec<_>>(),
+        })
+        .to_string()
+    };
+    let there = || network.node.sh("ip -6 route show fc00:0:3:1::").contains("fc00:0:3:1::");
+    let until = |what, condition: &dyn Fn() -> bool| {
+        wait_for(what, Duration::from_secs(60), || condition().then_some(()));
+    };
+    apply(&agent, &state(1));
+    until("a route", &there);
+    let ask = |read: usize| {
+        let mut stream = UnixStream::connect(agent.socket()).unwrap();
+        stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: segued\r\nConnection: close\r\n\r\n").unwrap();
+        let mut first = vec![0; read];
+        stream.read_exact(&mut first).unwrap();
+        (stream, first)
+    };
+    // Half of them have begun to be answered, and there is far more than the socket holds; the others may be made meanwhile.
+    let stalled: Vec<_> = (0..READERS).map(|number| ask(if number % 2 == 0 { 1000 } else { 0 })).collect();
+    apply(&agent, &state(2));
+    function.sh("ip link set dev n down");
+    until("a withdrawal", &|| !there());
+    function.sh("ip link set dev n up");
+    until("its return", &there);
+    apply(&agent, &state(3));
+    // Nobody has read on until here.
+    for (mut stream, mut text) in stalled {
+        stream.read_to_end(&mut text).unwrap();
+        let text = String::from_utf8(text).unwrap();
+        assert!(text.starts_with("HTTP/1.1 200"), "{text:.300}");
+        assert!(text.ends_with("# EOF\n"), "it is whole");
+        let rows = text.lines().filter(|line| line.starts_with("segue_sid_packets_total{")).count();
+        assert_eq!(rows, SIDS as usize + 1);
+    }
 }
 
 #[test]

@@ -1,13 +1,13 @@
 //! Many rows of a per-CPU array in one call: libbpf-rs has batches for other maps only, and a call for each row is most of the
 //! time where there are 100,000.
-// One call that libbpf-rs lacks. Sound: the buffers are as large as the kernel is told and live across the call, and it fills
+// Two calls that libbpf-rs lacks. Sound: the buffers are as large as the kernel is told and live across the call, and it fills
 // them with plain words.
 #![allow(unsafe_code)]
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 
-use libbpf_rs::libbpf_sys::{bpf_map_batch_opts, bpf_map_lookup_batch};
+use libbpf_rs::libbpf_sys::{bpf_map_batch_opts, bpf_map_lookup_batch, bpf_map_update_batch};
 use libbpf_rs::{MapCore, MapHandle};
 
 /// The words of rows `first` to below `first + count`, one CPU after the other for each row.
@@ -41,4 +41,24 @@ pub(crate) fn rows(map: &MapHandle, first: u32, count: u32) -> io::Result<Vec<u6
         0 => Err(io::ErrorKind::UnexpectedEof.into()),
         _ => Err(io::Error::last_os_error()),
     }
+}
+
+/// Sets these rows to 0 for all CPUs.
+pub(crate) fn clear(map: &MapHandle, rows: &[u32]) -> io::Result<()> {
+    let cpus = libbpf_rs::num_possible_cpus().map_err(io::Error::other)?;
+    let words = (map.value_size() as usize).div_ceil(size_of::<u64>()) * cpus;
+    let values = vec![0_u64; words * rows.len()];
+    let options = bpf_map_batch_opts { sz: size_of::<bpf_map_batch_opts>() as _, ..Default::default() };
+    let mut count = u32::try_from(rows.len()).map_err(io::Error::other)?;
+    // SAFETY: see the head of this file; `rows` and `values` have `count` rows, which the kernel only reads.
+    let result = unsafe {
+        bpf_map_update_batch(
+            map.as_fd().as_raw_fd(),
+            rows.as_ptr().cast(),
+            values.as_ptr().cast(),
+            &raw mut count,
+            &options,
+        )
+    };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }

@@ -9,6 +9,7 @@ use segue_classifier::image::Image;
 use serde::{Deserialize, Serialize};
 
 use crate::firewall::rules::Rules;
+use crate::maps::ascending;
 
 /// All map entries of one generation, with the names that operators know them by. [`crate::compile`] makes it from a
 /// [`segue_model::node::NodeState`]; it is kept beside the maps, because the next one takes its free indices from it.
@@ -78,6 +79,18 @@ pub struct CompiledSid {
     /// The map entry.
     #[serde(with = "octets")]
     pub entry: abi::Sid,
+}
+
+impl CompiledSid {
+    /// Row of `counters` of what came back from the function; none if there is none.
+    pub fn returned(&self) -> Option<u32> {
+        Some(self.entry.counter_return).filter(|row| *row != 0)
+    }
+
+    /// Row of `memories`; 0 if it remembers nothing.
+    pub fn scope(&self) -> u32 {
+        self.entry.scope_row()
+    }
 }
 
 /// An SR policy, or the list that an End.AS proxy puts back.
@@ -264,6 +277,11 @@ impl Compiled {
                 == (&other.steering_counters, &other.scopes, &other.firewalls, &other.loop_ifindex, &other.returns)
     }
 
+    /// Rows of `counters` in use, in ascending order.
+    pub fn all_counter_rows(&self) -> Vec<u32> {
+        ascending(self.counter_rows())
+    }
+
     /// Rows of `counters` in use.
     pub fn counter_rows(&self) -> impl Iterator<Item = u32> {
         let sids = self.sids.iter().flat_map(|sid| [sid.entry.counter, sid.entry.counter_return]);
@@ -285,18 +303,52 @@ mod octets {
         parse(&String::deserialize(deserializer)?).map_err(D::Error::custom)
     }
 
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+
+    /// Without the zeros at the end, which most structures have many of.
     pub fn text<T: IntoBytes + Immutable>(value: &T) -> String {
-        const DIGITS: &[u8; 16] = b"0123456789abcdef";
-        let nibbles = value.as_bytes().iter().flat_map(|octet| [octet >> 4, octet & 15]);
-        nibbles.map(|nibble| char::from(DIGITS[usize::from(nibble)])).collect()
+        let octets = value.as_bytes();
+        let end = octets.iter().rposition(|octet| *octet != 0).map_or(0, |last| last + 1);
+        let mut text = String::with_capacity(2 * end);
+        for octet in &octets[..end] {
+            text.push(char::from(DIGITS[usize::from(octet >> 4)]));
+            text.push(char::from(DIGITS[usize::from(octet & 15)]));
+        }
+        text
     }
 
     pub fn parse<T: FromBytes>(text: &str) -> Result<T, String> {
-        let nibbles: Option<Vec<u8>> = text.chars().map(|c| c.to_digit(16).map(|nibble| nibble as u8)).collect();
-        let nibbles = nibbles.ok_or("not hexadecimal")?;
-        let bytes: Vec<u8> =
-            nibbles.chunks(2).map(|pair| pair.iter().fold(0, |octet, nibble| octet << 4 | nibble)).collect();
-        T::read_from_bytes(&bytes).map_err(|_| format!("{} octets do not fit the structure", bytes.len()))
+        let digit = |digit: u8| char::from(digit).to_digit(16).map(|nibble| nibble as u8);
+        let octet = |pair: &[u8]| match pair {
+            [high, low] => Some(digit(*high)? << 4 | digit(*low)?),
+            _ => None,
+        };
+        let octets: Option<Vec<u8>> = text.as_bytes().chunks(2).map(octet).collect();
+        let mut octets = octets.ok_or("not hexadecimal")?;
+        let size = size_of::<T>();
+        if octets.len() > size {
+            return Err(format!("{} octets do not fit the structure", octets.len()));
+        }
+        octets.resize(size, 0);
+        T::read_from_bytes(&octets).map_err(|_| format!("{size} octets do not fit the structure"))
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+
+        #[test]
+        fn octets_come_back_as_they_were() {
+            for value in [[0, 0, 0, 0_u8], [0, 0xab, 0, 0], [1, 2, 3, 0xff], [0, 0, 0, 1]] {
+                assert_eq!(parse::<[u8; 4]>(&text(&value)), Ok(value), "{}", text(&value));
+            }
+            assert_eq!(text(&[0_u8, 0x1f, 0, 0]), "001f");
+            // As earlier versions wrote it.
+            assert_eq!(parse::<[u8; 4]>("001f0000"), Ok([0, 0x1f, 0, 0]));
+            for broken in ["0", "0x", "0011223344", "é"] {
+                assert!(parse::<[u8; 4]>(broken).is_err(), "{broken}");
+            }
+        }
     }
 }
 

@@ -28,12 +28,13 @@ pub use compiled::{
 };
 pub use dataplane::{
     Applied, AttachMode, CaptureReader, CaptureSource, CapturedPacket, Counter, Counters, Dataplane, Direction,
-    IcmpSent, LastDrop, Life, ListCounters, MemoryCounters, Options, Origin, PolicyCounters, PortCounters, Reader,
-    SidCounters, SteeringCounters, TestOutput, TestRun,
+    IcmpSent, Identity, LastDrop, Life, ListCounters, MemoryCounters, Options, Origin, PolicyCounters, PortCounters,
+    Reader, SidCounters, SteeringCounters, TestOutput, TestRun,
 };
 pub use error::Error;
 pub use facts::{Capabilities, Capacity, Interface, Interfaces, MissingInterface, Table};
 pub use firewall::{
     FirewallCounters, FirewallListing, LogReader, LogRecord, LogRule, LogSource, RuleCounters, firewall_listing,
 };
+pub use maps::Sums;
 pub use object::{OBJECT, build_id};

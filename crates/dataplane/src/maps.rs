@@ -1,6 +1,6 @@
 //! Access to maps by name, with the ABI's structures as keys and values.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
@@ -8,6 +8,9 @@ use libbpf_rs::{MapCore, MapFlags, MapHandle, Object};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::{Error, batch};
+
+/// Rows or entries in one call.
+pub(crate) const BATCH: u32 = 4096;
 
 /// Maps that are pinned in one directory, by name.
 #[derive(Debug, Default)]
@@ -45,6 +48,28 @@ impl MapSet {
         self.get(map)?.update(key.as_bytes(), value.as_bytes(), MapFlags::ANY).map_err(map_error(map, "write an entry"))
     }
 
+    /// Writes many entries, in batches.
+    pub fn write_all<K, V>(&self, map: &str, entries: impl IntoIterator<Item = (K, V)>) -> Result<(), Error>
+    where
+        K: IntoBytes + Immutable,
+        V: IntoBytes + Immutable,
+    {
+        let handle = self.get(map)?;
+        let (mut keys, mut values, mut count) = (Vec::new(), Vec::new(), 0);
+        for (key, value) in entries {
+            keys.extend_from_slice(key.as_bytes());
+            values.extend_from_slice(value.as_bytes());
+            count += 1;
+            if count == BATCH {
+                write_batch(handle, map, &keys, &values, count)?;
+                keys.clear();
+                values.clear();
+                count = 0;
+            }
+        }
+        if count > 0 { write_batch(handle, map, &keys, &values, count) } else { Ok(()) }
+    }
+
     /// The value of `key`; `None` if there is none.
     pub fn read<K, V>(&self, map: &str, key: &K) -> Result<Option<V>, Error>
     where
@@ -60,26 +85,9 @@ impl MapSet {
         self.get(map)?.lookup(key.as_bytes(), MapFlags::ANY).map_err(map_error(map, "read an entry"))
     }
 
-    /// The words of a row, summed over the CPUs.
-    pub fn read_words(&self, map: &str, row: u32) -> Result<Vec<u64>, Error> {
-        let found = self
-            .get(map)?
-            .lookup_percpu(&row.to_ne_bytes(), MapFlags::ANY)
-            .map_err(map_error(map, "read an entry"))?
-            .ok_or_else(|| Error::MapEntry { map: map.to_owned() })?;
-        let mut sums: Vec<u64> = Vec::new();
-        for octets in found {
-            let words: Vec<u64> = octets.as_chunks().0.iter().map(|word| u64::from_ne_bytes(*word)).collect();
-            sums.resize(words.len(), 0);
-            sums.iter_mut().zip(words).for_each(|(sum, word)| *sum = sum.wrapping_add(word));
-        }
-        Ok(sums)
-    }
-
-    /// The words of these rows of a per-CPU array, summed over the CPUs. Read in batches.
-    pub fn read_sums(&self, map: &str, rows: &BTreeSet<u32>) -> Result<Sums, Error> {
-        /// Rows in a batch, and rows that nobody asks for but that cost less than another batch.
-        const BATCH: u32 = 4096;
+    /// The words of these rows of a per-CPU array, which are in ascending order, summed over the CPUs. Read in batches.
+    pub fn read_sums(&self, map: &str, rows: &[u32]) -> Result<Sums, Error> {
+        /// Rows that nobody asks for but that cost less than another batch.
         const GAP: u32 = 64;
         let handle = self.get(map)?;
         let failed = map_error(map, "read entries");
@@ -104,14 +112,21 @@ impl MapSet {
         Ok(sums)
     }
 
-    /// Overwrites a part of a map of lines, which is one value: what lies beside it is written again with the same octets.
-    pub fn write_lines(&self, map: &str, first_line: u32, octets: &[u8]) -> Result<(), Error> {
+    /// Overwrites parts of a map of lines, which is one value: what lies beside them is written again with the same octets. Parts:
+    /// their first lines and their octets.
+    pub fn write_lines(&self, map: &str, parts: impl Iterator<Item = (u32, Vec<u8>)>) -> Result<(), Error> {
+        let mut parts = parts.peekable();
+        if parts.peek().is_none() {
+            return Ok(());
+        }
         let handle = self.get(map)?;
         let key = 0_u32.to_ne_bytes();
         let missing = || Error::MapEntry { map: map.to_owned() };
         let mut all = handle.lookup(&key, MapFlags::ANY).map_err(map_error(map, "read it"))?.ok_or_else(missing)?;
-        let start = first_line as usize * segue_classifier::image::LINE;
-        all.get_mut(start..start + octets.len()).ok_or_else(missing)?.copy_from_slice(octets);
+        for (first_line, octets) in parts {
+            let start = first_line as usize * segue_classifier::image::LINE;
+            all.get_mut(start..start + octets.len()).ok_or_else(missing)?.copy_from_slice(&octets);
+        }
         handle.update(&key, &all, MapFlags::ANY).map_err(map_error(map, "write it"))
     }
 
@@ -140,6 +155,15 @@ impl MapSet {
         };
         let zeros = vec![vec![0; handle.value_size() as usize]; cpus];
         handle.update_percpu(&index.to_ne_bytes(), &zeros, MapFlags::ANY).map_err(failed)
+    }
+
+    /// Sets the values of all CPUs of many rows, which are in ascending order, to 0.
+    pub fn clear_all(&self, map: &str, rows: &[u32]) -> Result<(), Error> {
+        let handle = self.get(map)?;
+        rows.chunks(BATCH as usize).try_for_each(|rows| match batch::clear(handle, rows) {
+            Ok(()) => Ok(()),
+            Err(_) => rows.iter().try_for_each(|row| self.clear_percpu(map, *row)),
+        })
     }
 
     /// Removes an entry; it is no error if there is none.
@@ -171,26 +195,57 @@ impl MapSet {
     }
 }
 
-/// Rows of words; those that were not read are 0.
-#[derive(Debug)]
-pub(crate) struct Sums {
+/// Rows of a table of counters, summed over the CPUs; those that were not read are 0.
+#[derive(Debug, Clone, Default)]
+pub struct Sums {
     width: usize,
     words: Vec<u64>,
 }
 
+impl FromIterator<(u32, [u64; 2])> for Sums {
+    /// Packets and octets of rows.
+    fn from_iter<T: IntoIterator<Item = (u32, [u64; 2])>>(rows: T) -> Self {
+        let rows: Vec<_> = rows.into_iter().collect();
+        let end = rows.iter().map(|(row, _)| *row as usize + 1).max().unwrap_or(0);
+        let mut sums = Self { width: 2, words: vec![0; 2 * end] };
+        rows.iter().for_each(|(row, words)| sums.add(*row, words));
+        sums
+    }
+}
+
 impl Sums {
     /// The words of a row.
-    pub fn row(&self, row: u32) -> &[u64] {
+    pub(crate) fn row(&self, row: u32) -> &[u64] {
         let start = row as usize * self.width;
         self.words.get(start..start + self.width).unwrap_or_default()
     }
 
     /// Adds what else was counted for a row.
-    pub fn add(&mut self, row: u32, words: &[u64]) {
+    pub(crate) fn add(&mut self, row: u32, words: &[u64]) {
         let start = row as usize * self.width;
         let sums = self.words.get_mut(start..start + self.width).unwrap_or_default();
         sums.iter_mut().zip(words).for_each(|(sum, word)| *sum = sum.wrapping_add(*word));
     }
+}
+
+/// Writes entries, whose keys and values lie behind each other, in one call; in one for each where the kernel has no other for this
+/// kind of map, or to see which one it refuses.
+pub(crate) fn write_batch(handle: &MapHandle, map: &str, keys: &[u8], values: &[u8], count: u32) -> Result<(), Error> {
+    if handle.update_batch(keys, values, count, MapFlags::ANY, MapFlags::ANY).is_ok() {
+        return Ok(());
+    }
+    let failed = map_error(map, "write an entry");
+    let mut entries =
+        keys.chunks_exact(handle.key_size() as usize).zip(values.chunks_exact(handle.value_size() as usize));
+    entries.try_for_each(|(key, value)| handle.update(key, value, MapFlags::ANY).map_err(&failed))
+}
+
+/// Rows in the order in which tables are read.
+pub(crate) fn ascending(rows: impl Iterator<Item = u32>) -> Vec<u32> {
+    let mut rows: Vec<u32> = rows.collect();
+    rows.sort_unstable();
+    rows.dedup();
+    rows
 }
 
 fn value<V: FromBytes>(map: &str, bytes: &[u8]) -> Result<V, Error> {

@@ -98,9 +98,12 @@ impl Store {
     }
 
     fn write_value(&self, generation: u32, first: u32, value: &impl Serialize) -> Result<(), Error> {
-        let text = serde_json::to_vec(value).map_err(|error| Error::State { octets: 0, problem: error.to_string() })?;
         // The length goes in front, because the last chunk is filled up with zeros.
-        let bytes: Vec<u8> = (text.len() as u64).to_ne_bytes().into_iter().chain(text).collect();
+        let mut bytes = vec![0; size_of::<u64>()];
+        serde_json::to_writer(&mut bytes, value)
+            .map_err(|error| Error::State { octets: 0, problem: error.to_string() })?;
+        let length = bytes.len() - size_of::<u64>();
+        bytes[..size_of::<u64>()].copy_from_slice(&(length as u64).to_ne_bytes());
         if bytes.len() > CHUNK * CHUNKS as usize / 2 {
             return Err(Error::State {
                 octets: bytes.len(),

@@ -8,13 +8,14 @@ mod steering;
 
 pub(crate) use firewall::firewall_values;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, Ipv6Addr};
 
 use ipnet::{IpNet, Ipv6Net};
 
 use crate::check;
 use crate::error::{Errors, KeyPath, Report};
+use crate::firewall::Firewall;
 use crate::limits::{INFRASTRUCTURE_PREFIXES_MAX, SID_BLOCKS_MAX, SOURCE_PREFIXES_MAX};
 use crate::node::{NodeState, Policy, Port, PortRole};
 use crate::proxy::{LOOP_IN, LOOP_OUT};
@@ -51,13 +52,19 @@ struct Check<'a> {
     report: Report,
     ports: HashMap<&'a str, &'a Port>,
     policies: HashMap<&'a str, &'a Policy>,
+    /// Beside each whether its rules read arguments, which takes reading them.
+    firewalls: HashMap<&'a str, (&'a Firewall, bool)>,
+    has_boundary: bool,
 }
 
 impl<'a> Check<'a> {
     fn new(state: &'a NodeState) -> Self {
         let ports = state.ports.iter().map(|port| (port.name.as_str(), port)).collect();
         let policies = state.policies.iter().map(|policy| (policy.name.as_str(), policy)).collect();
-        Self { state, report: Report::default(), ports, policies }
+        let firewalls = state.firewalls.iter().rev();
+        let firewalls = firewalls.map(|firewall| (firewall.name.as_str(), (firewall, firewall.reads_arguments())));
+        let has_boundary = state.ports.iter().any(|port| port.role == PortRole::Access);
+        Self { state, report: Report::default(), ports, policies, firewalls: firewalls.collect(), has_boundary }
     }
 
     fn error(&mut self, key: &KeyPath, message: impl Into<String>, remedy: impl Into<String>) {
@@ -116,8 +123,7 @@ impl<'a> Check<'a> {
 
     /// A SID outside of the SID blocks would be open to every host on an access port of any node.
     fn guarded(&mut self, sid: Ipv6Net, key: &KeyPath) {
-        let has_boundary = self.state.ports.iter().any(|port| port.role == PortRole::Access);
-        if has_boundary && !self.in_sid_block(sid) {
+        if self.has_boundary && !self.in_sid_block(sid) {
             let message =
                 format!("{} lies in no SID block, so that the domain's boundary does not guard it", sid.addr());
             self.error(
@@ -194,13 +200,14 @@ impl<'a> Check<'a> {
 
     fn hmac_keys(&mut self) {
         let keys = KeyPath::root().at("hmac_keys");
+        let mut ids = HashSet::new();
         for (position, hmac) in self.state.hmac_keys.iter().enumerate() {
             let key = keys.at(position);
             if hmac.id == 0 {
                 let remedy = "choose 1 or more (RFC 8754 section 2.1.2)";
                 self.error(&key.at("id"), "0 is not an HMAC Key ID", remedy);
             }
-            if self.state.hmac_keys[..position].iter().any(|other| other.id == hmac.id) {
+            if !ids.insert(hmac.id) {
                 self.error(
                     &key.at("id"),
                     format!("the HMAC Key ID {} is there twice", hmac.id),

@@ -1,6 +1,9 @@
 //! POST /v1/capture: packets as the data plane sees them, as they come.
 
-use std::time::{Duration, Instant};
+use std::{
+    collections::HashSet,
+    time::{Duration, Instant},
+};
 
 use axum::{
     body::{Body, Bytes},
@@ -79,8 +82,9 @@ pub async fn capture(State(context): State<Context>, body: String) -> Result<Res
     })?;
     let ports = request.ports.clone();
     let started = context.node.call(move |node| {
-        let known = node.plane.applied();
-        let unknown = ports.iter().find(|port| known.is_none_or(|known| known.port(port).is_none()));
+        let known = node.plane.applied().map(|known| known.ports.as_slice()).unwrap_or_default();
+        let known: HashSet<&str> = known.iter().map(|port| port.name.as_str()).collect();
+        let unknown = ports.iter().find(|port| !known.contains(port.as_str()));
         if let Some(port) = unknown {
             let message = format!("there is no port `{port}`");
             return Err(Failure::one(Fault::Request, Problem::new("ports", message, "see `segue get ports`")));

@@ -1,13 +1,15 @@
 //! The handlers, capture apart.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Instant};
 
 use axum::{
     Json,
+    body::{Body, Bytes},
     extract::{Query, State},
-    http::{HeaderMap, StatusCode, header},
+    http::{HeaderMap, HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
 };
+use segue_dataplane::Sums;
 use segue_model::node::NodeState;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -23,8 +25,8 @@ use crate::{
     diff::Change,
     firewall::{self, FirewallReport},
     liveness::FunctionReport,
-    metrics,
-    observe::{self, Detail, Snapshot},
+    metrics::{self, Few, Names},
+    observe::{self, Parts, Snapshot},
     problem::{ErrorBody, Failure, Fault, Problem},
     report::{
         ChainReport, DropReport, OutcomeReport, PolicyReport, PortReport, Report, SidReport, SteeringReport, Version,
@@ -51,18 +53,50 @@ pub struct DiffReport {
     pub changes: Vec<Change>,
 }
 
-/// What counts, read beside the node's own thread. One report at a time: many at once would only take memory.
-async fn report(context: &Context, detail: Detail) -> Result<Report, Failure> {
+/// Tells these parts of what counts, read and written beside the node's own thread and the API's. One report at a time: many at once
+/// would only take memory.
+async fn tell<T: Serialize>(
+    context: &Context,
+    parts: Parts,
+    pick: impl Fn(Report) -> T + Clone + Send + 'static,
+) -> Result<Response, Failure> {
+    let mut scrapes = context.scrapes.lock().await;
+    let known = scrapes.names.take();
+    let made = of_current(context, move |taken| {
+        let names = taken.names(known.clone());
+        let report = taken.report(parts, names.as_deref())?;
+        let text = serde_json::to_vec(&pick(report));
+        Ok((names, text.map_err(|error| own_fault("report", error.to_string()))?))
+    });
+    let (names, text) = made.await?;
+    scrapes.names = names;
+    Ok(json(text))
+}
+
+fn json(text: Vec<u8>) -> Response {
+    ([(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))], text).into_response()
+}
+
+fn own_fault(what: &str, error: String) -> Failure {
+    Failure::one(Fault::Agent, Problem::new(what, error, "report this: it is a fault of Segue"))
+}
+
+/// Makes something of what was taken from the node, again if something else was applied meanwhile.
+async fn of_current<T: Send + 'static>(
+    context: &Context,
+    make: impl Fn(&Snapshot) -> Result<T, Failure> + Clone + Send + 'static,
+) -> Result<T, Failure> {
     /// If something is applied each time while it is read, some numbers may be those of what was there before.
     const ATTEMPTS: usize = 3;
-    let _turn = context.reports.lock().await;
-    for _ in 1..ATTEMPTS {
-        let read = move |taken: Snapshot| Ok((taken.report(detail)?, taken.is_current()));
-        if let (report, true) = background::apart(&context.node, observe::snapshot, read).await? {
-            return Ok(report);
+    for attempt in 1.. {
+        let make = make.clone();
+        let read = move |taken: Snapshot| Ok((make(&taken)?, taken.is_current()));
+        let (made, current) = background::apart(&context.node, observe::snapshot, read).await?;
+        if current || attempt == ATTEMPTS {
+            return Ok(made);
         }
     }
-    background::apart(&context.node, observe::snapshot, move |taken| taken.report(detail)).await
+    unreachable!("the last attempt returns")
 }
 
 /// The body as a desired state. It may be YAML too: every JSON text is one.
@@ -86,9 +120,9 @@ pub async fn get_state(State(context): State<Context>) -> Result<Response, Failu
     let state = context.node.call(|node| Ok(node.shared_state())).await?;
     Ok(match state {
         Some(state) => {
-            let taken = Arc::clone(&state);
-            let revision = background::aside(move || revision::of(&taken)).await??;
-            ([(header::ETAG, revision::header(&revision))], Json(&*state)).into_response()
+            let (revision, text) = background::aside(move || revision::with_text(&state)).await??;
+            let kind = HeaderValue::from_static("application/json");
+            ([(header::ETAG, revision::header(&revision)), (header::CONTENT_TYPE, kind)], text).into_response()
         }
         None => Failure::one(Fault::Request, Problem::new("state", "nothing was applied yet", "apply a configuration"))
             .with_status(StatusCode::NOT_FOUND),
@@ -155,21 +189,23 @@ pub async fn post_diff(State(context): State<Context>, body: String) -> Answer<D
 
 /// Local SIDs with their counters and kernel routes.
 #[utoipa::path(get, path = "/v1/sids", responses((status = 200, description = "SIDs", body = Vec<SidReport>)))]
-pub async fn sids(State(context): State<Context>) -> Answer<Vec<SidReport>> {
-    Ok(Json(report(&context, Detail::Full).await?.sids))
+pub async fn sids(State(context): State<Context>) -> Result<Response, Failure> {
+    let parts = Parts { sids: true, kernel_routes: true, ..Parts::default() };
+    tell(&context, parts, |report| report.sids).await
 }
 
 /// SR policies with their segment lists and counters.
 #[utoipa::path(get, path = "/v1/policies", responses((status = 200, description = "Policies", body = Vec<PolicyReport>)))]
-pub async fn policies(State(context): State<Context>) -> Answer<Vec<PolicyReport>> {
-    Ok(Json(report(&context, Detail::Full).await?.policies))
+pub async fn policies(State(context): State<Context>) -> Result<Response, Failure> {
+    let parts = Parts { policies: true, ..Parts::default() };
+    tell(&context, parts, |report| report.policies).await
 }
 
 /// This node's part in each chain.
 #[utoipa::path(get, path = "/v1/chains", responses((status = 200, description = "Chains", body = Vec<ChainReport>)))]
-pub async fn chains(State(context): State<Context>) -> Answer<Vec<ChainReport>> {
-    let report = report(&context, Detail::Full).await?;
-    Ok(Json(observe::chains(&report)))
+pub async fn chains(State(context): State<Context>) -> Result<Response, Failure> {
+    let parts = Parts { sids: true, policies: true, ..Parts::default() };
+    tell(&context, parts, |report| observe::chains(&report)).await
 }
 
 /// The life of the functions behind proxy SIDs.
@@ -180,21 +216,23 @@ pub async fn functions(State(context): State<Context>) -> Answer<Vec<FunctionRep
 
 /// Ports with their totals.
 #[utoipa::path(get, path = "/v1/ports", responses((status = 200, description = "Ports", body = Vec<PortReport>)))]
-pub async fn ports(State(context): State<Context>) -> Answer<Vec<PortReport>> {
-    Ok(Json(report(&context, Detail::Full).await?.ports))
+pub async fn ports(State(context): State<Context>) -> Result<Response, Failure> {
+    let parts = Parts { ports: true, ..Parts::default() };
+    tell(&context, parts, |report| report.ports).await
 }
 
 /// Steering rules with their counters.
 #[utoipa::path(get, path = "/v1/steering", responses((status = 200, description = "Steering rules", body = Vec<SteeringReport>)))]
-pub async fn steering(State(context): State<Context>) -> Answer<Vec<SteeringReport>> {
-    Ok(Json(report(&context, Detail::Full).await?.steering))
+pub async fn steering(State(context): State<Context>) -> Result<Response, Failure> {
+    let parts = Parts { steering: true, ..Parts::default() };
+    tell(&context, parts, |report| report.steering).await
 }
 
 /// Firewalls with the counters of their rules.
 #[utoipa::path(get, path = "/v1/firewalls", responses((status = 200, description = "Firewalls", body = Vec<FirewallReport>)))]
 pub async fn firewalls(State(context): State<Context>) -> Answer<Vec<FirewallReport>> {
-    let counted = context.node.call(firewall::counted).await?;
-    Ok(Json(background::aside(move || firewall::report(counted)).await?))
+    let counted = |taken: Snapshot| Ok(firewall::report(firewall::counted(&taken)?));
+    Ok(Json(background::apart(&context.node, observe::snapshot, counted).await?))
 }
 
 /// Drops by port and reason, each with the last such packet.
@@ -205,14 +243,15 @@ pub async fn drops(State(context): State<Context>) -> Answer<Vec<DropReport>> {
 
 /// What became of packets, by port.
 #[utoipa::path(get, path = "/v1/outcomes", responses((status = 200, description = "Outcomes", body = Vec<OutcomeReport>)))]
-pub async fn outcomes(State(context): State<Context>) -> Answer<Vec<OutcomeReport>> {
-    Ok(Json(report(&context, Detail::Full).await?.outcomes))
+pub async fn outcomes(State(context): State<Context>) -> Result<Response, Failure> {
+    let parts = Parts { ports: true, ..Parts::default() };
+    tell(&context, parts, |report| report.outcomes).await
 }
 
 /// All counters at one moment.
 #[utoipa::path(get, path = "/v1/counters", responses((status = 200, description = "Everything that counts", body = Report)))]
-pub async fn counters(State(context): State<Context>) -> Answer<Report> {
-    Ok(Json(report(&context, Detail::Full).await?))
+pub async fn counters(State(context): State<Context>) -> Result<Response, Failure> {
+    tell(&context, Parts::COUNTERS, |report| report).await
 }
 
 /// What runs.
@@ -225,10 +264,39 @@ pub async fn version(State(context): State<Context>) -> Answer<Version> {
 /// All counters for Prometheus.
 #[utoipa::path(get, path = "/metrics", responses((status = 200, description = "OpenMetrics text", body = String, content_type = "application/openmetrics-text")))]
 pub async fn metrics(State(context): State<Context>) -> Result<Response, Failure> {
-    let report = report(&context, Detail::Metrics).await?;
-    let functions = context.liveness.report().await;
-    let text = background::aside(move || metrics::encode(report, functions)).await?.map_err(|error| {
-        Failure::one(Fault::Agent, Problem::new("metrics", error.to_string(), "report this: it is a fault of Segue"))
-    })?;
-    Ok(([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response())
+    let asked = Instant::now();
+    let mut scrapes = context.scrapes.lock().await;
+    let text = match scrapes.made_since(asked) {
+        Some(text) => text,
+        None => {
+            let begun = Instant::now();
+            let functions = context.liveness.report().await;
+            let names = scrapes.names.take();
+            let made = of_current(&context, move |taken| scrape(taken, names.clone(), functions.clone())).await?;
+            scrapes.names = made.0;
+            scrapes.made(begun, made.1)
+        }
+    };
+    Ok(([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], Body::from(Bytes::from_owner(text))).into_response())
+}
+
+/// A scrape, and the names that the next one may use.
+fn scrape(
+    taken: &Snapshot,
+    names: Option<Arc<Names>>,
+    functions: Vec<FunctionReport>,
+) -> Result<(Option<Arc<Names>>, String), Failure> {
+    let names = taken.names(names);
+    let report = taken.report(Parts { ports: true, ..Parts::default() }, names.as_deref())?;
+    let few = Few { report, memories: taken.memories()?, functions };
+    let counted = match &names {
+        Some(names) => taken.counted(names.rows())?,
+        None => Sums::default(),
+    };
+    let text = metrics::encode(few, |text| {
+        if let Some(names) = &names {
+            names.write(&counted, text);
+        }
+    });
+    Ok((names, text.map_err(|error| own_fault("metrics", error.to_string()))?))
 }

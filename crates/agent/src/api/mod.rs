@@ -5,7 +5,10 @@ mod handlers;
 mod openapi;
 mod revision;
 
-use std::sync::Arc;
+use std::{
+    sync::{Arc, Weak},
+    time::Instant,
+};
 
 use axum::{
     Json, Router,
@@ -23,6 +26,7 @@ pub use openapi::document as openapi_document;
 use crate::{
     actor::Handle,
     liveness,
+    metrics::Names,
     node::Node,
     problem::{ErrorBody, Failure, Fault, Problem},
 };
@@ -39,10 +43,43 @@ pub struct Context {
     pub liveness: liveness::Handle,
     /// Held from a state's arrival until it is applied or refused.
     pub applies: Arc<Mutex<()>>,
-    /// Held while a report is made.
-    pub reports: Arc<Mutex<()>>,
+    /// Held while a report or a scrape is made.
+    pub scrapes: Arc<Mutex<Scrapes>>,
     /// Ends captures, and what is not yet applied, when the agent ends.
     pub stop: tokio::sync::watch::Receiver<bool>,
+}
+
+/// What scrapes leave to the next.
+#[derive(Debug, Default)]
+pub struct Scrapes {
+    /// Names of what is counted, which stay while nothing is applied.
+    names: Option<Arc<Names>>,
+    /// When the last one began, and its text while somebody is still being sent it.
+    last: Option<(Instant, Weak<String>)>,
+}
+
+/// A scrape that several may be sent.
+#[derive(Debug, Clone)]
+struct Text(Arc<String>);
+
+impl AsRef<[u8]> for Text {
+    fn as_ref(&self) -> &[u8] {
+        self.0.as_bytes()
+    }
+}
+
+impl Scrapes {
+    /// What was begun after somebody asked is what he asked for: those who wait for their turn share it, and if they read slowly, its
+    /// memory.
+    fn made_since(&self, asked: Instant) -> Option<Text> {
+        self.last.as_ref().filter(|(begun, _)| *begun >= asked)?.1.upgrade().map(Text)
+    }
+
+    fn made(&mut self, begun: Instant, text: String) -> Text {
+        let text = Arc::new(text);
+        self.last = Some((begun, Arc::downgrade(&text)));
+        Text(text)
+    }
 }
 
 /// All paths of the socket.
@@ -100,5 +137,23 @@ impl IntoResponse for Failure {
             Fault::Agent => StatusCode::INTERNAL_SERVER_ERROR,
         };
         self.with_status(status)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_waits_for_a_scrape_shares_it_and_who_comes_later_does_not() {
+        let mut scrapes = Scrapes::default();
+        let waiting = Instant::now();
+        assert!(scrapes.made_since(waiting).is_none());
+        let text = scrapes.made(Instant::now(), "text".to_owned());
+        let shared = scrapes.made_since(waiting).unwrap();
+        assert!(Arc::ptr_eq(&text.0, &shared.0), "one memory, however slowly they read");
+        assert!(scrapes.made_since(Instant::now() + std::time::Duration::from_nanos(1)).is_none(), "it may be old");
+        drop((text, shared));
+        assert!(scrapes.made_since(waiting).is_none(), "nobody keeps it");
     }
 }

@@ -15,11 +15,17 @@ use crate::{
 
 /// The entity tag of a state, quoted (RFC 9110 section 8.8.3).
 pub fn of(state: &NodeState) -> Result<String, Failure> {
+    with_text(state).map(|(revision, _)| revision)
+}
+
+/// The same with the state's JSON text, which it is the hash of.
+pub fn with_text(state: &NodeState) -> Result<(String, Vec<u8>), Failure> {
     let text = serde_json::to_vec(state).map_err(|error| {
         Failure::one(Fault::Agent, Problem::new("state", error.to_string(), "report this: it is a fault of Segue"))
     })?;
     let octets = Sha256::digest(&text);
-    Ok(format!("\"{}\"", octets.iter().take(16).map(|octet| format!("{octet:02x}")).collect::<String>()))
+    let hash: String = octets.iter().take(16).map(|octet| format!("{octet:02x}")).collect();
+    Ok((format!("\"{hash}\""), text))
 }
 
 /// What a request asks of the state that is there.

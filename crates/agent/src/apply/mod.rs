@@ -148,7 +148,7 @@ impl<P: DataPlane, K: Kernel, S: Store> Agent<P, K, S> {
         changes(self.state(), wanted)
     }
 
-    /// Checks a state as far as that goes without changing anything. `changes` is what [`Agent::diff`] says of it.
+    /// Checks a state, which is valid, as far as that goes without changing anything. `changes` is what [`Agent::diff`] says of it.
     pub fn check(&mut self, wanted: &NodeState, changes: Vec<Change>) -> Result<ApplyReport, Failure> {
         let (links, _) = self.prepare(wanted)?;
         let links = netfilter::pretend(wanted, &links);
@@ -160,11 +160,15 @@ impl<P: DataPlane, K: Kernel, S: Store> Agent<P, K, S> {
 
     /// Makes the node what the state says, or leaves it as it is.
     pub fn apply(&mut self, wanted: &NodeState) -> Result<ApplyReport, Failure> {
+        let problems = crate::validate::problems(wanted);
+        if !problems.is_empty() {
+            return Err(Failure { fault: Fault::Request, problems });
+        }
         let changes = self.diff(wanted)?;
         self.apply_changes(wanted, changes)
     }
 
-    /// As [`Agent::apply`]; `changes` is what [`Agent::diff`] says of it, which takes long for many rules.
+    /// As [`Agent::apply`] for a state that is valid; `changes` is what [`Agent::diff`] says of it. Both take long where there is much.
     pub fn apply_changes(&mut self, wanted: &NodeState, changes: Vec<Change>) -> Result<ApplyReport, Failure> {
         let (links, secrets) = self.prepare(wanted)?;
         let mut notes = Vec::new();
@@ -184,12 +188,8 @@ impl<P: DataPlane, K: Kernel, S: Store> Agent<P, K, S> {
         }
     }
 
-    /// The steps that only read: validation, interfaces, secrets.
+    /// The steps that only read: interfaces, secrets.
     fn prepare(&mut self, wanted: &NodeState) -> Result<(Interfaces, Vec<KernelHmacKey>), Failure> {
-        let problems = crate::validate::problems(wanted);
-        if !problems.is_empty() {
-            return Err(Failure { fault: Fault::Request, problems });
-        }
         let links = self.kernel.links().map_err(|error| kernel_failure("interfaces", &error))?;
         let problems = missing_interfaces(wanted, &links);
         if !problems.is_empty() {
@@ -287,7 +287,8 @@ impl<P: DataPlane, K: Kernel, S: Store> Agent<P, K, S> {
             return Ok(ids);
         }
         let present = self.kernel.hmac_keys()?;
-        let find = |id| present.iter().find(|key: &&KernelHmacKey| key.id == id);
+        let by_id: BTreeMap<u32, &KernelHmacKey> = present.iter().map(|key| (key.id, key)).collect();
+        let find = |id| by_id.get(&id).copied();
         for old in ours.difference(&ids).filter_map(|id| find(*id)) {
             self.kernel.delete_hmac_key(old.id)?;
             notes.push(Undo::PutKey(old.clone()));
@@ -541,14 +542,20 @@ fn not_supported(error: &KernelError) -> bool {
 }
 
 fn missing_interfaces(wanted: &NodeState, links: &Interfaces) -> Vec<Problem> {
+    /// Names that one is told: there may be thousands of ports, and of interfaces.
+    const TOLD: usize = 50;
+    let known: Vec<_> = links.0.keys().map(String::as_str).filter(|name| *name != "lo").collect();
+    let more = known.len().checked_sub(TOLD).filter(|more| *more > 0);
+    let more = more.map(|more| format!(" and {more} more")).unwrap_or_default();
+    let remedy =
+        format!("create it or correct the name; there are: {}{more}", known[..known.len().min(TOLD)].join(", "));
     let missing = wanted.ports.iter().enumerate().filter(|(_, port)| links.get(&port.name).is_none());
     missing
         .map(|(position, port)| {
-            let known: Vec<_> = links.0.keys().map(String::as_str).filter(|name| *name != "lo").collect();
             Problem::new(
                 format!("ports[{position}].name"),
                 format!("step `interfaces`: there is no interface `{}` here", port.name),
-                format!("create it or correct the name; there are: {}", known.join(", ")),
+                remedy.clone(),
             )
         })
         .collect()

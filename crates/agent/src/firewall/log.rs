@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use nix::time::{ClockId, clock_gettime};
-use segue_dataplane::{Dataplane, LogReader, LogRecord, LogRule};
+use segue_dataplane::{Dataplane, LogReader, LogRecord, LogRule, Reader};
 
 use crate::actor::Handle;
 use crate::node::Node;
@@ -83,14 +83,16 @@ fn follow(node: &Handle<Node>, directory: PathBuf) {
 /// A new generation's meaning, but for the reader, which belongs to the thread.
 struct Fresh {
     generation: u32,
-    rules: BTreeMap<u32, LogRule>,
+    counters: Reader,
     links: BTreeMap<u32, String>,
     source: segue_dataplane::LogSource,
 }
 
 impl Fresh {
     fn open(self) -> Option<Meaning> {
-        let Self { generation, rules, links, source } = self;
+        let Self { generation, counters, links, source } = self;
+        // Not by the node's thread: it takes reading the rule files.
+        let rules = counters.firewall_log_rules();
         match source.open() {
             Ok(reader) => Some(Meaning { generation, rules, links, reader }),
             Err(error) => {
@@ -110,7 +112,7 @@ fn refresh(node: &mut Node, known: Option<u32>) -> Result<Option<Fresh>, Failure
     let failed = |error| Failure::one(Fault::Kernel, xdp::problem(&error));
     Ok(Some(Fresh {
         generation,
-        rules: plane.firewall_log_rules(),
+        counters: plane.reader(),
         links: links(plane),
         source: plane.firewall_log_source().map_err(failed)?,
     }))

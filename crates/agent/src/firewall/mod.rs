@@ -2,16 +2,17 @@
 
 pub mod log;
 
+use std::collections::HashMap;
 use std::fs;
 use std::path::Path;
 
-use segue_dataplane::FirewallCounters;
+use segue_dataplane::{FirewallCounters, Reader};
 use segue_model::firewall::{Firewall, FirewallMode, RuleFile};
 use segue_model::node::NodeState;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::node::Node;
+use crate::observe::Snapshot;
 use crate::problem::{Failure, Fault};
 use crate::xdp;
 
@@ -54,13 +55,15 @@ pub struct FirewallReport {
 ///
 /// # Errors
 /// A map that can not be read.
-pub fn counted(node: &mut Node) -> Result<Vec<(Firewall, FirewallCounters)>, Failure> {
+pub fn counted(taken: &Snapshot) -> Result<Vec<(Firewall, FirewallCounters)>, Failure> {
     let failed = |error| Failure::one(Fault::Kernel, xdp::problem(&error));
-    let all = node.plane.firewalls().map_err(failed)?;
-    let firewalls = node.state().map(|state| state.firewalls.as_slice()).unwrap_or_default();
+    let all = taken.reader.as_ref().map(Reader::firewall_counters).transpose().map_err(failed)?.unwrap_or_default();
+    let firewalls = taken.state.as_ref().map(|state| state.firewalls.as_slice()).unwrap_or_default();
+    let by_name: HashMap<&str, &Firewall> =
+        firewalls.iter().map(|firewall| (firewall.name.as_str(), firewall)).collect();
     let found = all.into_iter().filter_map(|counters| {
-        let firewall = firewalls.iter().find(|firewall| firewall.name == counters.name)?;
-        Some((firewall.clone(), counters))
+        let firewall = by_name.get(counters.name.as_str())?;
+        Some(((*firewall).clone(), counters))
     });
     Ok(found.collect())
 }

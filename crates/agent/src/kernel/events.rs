@@ -7,7 +7,7 @@ use std::{
     io,
     net::IpAddr,
     os::fd::AsFd,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use netlink_packet_core::{NetlinkMessage, NetlinkPayload};
@@ -69,10 +69,6 @@ impl Changes {
     pub fn structural(&self) -> bool {
         self.all_links || self.own_route_gone || !self.links.is_empty()
     }
-
-    fn any(&self) -> bool {
-        *self != Self::default()
-    }
 }
 
 /// What matters of an interface.
@@ -120,11 +116,13 @@ impl Events {
         if !self.readable(timeout)? {
             return Ok(changes);
         }
-        self.drain(&mut changes)?;
-        let end = Instant::now() + 4 * quiet;
-        while changes.any() && Instant::now() < end && self.readable(quiet)? {
-            self.drain(&mut changes)?;
-        }
+        gather(|step| match step {
+            Step::Drain => self.drain(&mut changes).map(|()| true),
+            Step::Pause => {
+                std::thread::sleep(quiet);
+                self.readable(Duration::ZERO)
+            }
+        })?;
         Ok(changes)
     }
 
@@ -152,6 +150,29 @@ impl Events {
         }
         Ok(())
     }
+}
+
+/// What is done in turn while notifications are gathered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Step {
+    /// Read all that has come.
+    Drain,
+    /// Wait for a while; whether something has come meanwhile.
+    Pause,
+}
+
+/// Notifications are read at intervals and not as they come: a flood of them, which strangers may cause, costs no more than reading
+/// what fits the sockets' buffers at each interval.
+fn gather(mut step: impl FnMut(Step) -> io::Result<bool>) -> io::Result<()> {
+    /// Then what has been gathered is acted on, even if more comes.
+    const TURNS: usize = 4;
+    for _ in 0..TURNS {
+        step(Step::Drain)?;
+        if !step(Step::Pause)? {
+            break;
+        }
+    }
+    Ok(())
 }
 
 fn subscribed(groups: &[u32]) -> io::Result<Socket> {
@@ -338,6 +359,24 @@ mod tests {
         let mut changes = Changes::default();
         known.note(&message, &mut changes);
         changes
+    }
+
+    #[test]
+    fn however_much_comes_it_is_read_at_intervals_and_acted_on() {
+        let steps = |bursts: usize| {
+            let (mut left, mut steps) = (bursts, Vec::new());
+            gather(|step| {
+                steps.push(step);
+                left -= usize::from(step == Step::Drain);
+                Ok(left > 0)
+            })
+            .unwrap();
+            steps
+        };
+        assert_eq!(steps(1), [Step::Drain, Step::Pause]);
+        assert_eq!(steps(2), [Step::Drain, Step::Pause, Step::Drain, Step::Pause]);
+        let flood = steps(1_000_000);
+        assert_eq!(flood, [Step::Drain, Step::Pause].repeat(4), "no reading without a pause behind it");
     }
 
     #[test]

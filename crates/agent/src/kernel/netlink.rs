@@ -11,6 +11,7 @@ use netlink_packet_route::{
     AddressFamily, RouteNetlinkMessage,
     neighbour::{NeighbourAddress, NeighbourAttribute, NeighbourFlags, NeighbourMessage, NeighbourState},
     route::{RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteType},
+    rule::{RuleAttribute, RuleMessage},
 };
 use netlink_sys::protocols::NETLINK_ROUTE;
 use nix::libc::{ENOENT, ESRCH};
@@ -18,7 +19,7 @@ use segue_dataplane::Interfaces;
 use segue_model::node::NodeState;
 
 use super::{
-    Boundary, Kernel, KernelError, KernelHmacKey, SidRoute,
+    Boundary, Kernel, KernelError, KernelHmacKey, ROUTE_PROTOCOL, SidRoute,
     hmac::Keys,
     nftables, route,
     socket::{Netlink, NetlinkError},
@@ -28,6 +29,9 @@ use crate::netfilter;
 
 /// At most so many neighbours are asked for in one go.
 const NEIGHBOURS_MAX: usize = 8192;
+
+/// RT_TABLE_DEFAULT, RT_TABLE_MAIN, RT_TABLE_LOCAL: what the rules lead to unless somebody has added some.
+const USUAL_TABLES: [u32; 3] = [253, 254, 255];
 
 /// The kernel of the network namespace in which it was opened.
 pub struct LinuxKernel {
@@ -69,6 +73,25 @@ impl LinuxKernel {
         filter.header.table = RouteHeader::RT_TABLE_MAIN;
         let answers = self.socket.dump(RouteNetlinkMessage::GetRoute(filter))?;
         Ok(answers.into_iter().filter_map(into_route).collect())
+    }
+
+    /// Whether the rules lead to tables that [`LinuxKernel::routes`] does not read.
+    fn has_other_tables(&mut self, family: AddressFamily) -> Result<bool, NetlinkError> {
+        let mut all = RuleMessage::default();
+        all.header.family = family;
+        let answers = self.socket.dump(RouteNetlinkMessage::GetRule(all))?;
+        let table = |rule: &RuleMessage| {
+            let of_attribute = rule.attributes.iter().find_map(|attribute| match attribute {
+                RuleAttribute::Table(table) => Some(*table),
+                _ => None,
+            });
+            of_attribute.unwrap_or(u32::from(rule.header.table))
+        };
+        let other = |answer: &RouteNetlinkMessage| match answer {
+            RouteNetlinkMessage::NewRule(rule) => !USUAL_TABLES.contains(&table(rule)),
+            _ => false,
+        };
+        Ok(answers.iter().any(other))
     }
 
     /// The neighbour that the kernel would use for this destination, if it is one hop on a link away.
@@ -240,10 +263,14 @@ impl Kernel for LinuxKernel {
         let with = |state| neighbours.iter().filter(move |(_, found)| *found == state).map(|(neighbour, _)| *neighbour);
         // Those in use: resolved ones whose confirmation ran out.
         let mut wanted: BTreeSet<Neighbour> = with(NeighbourState::Stale).collect();
+        let mut near = OnLink::default();
         for family in [AddressFamily::Inet, AddressFamily::Inet6] {
-            wanted.extend(self.routes(family).map_err(wrap)?.iter().flat_map(gateways));
+            let routes = self.routes(family).map_err(wrap)?;
+            wanted.extend(routes.iter().flat_map(gateways));
+            near.extend(&routes, self.has_other_tables(family).map_err(wrap)?);
         }
-        for next_hop in next_hops {
+        // There may be 100,000; most lie behind a gateway, and each question costs as much as any other.
+        for next_hop in next_hops.iter().filter(|next_hop| near.contains(**next_hop)) {
             wanted.extend(self.neighbour_towards(*next_hop));
         }
         // What an operator has fixed would not be fixed any more: the request takes that state away (NEIGH_UPDATE_F_USE).
@@ -311,10 +338,133 @@ fn gateways(route: &RouteMessage) -> Vec<Neighbour> {
     single.into_iter().chain(several).collect()
 }
 
+/// Destinations that are neighbours themselves, as far as the main table says: ranges of addresses, ascending, with gaps between them.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct OnLink {
+    ipv4: Vec<(u128, u128)>,
+    ipv6: Vec<(u128, u128)>,
+}
+
+impl OnLink {
+    /// Adds what lies behind routes that have no gateway; with `any` everything.
+    fn extend(&mut self, routes: &[RouteMessage], any: bool) {
+        if any {
+            self.ipv4 = vec![(0, u32::MAX.into())];
+            self.ipv6 = vec![(0, u128::MAX)];
+        }
+        for route in routes {
+            let family = route.header.address_family;
+            let several = route.attributes.iter().find_map(|attribute| match attribute {
+                RouteAttribute::MultiPath(list) => Some(list),
+                _ => None,
+            });
+            let bare = match several {
+                Some(list) => list.iter().any(|hop| gateway(&hop.attributes).is_none()),
+                None => gateway(&route.attributes).is_none(),
+            };
+            let own = u8::from(route.header.protocol) == ROUTE_PROTOCOL;
+            if !bare || own || route.header.kind != RouteType::Unicast {
+                continue;
+            }
+            let destination = route.attributes.iter().find_map(|attribute| match attribute {
+                RouteAttribute::Destination(address) => ip(address),
+                _ => None,
+            });
+            let (ranges, first, bits) = match (destination, family) {
+                (Some(IpAddr::V4(address)), _) => (&mut self.ipv4, u128::from(u32::from(address)), 32_u32),
+                (Some(IpAddr::V6(address)), _) => (&mut self.ipv6, u128::from(address), 128),
+                (None, AddressFamily::Inet) => (&mut self.ipv4, 0, 32),
+                (None, _) => (&mut self.ipv6, 0, 128),
+            };
+            let rest = bits - u32::from(route.header.destination_prefix_length).min(bits);
+            let mask = if rest == 0 { 0 } else { u128::MAX >> (128 - rest) };
+            ranges.push((first & !mask, first | mask));
+        }
+        for ranges in [&mut self.ipv4, &mut self.ipv6] {
+            ranges.sort_unstable();
+            let mut joined: Vec<(u128, u128)> = Vec::new();
+            for (first, last) in ranges.drain(..) {
+                match joined.last_mut() {
+                    Some((_, end)) if first <= *end => *end = (*end).max(last),
+                    _ => joined.push((first, last)),
+                }
+            }
+            *ranges = joined;
+        }
+    }
+
+    fn contains(&self, address: IpAddr) -> bool {
+        let (ranges, address) = match address {
+            IpAddr::V4(address) => (&self.ipv4, u128::from(u32::from(address))),
+            IpAddr::V6(address) => (&self.ipv6, u128::from(address)),
+        };
+        let after = ranges.partition_point(|(first, _)| *first <= address);
+        after.checked_sub(1).is_some_and(|before| address <= ranges[before].1)
+    }
+}
+
 fn neighbour_address(neighbour: &NeighbourMessage) -> Option<IpAddr> {
     neighbour.attributes.iter().find_map(|attribute| match attribute {
         NeighbourAttribute::Destination(NeighbourAddress::Inet(address)) => Some((*address).into()),
         NeighbourAttribute::Destination(NeighbourAddress::Inet6(address)) => Some((*address).into()),
         _ => None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn route(destination: &str, gateway: Option<&str>) -> RouteMessage {
+        let net: ipnet::IpNet = destination.parse().unwrap();
+        let address = |address: IpAddr| match address {
+            IpAddr::V4(address) => RouteAddress::Inet(address),
+            IpAddr::V6(address) => RouteAddress::Inet6(address),
+        };
+        let mut message = RouteMessage::default();
+        message.header.address_family = if net.addr().is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
+        message.header.kind = RouteType::Unicast;
+        message.header.destination_prefix_length = net.prefix_len();
+        if net.prefix_len() != 0 {
+            message.attributes.push(RouteAttribute::Destination(address(net.network())));
+        }
+        message.attributes.push(RouteAttribute::Oif(3));
+        message.attributes.extend(gateway.map(|gateway| RouteAttribute::Gateway(address(gateway.parse().unwrap()))));
+        message
+    }
+
+    #[test]
+    fn only_what_has_no_gateway_is_asked_for_by_itself() {
+        let mut near = OnLink::default();
+        near.extend(
+            &[route("0.0.0.0/0", Some("192.0.2.1")), route("192.0.2.0/24", None), route("192.0.2.128/25", None)],
+            false,
+        );
+        let mut own = route("fc00:1::/64", None);
+        own.header.protocol = ROUTE_PROTOCOL.into();
+        let mut hole = route("2001:db8:f::/48", None);
+        hole.header.kind = RouteType::BlackHole;
+        near.extend(
+            &[route("::/0", Some("fe80::1")), route("2001:db8:1::/64", None), route("fe80::/64", None), own, hole],
+            false,
+        );
+        let contains = |address: &str| near.contains(address.parse().unwrap());
+        for address in ["192.0.2.0", "192.0.2.200", "192.0.2.255", "2001:db8:1::", "2001:db8:1::ffff", "fe80::9"] {
+            assert!(contains(address), "{address}");
+        }
+        for address in ["192.0.1.255", "192.0.3.0", "10.0.0.1", "2001:db8:2::", "fc00:1::1", "2001:db8:f::1", "::"] {
+            assert!(!contains(address), "{address}");
+        }
+        // Nobody knows what other tables say.
+        near.extend(&[], true);
+        assert!(near.contains("10.0.0.1".parse().unwrap()) && near.contains("fc00:1::1".parse().unwrap()));
+    }
+
+    #[test]
+    fn a_default_route_without_gateway_makes_neighbours_of_all() {
+        let mut near = OnLink::default();
+        near.extend(&[route("::/0", None)], false);
+        assert!(near.contains("fc00:1::1".parse().unwrap()));
+        assert!(!near.contains("10.0.0.1".parse().unwrap()));
+    }
 }

@@ -1,6 +1,9 @@
 //! One function that is watched: what is known about it, and what becomes of its probes. Pure; the monitor acts on it.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
 
 use segue_model::node::OnFailure;
 use serde::Serialize;
@@ -29,7 +32,7 @@ pub struct Running {
 #[derive(Debug)]
 pub struct Function {
     /// What was configured.
-    pub watched: Watched,
+    pub watched: Arc<Watched>,
     /// Whether it is alive.
     pub machine: Machine,
     /// Why.
@@ -61,7 +64,7 @@ impl Function {
         let since = entry.filter(|entry| entry.dead == dead).map(|entry| Duration::from_millis(entry.since_ms));
         Self {
             machine: Machine::new(watched.settings, state, now),
-            watched,
+            watched: Arc::new(watched),
             reason: reason.to_owned(),
             since: since.and_then(|since| UNIX_EPOCH.checked_add(since)).unwrap_or_else(SystemTime::now),
             next_send: now,
@@ -83,7 +86,7 @@ impl Function {
             self.next_send = now;
         }
         self.machine.reconfigure(watched.settings);
-        self.watched = watched;
+        self.watched = Arc::new(watched);
     }
 
     /// Whether it is dead.
@@ -177,21 +180,55 @@ impl Function {
         Entry { dead: self.dead(), since_ms: milliseconds(self.since), changes: self.changes() }
     }
 
+    /// What operators are told is made of this.
+    pub fn glance(&self, link_up: impl Fn(&str) -> bool) -> Glance {
+        Glance {
+            watched: Arc::clone(&self.watched),
+            up: self.watched.ports.each_ref().map(|name| link_up(name)),
+            dead: self.dead(),
+            reason: self.reason.clone(),
+            since: self.since,
+            changes: self.changes(),
+            last: self.last.clone(),
+            round_trip: self.round_trip,
+            answered: self.answered,
+            failed: self.failed,
+            hold: self.machine.hold(),
+        }
+    }
+}
+
+/// A function at one moment. Taking it is cheap: the thread that watches has to go on.
+#[derive(Debug)]
+pub struct Glance {
+    watched: Arc<Watched>,
+    up: [bool; 2],
+    dead: bool,
+    reason: String,
+    since: SystemTime,
+    changes: u64,
+    last: String,
+    round_trip: Option<Duration>,
+    answered: u64,
+    failed: u64,
+    hold: Duration,
+}
+
+impl Glance {
     /// What operators are told, one for each SID.
-    pub fn reports(&self, link_up: impl Fn(&str) -> bool) -> Vec<FunctionReport> {
-        let [out, into] =
-            &self.watched.ports.each_ref().map(|name| LinkReport { name: name.clone(), up: link_up(name) });
+    pub fn reports(&self) -> Vec<FunctionReport> {
+        let link = |side: usize| LinkReport { name: self.watched.ports[side].clone(), up: self.up[side] };
         let for_ms = SystemTime::now().duration_since(self.since).unwrap_or_default();
         let report = |sid: &super::config::WatchedSid| FunctionReport {
             sid: shown(sid.sid),
             behaviour: sid.behaviour.to_owned(),
-            to_function: out.clone(),
-            from_function: into.clone(),
-            state: if self.dead() { "dead" } else { "alive" }.to_owned(),
+            to_function: link(0),
+            from_function: link(1),
+            state: if self.dead { "dead" } else { "alive" }.to_owned(),
             reason: self.reason.clone(),
             since_ms: milliseconds(self.since),
             for_ms: for_ms.as_millis() as u64,
-            changes: self.changes(),
+            changes: self.changes,
             on_failure: name_of(&sid.on_failure),
             backup: sid.backup.map(|backup| backup.to_string()),
             probe: self.watched.probe.as_ref().map(|probe| ProbeReport {
@@ -201,7 +238,7 @@ impl Function {
                 answered: self.answered,
                 failed: self.failed,
             }),
-            hold_ms: self.machine.hold().as_millis() as u64,
+            hold_ms: self.hold.as_millis() as u64,
             comment: sid.comment.clone(),
         };
         self.watched.sids.iter().map(report).collect()

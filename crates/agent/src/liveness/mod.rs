@@ -27,6 +27,7 @@ use tokio::sync::oneshot;
 pub use report::{FunctionReport, LinkReport, ProbeReport};
 
 use self::{
+    function::Glance,
     journal::Entries,
     monitor::{Change, Command, Monitor, Notice},
 };
@@ -46,14 +47,15 @@ impl Handle {
         let (sender, answer) = oneshot::channel();
         self.0.send(Command::Report(sender));
         // A monitor that has ended knows nothing.
-        let mut reports = answer.await.unwrap_or_default();
+        let glances = answer.await.unwrap_or_default();
+        let mut reports: Vec<_> = glances.iter().flat_map(Glance::reports).collect();
         reports.sort_by(|a, b| a.sid.cmp(&b.sid));
         reports
     }
 }
 
 /// Starts the thread, in the calling thread's network namespace, and another one that logs changes and calls `notify`, so
-/// that neither a log that takes its time nor `notify` holds up the first.
+/// that neither a log that takes its time nor `notify` holds up the first. What happens while `notify` is at work is told together.
 ///
 /// # Errors
 /// What can not be opened.
@@ -66,12 +68,20 @@ pub fn spawn(life: Life, earlier: Entries, mut notify: impl FnMut(Notice) + Send
     })?;
     std::thread::Builder::new().name("liveness".to_owned()).spawn(move || monitor.run())?;
     std::thread::Builder::new().name("liveness-notes".to_owned()).spawn(move || {
-        for notice in notices {
+        tell(&notices, |notice| {
             notice.changes.iter().for_each(log);
             notify(notice);
-        }
+        });
     })?;
     Ok(Handle(handle))
+}
+
+/// Tells all that has come as one, until nobody is left who would send more.
+fn tell(notices: &mpsc::Receiver<Notice>, mut notify: impl FnMut(Notice)) {
+    while let Ok(mut notice) = notices.recv() {
+        notices.try_iter().for_each(|later| notice.add(later));
+        notify(notice);
+    }
 }
 
 fn log(change: &Change) {
@@ -90,5 +100,36 @@ fn raise_file_limit() {
         getrlimit(Resource::RLIMIT_NOFILE).and_then(|(_, hard)| setrlimit(Resource::RLIMIT_NOFILE, hard, hard));
     if let Err(error) = raised {
         tracing::debug!(%error, "limit of open files");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use monitor::{News, Routes};
+
+    #[test]
+    fn what_happens_while_something_is_done_about_the_rest_is_one_thing() {
+        let (sender, notices) = mpsc::channel();
+        sender.send(numbered(0)).unwrap();
+        let mut sender = Some(sender);
+        let mut told = Vec::new();
+        tell(&notices, |notice| {
+            let Routes::Of(sids) = notice.routes else { panic!("these only") };
+            told.push(sids.len());
+            // A thousand die one after the other meanwhile.
+            if let Some(sender) = sender.take() {
+                (1..=1000).for_each(|number| sender.send(numbered(number)).unwrap());
+            }
+        });
+        assert_eq!(told, [1, 1000]);
+    }
+
+    fn numbered(number: u16) -> Notice {
+        Notice {
+            changes: Vec::new(),
+            routes: Routes::Of([format!("fc00:{number:x}::/64").parse().unwrap()].into()),
+            entries: News::default(),
+        }
     }
 }

@@ -21,12 +21,11 @@ use tokio::sync::oneshot;
 
 use super::{
     config::Watched,
-    function::{Function, Running, name_of},
+    function::{Function, Glance, Running, name_of},
     journal::Entries,
     links::Links,
     machine::{State, Time},
     probe::{Answer, Prober, Token, Unsent},
-    report::FunctionReport,
 };
 
 const LINKS: u64 = 0;
@@ -42,7 +41,7 @@ pub enum Command {
     /// Watch these from now on.
     Configure(Vec<Watched>),
     /// Tell what is known.
-    Report(oneshot::Sender<Vec<FunctionReport>>),
+    Report(oneshot::Sender<Vec<Glance>>),
 }
 
 /// What the rest of the agent is told about changes.
@@ -53,7 +52,52 @@ pub struct Notice {
     /// Kernel routes of SIDs must go or come back.
     pub routes: Routes,
     /// What the next agent is to know.
-    pub entries: Entries,
+    pub entries: News,
+}
+
+/// What is to be known that was not.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum News {
+    /// These, and nothing else any more.
+    All(Entries),
+    /// These beside what was known: of thousands of functions few change at a time.
+    Of(Entries),
+}
+
+impl Default for News {
+    fn default() -> Self {
+        Self::Of(Entries::new())
+    }
+}
+
+impl News {
+    /// Adds what is newer.
+    pub fn add(&mut self, newer: Self) {
+        match (self, newer) {
+            (Self::All(entries) | Self::Of(entries), Self::Of(newer)) => entries.extend(newer),
+            (all, newer @ Self::All(_)) => *all = newer,
+        }
+    }
+
+    /// Brings what was known up to date.
+    pub fn update(self, known: &mut Entries) {
+        match self {
+            Self::All(entries) => *known = entries,
+            Self::Of(entries) => known.extend(entries),
+        }
+    }
+}
+
+impl Notice {
+    /// Adds what happened later, to be acted on together.
+    pub fn add(&mut self, later: Self) {
+        self.changes.extend(later.changes);
+        match (&mut self.routes, later.routes) {
+            (Routes::Of(sids), Routes::Of(later)) => sids.extend(later),
+            (routes, _) => *routes = Routes::All,
+        }
+        self.entries.add(later.entries);
+    }
 }
 
 /// Which routes.
@@ -133,6 +177,8 @@ pub struct Monitor<N> {
     changes: Vec<Change>,
     dirty: bool,
     routes: Routes,
+    /// What is known since it was told last; none: all has to be told anew.
+    news: Option<Entries>,
     /// What the data plane is to be told of, once for all that is found in a turn.
     lives: Vec<(Ipv6Net, bool)>,
     origin: Instant,
@@ -168,6 +214,7 @@ impl<N: FnMut(Notice)> Monitor<N> {
             changes: Vec::new(),
             dirty: false,
             routes: Routes::default(),
+            news: Some(Entries::new()),
             lives: Vec::new(),
             origin: Instant::now(),
         };
@@ -226,7 +273,7 @@ impl<N: FnMut(Notice)> Monitor<N> {
                 Command::Configure(watched) => self.configure(watched),
                 Command::Report(sender) => {
                     let up = |name: &str| self.links.up(name) == Some(true);
-                    let _ = sender.send(self.functions.values().flat_map(|function| function.reports(up)).collect());
+                    let _ = sender.send(self.functions.values().map(|function| function.glance(up)).collect());
                 }
             }
         }
@@ -277,6 +324,7 @@ impl<N: FnMut(Notice)> Monitor<N> {
         self.settle(&dead);
         let slots: Vec<u32> = self.functions.keys().copied().collect();
         slots.into_iter().for_each(|slot| self.look_at_links(slot));
+        self.news = None;
         self.dirty = true;
     }
 
@@ -386,6 +434,9 @@ impl<N: FnMut(Notice)> Monitor<N> {
         self.lives.extend(function.watched.sids.iter().map(|sid| (sid.sid, dead)));
         function.since = SystemTime::now();
         self.dirty = true;
+        if let Some(news) = &mut self.news {
+            news.extend(function.watched.sids.iter().map(|sid| (sid.sid, function.entry())));
+        }
         if let (true, Routes::Of(sids)) = (function.withdraws(), &mut self.routes) {
             let withdrawn = function.watched.sids.iter().filter(|sid| sid.on_failure == OnFailure::Withdraw);
             sids.extend(withdrawn.map(|sid| sid.sid));
@@ -551,13 +602,75 @@ impl<N: FnMut(Notice)> Monitor<N> {
             return;
         }
         let routes = std::mem::take(&mut self.routes);
-        let worth = self.functions.values().filter(|function| function.dead() || function.changes() > 0);
-        let entries: Entries =
-            worth.flat_map(|function| function.watched.sids.iter().map(|sid| (sid.sid, function.entry()))).collect();
         let changes = std::mem::take(&mut self.changes);
-        if routes != Routes::default() || !changes.is_empty() || entries != self.saved {
-            self.saved.clone_from(&entries);
+        let (entries, newer) = match self.news.replace(Entries::new()) {
+            Some(news) => {
+                self.saved.extend(news.iter().map(|(sid, entry)| (*sid, *entry)));
+                let newer = !news.is_empty();
+                (News::Of(news), newer)
+            }
+            None => {
+                let worth = self.functions.values().filter(|function| function.dead() || function.changes() > 0);
+                let known =
+                    worth.flat_map(|function| function.watched.sids.iter().map(|sid| (sid.sid, function.entry())));
+                let known: Entries = known.collect();
+                let newer = known != self.saved;
+                self.saved.clone_from(&known);
+                (News::All(known), newer)
+            }
+        };
+        if routes != Routes::default() || !changes.is_empty() || newer {
             (self.notify)(Notice { changes, routes, entries });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::liveness::journal::Entry;
+
+    fn entries(all: &[(u16, bool)]) -> Entries {
+        let entry = |(number, dead): &(u16, bool)| {
+            let sid = format!("fc00:{number:x}::/64").parse().unwrap();
+            (sid, Entry { dead: *dead, since_ms: 0, changes: 1 })
+        };
+        all.iter().map(entry).collect()
+    }
+
+    #[test]
+    fn news_add_up_to_what_is_known() {
+        let steps = || {
+            [
+                News::Of(entries(&[(1, true)])),
+                News::All(entries(&[(2, true), (3, false)])),
+                News::Of(entries(&[(3, true), (4, true)])),
+                News::Of(entries(&[(4, false)])),
+            ]
+        };
+        let expected = entries(&[(2, true), (3, true), (4, false)]);
+        let mut one_by_one = entries(&[(9, true)]);
+        steps().into_iter().for_each(|news| news.update(&mut one_by_one));
+        assert_eq!(one_by_one, expected);
+        let mut sum = News::default();
+        steps().into_iter().for_each(|news| sum.add(news));
+        let mut at_once = entries(&[(9, true)]);
+        sum.update(&mut at_once);
+        assert_eq!(at_once, expected);
+    }
+
+    #[test]
+    fn notices_are_joined() {
+        let notice = |sid: &str| Notice {
+            changes: Vec::new(),
+            routes: Routes::Of([sid.parse().unwrap()].into()),
+            entries: News::default(),
+        };
+        let mut joined = notice("fc00:1::/64");
+        joined.add(notice("fc00:2::/64"));
+        assert_eq!(joined.routes, Routes::Of(["fc00:1::/64".parse().unwrap(), "fc00:2::/64".parse().unwrap()].into()));
+        joined.add(Notice { routes: Routes::All, ..notice("fc00:3::/64") });
+        joined.add(notice("fc00:4::/64"));
+        assert_eq!(joined.routes, Routes::All);
     }
 }

@@ -17,6 +17,7 @@
 mod link;
 mod namespace;
 
+use std::collections::HashSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use segue_dataplane::{Interface, Interfaces};
@@ -68,9 +69,10 @@ pub fn make(state: &NodeState, interfaces: &Interfaces) -> Result<bool, KernelEr
     if state.needs_loop() {
         changed |= make_loop(&mut links, mtu)?;
     }
+    let probed = probed_through(state);
     for wiring in &wirings {
         changed |= wire(&mut links, wiring, mtu)?;
-        if probed_through(state, &wiring.namespace) {
+        if probed.contains(wiring.namespace.as_str()) {
             for (name, addresses) in [(&wiring.node_west, PROBE_FROM), (&wiring.node_east, PROBE_TO)] {
                 for address in addresses {
                     links.quiet_address(name, address)?;
@@ -87,12 +89,12 @@ pub fn pretend(state: &NodeState, interfaces: &Interfaces) -> Interfaces {
     let loop_in = state.needs_loop().then(|| LOOP_IN.to_owned());
     let names: Vec<String> = state.all_ports().into_iter().map(|port| port.name).chain(loop_in).collect();
     let mut ifindex = all.0.values().map(|interface| interface.ifindex).max().unwrap_or(0);
-    let made: Vec<String> =
+    let made: HashSet<String> =
         state.wirings().into_iter().flat_map(|wiring| [wiring.node_west, wiring.node_east]).collect();
+    let (mtu, mac) = (core_mtu(state, interfaces), LOOP_OUT_MAC.octets());
     for name in names {
         if all.get(&name).is_none() && (made.contains(&name) || [LOOP_IN, LOOP_OUT].contains(&name.as_str())) {
             ifindex += 1;
-            let (mtu, mac) = (core_mtu(state, interfaces), LOOP_OUT_MAC.octets());
             let peer_elsewhere = made.contains(&name);
             all.0.insert(
                 name,
@@ -117,7 +119,7 @@ pub fn pretend(state: &NodeState, interfaces: &Interfaces) -> Interfaces {
 /// # Errors
 /// What the kernel refused.
 pub fn remove(state: Option<&NodeState>) -> Result<bool, KernelError> {
-    let wanted: Vec<String> =
+    let wanted: HashSet<String> =
         state.map(NodeState::wirings).unwrap_or_default().into_iter().map(|w| w.namespace).collect();
     let keep_loop = state.is_some_and(NodeState::needs_loop);
     let mut links = Links::open()?;
@@ -126,7 +128,7 @@ pub fn remove(state: Option<&NodeState>) -> Result<bool, KernelError> {
     for link in links.all()? {
         let namespace = link.alias.strip_prefix(ALIAS);
         let go = match namespace {
-            Some(namespace) => !wanted.iter().any(|wanted| wanted == namespace),
+            Some(namespace) => !wanted.contains(namespace),
             None => link.alias == ALIAS_LOOP && !keep_loop,
         };
         if go {
@@ -150,11 +152,11 @@ pub fn remove(state: Option<&NodeState>) -> Result<bool, KernelError> {
     Ok(removed)
 }
 
-/// Whether probes go through a namespace: they need addresses, and its links are the agent's.
-fn probed_through(state: &NodeState, namespace: &str) -> bool {
-    let watches = state.sids.iter().filter_map(|sid| sid.netfilter.as_ref());
-    let watches = watches.filter(|netfilter| netfilter.namespace == namespace).filter_map(|one| one.watch.as_ref());
-    watches.filter_map(|watch| watch.probe.as_ref()).any(|probe| probe.through)
+/// The namespaces that probes go through: they need addresses, and their links are the agent's.
+fn probed_through(state: &NodeState) -> HashSet<&str> {
+    let all = state.sids.iter().filter_map(|sid| sid.netfilter.as_ref());
+    let probes = all.filter_map(|netfilter| Some((netfilter, netfilter.watch.as_ref()?.probe.as_ref()?)));
+    probes.filter(|(_, probe)| probe.through).map(|(netfilter, _)| netfilter.namespace.as_str()).collect()
 }
 
 /// Functions must let through all that the domain can bring.

@@ -1,6 +1,7 @@
 //! `top`: rates from two readings of the counters.
 
 use std::{
+    collections::HashMap,
     io::{self, IsTerminal},
     thread,
     time::Duration,
@@ -145,8 +146,11 @@ fn counted(report: &Report) -> Vec<Counted> {
 fn rates(before: &Report, after: &Report) -> Vec<Rate> {
     let seconds = (after.time.saturating_sub(before.time)).max(1) as f64 / 1e9;
     let old = counted(before);
+    // The first of each comes last.
+    let old: HashMap<(&str, &str), &Counted> =
+        old.iter().rev().map(|then| ((then.kind, then.name.as_str()), then)).collect();
     let row = |now: Counted| {
-        let then = old.iter().find(|then| then.kind == now.kind && then.name == now.name);
+        let then = old.get(&(now.kind, now.name.as_str()));
         let packets = then.map_or(0, |then| then.counter.packets);
         let bytes = then.map_or(0, |then| then.counter.bytes);
         let dropped = then.and_then(|then| then.dropped).unwrap_or_default();

@@ -34,15 +34,18 @@ pub(super) fn compile(compiler: &mut Compiler<'_>) -> Result<Vec<CompiledFirewal
     let (firewalls, capacity) = (&state.firewalls, input.capacity);
     compiler.check_room(Table::Firewalls, firewalls.len(), capacity.firewalls, "firewalls")?;
     let previous = input.previous.map(|previous| previous.firewalls.as_slice()).unwrap_or_default();
+    let by_name: HashMap<&str, &CompiledFirewall> = previous.iter().map(|other| (other.name.as_str(), other)).collect();
     let mut space = Space::new(compiler, previous);
     let mut compiled = Vec::new();
+    let addresses = addresses(firewalls, input.interfaces);
     for firewall in firewalls {
         let place = format!("firewall {}", firewall.name);
-        let rules_source = rules_source(firewall, input.interfaces);
+        let rules_source = rules_source(firewall, &addresses);
         let conntrack = &firewall.conntrack;
         let source = format!("{rules_source} {} {} {conntrack:?}", firewall.basic, firewall.argument_length);
-        let before = previous.iter().find(|other| other.name == firewall.name).map(|other| &other.entry);
-        let known = previous.iter().find(|other| other.name == firewall.name && other.rules_source == rules_source);
+        let previous = by_name.get(firewall.name.as_str()).copied();
+        let before = previous.map(|other| &other.entry);
+        let known = previous.filter(|other| other.rules_source == rules_source);
         let next = match known {
             // After an adoption nobody knows the image, and nobody needs it: it lies in the map.
             Some(same) if same.source == source => same.clone(),
@@ -87,19 +90,26 @@ fn leave_room(compiled: &[CompiledFirewall], capacity: &Capacity) -> Result<(), 
 
 /// Compiles the firewalls of `state`; see [`super::prepare`].
 pub(super) fn prepare(state: &NodeState, interfaces: &Interfaces) -> Vec<Arc<Rules>> {
-    let compile = |firewall| recent(&rules_source(firewall, interfaces), || rules::compile(firewall, interfaces)).ok();
+    let addresses = addresses(&state.firewalls, interfaces);
+    let compile = |firewall| recent(&rules_source(firewall, &addresses), || rules::compile(firewall, interfaces)).ok();
     state.firewalls.iter().filter_map(compile).collect()
 }
 
-/// What the image and the rows beside it follow from.
-fn rules_source(firewall: &Firewall, interfaces: &Interfaces) -> String {
-    // Switches and the argument's length are in the map's entry only; the size of a table is nobody's rule.
-    let Firewall { name: _, ipv4, ipv6, yaml, sets, mode, hook, unsupported, .. } = firewall;
+/// What rules may ask of interfaces, hashed once for all firewalls.
+fn addresses(firewalls: &[Firewall], interfaces: &Interfaces) -> Sha256 {
     let mut hash = Sha256::new();
-    hash.update(serde_json::to_vec(&(ipv4, ipv6, yaml, sets, mode, hook, unsupported)).unwrap_or_default());
-    for (name, interface) in &interfaces.0 {
+    for (name, interface) in interfaces.0.iter().filter(|_| !firewalls.is_empty()) {
         hash.update(format!("{name} {} {:?}\n", interface.ifindex, interface.addresses));
     }
+    hash
+}
+
+/// What the image and the rows beside it follow from. `hash`: of [`addresses`].
+fn rules_source(firewall: &Firewall, hash: &Sha256) -> String {
+    // Switches and the argument's length are in the map's entry only; the size of a table is nobody's rule.
+    let Firewall { name: _, ipv4, ipv6, yaml, sets, mode, hook, unsupported, .. } = firewall;
+    let mut hash = hash.clone();
+    hash.update(serde_json::to_vec(&(ipv4, ipv6, yaml, sets, mode, hook, unsupported)).unwrap_or_default());
     hash.finalize().iter().map(|octet| format!("{octet:02x}")).collect()
 }
 

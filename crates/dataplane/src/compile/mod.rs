@@ -15,7 +15,7 @@ mod template;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::Ipv6Addr;
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ pub use self::error::CompileError;
 use self::memory::Scopes;
 use self::policy::PoliciesByName;
 pub use self::steering::rule_name;
-use crate::compiled::{Compiled, CompiledFirewall, CompiledList};
+use crate::compiled::{Compiled, CompiledList};
 use crate::facts::{Capabilities, Capacity, Interface, Interfaces, MissingInterface, Table};
 use crate::firewall::rules::Rules;
 
@@ -70,8 +70,9 @@ pub fn compile(input: &Input<'_>) -> Result<Compiled, CompileError> {
     let mut compiler = Compiler::new(input);
     let policies = policy::compile(&mut compiler)?;
     let firewalls = firewall::compile(&mut compiler)?;
-    let sids = sid::compile(&mut compiler, &policies, &firewalls)?;
-    let ports = port::compile(&mut compiler, &policies, &sids, &firewalls)?;
+    let by_name = firewalls.iter().map(|firewall| (firewall.name.as_str(), firewall.index)).collect();
+    let sids = sid::compile(&mut compiler, &policies, &by_name)?;
+    let ports = port::compile(&mut compiler, &policies, &sids, &by_name)?;
     let loop_ifindex = match input.state.needs_loop() {
         true => compiler.interface("the agent's loop", LOOP_IN)?.map_or(0, |interface| interface.ifindex),
         false => 0,
@@ -109,12 +110,14 @@ pub fn prepare(state: &NodeState, interfaces: &Interfaces) -> Prepared {
     Prepared { _firewalls: firewall::prepare(state, interfaces), _steering: steering::prepare(state, interfaces) }
 }
 
+/// The compiled firewalls: index by name.
+type FirewallsByName<'a> = HashMap<&'a str, u32>;
+
 /// Index of the firewall that a SID or port names; 0 if it names none.
-fn firewall_index(firewalls: &[CompiledFirewall], name: Option<&str>, place: &str) -> Result<u32, CompileError> {
+fn firewall_index(firewalls: &FirewallsByName<'_>, name: Option<&str>, place: &str) -> Result<u32, CompileError> {
     let Some(name) = name else { return Ok(0) };
-    let found = firewalls.iter().find(|firewall| firewall.name == name);
     let unknown = || CompileError::invalid(place, format!("there is no firewall {name}; add it to `firewalls`"));
-    found.map(|firewall| firewall.index).ok_or_else(unknown)
+    firewalls.get(name).copied().ok_or_else(unknown)
 }
 
 /// What the parts share.

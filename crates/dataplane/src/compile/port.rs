@@ -11,15 +11,15 @@ use zerocopy::FromZeros;
 use super::allocate::Rows;
 use super::error::sid_place;
 use super::policy::{Policies, PoliciesByName};
-use super::{CompileError, Compiler, FLOW_BUCKETS_MASK, config_flags, sid_block_hints};
-use crate::compiled::{CompiledFirewall, CompiledPort, CompiledSid};
+use super::{CompileError, Compiler, FLOW_BUCKETS_MASK, FirewallsByName, config_flags, sid_block_hints};
+use crate::compiled::{CompiledPort, CompiledSid};
 use crate::facts::{Interface, Interfaces, Table};
 
 pub(super) fn compile(
     compiler: &mut Compiler<'_>,
     policies: &Policies,
     sids: &[CompiledSid],
-    firewalls: &[CompiledFirewall],
+    firewalls: &FirewallsByName<'_>,
 ) -> Result<Vec<CompiledPort>, CompileError> {
     let input = compiler.input;
     let all = compiler.ports.clone();

@@ -11,14 +11,14 @@ use zerocopy::FromZeros;
 use super::allocate::Indices;
 use super::error::{host, sid_place};
 use super::policy::{Policies, endpoint_policy, proxy_policy};
-use super::{CompileError, Compiler, counter_name, memory};
-use crate::compiled::{CompiledFirewall, CompiledSid};
+use super::{CompileError, Compiler, FirewallsByName, counter_name, memory};
+use crate::compiled::CompiledSid;
 use crate::facts::Table;
 
 pub(super) fn compile(
     compiler: &mut Compiler<'_>,
     policies: &Policies,
-    firewalls: &[CompiledFirewall],
+    firewalls: &FirewallsByName<'_>,
 ) -> Result<Vec<CompiledSid>, CompileError> {
     let input = compiler.input;
     let mut entries: BTreeMap<Ipv6Net, (Option<String>, abi::Sid)> = BTreeMap::new();

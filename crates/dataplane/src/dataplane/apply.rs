@@ -1,6 +1,6 @@
 //! From one generation to the next, all or nothing.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
 use libbpf_rs::MapCore;
@@ -151,16 +151,17 @@ impl Dataplane {
         self.life.know(&self.set, &self.maps)?;
         self.clear_counters(compiled)?;
         self.write_firewalls(compiled)?;
-        for policy in &compiled.policies {
-            for list in &policy.lists {
-                self.maps.write("segment_lists", &list.index, &list.entry)?;
-            }
-            self.maps.write("policies", &policy.index, &policy.entry)?;
-        }
-        for sid in &compiled.sids {
-            self.life.write(&self.set, &self.maps, sid)?;
-            self.maps.write("sids", &sid_key(&sid.prefix, compiled.generation), &sid.index)?;
-        }
+        // What is there already has the same index and content as before.
+        let known = self.applied();
+        let policies: HashSet<u32> =
+            known.into_iter().flat_map(|known| &known.policies).map(|policy| policy.index).collect();
+        let new = || compiled.policies.iter().filter(|policy| !policies.contains(&policy.index));
+        let lists = new().flat_map(|policy| &policy.lists);
+        self.maps.write_all("segment_lists", lists.map(|list| (list.index, list.entry)))?;
+        self.maps.write_all("policies", new().map(|policy| (policy.index, policy.entry)))?;
+        self.life.write_all(&self.set, &self.maps, &compiled.sids)?;
+        let keys = compiled.sids.iter().map(|sid| (sid_key(&sid.prefix, compiled.generation), sid.index));
+        self.maps.write_all("sids", keys)?;
         for found in &compiled.returns {
             self.maps.write("returns", &sid_key(&found.segment.into(), compiled.generation), &found.entry)?;
         }
@@ -188,15 +189,15 @@ impl Dataplane {
             return Ok(());
         }
         let Some(image) = &new.image else { return Err(Error::MapEntry { map: "steering".to_owned() }) };
-        self.maps.write_lines("steering", new.first_line, &image.octets(new.first_line))
+        self.maps.write_lines("steering", [(new.first_line, image.octets(new.first_line))].into_iter())
     }
 
     /// Rows of counters that no object of the active generation has.
     fn clear_counters(&self, compiled: &Compiled) -> Result<(), Error> {
-        let old: BTreeSet<u32> = self.applied().into_iter().flat_map(Compiled::counter_rows).collect();
-        for row in compiled.counter_rows().filter(|row| !old.contains(row)) {
-            self.maps.clear_percpu("counters", row)?;
-        }
+        let old: HashSet<u32> = self.applied().into_iter().flat_map(Compiled::counter_rows).collect();
+        let mut rows = compiled.all_counter_rows();
+        rows.retain(|row| !old.contains(row));
+        self.maps.clear_all("counters", &rows)?;
         let active = self.applied().map(|active| active.ports.as_slice()).unwrap_or_default();
         let active: BTreeSet<u16> = active.iter().map(|old| old.entry.index).collect();
         for port in &compiled.ports {

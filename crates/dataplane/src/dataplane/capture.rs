@@ -1,6 +1,6 @@
 //! Copies of packets on chosen ports: AF_PACKET sees nothing of what XDP redirects.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::sync::mpsc;
 use std::time::Duration;
@@ -11,6 +11,7 @@ use zerocopy::FromBytes;
 
 use super::Dataplane;
 use crate::Error;
+use crate::compiled::CompiledPort;
 
 /// Pages of the ring of each CPU.
 const PAGES: usize = 256;
@@ -120,24 +121,38 @@ impl Dataplane {
     /// # Errors
     /// [`Error::PortUnknown`]; [`Error::Map`].
     pub fn set_capture(&mut self, port: &str, on: bool) -> Result<(), Error> {
-        let unknown = || Error::PortUnknown { name: port.to_owned() };
-        if !on && self.applied().is_none_or(|active| active.port(port).is_none()) {
-            // An apply has taken the port away; it must not be captured when it comes back.
-            self.captured.remove(port);
-            return Ok(());
+        self.set_captures(&[port], on)
+    }
+
+    /// As [`Dataplane::set_capture`] for several ports.
+    ///
+    /// # Errors
+    /// [`Error::PortUnknown`]: nothing was done. [`Error::Map`]: some may be copied.
+    pub fn set_captures(&mut self, ports: &[impl AsRef<str>], on: bool) -> Result<(), Error> {
+        let active = self.active.clone();
+        let compiled = active.as_ref().map(|record| &record.compiled);
+        let known = compiled.map(|compiled| compiled.ports.as_slice()).unwrap_or_default();
+        let by_name: HashMap<&str, &CompiledPort> = known.iter().map(|port| (port.name.as_str(), port)).collect();
+        let unknown = ports.iter().map(AsRef::as_ref).find(|port| !by_name.contains_key(port));
+        if let Some(name) = unknown.filter(|_| on) {
+            return Err(Error::PortUnknown { name: name.to_owned() });
         }
-        let active = self.applied().ok_or_else(unknown)?;
-        let slot = active.port(port).ok_or_else(unknown)?.slot(active.generation);
-        let mut entry: abi::Port = self.maps.read_array("ports", slot)?;
         let flag = abi::SEGUE_PORT_CAPTURE as u8;
-        entry.flags = if on { entry.flags | flag } else { entry.flags & !flag };
-        let changed = if on { self.captured.insert(port.to_owned()) } else { self.captured.remove(port) };
+        let mut changed = false;
+        for name in ports.iter().map(AsRef::as_ref) {
+            let differs = if on { self.captured.insert(name.to_owned()) } else { self.captured.remove(name) };
+            // An apply may have taken the port away; it must not be captured when it comes back.
+            let (Some(port), true) = (by_name.get(name), differs) else { continue };
+            let slot = port.slot(self.generation());
+            let mut entry: abi::Port = self.maps.read_array("ports", slot)?;
+            entry.flags = if on { entry.flags | flag } else { entry.flags & !flag };
+            self.maps.write("ports", &slot, &entry)?;
+            changed = true;
+        }
         if !changed {
             return Ok(());
         }
-        self.maps.write("ports", &slot, &entry)?;
-        let ports = self.applied().map(|active| active.ports.as_slice()).unwrap_or_default();
-        let captures = ports.iter().filter(|port| self.captured.contains(&port.name)).count() as u32;
+        let captures = known.iter().filter(|port| self.captured.contains(&port.name)).count() as u32;
         self.life.control(&self.maps, |control| control.captures = captures)
     }
 

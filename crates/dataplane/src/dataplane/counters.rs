@@ -1,19 +1,20 @@
 //! What the data plane counted, by the names of the configuration.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, HashMap};
 use std::net::Ipv6Addr;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use ipnet::Ipv6Net;
 use segue_abi::{self as abi, Outcome};
+use segue_model::node::NodeState;
 use serde::Serialize;
 
 use super::links::{AttachMode, modes};
 use super::{Carried, Dataplane, MemoryCounters};
 use crate::Error;
-use crate::compiled::Compiled;
-use crate::maps::{MapSet, Sums};
+use crate::compiled::{Compiled, CompiledPort};
+use crate::maps::{MapSet, Sums, ascending};
 use crate::store::Record;
 
 /// Packets, and their layer 3 octets as received.
@@ -199,7 +200,7 @@ impl Dataplane {
     /// [`Error::Map`].
     pub fn unknown_port_outcomes(&self) -> Result<BTreeMap<&'static str, Counter>, Error> {
         let reader = self.reader();
-        Ok(outcomes(reader.sums("outcomes", &BTreeSet::from([0]))?.row(0)))
+        Ok(outcomes(reader.sums("outcomes", &[0])?.row(0)))
     }
 
     /// As [`Reader::last_drops`].
@@ -226,8 +227,19 @@ impl Reader {
         modes(&self.pin_dir, &self.maps)
     }
 
-    pub(super) fn applied(&self) -> Option<&Compiled> {
+    /// The configuration that it knows.
+    pub fn applied(&self) -> Option<&Compiled> {
         self.active.as_ref().map(|record| &record.compiled)
+    }
+
+    /// The desired state that it was made from.
+    pub fn applied_state(&self) -> Option<&NodeState> {
+        self.active.as_ref().map(|record| &record.state)
+    }
+
+    /// By which it is known again.
+    pub fn identity(&self) -> Identity {
+        Identity(self.active.as_ref().map(Arc::downgrade).unwrap_or_default())
     }
 
     /// All counters, summed over CPUs. Those of one object are not read at one instant.
@@ -235,38 +247,58 @@ impl Reader {
     /// # Errors
     /// [`Error::Map`].
     pub fn counters(&self) -> Result<Counters, Error> {
-        let mut counters = Counters { icmp: self.icmp_sent()?, ..Counters::default() };
+        let mut counters = Counters { icmp: self.icmp_sent()?, ports: self.ports()?, ..Counters::default() };
         let Some(active) = self.applied() else { return Ok(counters) };
-        let of_ports = self.sums("outcomes", &active.ports.iter().map(|port| u32::from(port.entry.index)).collect())?;
-        for port in &active.ports {
-            let outcomes = outcomes(of_ports.row(port.entry.index.into()));
-            counters.ports.push(PortCounters { port: port.name.clone(), ifindex: port.entry.ifindex, outcomes });
-        }
         let memories = self.memories()?;
-        let counted = self.sums("counters", &active.counter_rows().collect())?;
+        let counted = self.counted(&active.all_counter_rows())?;
         for sid in &active.sids {
             counters.sids.push(SidCounters {
                 sid: sid.prefix,
                 binding_of: sid.binding_of.clone(),
-                counter: counter(&counted, sid.entry.counter),
-                returned: Some(sid.entry.counter_return).filter(|row| *row != 0).map(|row| counter(&counted, row)),
-                memory: memories.get(&sid.entry.scope_row()).cloned(),
+                counter: counted.counter(sid.entry.counter),
+                returned: sid.returned().map(|row| counted.counter(row)),
+                memory: memories.get(&sid.scope()).cloned(),
             });
         }
         for policy in &active.policies {
             let mut lists = Vec::new();
             let mut sum = Counter::default();
             for list in &policy.lists {
-                let of_list = counter(&counted, list.entry.counter);
+                let of_list = counted.counter(list.entry.counter);
                 sum += of_list;
                 lists.push(ListCounters { segments: list.segments.clone(), counter: of_list });
             }
             counters.policies.push(PolicyCounters { policy: policy.name.clone(), counter: sum, lists });
         }
         for (rule, row) in &active.steering_counters {
-            counters.steering.push(SteeringCounters { rule: rule.clone(), counter: counter(&counted, *row) });
+            counters.steering.push(SteeringCounters { rule: rule.clone(), counter: counted.counter(*row) });
         }
         Ok(counters)
+    }
+
+    /// What was counted in these rows of [`Compiled`], which are in ascending order: `counter` and `counter_return` of SIDs, `counter`
+    /// of lists, and those of steering rules.
+    ///
+    /// # Errors
+    /// [`Error::Map`].
+    pub fn counted(&self, rows: &[u32]) -> Result<Sums, Error> {
+        self.sums("counters", rows)
+    }
+
+    /// Outcomes by port.
+    ///
+    /// # Errors
+    /// [`Error::Map`].
+    pub fn ports(&self) -> Result<Vec<PortCounters>, Error> {
+        let ports = self.applied().map(|active| active.ports.as_slice()).unwrap_or_default();
+        let row = |port: &CompiledPort| u32::from(port.entry.index);
+        let counted = self.sums("outcomes", &ascending(ports.iter().map(row)))?;
+        let counters = |port: &CompiledPort| PortCounters {
+            port: port.name.clone(),
+            ifindex: port.entry.ifindex,
+            outcomes: outcomes(counted.row(row(port))),
+        };
+        Ok(ports.iter().map(counters).collect())
     }
 
     /// ICMP messages, summed over CPUs.
@@ -294,12 +326,13 @@ impl Reader {
     /// [`Error::Map`].
     pub fn last_drops(&self) -> Result<Vec<LastDrop>, Error> {
         let mut drops = Vec::new();
+        let ports = self.applied().map(|active| active.ports.as_slice()).unwrap_or_default();
+        let ports: HashMap<u16, &CompiledPort> = ports.iter().map(|port| (port.entry.index, port)).collect();
         for key in self.maps.keys::<abi::LastDropKey>("last_drops")? {
             // The data plane may replace an entry of the LRU map at any time.
             let Some(drop) = self.maps.read::<_, abi::LastDrop>("last_drops", &key)? else { continue };
             let Some(outcome) = Outcome::from_number(key.outcome) else { continue };
-            let ports = self.applied().map(|active| active.ports.as_slice()).unwrap_or_default();
-            let port = ports.iter().find(|port| port.entry.index == key.port && key.port != 0);
+            let port = ports.get(&key.port).filter(|_| key.port != 0);
             let captured = (drop.captured as usize).min(drop.bytes.len());
             drops.push(LastDrop {
                 port: port.map(|port| port.name.clone()).unwrap_or_default(),
@@ -314,20 +347,34 @@ impl Reader {
         Ok(drops)
     }
 
-    /// Rows of a table of counters, with what tables had counted that larger ones have replaced.
-    fn sums(&self, table: &str, rows: &BTreeSet<u32>) -> Result<Sums, Error> {
+    /// Rows of a table of counters, in ascending order, with what tables had counted that larger ones have replaced.
+    pub(crate) fn sums(&self, table: &str, rows: &[u32]) -> Result<Sums, Error> {
         let mut sums = self.maps.read_sums(table, rows)?;
-        for (row, words) in self.carried.rows(table).filter(|(row, _)| rows.contains(row)) {
+        for (row, words) in self.carried.rows(table).filter(|(row, _)| rows.binary_search(row).is_ok()) {
             sums.add(row, words);
         }
         Ok(sums)
     }
 }
 
-fn counter(sums: &Sums, row: u32) -> Counter {
-    match sums.row(row) {
-        [packets, bytes] => Counter { packets: *packets, bytes: *bytes },
-        _ => Counter::default(),
+impl Sums {
+    /// A row as a counter; 0 if it was not read.
+    pub fn counter(&self, row: u32) -> Counter {
+        match self.row(row) {
+            [packets, bytes] => Counter { packets: *packets, bytes: *bytes },
+            _ => Counter::default(),
+        }
+    }
+}
+
+/// What tells one configuration from another, without keeping either.
+#[derive(Debug, Clone, Default)]
+pub struct Identity(Weak<Record>);
+
+impl PartialEq for Identity {
+    fn eq(&self, other: &Self) -> bool {
+        // What is dead still has its place in memory: nothing else is there.
+        Weak::ptr_eq(&self.0, &other.0)
     }
 }
 

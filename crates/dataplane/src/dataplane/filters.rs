@@ -35,9 +35,9 @@ impl Dataplane {
     /// Takes the programs off all interfaces that are no port of the active generation.
     pub(super) fn detach_filters(&self) -> Result<(), Error> {
         let ports = self.applied().map(|compiled| compiled.ports.as_slice()).unwrap_or_default();
-        let needed = |ifindex| ports.iter().any(|port| port.entry.ifindex == ifindex);
-        let attached = skb::attached(&self.pin_dir).into_iter().filter(|ifindex| !needed(*ifindex));
-        attached.into_iter().try_for_each(|ifindex| skb::detach(&self.pin_dir, ifindex))
+        let needed: BTreeSet<u32> = ports.iter().map(|port| port.entry.ifindex).collect();
+        let mut attached = skb::attached(&self.pin_dir).into_iter().filter(|ifindex| !needed.contains(ifindex));
+        attached.try_for_each(|ifindex| skb::detach(&self.pin_dir, ifindex))
     }
 
     /// Takes the programs off all interfaces.

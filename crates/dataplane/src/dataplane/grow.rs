@@ -13,7 +13,7 @@ use super::adopt::load_beside;
 use super::apply::sid_key;
 use super::{Dataplane, Options, Origin, remove_tree};
 use crate::Error;
-use crate::compiled::{Compiled, CompiledFirewall};
+use crate::compiled::{Compiled, CompiledFirewall, CompiledSid};
 use crate::facts::Capacity;
 use crate::firewall::connections;
 use crate::maps::MapSet;
@@ -71,13 +71,6 @@ fn rows(compiled: &Compiled, table: &str) -> BTreeSet<u32> {
 }
 
 impl Dataplane {
-    /// The values of all CPUs, and of tables that larger ones have replaced.
-    pub(crate) fn read_counted<V: FromBytes>(&self, table: &str, row: u32) -> Result<Vec<V>, Error> {
-        let mut values = self.maps().read_percpu(table, row)?;
-        values.extend(self.carried.value::<V>(table, row));
-        Ok(values)
-    }
-
     /// Gives the tables these sizes. No packet, counter or connection is lost; what proxies remember is, where its tables grow.
     ///
     /// # Errors
@@ -144,24 +137,24 @@ impl Dataplane {
     fn copy_table(&self, larger: &Self, active: &Compiled, name: &str) -> Result<(), Error> {
         let maps = &larger.maps;
         match name {
-            "sids" => active
-                .sids
-                .iter()
-                .try_for_each(|sid| maps.write(name, &sid_key(&sid.prefix, active.generation), &sid.index)),
+            "sids" => {
+                let key = |sid: &CompiledSid| sid_key(&sid.prefix, active.generation);
+                maps.write_all(name, active.sids.iter().map(|sid| (key(sid), sid.index)))
+            }
             "returns" => active.returns.iter().try_for_each(|found| {
                 maps.write(name, &sid_key(&found.segment.into(), active.generation), &found.entry)
             }),
             // It knows which are dead, now and from now on.
-            "sid_entries" => active.sids.iter().try_for_each(|sid| self.life.write(&larger.set, maps, sid)),
-            "policies" => active.policies.iter().try_for_each(|policy| maps.write(name, &policy.index, &policy.entry)),
+            "sid_entries" => self.life.write_all(&larger.set, maps, &active.sids),
+            "policies" => maps.write_all(name, active.policies.iter().map(|policy| (policy.index, policy.entry))),
             "segment_lists" => {
-                let mut lists = active.policies.iter().flat_map(|policy| &policy.lists);
-                lists.try_for_each(|list| maps.write(name, &list.index, &list.entry))
+                let lists = active.policies.iter().flat_map(|policy| &policy.lists);
+                maps.write_all(name, lists.map(|list| (list.index, list.entry)))
             }
             "steering" | "classifier" => {
                 let octets: Option<Vec<u8>> = self.maps.read_raw(name, &0_u32)?;
                 let octets = octets.ok_or_else(|| Error::MapEntry { map: name.to_owned() })?;
-                maps.write_lines(name, 0, &octets)
+                maps.write_lines(name, [(0, octets)].into_iter())
             }
             "memories" => active.scopes.values().try_for_each(|row| {
                 let memory: abi::Memory = self.maps.read_array(name, *row)?;
@@ -199,10 +192,12 @@ impl Dataplane {
     fn take_from(&mut self, old: &Self) -> Result<(), Error> {
         let Some(active) = old.applied() else { return Ok(()) };
         for table in COUNTED.into_iter().filter(|name| differs(&old.maps, &self.maps, name)) {
-            for row in rows(active, table) {
-                let words = old.maps.read_words(table, row)?;
+            let rows: Vec<u32> = rows(active, table).into_iter().collect();
+            let sums = old.maps.read_sums(table, &rows)?;
+            let carried = Arc::make_mut(&mut self.carried);
+            for (row, words) in rows.into_iter().map(|row| (row, sums.row(row))) {
                 if words.iter().any(|word| *word != 0) {
-                    Arc::make_mut(&mut self.carried).add(table, row, &words);
+                    carried.add(table, row, words);
                 }
             }
         }

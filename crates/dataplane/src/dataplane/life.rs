@@ -1,7 +1,7 @@
 //! Which functions are dead: a flag in the entries of their SIDs, set and cleared in place.
 //!
 //! Whoever watches functions must not wait until an apply is done, and an apply must not lose what was found meanwhile. So
-//! both work on this, under a lock that is held for single writes only: an apply writes each SID through [`Life::write`],
+//! both work on this, under a lock that is held for few writes only: an apply writes all SIDs through [`Life::write_all`],
 //! which knows the dead ones, and from then on [`Life::set`] reaches that entry too, whether its generation is active yet
 //! or not. The word that all this shares with everything else, `control`, is written under the same lock.
 
@@ -18,7 +18,7 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use crate::Error;
 use crate::compiled::{Compiled, CompiledSid};
-use crate::maps::{MapSet, map_error};
+use crate::maps::{BATCH, MapSet, map_error, write_batch};
 
 const ENTRIES: &str = "sid_entries";
 const CONTROL: &str = "control";
@@ -168,13 +168,20 @@ impl Life {
         })
     }
 
-    /// Writes the entry of a SID, which packets may use already or not, with the flag as it should be.
-    pub(crate) fn write(&self, set: &Path, maps: &MapSet, sid: &CompiledSid) -> Result<(), Error> {
-        let mut inner = self.lock();
-        let dead = inner.dead.contains(&sid.prefix);
-        let target = inner.target(set, maps)?;
-        write_entry(&target.entries, sid.index, sid.entry, dead)?;
-        target.sids.entry(sid.prefix).or_default().insert(sid.index, sid.entry);
+    /// Writes the entries of SIDs, which packets may use already or not, with the flag as it should be.
+    pub(crate) fn write_all(&self, set: &Path, maps: &MapSet, sids: &[CompiledSid]) -> Result<(), Error> {
+        for sids in sids.chunks(BATCH as usize) {
+            let mut inner = self.lock();
+            let flagged = |sid: &CompiledSid| entry(sid.entry, inner.dead.contains(&sid.prefix));
+            let keys: Vec<u8> = sids.iter().flat_map(|sid| sid.index.to_ne_bytes()).collect();
+            let mut values = Vec::with_capacity(size_of::<abi::Sid>() * sids.len());
+            sids.iter().for_each(|sid| values.extend_from_slice(flagged(sid).as_bytes()));
+            let target = inner.target(set, maps)?;
+            write_batch(&target.entries, ENTRIES, &keys, &values, sids.len() as u32)?;
+            for sid in sids {
+                target.sids.entry(sid.prefix).or_default().insert(sid.index, sid.entry);
+            }
+        }
         Ok(())
     }
 
@@ -256,10 +263,16 @@ fn neighbour_slot((ifindex, address): (u32, IpAddr)) -> usize {
     (ifindex.wrapping_mul(4).wrapping_add(u32::from(last & 3)) % abi::SEGUE_NEIGHBOUR_SLOTS) as usize
 }
 
-fn write_entry(map: &MapHandle, index: u32, mut entry: abi::Sid, dead: bool) -> Result<(), Error> {
+/// The entry with the flag as it should be.
+fn entry(mut entry: abi::Sid, dead: bool) -> abi::Sid {
     if dead {
         entry.flags |= DEAD;
     }
+    entry
+}
+
+fn write_entry(map: &MapHandle, index: u32, without: abi::Sid, dead: bool) -> Result<(), Error> {
+    let entry = entry(without, dead);
     map.update(&index.to_ne_bytes(), entry.as_bytes(), MapFlags::ANY).map_err(map_error(ENTRIES, "write an entry"))
 }
 

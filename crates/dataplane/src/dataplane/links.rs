@@ -47,11 +47,11 @@ impl Dataplane {
             // The interface has gone, and another one has its number.
             fs::remove_file(&path).map_err(pin_error(&path, "remove it"))?;
         }
-        let interface = self.interface_name(ifindex);
         let object = self.object()?;
         let program = object::program(object, object::PROGRAM)?;
         let index = i32::try_from(ifindex).unwrap_or(i32::MAX);
-        let mut link = program.attach_xdp(index).map_err(|source| Error::Attach { interface, source })?;
+        let attached = program.attach_xdp(index);
+        let mut link = attached.map_err(|source| Error::Attach { interface: self.interface_name(ifindex), source })?;
         link.pin(&path).map_err(|source| Error::BpfPin { path, action: "pin the link", source })?;
         self.mode(ifindex)
     }
@@ -88,7 +88,6 @@ impl Dataplane {
     pub(super) fn update_links(&mut self) -> Result<(), Error> {
         for ifindex in self.linked() {
             let path = self.link_path(ifindex);
-            let interface = self.interface_name(ifindex);
             let mut link = Link::open(&path).map_err(|source| Error::BpfPin {
                 path: path.clone(),
                 action: "open the link",
@@ -102,7 +101,9 @@ impl Dataplane {
             let program = object.progs().find(|program| program.name() == object::PROGRAM);
             let program =
                 program.ok_or_else(|| Error::NotInObject { kind: "program", name: object::PROGRAM.to_owned() })?;
-            link.update_prog(&program).map_err(|source| Error::Link { interface, action: "replace", source })?;
+            let replaced = link.update_prog(&program);
+            let failed = |source| Error::Link { interface: self.interface_name(ifindex), action: "replace", source };
+            replaced.map_err(failed)?;
         }
         Ok(())
     }

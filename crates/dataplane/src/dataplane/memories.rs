@@ -33,8 +33,11 @@ pub struct MemoryCounters {
 }
 
 impl Reader {
-    /// By scope.
-    pub(super) fn memories(&self) -> Result<BTreeMap<u32, MemoryCounters>, Error> {
+    /// What proxies remember, by [`crate::CompiledSid::scope`].
+    ///
+    /// # Errors
+    /// [`Error::Map`].
+    pub fn memories(&self) -> Result<BTreeMap<u32, MemoryCounters>, Error> {
         let Some(active) = self.applied().filter(|active| !active.scopes.is_empty()) else {
             return Ok(BTreeMap::new());
         };

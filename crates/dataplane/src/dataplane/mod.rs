@@ -24,7 +24,7 @@ use segue_model::node::NodeState;
 pub use self::apply::Applied;
 pub use self::capture::{CaptureReader, CaptureSource, CapturedPacket, Direction};
 pub use self::counters::{
-    Counter, Counters, IcmpSent, LastDrop, ListCounters, PolicyCounters, PortCounters, Reader, SidCounters,
+    Counter, Counters, IcmpSent, Identity, LastDrop, ListCounters, PolicyCounters, PortCounters, Reader, SidCounters,
     SteeringCounters,
 };
 pub(crate) use self::grow::Carried;

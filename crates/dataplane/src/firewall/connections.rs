@@ -28,11 +28,16 @@ pub(crate) fn slots(firewalls: &[CompiledFirewall]) -> BTreeSet<u32> {
     firewalls.iter().flat_map(of).filter(|slot| *slot != 0).collect()
 }
 
+/// The tables of hashlimits of these firewalls: slots and sizes.
+pub(crate) fn limits(firewalls: &[CompiledFirewall]) -> BTreeSet<(u32, u32)> {
+    firewalls.iter().flat_map(|firewall| &firewall.hashlimits).map(|(slot, most)| (*slot, *most)).collect()
+}
+
 impl Dataplane {
-    /// Makes the table of a firewall, unless an active one goes on.
-    pub(crate) fn make_table(&self, firewall: &CompiledFirewall, active: &[CompiledFirewall]) -> Result<(), Error> {
+    /// Makes the table of a firewall, unless an active one goes on: its slot is among `active`.
+    pub(crate) fn make_table(&self, firewall: &CompiledFirewall, active: &BTreeSet<u32>) -> Result<(), Error> {
         let entry = &firewall.entry;
-        if entry.table == 0 || slots(active).contains(&entry.table) {
+        if entry.table == 0 || active.contains(&entry.table) {
             return Ok(());
         }
         let options = options(BPF_F_INNER_MAP);
@@ -50,14 +55,13 @@ impl Dataplane {
         (1..end).filter(|slot| !kept.contains(slot)).try_for_each(|slot| self.maps().delete(CONNECTIONS, &slot))
     }
 
-    /// Makes the tables of a firewall's hashlimits, unless an active one of that size goes on.
+    /// Makes the tables of a firewall's hashlimits, unless an active one of that size goes on: it is among `active`.
     pub(crate) fn make_hashlimits(
         &self,
         firewall: &CompiledFirewall,
-        active: &[CompiledFirewall],
+        active: &BTreeSet<(u32, u32)>,
     ) -> Result<(), Error> {
-        let goes_on = |slot, most| active.iter().any(|other| other.hashlimits.get(slot) == Some(most));
-        for (slot, most) in firewall.hashlimits.iter().filter(|(slot, most)| !goes_on(slot, most)) {
+        for (slot, most) in firewall.hashlimits.iter().filter(|(slot, most)| !active.contains(&(**slot, **most))) {
             let (key, value) = (size_of::<abi::FirewallBucket>() as u32, size_of::<abi::Hashlimit>() as u32);
             let options = options(BPF_F_NO_PREALLOC);
             let table = MapHandle::create(MapType::Hash, Some("segue_limits"), key, value, *most, &options);

@@ -1,6 +1,6 @@
 //! What rules with LOG and NFLOG have written.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::mpsc;
 use std::time::Duration;
@@ -8,11 +8,12 @@ use std::time::Duration;
 use libbpf_rs::{MapHandle, PerfBuffer, PerfBufferBuilder};
 use segue_abi as abi;
 use segue_classifier::Action;
+use segue_model::firewall::Firewall;
 use zerocopy::FromBytes;
 
 use super::rules;
 use crate::Error;
-use crate::dataplane::Dataplane;
+use crate::dataplane::{Dataplane, Reader};
 use crate::facts::Interfaces;
 
 /// Pages of the ring of each CPU.
@@ -23,7 +24,7 @@ const PAGES: usize = 64;
 pub struct LogRecord {
     /// Nanoseconds since boot (CLOCK_MONOTONIC).
     pub time_ns: u64,
-    /// The rule: key of [`Dataplane::firewall_log_rules`].
+    /// The rule: key of [`Reader::firewall_log_rules`].
     pub rule: u32,
     /// The interface that it came in by.
     pub ingress: u32,
@@ -140,13 +141,17 @@ impl Dataplane {
             MapHandle::try_from(self.maps().get("firewall_logs")?).map_err(|source| Error::Capture { source })?;
         Ok(LogSource(handle))
     }
+}
 
-    /// The rules that log, by what their records call them.
+impl Reader {
+    /// The rules that log, by what their records call them. It reads the rule files: it may take a while for large ones.
     pub fn firewall_log_rules(&self) -> BTreeMap<u32, LogRule> {
         let mut found = BTreeMap::new();
         let (Some(state), Some(compiled)) = (self.applied_state(), self.applied()) else { return found };
+        let sources: HashMap<&str, &Firewall> =
+            state.firewalls.iter().map(|source| (source.name.as_str(), source)).collect();
         for firewall in &compiled.firewalls {
-            let Some(source) = state.firewalls.iter().find(|source| source.name == firewall.name) else { continue };
+            let Some(source) = sources.get(firewall.name.as_str()) else { continue };
             // Most have none, and need not be read again.
             if !source.files().any(|file| file.text().is_some_and(|text| text.to_lowercase().contains("log"))) {
                 continue;

@@ -5,13 +5,15 @@ use segue_classifier::iptables::{Counters, ListOptions};
 use segue_model::firewall::Firewall;
 use serde::Serialize;
 
-use super::rules;
+use std::collections::{BTreeSet, HashSet};
 
+use super::{connections, rules};
 use crate::Error;
 use crate::compile::firewall::image_octets;
 use crate::compiled::{Compiled, CompiledFirewall};
-use crate::dataplane::{Counter, Dataplane};
+use crate::dataplane::{Counter, Dataplane, Reader};
 use crate::facts::Interfaces;
+use crate::maps::{Sums, ascending};
 
 /// Counters of one rule, or of a chain's policy.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -44,54 +46,56 @@ pub struct FirewallListing {
     pub save: String,
 }
 
-impl Dataplane {
+impl Reader {
     /// What the rules of all firewalls have counted.
     ///
     /// # Errors
     /// [`Error::Map`].
     pub fn firewall_counters(&self) -> Result<Vec<FirewallCounters>, Error> {
         let firewalls = self.applied().map(|compiled| compiled.firewalls.as_slice()).unwrap_or_default();
-        firewalls.iter().map(|firewall| self.counters_of(firewall)).collect()
+        let rows = ascending(firewalls.iter().flat_map(CompiledFirewall::counter_rows));
+        let counted = self.sums("firewall_counters", &rows)?;
+        Ok(firewalls.iter().map(|firewall| counters_of(firewall, &counted)).collect())
     }
+}
 
-    fn counters_of(&self, firewall: &CompiledFirewall) -> Result<FirewallCounters, Error> {
-        // Members of sets are no rules of the operator's.
-        let rules = firewall.rules.iter().filter(|rule| !rule.name.starts_with("set ")).map(|rule| {
-            let counter = self.firewall_counter(rule.entry.counter)?;
-            Ok(RuleCounters { name: rule.name.clone(), line: rule.line, counter })
-        });
-        let policies = firewall.policies.iter().map(|(name, row)| {
-            Ok(RuleCounters { name: name.clone(), line: None, counter: self.firewall_counter(*row)? })
-        });
-        Ok(FirewallCounters {
-            name: firewall.name.clone(),
-            rules: rules.collect::<Result<_, Error>>()?,
-            policies: policies.collect::<Result<_, Error>>()?,
-        })
-    }
+fn counters_of(firewall: &CompiledFirewall, counted: &Sums) -> FirewallCounters {
+    // Members of sets are no rules of the operator's.
+    let rules = firewall.rules.iter().filter(|rule| !rule.name.starts_with("set "));
+    let rules = rules.map(|rule| RuleCounters {
+        name: rule.name.clone(),
+        line: rule.line,
+        counter: counted.counter(rule.entry.counter),
+    });
+    let policies = firewall.policies.iter();
+    let policies =
+        policies.map(|(name, row)| RuleCounters { name: name.clone(), line: None, counter: counted.counter(*row) });
+    FirewallCounters { name: firewall.name.clone(), rules: rules.collect(), policies: policies.collect() }
+}
 
-    fn firewall_counter(&self, row: u32) -> Result<Counter, Error> {
-        let of_cpus: Vec<abi::FirewallCounter> = self.read_counted("firewall_counters", row)?;
-        let sum = |of: fn(&abi::FirewallCounter) -> u64| of_cpus.iter().map(of).fold(0, u64::wrapping_add);
-        Ok(Counter { packets: sum(|counter| counter.packets), bytes: sum(|counter| counter.bytes) })
+impl Dataplane {
+    /// As [`Reader::firewall_counters`].
+    ///
+    /// # Errors
+    /// [`Error::Map`].
+    pub fn firewall_counters(&self) -> Result<Vec<FirewallCounters>, Error> {
+        self.reader().firewall_counters()
     }
 
     /// Everything of a generation's firewalls, where no packet looks yet. What the active generation has too stays untouched.
     pub(crate) fn write_firewalls(&self, compiled: &Compiled) -> Result<(), Error> {
         let active = self.applied().map(|active| active.firewalls.as_slice()).unwrap_or_default();
+        let there: HashSet<(u32, &str)> = active.iter().map(|other| (other.index, other.source.as_str())).collect();
         let new: Vec<&CompiledFirewall> = compiled
             .firewalls
             .iter()
-            .filter(|firewall| {
-                !active.iter().any(|other| other.index == firewall.index && other.source == firewall.source)
-            })
+            .filter(|firewall| !there.contains(&(firewall.index, firewall.source.as_str())))
             .collect();
         if new.is_empty() {
             return Ok(());
         }
-        let old: std::collections::BTreeSet<u32> = active.iter().flat_map(CompiledFirewall::counter_rows).collect();
-        let old_limits: std::collections::BTreeSet<u32> =
-            active.iter().flat_map(|firewall| firewall.limits.values().copied()).collect();
+        let old: BTreeSet<u32> = active.iter().flat_map(CompiledFirewall::counter_rows).collect();
+        let old_limits: BTreeSet<u32> = active.iter().flat_map(|firewall| firewall.limits.values().copied()).collect();
         for row in new.iter().flat_map(|firewall| firewall.counter_rows()).filter(|row| !old.contains(row)) {
             self.maps().clear_percpu("firewall_counters", row)?;
         }
@@ -99,7 +103,7 @@ impl Dataplane {
             self.maps().write("firewall_limits", row, &0_u64)?;
         }
         // What an earlier firewall of this number has let begin is nothing to this one.
-        let scopes: std::collections::BTreeSet<u32> = active.iter().map(|firewall| firewall.entry.scope).collect();
+        let scopes: BTreeSet<u32> = active.iter().map(|firewall| firewall.entry.scope).collect();
         for scope in new.iter().map(|firewall| firewall.entry.scope).filter(|scope| !scopes.contains(scope)) {
             for set in 0..abi::SEGUE_FRAGMENT_SETS {
                 self.maps().delete("firewall_fragments", &abi::FragmentSetKey { scope, set })?;
@@ -112,19 +116,22 @@ impl Dataplane {
                 }
             }
         }
+        let image = |firewall: &&CompiledFirewall| {
+            let rules = firewall.image.as_ref()?;
+            Some((firewall.first_line, image_octets(&rules.image, firewall.first_line)))
+        };
+        self.maps().write_lines("classifier", new.iter().filter_map(image))?;
+        let tables = connections::slots(active);
+        let limits = connections::limits(active);
         for firewall in new {
-            if let Some(rules) = &firewall.image {
-                let octets = image_octets(&rules.image, firewall.first_line);
-                self.maps().write_lines("classifier", firewall.first_line, &octets)?;
-            }
             for (row, extension) in (firewall.first_extension..).zip(&firewall.extensions) {
                 self.maps().write("firewall_extensions", &row, extension)?;
             }
             for (row, rule) in (firewall.entry.first_rule..).zip(&firewall.rules) {
                 self.maps().write("firewall_rules", &row, &rule.entry)?;
             }
-            self.make_table(firewall, active)?;
-            self.make_hashlimits(firewall, active)?;
+            self.make_table(firewall, &tables)?;
+            self.make_hashlimits(firewall, &limits)?;
             self.maps().write("firewalls", &firewall.index, &firewall.entry)?;
         }
         Ok(())

@@ -32,7 +32,7 @@ impl Check<'_> {
 
     /// The firewall of a name; an error if there is none.
     pub(super) fn firewall(&mut self, name: &str, key: &KeyPath) {
-        if !self.state.firewalls.iter().any(|firewall| firewall.name == name) {
+        if !self.firewalls.contains_key(name) {
             self.error(key, format!("there is no firewall {name:?}"), "add it to `firewalls`, or correct the name");
         }
     }

@@ -197,8 +197,7 @@ impl Check<'_> {
 
     /// Without room for the argument, rules would take their action from bits that are not one.
     fn firewall_argument(&mut self, sid: &Sid, firewall: &str, key: &KeyPath) {
-        let found = self.state.firewalls.iter().find(|found| found.name == firewall);
-        let Some(found) = found.filter(|found| found.reads_arguments()) else { return };
+        let Some((found, true)) = self.firewalls.get(firewall).copied() else { return };
         let (length, bits) = (sid.sid.prefix_len(), found.argument_length);
         if u32::from(length) + u32::from(bits) > 128 {
             let message = format!(
