@@ -508,8 +508,9 @@ RARE u32 conntrack_state(struct xdp_md *ctx, struct firewall_work *work, const s
 	if (likely(bucket && bucket->entries[way].connection.expires >= now)) {
 		state = protocol == PROTOCOL_TCP ? conntrack_known_tcp(track, bucket, way, work, liberal)
 						 : conntrack_known(track, bucket, way, work);
+		/* What follows a first fragment has to find it: that one goes the long way. */
 		if (protocol == PROTOCOL_TCP && track->tcp.event == TCP_EVENT_ACK && work->verdicts &&
-		    likely(state && !(state & CONNTRACK_DROP))) {
+		    !work->fragment && likely(state && !(state & CONNTRACK_DROP))) {
 			track->until = ~0ULL;
 			key->connection_state = state;
 			work->known = verdict_find(work, 0);

@@ -3,7 +3,7 @@
 
 use segue_testkit::fixture::{DOMAIN, Network, address::*, arriving, configuration};
 use segue_testkit::node::{Node, Verdict};
-use segue_wire::{Ipv6Repr, PacketBuilder, SrhRepr, TcpRepr, UdpRepr};
+use segue_wire::{FragmentRepr, Ipv6Repr, PacketBuilder, SrhRepr, TcpRepr, UdpRepr};
 
 const FIN: u8 = 0x01;
 const SYN: u8 = 0x02;
@@ -128,6 +128,18 @@ fn segments_are_judged_by_their_windows_and_flags() {
         assert_eq!(sent(&node, &tcp(1, true, PSH | ACK, (1001, 5001))), [0, 0, ALL, 0, ALL]);
         assert_eq!(sent(&node, &tcp(1, true, ACK, (900_000, 5001))), [ALL, 0, 0, 0, 0], "outside of the window");
         assert_eq!(sent(&node, &tcp(1, false, ACK, (5001, 1001))), [0, 0, 0, ALL, ALL]);
+    }
+    // Fragments of the next segment: what comes behind the first one finds it.
+    let part = |identification, offset: u16| {
+        let header =
+            FragmentRepr { next_header: 6, fragment_offset: offset, more_fragments: offset == 0, identification };
+        steered(ONE, true).fragment(header)
+    };
+    for identification in 0..3 {
+        let header =
+            TcpRepr { sequence_number: 1001, acknowledgment_number: 5001, window: 60_000, ..TcpRepr::new(1, 80, ACK) };
+        assert!(once(part(identification, 0).tcp(header).payload(&[0; 28]).build()));
+        assert!(once(part(identification, 48).payload(&[0; 8]).build()), "the rest of it");
     }
     // Picked up in the middle: NEW until the other side speaks.
     let joined = |forward| tcp(2, forward, ACK, if forward { (7, 9) } else { (9, 7) });
