@@ -496,6 +496,34 @@ INLINE int icmp_echo(const struct packet *packet, const struct scratch *scratch)
 	return icmp_route(packet, 6, 0, &error.came);
 }
 
+/*
+ * Makes an order about an inner packet, whose table knows no way to its source, one about the outer packet, which is
+ * unchanged: to the node that wrapped it. That knows where the inner packet came from, and tells its source
+ * (lib/relay.h). 0: done.
+ */
+INLINE int icmp_about_outer(struct scratch *scratch)
+{
+	u32 overhead = (scratch->l3 & OFFSET_MASK) - ETHERNET_LENGTH;
+
+	if (!(u32)scratch->way || scratch->l3 <= ETHERNET_LENGTH || scratch->icmp_kind == SEGUE_ICMP_RELAYED)
+		return -1;
+	scratch->code = 0;
+	if (scratch->icmp_kind == SEGUE_ICMP_TOO_BIG) {
+		scratch->type = ICMPV6_PACKET_TOO_BIG;
+		scratch->param += overhead;
+	} else if (scratch->icmp_kind == SEGUE_ICMP_TIME_EXCEEDED) {
+		scratch->type = ICMPV6_TIME_EXCEEDED;
+	} else if (scratch->icmp_kind == SEGUE_ICMP_UNREACHABLE) {
+		scratch->type = ICMPV6_DESTINATION_UNREACHABLE;
+	} else {
+		return -1;
+	}
+	scratch->family = 6;
+	scratch->l3 = ETHERNET_LENGTH;
+	scratch->way = 0;
+	return 0;
+}
+
 /* Sends it. `*row`: what to count in `icmp_sent`. */
 INLINE int icmp_send(const struct packet *packet, struct scratch *scratch, const struct segue_config *config, u32 *row)
 {
@@ -521,6 +549,11 @@ INLINE int icmp_send(const struct packet *packet, struct scratch *scratch, const
 			return XDP_DROP;
 		}
 		verdict = icmp_way(packet, scratch, &error, &fib);
+		if (verdict != BPF_FIB_LKUP_RET_SUCCESS && verdict != BPF_FIB_LKUP_RET_NO_NEIGH &&
+		    !icmp_about_outer(scratch)) {
+			stage(packet, SEGUE_STAGE_ICMP);
+			return XDP_DROP;
+		}
 		if (icmp_build(ctx, scratch, &error))
 			return XDP_DROP;
 		action = icmp_leave(packet, scratch->family, scratch->way, verdict, &fib, &error.came);

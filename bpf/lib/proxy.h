@@ -176,8 +176,9 @@ INLINE int proxy_to_function(const struct packet *packet, const struct segue_sid
 	function_link_find(packet, sid, &link);
 	if (unlikely(link.outcome))
 		return drop(packet, link.outcome);
+	/* Its sender is somebody whom only the node knows that wrapped it: lib/relay.h. */
 	if (unlikely(inner.length > link.mtu))
-		return too_big(packet, ipv4 ? 4 : 6, offset, link.mtu);
+		return too_big(packet, 6, ETHERNET_LENGTH, link.mtu + offset - ETHERNET_LENGTH);
 	if (sid->memory) {
 		id = remember(packet, sid, outer, outer->dscp == inner.dscp, inner.hop_limit, &outcome);
 		if (unlikely(!id))

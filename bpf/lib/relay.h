@@ -27,9 +27,12 @@ INLINE int relay_wanted(const struct packet *packet, const struct ipv6hdr *ip, c
 	return (const void *)(type + 8 + IPV6_LENGTH) <= end && *type >= 1 && *type <= 3;
 }
 
-/* Sums up RFC 2473 sections 8.2 and 8.3. 0: not relayed. */
+/*
+ * Sums up RFC 2473 sections 8.2 and 8.3. 0: not relayed. `hop_limit`: of the outer packet where the error was made. If
+ * that was not at its end, and the inner packet was, it is the inner one that expired (see icmp_about_outer()).
+ */
 INLINE int relay_translate(struct scratch *scratch, u32 type, u32 param, u32 overhead, const struct inner *inner,
-			   u32 family)
+			   u32 family, u32 hop_limit)
 {
 	scratch->family = family;
 	scratch->icmp_kind = SEGUE_ICMP_RELAYED;
@@ -51,6 +54,11 @@ INLINE int relay_translate(struct scratch *scratch, u32 type, u32 param, u32 ove
 			scratch->code = ICMPV4_FRAGMENTATION_NEEDED;
 			scratch->param = param;
 		}
+		return 1;
+	}
+	if (type == ICMPV6_TIME_EXCEEDED && hop_limit > 1 && inner->hop_limit <= 1) {
+		scratch->type = family == 6 ? ICMPV6_TIME_EXCEEDED : ICMPV4_TIME_EXCEEDED;
+		scratch->code = 0;
 		return 1;
 	}
 	/* Hop limit exceeded and unreachable inside the tunnel: address, respectively host, unreachable. */
@@ -140,7 +148,7 @@ INLINE int relay(struct packet *packet)
 	struct scratch *scratch = scratch_get();
 	struct headers headers = {};
 	struct inner inner = {};
-	u32 type, param, offset, family;
+	u32 type, param, offset, family, hop_limit;
 	struct address last;
 	const void *segment;
 	const u8 *octet;
@@ -159,6 +167,7 @@ INLINE int relay(struct packet *packet)
 	if (config->infrastructure_prefixes_count && !relay_from_inside(packet->ctx, config))
 		return drop(packet, SEGUE_OUTCOME_drop_error_from_outside);
 	last = address_load(&ip->daddr);
+	hop_limit = ip->hop_limit;
 	headers_walk(packet->ctx, quote + 6, quote + IPV6_LENGTH, 0xffff, &headers);
 	if (headers.srh) {
 		segment = data + (headers.srh & OFFSET_MASK) + SRH_FIXED_LENGTH;
@@ -181,7 +190,7 @@ INLINE int relay(struct packet *packet)
 	} else {
 		return pass(packet, SEGUE_OUTCOME_passed_route);
 	}
-	if (inner.outcome || !relay_translate(scratch, type, param, offset - quote, &inner, family))
+	if (inner.outcome || !relay_translate(scratch, type, param, offset - quote, &inner, family, hop_limit))
 		return pass(packet, SEGUE_OUTCOME_passed_route);
 	scratch->l3 = offset;
 	scratch->way = relay_way(packet->ctx, packet->generation, &last, &inner.source, family);

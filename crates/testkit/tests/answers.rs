@@ -1,6 +1,8 @@
 //! What the data plane itself says - ICMP errors, echo replies, TCP resets - over real links: to neighbours that the kernel does
 //! not know yet, and into veths whose far end has neither XDP nor GRO, which take no frame from XDP. Issue 8, point 16.
 
+mod told;
+
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::{Duration, Instant};
 
@@ -8,6 +10,7 @@ use segue_testkit::netns::{End, Netns, veth};
 use segue_testkit::node::Node;
 use segue_testkit::packet_socket::PacketSocket;
 use segue_wire::{Icmpv6Repr, Ipv4Repr, Ipv6Repr, PacketBuilder, TcpRepr, UdpRepr};
+use told::{ICMP, ICMPV6, Message, TIME_EXCEEDED, TOO_BIG, message};
 
 /// Long enough for a busy machine; nothing waits for it that arrives.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -148,20 +151,8 @@ fn both(
     [(4, udp(front().inner_ipv4(four), 28)), (6, udp(front().inner_ipv6(six), 48))]
 }
 
-/// Version, protocol and what identifies the message: ICMP type and code, TCP flags.
-fn message(frame: &[u8]) -> Option<(u8, u8, [u8; 2])> {
-    let word = |at: usize| Some([*frame.get(at)?, *frame.get(at + 1)?]);
-    match word(12)? {
-        [0x08, 0x00] if *frame.get(23)? == 6 => Some((4, 6, [frame.get(47).copied()?, 0])),
-        [0x08, 0x00] => Some((4, *frame.get(23)?, word(34)?)),
-        [0x86, 0xdd] if *frame.get(20)? == 6 => Some((6, 6, [frame.get(67).copied()?, 0])),
-        [0x86, 0xdd] => Some((6, *frame.get(20)?, word(54)?)),
-        _ => None,
-    }
-}
-
 /// Sends it by one link, from neighbours that are not known; the message comes by another, to the right neighbour.
-fn told(links: &Links, case: &str, by: &str, packet: &PacketBuilder, at: &str, wanted: (u8, u8, [u8; 2])) -> Vec<u8> {
+fn is_told(links: &Links, case: &str, by: &str, packet: &PacketBuilder, at: &str, wanted: Message) -> Vec<u8> {
     links.forget();
     let (from, to) = (links.socket(by), links.socket(at));
     let elsewhere: Vec<_> =
@@ -179,11 +170,7 @@ fn told(links: &Links, case: &str, by: &str, packet: &PacketBuilder, at: &str, w
     found
 }
 
-const ICMP: u8 = 1;
-const ICMPV6: u8 = 58;
-const TIME_EXCEEDED: [(u8, u8, [u8; 2]); 2] = [(4, ICMP, [11, 0]), (6, ICMPV6, [3, 0])];
-const TOO_BIG: [(u8, u8, [u8; 2]); 2] = [(4, ICMP, [3, 4]), (6, ICMPV6, [2, 0])];
-const PORT_UNREACHABLE: [(u8, u8, [u8; 2]); 2] = [(4, ICMP, [3, 3]), (6, ICMPV6, [1, 4])];
+const PORT_UNREACHABLE: [Message; 2] = [(4, ICMP, [3, 3]), (6, ICMPV6, [1, 4])];
 
 #[test]
 #[ignore = "needs root"]
@@ -191,21 +178,21 @@ fn errors_reach_who_sent_the_packet() {
     let links = Links::new();
     let _node = links.load("{}");
     for ((of, packet), wanted) in both(&|| frame("acc0"), NEAR, STEERED, 100, 1).into_iter().zip(TIME_EXCEEDED) {
-        told(&links, &format!("IPv{of}, hop limit"), "acc0", &packet, "acc0", wanted);
+        is_told(&links, &format!("IPv{of}, hop limit"), "acc0", &packet, "acc0", wanted);
     }
     for ((of, packet), wanted) in both(&|| frame("acc0"), NEAR, STEERED, 1500, 64).into_iter().zip(TOO_BIG) {
-        told(&links, &format!("IPv{of}, too big"), "acc0", &packet, "acc0", wanted);
+        is_told(&links, &format!("IPv{of}, too big"), "acc0", &packet, "acc0", wanted);
     }
     for ((of, packet), wanted) in both(&|| frame("acc0"), NEAR, REFUSED, 100, 64).into_iter().zip(PORT_UNREACHABLE) {
-        told(&links, &format!("IPv{of}, REJECT"), "acc0", &packet, "acc0", wanted);
+        is_told(&links, &format!("IPv{of}, REJECT"), "acc0", &packet, "acc0", wanted);
     }
     let syn = TcpRepr::new(40_000, 22, 2);
     let four = frame("acc0").ipv4(Ipv4Repr::new(NEAR.0, REFUSED.0)).tcp(syn.clone());
-    told(&links, "IPv4, TCP reset", "acc0", &four, "acc0", (4, 6, [0x14, 0]));
+    is_told(&links, "IPv4, TCP reset", "acc0", &four, "acc0", (4, 6, [0x14, 0]));
     let six = frame("acc0").ipv6(Ipv6Repr::new(NEAR.1, REFUSED.1)).tcp(syn);
-    told(&links, "IPv6, TCP reset", "acc0", &six, "acc0", (6, 6, [0x14, 0]));
+    is_told(&links, "IPv6, TCP reset", "acc0", &six, "acc0", (6, 6, [0x14, 0]));
     let big = frame("core0").ipv6(Ipv6Repr { hop_limit: 1, ..Ipv6Repr::new(HEADEND, END) }).srh_to(END);
-    told(&links, "an outer packet", "core0", &big, "core0", TIME_EXCEEDED[1]);
+    is_told(&links, "an outer packet", "core0", &big, "core0", TIME_EXCEEDED[1]);
 }
 
 trait To {
@@ -230,7 +217,7 @@ fn echo_replies_reach_who_asked() {
         }
         let request = Icmpv6Repr::EchoRequest { identifier: 5, sequence_number: 1, data: vec![9; 64] };
         let request = frame("core0").ipv6(Ipv6Repr::new(from, END)).icmpv6(request);
-        told(&links, &format!("{from} asks"), "core0", &request, "core0", (6, ICMPV6, [129, 0]));
+        is_told(&links, &format!("{from} asks"), "core0", &request, "core0", (6, ICMPV6, [129, 0]));
     }
 }
 
@@ -241,12 +228,12 @@ fn errors_go_where_the_source_is() {
     let _node = links.load("{}");
     for ((of, packet), wanted) in both(&|| frame("acc0"), BEHIND, STEERED, 100, 1).into_iter().zip(TIME_EXCEEDED) {
         let case = format!("IPv{of}, a source that is routed by another port");
-        told(&links, &case, "acc0", &packet, "acc1", wanted);
+        is_told(&links, &case, "acc0", &packet, "acc1", wanted);
     }
     let outer = || frame("core0").ipv6(Ipv6Repr::new(HEADEND, END_DT46));
     for ((of, packet), wanted) in both(&outer, BEHIND, STEERED, 100, 1).into_iter().zip(TIME_EXCEEDED) {
         let case = format!("IPv{of}, an inner packet: by the table of its SID, from the address of the port there");
-        let found = told(&links, &case, "core0", &packet, "acc2", wanted);
+        let found = is_told(&links, &case, "core0", &packet, "acc2", wanted);
         let source = if of == 4 { &found[26..30] } else { &found[22..38] };
         let own = (Ipv4Addr::new(10, 3, 0, 1).octets().to_vec(), address("a2", 1).octets().to_vec());
         assert_eq!(source, if of == 4 { own.0 } else { own.1 }, "{case}");

@@ -395,15 +395,33 @@ fn errors_about_inner_packets_follow_the_table_of_the_sid() {
         packet.inner_ipv4(repr).udp(UdpRepr::new(40_000, 40_001)).payload(&vec![0xa5; octets - 28])
     };
     let start = |function| arriving("core0").ipv6(outer(function));
-    // The client is the main table's, behind acc0; this table does not know it.
+    // The client is the main table's, behind acc0; this table does not know it. The node that wrapped the packet does: it is told of
+    // the whole of it, and relays that.
+    let relayed = |frame: &PacketBuilder, message: &dyn Fn(Vec<u8>) -> Icmpv6Repr| {
+        let packet = Icmpv6Repr::quote(&frame.build()[14..]).to_vec();
+        leaving("core0").ipv6(Ipv6Repr::new(NODE, HEADEND)).icmpv6(message(packet))
+    };
+    let expired = |packet| Icmpv6Repr::TimeExceeded { code: 0, packet };
+    let no_route = |packet| Icmpv6Repr::DestinationUnreachable { code: 0, packet };
+    let too_big = |packet| Icmpv6Repr::PacketTooBig { mtu: 1540, packet };
     for function in [END_DT6, END_T_USD] {
+        let case = |what: &str| format!("no way back in the table of {function:#x}, {what}");
         let frame = six(start(function), IN_TABLE, 100, 1);
-        node.drops_unanswered("no way back in the table", "core0", &frame, "drop_hop_limit_exceeded");
+        let reply = relayed(&frame, &expired);
+        node.answers(&case("hop limit"), "core0", &frame, "drop_hop_limit_exceeded", "time_exceeded", &reply);
         let frame = six(start(function), SERVER, 100, 64);
-        node.drops_unanswered("no way in the table to anybody", "core0", &frame, "drop_no_route");
+        let reply = relayed(&frame, &no_route);
+        node.answers(&case("no route"), "core0", &frame, "drop_no_route", "unreachable", &reply);
+        let frame = six(start(function), IN_TABLE, 1501, 64);
+        let reply = relayed(&frame, &too_big);
+        node.answers(&case("too big"), "core0", &frame, "drop_too_big", "too_big", &reply);
     }
     let frame = four(start(END_DT4), IN_TABLE4, 100, 1);
-    node.drops_unanswered("no way back in the table, IPv4", "core0", &frame, "drop_hop_limit_exceeded");
+    let reply = relayed(&frame, &expired);
+    node.answers("no way back, IPv4", "core0", &frame, "drop_hop_limit_exceeded", "time_exceeded", &reply);
+    let frame = four(start(END_DT4), IN_TABLE4, 1501, 64);
+    let reply = relayed(&frame, &too_big);
+    node.answers("no way back, IPv4, too big", "core0", &frame, "drop_too_big", "too_big", &reply);
 
     // Another tenant with the client's addresses, behind acc1.
     network.node.script(

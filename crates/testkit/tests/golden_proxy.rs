@@ -66,6 +66,30 @@ fn a50_to_the_function_the_inner_packet_goes_as_it_is() {
     node.finish();
 }
 
+/// In mid-chain nobody knows whose the inner packet is, and by which table its source is found: the node that wrapped it is told.
+#[test]
+#[ignore = "needs root"]
+fn what_does_not_fit_the_function_is_told_to_who_wrapped_it() {
+    let network = Network::new();
+    let node = Golden::load(&network, &configuration(DOMAIN));
+    let octets = vec![0xa5; 1501];
+    for function in [END_AS, END_AD] {
+        let start = || arriving("core0").ipv6(outer(function, 64)).srh(SrhRepr::new(&path(function)));
+        for frame in [
+            start().inner_ipv6(Ipv6Repr::new(CLIENT, SERVER)).udp(UdpRepr::new(1, 2)).payload(&octets[48..]),
+            start().inner_ipv4(Ipv4Repr::new(CLIENT4, SERVER4)).udp(UdpRepr::new(1, 2)).payload(&octets[28..]),
+        ] {
+            let packet = Icmpv6Repr::quote(&frame.build()[14..]).to_vec();
+            // IPv6 header, and an SRH with three segments.
+            let message = Icmpv6Repr::PacketTooBig { mtu: 1500 + 40 + 8 + 48, packet };
+            let reply = leaving("core0").ipv6(Ipv6Repr::new(NODE, HEADEND)).icmpv6(message);
+            let case = format!("function {function:#x}");
+            node.answers(&case, "core0", &frame, "drop_too_big", "too_big", &reply);
+        }
+    }
+    node.finish();
+}
+
 #[test]
 #[ignore = "needs root"]
 fn a51_inner_packets_of_another_type() {
