@@ -120,8 +120,7 @@ RARE u32 conntrack_insert(struct firewall_work *work, const struct segue_firewal
 	struct connection_victim *victim;
 	u32 slot, index, way, tag, gone_protocol;
 	struct conntrack *track;
-	u64 gone;
-	u64 rank, now;
+	u64 rank, now, gone;
 	void *table;
 	s32 known;
 
@@ -397,17 +396,17 @@ static __attribute__((noinline)) u32 conntrack_refresh(struct segue_connection_b
 						       const struct conntrack *track, u32 way, u32 flags, u64 expires)
 {
 	struct segue_connection *entry;
+	u32 answered;
 
 	if (!connection_lock(bucket, track->token))
 		return 0;
 	way &= SEGUE_CONNECTION_WAYS - 1;
 	if (bucket->tags[way] == connection_tag(track->hash)) {
 		entry = &bucket->entries[way].connection;
-		if (flags & ~entry->flags & SEGUE_CONNECTION_REPLIED) {
-			entry->flags |= flags;
-			connection_changed(track->hash, track->key.protocol);
-		}
+		answered = flags & ~entry->flags & SEGUE_CONNECTION_REPLIED;
 		entry->flags |= flags;
+		if (answered)
+			connection_changed(track->hash, track->key.protocol);
 		entry->expires = expires;
 		bucket->ranks[way] = connection_rank(entry, track->key.protocol);
 	}

@@ -10,10 +10,7 @@ use std::{
     time::Duration,
 };
 
-use segue_testkit::{
-    netns::{End, Netns, veth},
-    wait::wait_for,
-};
+use segue_testkit::wait::wait_for;
 use serde_json::{Value, json};
 use support::{Agent, Network};
 
@@ -116,12 +113,7 @@ fn scrapes_that_nobody_reads_hold_up_neither_an_apply_nor_a_withdrawal() {
     const SIDS: u32 = 20_000;
     const READERS: usize = 10;
     let network = Network::new();
-    let function = Netns::new();
-    veth(
-        End { netns: &network.node, name: "to", mac: "02:00:00:01:00:01" },
-        End { netns: &function, name: "n", mac: "02:00:00:01:01:01" },
-        1500,
-    );
+    let function = network.function();
     let agent = Agent::start(&network);
     let state = |policies: u32| {
         let mut sids: Vec<Value> =

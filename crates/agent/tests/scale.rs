@@ -11,7 +11,6 @@ use std::{
 
 use nix::{time::clock_getcpuclockid, unistd::Pid};
 use segue_lab::http;
-use segue_testkit::netns::{End, Netns, veth};
 use serde_json::{Value, json};
 use support::{Agent, Network};
 
@@ -98,12 +97,7 @@ fn withdrawn(network: &Network) -> bool {
 #[ignore = "needs root"]
 fn a_hundred_thousand_sids_and_policies_are_counted_and_changed() {
     let network = Network::new();
-    let function = Netns::new();
-    veth(
-        End { netns: &network.node, name: "to", mac: "02:00:00:01:00:01" },
-        End { netns: &function, name: "n", mac: "02:00:00:01:01:01" },
-        1500,
-    );
+    let function = network.function();
     network.node.sh("ip address add 2001:db8:f::1/64 dev to nodad");
     let agent = Agent::start(&network);
     let many = many();

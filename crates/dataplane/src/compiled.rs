@@ -290,7 +290,8 @@ impl Compiled {
     }
 }
 
-/// Structures of the ABI as hexadecimal octets. A structure of another length is refused.
+/// Structures of the ABI as hexadecimal octets, without the zeros at their ends. More octets than the structure has are refused.
+/// Records of another ABI are not read at all: the version is compared first.
 mod octets {
     use serde::{Deserialize, Deserializer, Serializer, de::Error};
     use zerocopy::{FromBytes, Immutable, IntoBytes};

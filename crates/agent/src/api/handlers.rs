@@ -88,15 +88,16 @@ async fn of_current<T: Send + 'static>(
 ) -> Result<T, Failure> {
     /// If something is applied each time while it is read, some numbers may be those of what was there before.
     const ATTEMPTS: usize = 3;
-    for attempt in 1.. {
+    let mut attempt = 1;
+    loop {
         let make = make.clone();
         let read = move |taken: Snapshot| Ok((make(&taken)?, taken.is_current()));
         let (made, current) = background::apart(&context.node, observe::snapshot, read).await?;
         if current || attempt == ATTEMPTS {
             return Ok(made);
         }
+        attempt += 1;
     }
-    unreachable!("the last attempt returns")
 }
 
 /// The body as a desired state. It may be YAML too: every JSON text is one.

@@ -54,6 +54,18 @@ impl Network {
         self.left.sh("ip address add 2001:db8:1::2/64 dev n nodad");
     }
 
+    /// A function's namespace: the node's `to` leads to its `n`, 02:00:00:01:01:01.
+    #[allow(dead_code)] // not every test program has one
+    pub fn function(&self) -> Netns {
+        let function = Netns::new();
+        veth(
+            End { netns: &self.node, name: "to", mac: "02:00:00:01:00:01" },
+            End { netns: &function, name: "n", mac: "02:00:00:01:01:01" },
+            1500,
+        );
+        function
+    }
+
     /// What the kernel has of Segue's routes, one per line: prefix and what it does.
     pub fn routes(&self) -> Vec<String> {
         let text = self.node.sh("ip -6 route show proto 83");
