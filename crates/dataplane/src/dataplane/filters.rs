@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::os::fd::AsFd;
 
+use nix::net::if_::if_indextoname;
 use segue_model::node::NodeState;
 
 use super::Dataplane;
@@ -11,7 +12,8 @@ use crate::object::build_id;
 use crate::skb::{self, Side};
 
 impl Dataplane {
-    /// All ports of the active generation get their program. Each changes over at once.
+    /// All ports of the active generation get their program. Each changes over at once. A port whose interface has gone has nothing
+    /// to get it; whoever makes it a port again brings the program.
     pub(super) fn attach_filters(&self) -> Result<(), Error> {
         let ports = self.applied().map(|compiled| compiled.ports.as_slice()).unwrap_or_default();
         if ports.is_empty() {
@@ -22,11 +24,19 @@ impl Dataplane {
         let build = self.set.join(format!("programs-{}", build_id()));
         let programs = skb::open_or_load(&self.set, &self.maps, &build)?;
         for port in ports {
-            let program = if port.xdp { &programs.into } else { &programs.out };
-            let ifindex = port.entry.ifindex;
-            skb::attach(&self.pin_dir, ifindex, &port.name, Side::Ingress, program.as_fd())?;
-            if east.contains(&port.name) {
-                skb::attach(&self.pin_dir, ifindex, &port.name, Side::Egress, programs.egress.as_fd())?;
+            let (ifindex, name) = (port.entry.ifindex, port.name.as_str());
+            let attach = |side, program| skb::attach(&self.pin_dir, ifindex, name, side, program);
+            let ingress = if port.xdp { &programs.into } else { &programs.out };
+            let mut attached = attach(Side::Ingress, ingress.as_fd());
+            if attached.is_ok() && east.contains(name) {
+                attached = attach(Side::Egress, programs.egress.as_fd());
+            }
+            match attached {
+                Err(error) if gone(ifindex) => {
+                    tracing::debug!(%error, "the interface has gone");
+                    skb::detach(&self.pin_dir, ifindex)?;
+                }
+                attached => attached?,
             }
         }
         programs.keep_only(&self.set)
@@ -44,4 +54,10 @@ impl Dataplane {
     pub(super) fn remove_filters(&self) -> Result<(), Error> {
         skb::attached(&self.pin_dir).into_iter().try_for_each(|ifindex| skb::detach(&self.pin_dir, ifindex))
     }
+}
+
+/// Whether there is no interface of this number.
+fn gone(ifindex: u32) -> bool {
+    // Nix 0.30 takes the null that an unknown number gives for success: the name is empty then.
+    if_indextoname(ifindex).map_or(true, |name| name.is_empty())
 }
