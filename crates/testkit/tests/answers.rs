@@ -47,8 +47,7 @@ impl Links {
     fn new() -> Self {
         let links = Self { node: Netns::new(), world: Netns::new() };
         for (name, ipv6, ipv4) in LINKS {
-            let number = &ipv6[..];
-            let (near, far) = (format!("02:00:00:00:{number}:01"), format!("02:00:00:00:{number}:02"));
+            let (near, far) = (format!("02:00:00:00:{ipv6}:01"), format!("02:00:00:00:{ipv6}:02"));
             veth(
                 End { netns: &links.node, name, mac: &near },
                 End { netns: &links.world, name: &format!("{name}-far"), mac: &far },
