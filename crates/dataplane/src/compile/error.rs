@@ -19,6 +19,20 @@ pub enum CompileError {
         /// Name of the interface.
         name: String,
     },
+    /// An interface's number does not fit the data plane's tables.
+    #[error(
+        "{place}: interface {name} has ifindex {ifindex}, and the data plane takes those below {limit}; create it anew"
+    )]
+    InterfaceNumber {
+        /// Where the configuration names it.
+        place: String,
+        /// Name of the interface.
+        name: String,
+        /// Its ifindex.
+        ifindex: u32,
+        /// The first one that is too large.
+        limit: u32,
+    },
     /// A name that must be one of `ports` is not.
     #[error("{place}: {name} is not among the node's ports; add it to `ports`")]
     PortUnknown {

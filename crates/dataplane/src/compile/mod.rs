@@ -42,6 +42,10 @@ const SRV6_SIDS: Ipv6Net = Ipv6Net::new_assert(Ipv6Addr::new(0x5f00, 0, 0, 0, 0,
 /// paths, few enough that the adjacency cache holds them.
 const FLOW_BUCKETS_MASK: u16 = 15;
 
+/// Interfaces have smaller numbers than this, which is a flag beside them in the keys of the adjacency cache
+/// (`ADJACENCY_INSIDE` in `bpf/lib/adjacency.h`).
+const IFINDEX_LIMIT: u32 = 1 << 23;
+
 /// What [`compile`] works on.
 #[derive(Debug, Clone, Copy)]
 pub struct Input<'a> {
@@ -148,23 +152,36 @@ impl<'a> Compiler<'a> {
         }
     }
 
-    /// The interface of a configured port. `None`, with a warning, if it does not exist and that is allowed.
+    /// The interface of a configured port. `None`, with a warning, if it does not exist or its number is too large, and that is
+    /// allowed.
     fn interface(&mut self, place: &str, name: &str) -> Result<Option<&'a Interface>, CompileError> {
         if name != LOOP_IN && !self.port_names.contains(name) {
             return Err(CompileError::PortUnknown { place: place.to_owned(), name: name.to_owned() });
         }
         let found = self.input.interfaces.get(name);
-        if found.is_none() {
-            match self.input.missing {
-                MissingInterface::Refuse => {
-                    return Err(CompileError::InterfaceMissing { place: place.to_owned(), name: name.to_owned() });
-                }
-                MissingInterface::LeaveOut => {
-                    self.warnings.push(format!("{place}: left out, because there is no interface {name}"));
-                }
+        if found.is_some_and(|interface| interface.ifindex < IFINDEX_LIMIT) {
+            return Ok(found);
+        }
+        let (place, name) = (place.to_owned(), name.to_owned());
+        let wrong = match found {
+            None => CompileError::InterfaceMissing { place: place.clone(), name: name.clone() },
+            Some(&Interface { ifindex, .. }) => CompileError::InterfaceNumber {
+                place: place.clone(),
+                name: name.clone(),
+                ifindex,
+                limit: IFINDEX_LIMIT,
+            },
+        };
+        match self.input.missing {
+            MissingInterface::Refuse => Err(wrong),
+            MissingInterface::LeaveOut => {
+                self.warnings.push(match found {
+                    None => format!("{place}: left out, because there is no interface {name}"),
+                    Some(_) => format!("left out: {wrong}"),
+                });
+                Ok(None)
             }
         }
-        Ok(found)
     }
 
     fn check_room(&self, table: Table, count: usize, capacity: u32, place: &str) -> Result<(), CompileError> {

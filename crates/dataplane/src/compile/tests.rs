@@ -349,6 +349,29 @@ fn missing_interface_is_refused_or_left_out() {
     assert_eq!(compiled.warnings.len(), 4 + 2 + 1);
 }
 
+/// The adjacency cache has a flag in the next bit.
+#[test]
+fn an_interface_with_too_large_a_number_is_refused_or_left_out() {
+    let numbered = |ifindex| {
+        let mut case = Case::with(json!({
+            "sids": [{ "sid": "fc00:1:2::", "behaviour": "End.X", "next_hop": "fe80::9", "port": "core0" }]
+        }));
+        case.interfaces.0.get_mut("core0").expect("core0").ifindex = ifindex;
+        case
+    };
+    assert_eq!(numbered((1 << 23) - 1).compiled().sids[0].entry.oif, (1 << 23) - 1);
+    for ifindex in [1 << 23, 1 << 23 | 2, i32::MAX as u32] {
+        let mut case = numbered(ifindex);
+        let error = case.error();
+        assert!(matches!(&error, CompileError::InterfaceNumber { ifindex: found, .. } if *found == ifindex), "{error}");
+        case.missing = MissingInterface::LeaveOut;
+        let compiled = case.compiled();
+        assert_eq!((compiled.ports.len(), compiled.sids.len()), (3, 0));
+        assert!(compiled.warnings.iter().all(|warning| warning.contains(&ifindex.to_string())), "{compiled:?}");
+        assert_eq!(compiled.warnings.len(), 2);
+    }
+}
+
 /// What becomes of packets while the function is dead does not depend on its ports.
 #[test]
 fn a_watched_function_without_its_ports_keeps_its_sid() {
