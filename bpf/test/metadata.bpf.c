@@ -19,12 +19,17 @@
 	}
 #define ONWARDS 1
 #endif
+#ifndef KIND
+#define KIND segue_function_metadata
+#endif
+
+/* volatile: else it becomes a constant in a section of its own, which old loaders do not know. */
+static const volatile struct KIND forged = METADATA;
 
 SEC("xdp")
 int forge(struct xdp_md *ctx)
 {
-	static const struct segue_function_metadata forged = METADATA;
-	struct segue_function_metadata *metadata;
+	struct KIND *metadata;
 
 	if (bpf_xdp_adjust_meta(ctx, -(int)sizeof(*metadata)))
 		return XDP_DROP;
@@ -39,6 +44,19 @@ int forge(struct xdp_md *ctx)
 SEC("tc")
 int onwards(struct __sk_buff *skb)
 {
+	return bpf_redirect(ONWARDS, 0);
+}
+
+/* As `onwards`, with what stands in front of the frame in place of its first octets; 0xff: there is nothing. */
+SEC("classifier")
+int tell(struct __sk_buff *skb)
+{
+	__u64 *metadata = (void *)(long)skb->data_meta, told = ~0ULL;
+
+	if ((void *)(metadata + 1) <= (void *)(long)skb->data)
+		told = *metadata;
+	if (bpf_skb_store_bytes(skb, 0, &told, sizeof(told), 0))
+		return TC_ACT_SHOT;
 	return bpf_redirect(ONWARDS, 0);
 }
 

@@ -326,8 +326,19 @@ fn with_header(directory: &std::path::Path, program: &str, header: &str, text: &
     object::compile(&source, directory)
 }
 
+fn ifindex(netns: &Netns, name: &str) -> String {
+    let link = netns.sh(&format!("ip -o link show dev {name}"));
+    link.split(':').next().unwrap().to_owned()
+}
+
+/// The word that metadata begin with. abi: behind six others of 32 bits.
+fn secret(lab: &Lab<'_>) -> u64 {
+    u64::from_le_bytes(entry(lab, "control", 0)[24..32].try_into().unwrap())
+}
+
 /// A neighbour in a namespace of the same machine sends packets with metadata in front, as the node's XDP program writes them
-/// for its TC program. They are taken for the node's own only by who knows the node's secret.
+/// for its TC program: those of a packet on its way to a function, and those of a message of the data plane's own. They are taken
+/// for the node's own only by who knows the node's secret.
 #[test]
 #[ignore = "needs root"]
 fn metadata_of_a_neighbour_are_nobodys() {
@@ -342,18 +353,14 @@ fn metadata_of_a_neighbour_are_nobodys() {
     );
     network.left.sh("tc qdisc add dev in clsact");
     let socket = PacketSocket::open(&feeder, "out");
-    let ifindex = |netns: &Netns, name: &str| {
-        let link = netns.sh(&format!("ip -o link show dev {name}"));
-        link.split(':').next().unwrap().to_owned()
-    };
     let (oif, onwards) = (ifindex(&network.node, "east"), ifindex(&network.left, "n"));
     let frame = PacketBuilder::ethernet(MacAddress([2, 0, 0, 0, 1, 2]), MacAddress([2, 0, 0, 0, 1, 1]));
     let frame = udp(frame, 64, (CLIENT, 1), (Ipv4Addr::new(10, 66, 0, 1), 2), b"forged").build();
     let forged = |found: &[u8]| found.ends_with(b"forged");
-    let comes_out = |magic: u64, limit| {
+    let comes_out = |kind: &str, metadata: &str, magic: u64, limit| {
         let directory = tempfile::tempdir().unwrap();
-        let metadata = format!("#define METADATA {{.magic = {magic:#x}ULL, .stash = 0x10000, .oif = {oif}}}");
-        let text = format!("{metadata}\n#define ONWARDS {onwards}\n");
+        let metadata = format!("#define METADATA {{.magic = {magic:#x}ULL, {metadata}, .oif = {oif}}}");
+        let text = format!("#define KIND {kind}\n{metadata}\n#define ONWARDS {onwards}\n");
         let program = with_header(directory.path(), "metadata.bpf.c", "metadata.h", &text);
         network.left.sh(&format!("ip link set dev in xdp obj {} sec xdp", program.display()));
         let replace = "tc filter replace dev in ingress pref 1 handle 1 bpf da obj";
@@ -364,14 +371,63 @@ fn metadata_of_a_neighbour_are_nobodys() {
         network.left.sh("ip link set dev in xdp off");
         found
     };
-    // abi: the word behind six others of 32 bits.
-    let magic = u64::from_le_bytes(entry(&lab, "control", 0)[24..32].try_into().unwrap());
-    for guess in [0, 1, u64::MAX, magic ^ 1, magic ^ 1 << 32, magic >> 32, magic << 32, u64::from(magic as u32)] {
-        let before = lab.counted("west", "passed_not_for_segue");
-        assert!(!comes_out(guess, SILENCE), "{guess:#x}");
-        assert!(lab.counted("west", "passed_not_for_segue") > before, "it has come in\n{}", lab.counters());
+    let next_hop = address("2001:db8:2::2").octets().map(|octet| octet.to_string()).join(",");
+    let by_neighbour = format!(".family = 10, .next_hop = {{{next_hop}}}");
+    for (kind, metadata, magic) in [
+        ("segue_function_metadata", ".stash = 0x10000", secret(&lab)),
+        ("segue_answer_metadata", ".family = 0", !secret(&lab)),
+        ("segue_answer_metadata", &*by_neighbour, !secret(&lab)),
+    ] {
+        for guess in [0, 1, u64::MAX, magic ^ 1, magic ^ 1 << 32, magic >> 32, magic << 32, u64::from(magic as u32)] {
+            let before = lab.counted("west", "passed_not_for_segue");
+            assert!(!comes_out(kind, metadata, guess, SILENCE), "{kind} {metadata} {guess:#x}");
+            assert!(lab.counted("west", "passed_not_for_segue") > before, "it has come in\n{}", lab.counters());
+        }
+        let survive = "metadata do survive the way to the node, so that the guesses were tried";
+        assert!(comes_out(kind, metadata, magic, PATIENCE), "{kind} {metadata}: {survive}");
     }
-    assert!(comes_out(magic, PATIENCE), "metadata do survive the way to the node, so that the guesses were tried");
+}
+
+/// Metadata stay in the buffer when a packet leaves, and whoever it comes to on the same machine can read them: the secret is not
+/// in them any more.
+#[test]
+#[ignore = "needs root"]
+fn metadata_tell_nobody_the_secret() {
+    let network = Network::new();
+    let functions = [function(&network, 0), function(&network, 1)];
+    let lab = Lab::new(&network, "");
+    let listener = Netns::new();
+    let path = path(1, 1);
+    let exceeded = |hops| Ipv6Repr { hop_limit: hops, ..Ipv6Repr::new(address("2001:db8:1::2"), path[0]) };
+    let expired = PacketBuilder::ethernet(MacAddress([2, 0, 0, 0, 1, 2]), MacAddress([2, 0, 0, 0, 1, 1]));
+    let expired = six(expired.ipv6(exceeded(1)).srh(SrhRepr::new(&path)), 64);
+    for (number, case, netns, interface, sent) in [
+        (1, "an ICMP error", &network.left, "n", expired),
+        (2, "a packet in a function", &functions[0], "west", six(self::sent(&path, 1), 64)),
+    ] {
+        let (out, to) = (format!("out{number}"), format!("to{number}"));
+        veth(
+            End { netns, name: &out, mac: &format!("02:00:00:00:9{number}:01") },
+            End { netns: &listener, name: &to, mac: &format!("02:00:00:00:9{number}:02") },
+            1500,
+        );
+        let directory = tempfile::tempdir().unwrap();
+        let text = format!("#define METADATA {{.magic = 1}}\n#define ONWARDS {}\n", ifindex(netns, &out));
+        let program = with_header(directory.path(), "metadata.bpf.c", "metadata.h", &text);
+        netns.script(&format!(
+            "tc qdisc add dev {interface} clsact
+             tc filter add dev {interface} ingress bpf da obj {} sec classifier",
+            program.display()
+        ));
+        let told = PacketSocket::open(&listener, &to);
+        lab.left.send(&sent.build());
+        let packet = |frame: &[u8]| frame[12..14] == [0x86, 0xdd] && frame.ends_with(b"six");
+        let found = told.receive_where(PATIENCE, packet).unwrap_or_else(|| panic!("{case}\n{}", lab.counters()));
+        let found = u64::from_le_bytes(found[..8].try_into().unwrap());
+        let strangers = [secret(&lab), !secret(&lab)];
+        assert!(!strangers.contains(&found), "{case}: {found:#x}");
+        println!("{case}: {found:#x}");
+    }
 }
 
 /// The function is a router: it says so when an inner packet has no hop left, and what it says is its own traffic.
