@@ -339,6 +339,9 @@ INLINE int endpoint(const struct packet *packet, const struct segue_sid *sid, vo
 	headers_walk(packet->ctx, previous, offset, limit, &headers);
 	if (headers.error == SEGUE_OUTCOME_drop_routing_type)
 		return parameter_problem(packet, headers.error, ETHERNET_LENGTH, 0, headers.error_at);
+	/* RFC 8200 section 4: a Next Header value of 0 is not recognized there. */
+	if (headers.error == SEGUE_OUTCOME_drop_too_many_headers && headers.error_at)
+		return parameter_problem(packet, headers.error, ETHERNET_LENGTH, 1, headers.error_at);
 	if (headers.error)
 		return drop(packet, headers.error);
 	/* In segue_proxy it has been seen that there is none. */

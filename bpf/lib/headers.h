@@ -15,7 +15,8 @@ struct headers {
 	u8 fragment;  /* 1: a fragment that is not atomic; the walk stops behind the Fragment header */
 	u8 sr_seen;   /* 1: some routing header of type 4 was there */
 	u8 error;     /* outcome, or 0 */
-	u16 error_at; /* SEGUE_OUTCOME_drop_routing_type: offset of the Routing Type octet */
+	u16 error_at; /* SEGUE_OUTCOME_drop_routing_type: offset of the Routing Type octet;
+			 SEGUE_OUTCOME_drop_too_many_headers: of the Next Header octet that is 0, or 0 */
 	u8 options;   /* 1: there was a header with options */
 	u8 reserved;
 };
@@ -93,6 +94,7 @@ RARE int headers_walk(struct xdp_md *ctx, u32 previous, u32 offset, u32 limit, s
 			return 0;
 		if (i == HEADERS_MAX || (next == PROTOCOL_HOP_BY_HOP && i)) {
 			out->error = SEGUE_OUTCOME_drop_too_many_headers;
+			out->error_at = i == HEADERS_MAX ? 0 : previous;
 			return 0;
 		}
 		if (offset + 8 > limit) {
@@ -193,7 +195,10 @@ RARE u32 options_refused(struct xdp_md *ctx, u32 limit)
 	return 0;
 }
 
-/* Goes on behind an SRH at which headers_walk() stopped: for reading what a packet carries, not for processing it. */
+/*
+ * Goes on behind an SRH at which headers_walk() stopped, or a header of that form: for reading what a packet carries,
+ * not for processing it.
+ */
 INLINE void headers_walk_past_srh(struct xdp_md *ctx, u32 srh_offset, u32 limit, struct headers *headers)
 {
 	void *data = (void *)(long)ctx->data;

@@ -105,6 +105,15 @@ RARE int sum_octets(struct xdp_md *ctx, u32 offset, u32 length, u32 sum)
 	return fold16((total & 0xffff) + (total >> 16));
 }
 
+#define ICMP_WALKS 4
+
+/* Has the walk ended in front of a header that has another one behind it? */
+INLINE int headers_stopped(const struct headers *headers)
+{
+	return headers->srh || headers->error == SEGUE_OUTCOME_drop_routing_type ||
+	       headers->error == SEGUE_OUTCOME_drop_too_many_headers;
+}
+
 /* Does this IPv6 packet forbid an answer? RFC 4443 section 2.4(e). */
 INLINE int icmpv6_forbidden(struct xdp_md *ctx, u32 l3, u32 type, u32 code, struct address source,
 			    struct address destination, u32 limit)
@@ -119,8 +128,15 @@ INLINE int icmpv6_forbidden(struct xdp_md *ctx, u32 l3, u32 type, u32 code, stru
 	    !(type == ICMPV6_PARAMETER_PROBLEM && code == 2))
 		return 1;
 	headers_walk(ctx, l3 + 6, l3 + IPV6_LENGTH, limit, &headers);
-	if (headers.srh) /* the walk stops at an active SRH: look behind it */
-		headers_walk_past_srh(ctx, headers.srh, limit, &headers);
+	/* It stops at a routing header that is in use, and after so many headers: an error may be behind them. */
+	for (int i = 0; i < ICMP_WALKS && headers_stopped(&headers); i++) {
+		if (headers.error == SEGUE_OUTCOME_drop_too_many_headers && headers.protocol != PROTOCOL_HOP_BY_HOP)
+			headers_walk(ctx, headers.previous, headers.upper, limit, &headers);
+		else
+			headers_walk_past_srh(ctx, headers.upper, limit, &headers);
+	}
+	if (headers_stopped(&headers))
+		return 1;
 	if (headers.protocol != PROTOCOL_ICMPV6)
 		return 0;
 	data = (void *)(long)ctx->data;

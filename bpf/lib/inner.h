@@ -63,7 +63,7 @@ INLINE void inner_ipv6(void *data, void *end, u32 offset, u32 limit, struct inne
 	inner->fragment_allowed = 0;
 	if (octet[0] >> 4 != 6)
 		inner->outcome = SEGUE_OUTCOME_drop_bad_version;
-	else if (offset + inner->length > limit)
+	else if (offset + inner->length > limit || (offset + inner->length < limit && maybe_jumbogram(ip)))
 		inner->outcome = SEGUE_OUTCOME_drop_bad_length;
 	else if (!address_forwardable(inner->source) || !address_forwardable(inner->destination))
 		inner->outcome = SEGUE_OUTCOME_drop_bad_inner;

@@ -7,7 +7,7 @@ use segue_testkit::fixture::{DOMAIN, Network, address::*, arriving, configuratio
 use segue_testkit::golden::Golden;
 use segue_testkit::node::Verdict;
 use segue_wire::icmpv6::parameter_problem::UNRECOGNIZED_OPTION;
-use segue_wire::ipv6_extension::OptionsRepr;
+use segue_wire::ipv6_extension::{FragmentRepr, OptionsRepr};
 use segue_wire::{Icmpv6Repr, Ipv4Repr, Ipv6Repr, PacketBuilder, SrhRepr, TcpRepr, UdpRepr};
 
 const SID: &str = "sid fc00:0:1:1::/64";
@@ -209,5 +209,132 @@ fn jumbograms() {
         arriving("acc0").ipv6(outer(CLIENT, "fd00:0:e2::7".parse().expect("an address"), 64)).hop_by_hop(jumbo()),
     );
     node.drops("from outside", "acc0", &frame.with_bytes(18, &[0, 0]), "drop_bad_length");
+    // What is inside another packet would leave without all that is behind its IPv6 header.
+    let within = |front: PacketBuilder| front.inner_ipv6(Ipv6Repr::new(CLIENT, SERVER)).hop_by_hop(jumbo());
+    for function in [END_DX6, END_DT46, END_USD, END_DT6_NESTED, END_AS_IPV6] {
+        let frame = within(arriving("core0").ipv6(outer(HEADEND, local(function), 64))).udp(UdpRepr::new(1, 2));
+        let case = format!("inside, function {function:#x}");
+        node.drops(&case, "core0", &frame.with_bytes(14 + 40 + 4, &[0, 0]), "drop_bad_length");
+    }
+    let frame = within(arriving("fun1")).udp(UdpRepr::new(1, 2)).with_bytes(18, &[0, 0]);
+    node.drops("from a function", "fun1", &frame, "drop_bad_length");
+    node.finish_with_faults();
+}
+
+/// RFC 8200 section 4: a Next Header value of 0 anywhere but in the IPv6 header is one that is not recognized.
+#[test]
+#[ignore = "needs root"]
+fn hop_by_hop_options_out_of_place() {
+    let network = Network::new();
+    let node = Golden::load(&network, &configuration(DOMAIN));
+    let start = |function| arriving("core0").ipv6(outer(HEADEND, local(function), 64));
+    let skip = || option(0x3e);
+    for function in [END, END_DT46, END_AM, END_AD] {
+        for (case, frame, pointer) in [
+            ("twice", start(function).hop_by_hop(skip()).hop_by_hop(skip()), 40),
+            ("behind destination options", start(function).destination_options(skip()).hop_by_hop(skip()), 40),
+            ("behind both", start(function).hop_by_hop(skip()).destination_options(skip()).hop_by_hop(skip()), 40 + 16),
+        ] {
+            let frame = inner(frame.srh(srh()));
+            let message = Icmpv6Repr::ParameterProblem { code: 1, pointer, packet: quoted(&frame) };
+            let reply = leaving("core0").ipv6(Ipv6Repr::new(NODE, HEADEND)).icmpv6(message);
+            let case = format!("{case}, function {function:#x}");
+            node.answers(&case, "core0", &frame, "drop_too_many_headers", "parameter_problem", &reply);
+        }
+    }
+    node.finish_with_faults();
+}
+
+/// RFC 4443 section 2.4(e): no error about an error, however many headers are in front of it.
+#[test]
+#[ignore = "needs root"]
+fn errors_behind_many_headers_are_errors() {
+    let network = Network::new();
+    let node = Golden::load(&network, &configuration(DOMAIN));
+    let start = || arriving("core0").ipv6(outer(HEADEND, local(END), 1)).srh(srh());
+    let error = || Icmpv6Repr::DestinationUnreachable { code: 0, packet: vec![0x60; 60] };
+    let used = SrhRepr::new(&[behind_core1(9), behind_core1(0xa)]).with_segments_left(1);
+    let atomic = FragmentRepr { next_header: 0, fragment_offset: 0, more_fragments: false, identification: 7 };
+    for (case, front) in [
+        ("behind two lists", start().srh(used.clone())),
+        ("behind three lists", start().srh(used.clone()).srh(used.clone())),
+        ("behind options", start().destination_options(option(0x3e)).destination_options(option(0x3e))),
+        ("behind an atomic fragment", start().fragment(atomic)),
+        ("behind nine headers", (0..9).fold(start(), |front, _| front.destination_options(option(0x3e)))),
+        ("behind hop-by-hop options out of place", start().hop_by_hop(option(0x3e))),
+    ] {
+        node.drops_unanswered(case, "core0", &front.icmpv6(error()), "drop_hop_limit_exceeded");
+    }
+    node.finish_with_faults();
+}
+
+/// What is behind a packet is no part of it: no error quotes it.
+#[test]
+#[ignore = "needs root"]
+fn errors_do_not_quote_octets_behind_the_packet() {
+    let network = Network::new();
+    let node = Golden::load(&network, &configuration(DOMAIN));
+    let frame = inner(arriving("core0").ipv6(outer(HEADEND, local(END), 1)).srh(srh()));
+    let message = Icmpv6Repr::TimeExceeded { code: 0, packet: quoted(&frame) };
+    let reply = leaving("core0").ipv6(Ipv6Repr::new(NODE, HEADEND)).icmpv6(message);
+    let padded = frame.clone().trailer(&[0xee; 33]);
+    node.answers("at a SID", "core0", &padded, "drop_hop_limit_exceeded", "time_exceeded", &reply);
+    let steered: Ipv6Addr = "fd00:0:e2::7".parse().expect("an address");
+    let frame = arriving("acc0").ipv6(outer(CLIENT, steered, 1)).udp(UdpRepr::new(40_000, 2)).payload(b"odd");
+    let message = Icmpv6Repr::TimeExceeded { code: 0, packet: quoted(&frame) };
+    let reply = leaving("acc0").ipv6(Ipv6Repr::new(port_ipv6("acc0"), CLIENT)).icmpv6(message);
+    let padded = frame.clone().trailer(&[0xee; 33]);
+    node.answers("steered", "acc0", &padded, "drop_hop_limit_exceeded", "time_exceeded", &reply);
+    let within = Ipv6Repr { hop_limit: 1, ..Ipv6Repr::new(CLIENT, SERVER) };
+    let packet = PacketBuilder::new().ipv6(within).udp(UdpRepr::new(40_000, 2)).payload(b"odd").build();
+    let padded = [packet.clone(), vec![0xee; 33]].concat();
+    let message = Icmpv6Repr::TimeExceeded { code: 0, packet };
+    let frame = arriving("core0")
+        .ipv6(Ipv6Repr { next_header: 41, ..outer(HEADEND, local(END_DT46), 64) })
+        .payload(&padded)
+        .trailer(&[0xdd; 9]);
+    let reply = leaving("acc0").ipv6(Ipv6Repr::new(NODE, CLIENT)).icmpv6(message);
+    node.answers("inside", "core0", &frame, "drop_hop_limit_exceeded", "time_exceeded", &reply);
+    node.finish_with_faults();
+}
+
+/// The version nibble says what the Ethertype or Next Header does, or the packet goes nowhere.
+#[test]
+#[ignore = "needs root"]
+fn versions_that_do_not_fit() {
+    let network = Network::new();
+    let node = Golden::load(&network, &configuration(DOMAIN));
+    let steered: Ipv6Addr = "fd00:0:e2::7".parse().expect("an address");
+    for version in [0x00, 0x40, 0x50, 0x70, 0xf0] {
+        let six = |frame: PacketBuilder, at| frame.with_bytes(at, &[version]);
+        for function in [END, END_PSP, END_X, END_T, END_B6, END_AS, END_AD, END_AM, END_AN] {
+            let frame = inner(arriving("core0").ipv6(outer(HEADEND, local(function), 64)).srh(srh()));
+            let case = format!("version {:x} to {function:#x}", version >> 4);
+            node.drops(&case, "core0", &six(frame, 14), "drop_bad_version");
+        }
+        for function in [END_DX6, END_DT6, END_DT46, END_USD, END_X_USD, END_AS_IPV6] {
+            let frame = inner(arriving("core0").ipv6(outer(HEADEND, local(function), 64)));
+            let case = format!("version {:x} inside, {function:#x}", version >> 4);
+            node.drops(&case, "core0", &six(frame, 14 + 40), "drop_bad_version");
+        }
+        let frame = arriving("acc0").ipv6(outer(CLIENT, steered, 64)).udp(UdpRepr::new(1, 2));
+        node.drops("steered", "acc0", &six(frame, 14), "drop_bad_version");
+        for port in ["fun1", "dyn1", "flow0", "mask0", "aware0"] {
+            let frame = arriving(port).ipv6(outer(CLIENT, SERVER, 64)).udp(UdpRepr::new(1, 2));
+            let found = node.send(port, &six(frame, 14));
+            assert_eq!(found.verdict, Verdict::Drop, "version {:x} from {port}: {:?}", version >> 4, found.moved);
+        }
+    }
+    for version in [0x05, 0x15, 0x55, 0x65, 0xf5] {
+        let four = |front: PacketBuilder, to: std::net::Ipv4Addr, at| {
+            front.inner_ipv4(Ipv4Repr::new(CLIENT4, to)).udp(UdpRepr::new(1, 2)).with_bytes(at, &[version])
+        };
+        for function in [END_DX4, END_DT4, END_DT46, END_USD, END_AS] {
+            let frame = four(arriving("core0").ipv6(outer(HEADEND, local(function), 64)), SERVER4, 14 + 40);
+            let case = format!("version {:x} inside, {function:#x}", version >> 4);
+            node.drops(&case, "core0", &frame, "drop_bad_version");
+        }
+        node.drops("steered", "acc0", &four(arriving("acc0"), [10, 20, 2, 7].into(), 14), "drop_bad_version");
+    }
     node.finish_with_faults();
 }
