@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * What the firewall's rules look at, read once for each packet: the inner packet where there is one, else the packet
+ * What the firewall's rules look at, read once for each packet: of a steered one the inner packet, else the packet
  * itself, with the destination that it will have (Segment List[0]) while an SRH is in it. SRH and outermost addresses
  * beside it. Fields that a packet lacks are absent: no rule on them matches.
  */
@@ -11,6 +11,7 @@
 #include "conntrack_packet.h"
 #include "headers.h"
 #include "inner.h"
+#include "sid.h"
 #include "abi/classifier.h"
 #include "abi/firewall.h"
 
@@ -538,7 +539,24 @@ INLINE u32 firewall_frame(struct xdp_md *ctx)
 }
 
 /*
- * Fills the key. `work->sid` and `work->words` are set. 0, or the outcome for which the packet has to be dropped.
+ * Is the packet in `work`, whose outermost header is in its key, one with a steering header but without an SRH: to a
+ * SID of this node or another? What is in any other tunnel is its ends' business. It is forwarded by its own header, so
+ * rules judge that, as netfilter does.
+ */
+RARE u32 firewall_steered(const struct firewall_work *work)
+{
+	struct address destination;
+
+	if (!work)
+		return 0;
+	destination.high = bpf_cpu_to_be64(work->key.destination[0]);
+	destination.low = bpf_cpu_to_be64(work->key.destination[1]);
+	return in_sid_block(work->epoch, destination) || sid_find_at(work->epoch, &destination);
+}
+
+/*
+ * Fills the key. `work->sid`, `work->words` and `work->epoch` are set. 0, or the outcome for which the packet has to be
+ * dropped.
  */
 INLINE u32 firewall_key_read(struct xdp_md *ctx, struct firewall_work *work)
 {
@@ -576,7 +594,8 @@ INLINE u32 firewall_key_read(struct xdp_md *ctx, struct firewall_work *work)
 		key->active_sid[0] = key->destination[0];
 		key->active_sid[1] = key->destination[1];
 	}
-	inner = walk->protocol == PROTOCOL_IPV4 || walk->protocol == PROTOCOL_IPV6;
+	inner = (walk->protocol == PROTOCOL_IPV4 || walk->protocol == PROTOCOL_IPV6) &&
+		(work->sid || walk->srh || firewall_steered(work));
 	if (unlikely(inner && is_fragment(walk))) {
 		if (work->sid) /* the inner packet is not known: it must not slip past the function */
 			return SEGUE_OUTCOME_drop_fragment_at_decapsulation;

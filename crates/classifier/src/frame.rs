@@ -36,11 +36,23 @@ mod protocol {
 
 /// Where a frame came in.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Arrival {
+pub struct Arrival<'a> {
     /// Index of the interface, 0: not known.
     pub ingress: u32,
-    /// The outermost destination is a SID of this node.
+    /// It has come to a SID of this node, which has the firewall.
     pub sid: bool,
+    /// Where SIDs lie, of this node and of others: address and prefix length. A packet to one of them is steered, and rules look at
+    /// the packet in it.
+    pub segments: &'a [(u128, u8)],
+}
+
+impl Arrival<'_> {
+    fn steers(&self, destination: u128) -> bool {
+        let within = |(address, length): &(u128, u8)| {
+            (destination ^ address).checked_shr(128 - u32::from(*length)).unwrap_or(0) == 0
+        };
+        self.sid || self.segments.iter().any(within)
+    }
 }
 
 /// Why rules are not asked about a frame.
@@ -97,7 +109,7 @@ impl Fault {
 ///
 /// # Errors
 /// What keeps the data plane from asking rules about it.
-pub fn read(frame: &[u8], arrival: Arrival) -> Result<Key, Fault> {
+pub fn read(frame: &[u8], arrival: Arrival<'_>) -> Result<Key, Fault> {
     let mut frame = Cow::Borrowed(frame);
     while frame.len() >= ETHERNET + 4 && TAGS.contains(&u16_at(&frame, 12)) && u16_at(&frame, 14) & 0x0fff == 0 {
         frame = Cow::Owned([&frame[..12], &frame[16..]].concat());
@@ -165,7 +177,7 @@ impl Reader<'_> {
         self.key.set(field, value.into());
     }
 
-    fn outermost(&mut self, arrival: Arrival) -> Result<(), Fault> {
+    fn outermost(&mut self, arrival: Arrival<'_>) -> Result<(), Fault> {
         self.ipv6(ETHERNET)?;
         let (source, destination) = (u128_at(self.frame, ETHERNET + 8), u128_at(self.frame, ETHERNET + 24));
         self.set(Field::OuterFamily, 6_u8);
@@ -178,7 +190,8 @@ impl Reader<'_> {
         if let Some(srh) = srh {
             self.srh(srh)?;
         }
-        let inner = matches!(self.walk.protocol, protocol::IPV4 | protocol::IPV6);
+        let inner = matches!(self.walk.protocol, protocol::IPV4 | protocol::IPV6)
+            && (srh.is_some() || arrival.steers(destination));
         if inner && self.walk.is_fragment() && arrival.sid {
             return Err(Fault::OuterFragment);
         }

@@ -65,6 +65,8 @@ fn more() -> Vec<Vec<u8>> {
         udp(six().fragment(fragment(0, false)).inner_ipv6(Ipv6Repr::new(SERVER, CLIENT))),
         udp(six().inner_ipv6(Ipv6Repr::new(SERVER, CLIENT)).fragment(fragment(16, true))),
         udp(six().inner_ipv6(Ipv6Repr::new(SERVER, CLIENT)).inner_ipv6(Ipv6Repr::new(CLIENT, SERVER))),
+        udp(arriving(PORT).ipv6(Ipv6Repr::new(CLIENT, behind_core1(1))).inner_ipv6(Ipv6Repr::new(SERVER, CLIENT))),
+        udp(arriving(PORT).ipv6(Ipv6Repr::new(CLIENT, local(2))).inner_ipv4(Ipv4Repr::new(CLIENT4, SERVER4))),
         udp(four(Ipv4Repr::new(CLIENT4, SERVER4))),
         four(Ipv4Repr::new(CLIENT4, SERVER4)).tcp(tcp()),
         four(Ipv4Repr::new(CLIENT4, SERVER4)).icmpv4(echo4()),
@@ -147,7 +149,8 @@ fn both_readings_agree() {
             if number >= frames.len() {
                 mutate(&mut random, &mut frame);
             }
-            let wanted = read(&frame, Arrival { ingress, sid: false });
+            let wanted =
+                read(&frame, Arrival { ingress, sid: false, segments: &[(0xfc00 << 112, 16), (0x5f00 << 112, 16)] });
             let before = runner.outcomes(PORT);
             works.clear();
             runner.run(PORT, &frame);
@@ -218,7 +221,7 @@ fn both_readings_agree_at_a_sid() {
         for frame in frames.iter().map(PacketBuilder::build) {
             works.clear();
             runner.run("core0", &frame);
-            let wanted = read(&frame, Arrival { ingress, sid: true }).expect("a whole packet");
+            let wanted = read(&frame, Arrival { ingress, sid: true, ..Arrival::default() }).expect("a whole packet");
             assert!(wanted.get(Field::ActiveSid).is_some() && wanted.get(Field::SrhTag) == Some(0x102));
             compare(&works.key(), &wanted, &frame);
         }

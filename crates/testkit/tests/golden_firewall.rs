@@ -107,6 +107,32 @@ fn basic_inserted_and_plain() {
     node.finish();
 }
 
+/// What is in a tunnel that is none of Segue's is its ends' business: it is forwarded by its own header, and rules judge that.
+#[test]
+#[ignore = "needs root"]
+fn a_tunnel_is_not_what_is_in_it() {
+    let network = Network::new();
+    let allowed = ["-A FORWARD -d fd00:0:a1::2 -p udp -j ACCEPT", "-A FORWARD -j DROP"];
+    let mut node = Golden::load(&network, &with_rules(&allowed, &[], ""));
+    let plain = || six(arriving("acc0"), 54);
+    let within = |destination| arriving("acc0").ipv6(Ipv6Repr::new(CLIENT, destination));
+    node.passes("what the rules allow", "acc0", &plain(), &plain(), "passed_not_for_segue", &[]);
+    for (case, tunnel) in [("IPv6", six(within(HEADEND), 54)), ("IPv4", four(within(HEADEND), 54))] {
+        node.drops(&format!("{case} in a tunnel to somebody else"), "acc0", &tunnel, "drop_firewall");
+    }
+    // To a SID it is steered, although nobody may do so by this port.
+    node.drops("to a SID", "acc0", &six(within(behind_core1(1)), 54), "drop_sid_from_outside");
+    let hidden = within(local(1)).inner_ipv6(Ipv6Repr::new(CLIENT, HEADEND)).udp(UdpRepr::new(1, 2));
+    node.drops("to a SID of this node, with what is not allowed", "acc0", &hidden, "drop_firewall");
+
+    node.apply(&with_rules(&["-A FORWARD -p 41 -j DROP", "-A FORWARD -p 4 -j DROP"], &[], ""));
+    for (case, tunnel) in [("IPv6", six(within(HEADEND), 54)), ("IPv4", four(within(HEADEND), 54))] {
+        node.drops(&format!("{case} in any tunnel"), "acc0", &tunnel, "drop_firewall");
+    }
+    node.passes("and without one", "acc0", &plain(), &plain(), "passed_not_for_segue", &[]);
+    node.finish();
+}
+
 #[test]
 #[ignore = "needs root"]
 fn switched_off_and_on() {

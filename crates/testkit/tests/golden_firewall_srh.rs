@@ -260,17 +260,19 @@ fn packets_without_srh_match_no_option_of_it() {
     let mut counted = Vec::new();
     for (index, port) in (0..rules.len()).zip(FIRST_PORT..) {
         let case = &cases()[index / 2];
-        let outer = || arriving("acc0").ipv6(Ipv6Repr::new(CLIENT, SERVER));
-        let encapsulated = shape.inside(outer(), mode, port);
-        let plain = outer().udp(UdpRepr::new(40_000, port)).payload(b"no SRH anywhere");
+        let outer = |destination| arriving("acc0").ipv6(Ipv6Repr::new(CLIENT, destination));
+        // Steered without an SRH; nobody may do so by this port, which the rules come before.
+        let encapsulated = shape.inside(outer(behind_core1(1)), mode, port);
+        let plain = outer(SERVER).udp(UdpRepr::new(40_000, port)).payload(b"no SRH anywhere");
         // Inner addresses are those of the inner packet, or the packet's own.
         let hit = !case.of_srh && index % 2 == 0;
-        for (name, packet) in [("encapsulated", encapsulated), ("plain", plain)] {
-            let name = format!("{}: {name}", rules[index]);
-            match hit {
-                true => node.drops(&name, "acc0", &packet, "drop_firewall"),
-                false => node.passes(&name, "acc0", &packet, &packet, "passed_not_for_segue", &[]),
-            }
+        let name = |of: &str| format!("{}: {of}", rules[index]);
+        if hit {
+            node.drops(&name("encapsulated"), "acc0", &encapsulated, "drop_firewall");
+            node.drops(&name("plain"), "acc0", &plain, "drop_firewall");
+        } else {
+            node.drops(&name("encapsulated"), "acc0", &encapsulated, "drop_sid_from_outside");
+            node.passes(&name("plain"), "acc0", &plain, &plain, "passed_not_for_segue", &[]);
         }
         counted.push(if hit { 2 } else { 0 });
     }

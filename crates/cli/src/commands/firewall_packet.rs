@@ -39,9 +39,14 @@ pub fn asked(state: &NodeState, firewall: &str, packet: &PacketArgs) -> Result<V
         position.map_or(0, |position| position as u32 + 1)
     };
     let (ingress, egress) = (index(&packet.ingress), index(&packet.egress));
+    let prefixes = state.domain.sid_blocks.iter().chain(state.sids.iter().map(|sid| &sid.sid));
+    // All SIDs of RFC 9602 lie in 5f00::/16.
+    let segments: Vec<(u128, u8)> =
+        prefixes.map(|prefix| (prefix.network().into(), prefix.prefix_len())).chain([(0x5f00 << 112, 16)]).collect();
     let of_frame = |name: String, frame: &[u8]| {
         let frame = with_ethernet(frame);
-        let mut asked = Asked { name, key: read(&frame, Arrival { ingress, sid: false }), notes: Vec::new() };
+        let arrival = Arrival { ingress, sid: false, segments: &segments };
+        let mut asked = Asked { name, key: read(&frame, arrival), notes: Vec::new() };
         if let Ok(key) = &mut asked.key {
             asked.notes = at_sid(state, firewall, key);
             key.set(Field::Egress, egress.into());
