@@ -26,7 +26,7 @@ use crate::{
     firewall::{self, FirewallReport},
     liveness::FunctionReport,
     metrics::{self, Few, Names},
-    observe::{self, Parts, Snapshot},
+    observe::{self, Parts, Snapshot, Told},
     problem::{ErrorBody, Failure, Fault, Problem},
     report::{
         ChainReport, DropReport, OutcomeReport, PolicyReport, PortReport, Report, SidReport, SteeringReport, Version,
@@ -55,22 +55,25 @@ pub struct DiffReport {
 
 /// Tells these parts of what counts, read and written beside the node's own thread and the API's. One report at a time: many at once
 /// would only take memory.
-async fn tell<T: Serialize>(
+async fn tell(
     context: &Context,
     parts: Parts,
-    pick: impl Fn(Report) -> T + Clone + Send + 'static,
+    pick: impl Fn(&Told<'_>) -> Result<Vec<u8>, Failure> + Clone + Send + 'static,
 ) -> Result<Response, Failure> {
     let mut scrapes = context.scrapes.lock().await;
     let known = scrapes.names.take();
     let made = of_current(context, move |taken| {
         let names = taken.names(known.clone());
-        let report = taken.report(parts, names.as_deref())?;
-        let text = serde_json::to_vec(&pick(report));
-        Ok((names, text.map_err(|error| own_fault("report", error.to_string()))?))
+        let text = taken.tell(parts, names.as_deref(), &pick)?;
+        Ok((names, text))
     });
     let (names, text) = made.await?;
     scrapes.names = names;
     Ok(json(text))
+}
+
+fn written(part: &impl Serialize) -> Result<Vec<u8>, Failure> {
+    serde_json::to_vec(part).map_err(|error| own_fault("report", error.to_string()))
 }
 
 fn json(text: Vec<u8>) -> Response {
@@ -192,21 +195,21 @@ pub async fn post_diff(State(context): State<Context>, body: String) -> Answer<D
 #[utoipa::path(get, path = "/v1/sids", responses((status = 200, description = "SIDs", body = Vec<SidReport>)))]
 pub async fn sids(State(context): State<Context>) -> Result<Response, Failure> {
     let parts = Parts { sids: true, kernel_routes: true, ..Parts::default() };
-    tell(&context, parts, |report| report.sids).await
+    tell(&context, parts, |told| written(&told.sids)).await
 }
 
 /// SR policies with their segment lists and counters.
 #[utoipa::path(get, path = "/v1/policies", responses((status = 200, description = "Policies", body = Vec<PolicyReport>)))]
 pub async fn policies(State(context): State<Context>) -> Result<Response, Failure> {
     let parts = Parts { policies: true, ..Parts::default() };
-    tell(&context, parts, |report| report.policies).await
+    tell(&context, parts, |told| written(&told.policies)).await
 }
 
 /// This node's part in each chain.
 #[utoipa::path(get, path = "/v1/chains", responses((status = 200, description = "Chains", body = Vec<ChainReport>)))]
 pub async fn chains(State(context): State<Context>) -> Result<Response, Failure> {
     let parts = Parts { sids: true, policies: true, ..Parts::default() };
-    tell(&context, parts, |report| observe::chains(&report)).await
+    tell(&context, parts, |told| written(&observe::chains(&told.report()))).await
 }
 
 /// The life of the functions behind proxy SIDs.
@@ -219,14 +222,14 @@ pub async fn functions(State(context): State<Context>) -> Answer<Vec<FunctionRep
 #[utoipa::path(get, path = "/v1/ports", responses((status = 200, description = "Ports", body = Vec<PortReport>)))]
 pub async fn ports(State(context): State<Context>) -> Result<Response, Failure> {
     let parts = Parts { ports: true, ..Parts::default() };
-    tell(&context, parts, |report| report.ports).await
+    tell(&context, parts, |told| written(&told.ports)).await
 }
 
 /// Steering rules with their counters.
 #[utoipa::path(get, path = "/v1/steering", responses((status = 200, description = "Steering rules", body = Vec<SteeringReport>)))]
 pub async fn steering(State(context): State<Context>) -> Result<Response, Failure> {
     let parts = Parts { steering: true, ..Parts::default() };
-    tell(&context, parts, |report| report.steering).await
+    tell(&context, parts, |told| written(&told.steering)).await
 }
 
 /// Firewalls with the counters of their rules.
@@ -246,13 +249,13 @@ pub async fn drops(State(context): State<Context>) -> Answer<Vec<DropReport>> {
 #[utoipa::path(get, path = "/v1/outcomes", responses((status = 200, description = "Outcomes", body = Vec<OutcomeReport>)))]
 pub async fn outcomes(State(context): State<Context>) -> Result<Response, Failure> {
     let parts = Parts { ports: true, ..Parts::default() };
-    tell(&context, parts, |report| report.outcomes).await
+    tell(&context, parts, |told| written(&told.outcomes)).await
 }
 
 /// All counters at one moment.
 #[utoipa::path(get, path = "/v1/counters", responses((status = 200, description = "Everything that counts", body = Report)))]
 pub async fn counters(State(context): State<Context>) -> Result<Response, Failure> {
-    tell(&context, Parts::COUNTERS, |report| report).await
+    tell(&context, Parts::COUNTERS, |told| written(told)).await
 }
 
 /// What runs.
@@ -288,7 +291,7 @@ fn scrape(
     functions: Vec<FunctionReport>,
 ) -> Result<(Option<Arc<Names>>, String), Failure> {
     let names = taken.names(names);
-    let report = taken.report(Parts { ports: true, ..Parts::default() }, names.as_deref())?;
+    let report = taken.state.as_ref().map(|state| taken.few(true, state)).transpose()?.unwrap_or_default();
     let few = Few { report, memories: taken.memories()?, functions };
     let counted = match &names {
         Some(names) => taken.counted(names.rows())?,

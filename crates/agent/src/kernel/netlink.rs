@@ -6,7 +6,7 @@ use std::{
 };
 
 use ipnet::Ipv6Net;
-use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE};
+use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE, NetlinkMessage, NetlinkPayload};
 use netlink_packet_route::{
     AddressFamily, RouteNetlinkMessage,
     neighbour::{NeighbourAddress, NeighbourAttribute, NeighbourFlags, NeighbourMessage, NeighbourState},
@@ -22,7 +22,7 @@ use super::{
     Boundary, Kernel, KernelError, KernelHmacKey, ROUTE_PROTOCOL, SidRoute,
     hmac::Keys,
     nftables, route,
-    socket::{Netlink, NetlinkError},
+    socket::{DUMP_ATTEMPTS, Netlink, NetlinkError},
     sysctl,
 };
 use crate::netfilter;
@@ -67,12 +67,33 @@ impl LinuxKernel {
         self.table()?.port()
     }
 
+    /// Those of the main table, but for Segue's own, of which there may be 100,000.
     fn routes(&mut self, family: AddressFamily) -> Result<Vec<RouteMessage>, NetlinkError> {
         let mut filter = RouteMessage::default();
         filter.header.address_family = family;
         filter.header.table = RouteHeader::RT_TABLE_MAIN;
-        let answers = self.socket.dump(RouteNetlinkMessage::GetRoute(filter))?;
-        Ok(answers.into_iter().filter_map(into_route).collect())
+        let mut routes = Vec::new();
+        for _ in 0..DUMP_ATTEMPTS {
+            routes.clear();
+            let mut broken = None;
+            let whole = self.socket.dump_raw(RouteNetlinkMessage::GetRoute(filter.clone()), |message| {
+                if route::is_own(message) {
+                    return;
+                }
+                match NetlinkMessage::<RouteNetlinkMessage>::deserialize(message).map(|message| message.payload) {
+                    Ok(NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewRoute(route))) => routes.push(route),
+                    Ok(_) => {}
+                    Err(error) => broken = Some(NetlinkError::Answer(error.to_string())),
+                }
+            })?;
+            if let Some(error) = broken {
+                return Err(error);
+            }
+            if whole {
+                break;
+            }
+        }
+        Ok(routes)
     }
 
     /// Whether the rules lead to tables that [`LinuxKernel::routes`] does not read.
@@ -154,11 +175,19 @@ impl Kernel for LinuxKernel {
     fn own_routes(&mut self) -> Result<Vec<SidRoute>, KernelError> {
         let mut filter = route::key(None);
         filter.header.kind = RouteType::Unspec;
-        let answers = self
-            .socket
-            .dump(RouteNetlinkMessage::GetRoute(filter))
-            .map_err(|error| KernelError::netlink("list SID routes", error))?;
-        Ok(answers.into_iter().filter_map(into_route).filter_map(|message| route::from_message(&message)).collect())
+        let mut routes = Vec::new();
+        for _ in 0..DUMP_ATTEMPTS {
+            routes.clear();
+            let mut known = route::Known::default();
+            let whole = self
+                .socket
+                .dump_raw(RouteNetlinkMessage::GetRoute(filter.clone()), |message| routes.extend(known.read(message)))
+                .map_err(|error| KernelError::netlink("list SID routes", error))?;
+            if whole {
+                break;
+            }
+        }
+        Ok(routes)
     }
 
     fn add_route(&mut self, route: &SidRoute) -> Result<(), KernelError> {

@@ -1,11 +1,14 @@
 //! SID routes as netlink messages, both ways.
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::{
+    collections::HashMap,
+    net::{IpAddr, Ipv6Addr},
+};
 
 use ipnet::Ipv6Net;
-use netlink_packet_core::{DefaultNla, Nla, NlaBuffer, NlasIterator, Parseable};
+use netlink_packet_core::{DefaultNla, NetlinkMessage, NetlinkPayload, Nla, NlaBuffer, NlasIterator, Parseable};
 use netlink_packet_route::{
-    AddressFamily,
+    AddressFamily, RouteNetlinkMessage,
     route::{
         RouteAddress, RouteAttribute, RouteHeader, RouteLwEnCapType, RouteLwTunnelEncap, RouteMessage, RouteProtocol,
         RouteSeg6LocalTunnel, RouteType, Seg6LocalAction, Seg6LocalSrh,
@@ -109,6 +112,69 @@ pub fn from_message(message: &RouteMessage) -> Option<SidRoute> {
     });
     let prefix = Ipv6Net::new(address.unwrap_or(Ipv6Addr::UNSPECIFIED), header.destination_prefix_length).ok()?;
     Some(SidRoute { prefix, target: target(message).unwrap_or(RouteTarget::Unknown) })
+}
+
+/// Octets of a message in front of its attributes: its own header, and `struct rtmsg`.
+const HEADER: usize = 16 + 12;
+/// Where that says the length of the destination, and the protocol.
+const LENGTH_AT: usize = 17;
+const PROTOCOL_AT: usize = 21;
+
+/// Whether a route, as the kernel sends it, carries Segue's protocol number.
+pub fn is_own(message: &[u8]) -> bool {
+    message.get(PROTOCOL_AT) == Some(&ROUTE_PROTOCOL)
+}
+
+/// Reads routes as the kernel sends them. Most differ in their destination only: what is said of the others is found out once.
+#[derive(Debug, Default)]
+pub struct Known {
+    /// By all octets that matter but the destination's; none: it is not ours.
+    targets: HashMap<Vec<u8>, Option<RouteTarget>>,
+    rest: Vec<u8>,
+}
+
+impl Known {
+    /// As [`from_message`], of a message's octets with its header. `None` also if they can not be read.
+    pub fn read(&mut self, message: &[u8]) -> Option<SidRoute> {
+        let Some(prefix) = self.split(message) else { return whole(message) };
+        if let Some(target) = self.targets.get(&self.rest) {
+            return target.clone().map(|target| SidRoute { prefix, target });
+        }
+        let route = whole(message);
+        self.targets.insert(self.rest.clone(), route.as_ref().map(|route| route.target.clone()));
+        route
+    }
+
+    /// The destination, and in `rest` what else matters; none if it does not look as usual.
+    fn split(&mut self, message: &[u8]) -> Option<Ipv6Net> {
+        /// RTA_DST, RTA_CACHEINFO.
+        const DESTINATION: u16 = 1;
+        const CACHE_INFO: u16 = 12;
+        let (header, mut attributes) = message.split_at_checked(HEADER)?;
+        self.rest.clear();
+        self.rest.extend_from_slice(&header[16..]);
+        self.rest[LENGTH_AT - 16] = 0;
+        let mut address = Ipv6Addr::UNSPECIFIED;
+        while !attributes.is_empty() {
+            let half = |at: usize| Some(u16::from_ne_bytes([*attributes.get(at)?, *attributes.get(at + 1)?]));
+            let (length, kind) = (usize::from(half(0)?), half(2)?);
+            let attribute = attributes.get(..length).filter(|_| length >= 4)?;
+            match kind {
+                DESTINATION => address = Ipv6Addr::from(<[u8; 16]>::try_from(&attribute[4..]).ok()?),
+                CACHE_INFO => {}
+                _ => self.rest.extend_from_slice(attribute),
+            }
+            attributes = attributes.get(length.next_multiple_of(4)..).unwrap_or(&[]);
+        }
+        Ipv6Net::new(address, header[LENGTH_AT]).ok()
+    }
+}
+
+fn whole(message: &[u8]) -> Option<SidRoute> {
+    match NetlinkMessage::<RouteNetlinkMessage>::deserialize(message).ok()?.payload {
+        NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewRoute(route)) => from_message(&route),
+        _ => None,
+    }
 }
 
 fn target(message: &RouteMessage) -> Option<RouteTarget> {
@@ -234,6 +300,37 @@ mod tests {
         ] {
             round_trip(RouteTarget::Seg6Local { action, device: 3 });
         }
+    }
+
+    #[test]
+    fn what_routes_say_alike_is_read_once_and_only_that() {
+        let octets = |message: RouteMessage| {
+            let payload = NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewRoute(message));
+            let mut message = NetlinkMessage::new(netlink_packet_core::NetlinkHeader::default(), payload);
+            message.finalize();
+            let mut octets = vec![0; message.buffer_len()];
+            message.serialize(&mut octets);
+            octets
+        };
+        let end = |psp, device| RouteTarget::Seg6Local { action: LocalAction::End { psp }, device };
+        let table = |table| RouteTarget::Seg6Local { action: LocalAction::EndT { table }, device: 3 };
+        let targets = [end(false, 3), end(false, 4), end(true, 3), table(1000), table(1001), RouteTarget::Blackhole];
+        let mut known = Known::default();
+        for third in 0..3 {
+            for (number, target) in targets.iter().enumerate() {
+                // Prefixes of any length, the default route too.
+                let length = [0, 48, 128][third];
+                let prefix = Ipv6Net::new(Ipv6Addr::new(0xfc00, 0, number as u16, 0, 0, 0, 0, 1), length).unwrap();
+                let route = SidRoute { prefix: prefix.trunc(), target: target.clone() };
+                let mut message = to_message(&route);
+                assert_eq!(known.read(&octets(message.clone())), Some(route), "{prefix} {target:?}");
+                message.header.protocol = RouteProtocol::Static;
+                assert!(!is_own(&octets(message.clone())));
+                assert_eq!(known.read(&octets(message)), None, "another's");
+            }
+        }
+        // Ours and another's of each target, not one for each route.
+        assert_eq!(known.targets.len(), 2 * targets.len());
     }
 
     #[test]

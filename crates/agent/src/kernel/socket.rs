@@ -8,12 +8,12 @@ use netlink_packet_core::{
 };
 use netlink_sys::{Socket, SocketAddr};
 
-/// Octets of the request's header that the kernel quotes in front of its extended acknowledgement.
+/// Octets of a message's header; the kernel quotes the request's in front of its extended acknowledgement.
 const QUOTED_HEADER: usize = 16;
 /// `NLMSGERR_ATTR_MSG`: the kernel's own words.
 const ATTRIBUTE_MESSAGE: u16 = 1;
 /// A dump that the kernel marks as interrupted by a change is asked for again so many times.
-const DUMP_ATTEMPTS: usize = 8;
+pub const DUMP_ATTEMPTS: usize = 8;
 
 /// Why a request failed.
 #[derive(Debug, thiserror::Error)]
@@ -143,6 +143,44 @@ impl Netlink {
         Ok(self.exchange(message, NLM_F_REQUEST | NLM_F_DUMP)?.0)
     }
 
+    /// As [`Netlink::dump`], without making anything of what comes: `each` gets one object after the other as its octets, header
+    /// included. Where there are 100,000, most of the time would go into what nobody looks at. False if a change interrupted it: what
+    /// has come is not all then, or there twice.
+    pub fn dump_raw<M>(&mut self, message: M, mut each: impl FnMut(&[u8])) -> Result<bool, NetlinkError>
+    where
+        M: NetlinkSerializable + NetlinkDeserializable,
+    {
+        /// The kernel fills at most this much at a time.
+        const DATAGRAM: usize = 64 * 1024;
+        /// NLMSG_MIN_TYPE: below are ends and errors.
+        const FIRST_TYPE: u16 = 16;
+        let request = self.packet(message, NLM_F_REQUEST | NLM_F_DUMP);
+        self.socket.send(&request, 0)?;
+        let mut whole = true;
+        let mut buffer = Vec::with_capacity(DATAGRAM);
+        loop {
+            buffer.clear();
+            let length = self.socket.recv(&mut buffer, nix::libc::MSG_TRUNC)?;
+            if length > buffer.len() {
+                return Err(NetlinkError::Answer(format!("a datagram of {length} octets")));
+            }
+            let mut rest = &buffer[..];
+            while let Some((message, behind)) = first(rest)? {
+                rest = behind;
+                let half = |at: usize| u16::from_ne_bytes([message[at], message[at + 1]]);
+                if u32::from_ne_bytes([message[8], message[9], message[10], message[11]]) != self.sequence {
+                    continue;
+                }
+                whole &= half(6) & NLM_F_DUMP_INTR == 0;
+                if half(4) >= FIRST_TYPE {
+                    each(message);
+                } else if let Step::End = read::<M>(message)? {
+                    return Ok(whole);
+                }
+            }
+        }
+    }
+
     fn exchange<M>(&mut self, message: M, flags: u16) -> Result<(Vec<M>, bool), NetlinkError>
     where
         M: NetlinkSerializable + NetlinkDeserializable,
@@ -172,24 +210,35 @@ impl Netlink {
         loop {
             let (bytes, _) = self.socket.recv_from_full()?;
             let mut rest = &bytes[..];
-            while rest.len() >= QUOTED_HEADER {
-                let length = u32::from_ne_bytes([rest[0], rest[1], rest[2], rest[3]]) as usize;
-                if length < QUOTED_HEADER || length > rest.len() {
-                    return Err(NetlinkError::Answer(format!("a message of {length} octets in {}", rest.len())));
-                }
-                let sequence = u32::from_ne_bytes([rest[8], rest[9], rest[10], rest[11]]);
+            while let Some((message, behind)) = first(rest)? {
+                rest = behind;
+                let sequence = u32::from_ne_bytes([message[8], message[9], message[10], message[11]]);
                 if sequence == number {
-                    match read::<M>(&rest[..length])? {
+                    match read::<M>(message)? {
                         Step::Item(item) => items.push(item),
                         Step::End => return Ok((items, whole)),
                         Step::Interrupted => whole = false,
                         Step::Other => {}
                     }
                 }
-                rest = rest.get(length.next_multiple_of(4)..).unwrap_or(&[]);
             }
         }
     }
+}
+
+/// A message, and what is behind it in its datagram.
+type Split<'a> = (&'a [u8], &'a [u8]);
+
+/// The first message of a datagram.
+fn first(rest: &[u8]) -> Result<Option<Split<'_>>, NetlinkError> {
+    if rest.len() < QUOTED_HEADER {
+        return Ok(None);
+    }
+    let length = u32::from_ne_bytes([rest[0], rest[1], rest[2], rest[3]]) as usize;
+    if length < QUOTED_HEADER || length > rest.len() {
+        return Err(NetlinkError::Answer(format!("a message of {length} octets in {}", rest.len())));
+    }
+    Ok(Some((&rest[..length], rest.get(length.next_multiple_of(4)..).unwrap_or(&[]))))
 }
 
 fn read<M: NetlinkDeserializable>(bytes: &[u8]) -> Result<Step<M>, NetlinkError> {

@@ -10,7 +10,7 @@ use std::{
 };
 
 use ipnet::Ipv6Net;
-use segue_dataplane::{Compiled, CompiledPolicy, CompiledSid, Identity, Reader, Sums};
+use segue_dataplane::{Compiled, CompiledPolicy, Identity, Reader, Sums};
 use segue_model::node::NodeState;
 
 use crate::{
@@ -33,11 +33,16 @@ impl Family {
             self.labels.push(if position == 0 { '{' } else { ',' });
             self.labels.push_str(name);
             self.labels.push_str("=\"");
-            value.chars().for_each(|c| match c {
-                '\n' => self.labels.push_str("\\n"),
-                '\\' | '"' => self.labels.extend(['\\', c]),
-                c => self.labels.push(c),
-            });
+            // Most have nothing to escape.
+            if value.bytes().any(|octet| matches!(octet, b'\n' | b'\\' | b'"')) {
+                value.chars().for_each(|c| match c {
+                    '\n' => self.labels.push_str("\\n"),
+                    '\\' | '"' => self.labels.extend(['\\', c]),
+                    c => self.labels.push(c),
+                });
+            } else {
+                self.labels.push_str(value);
+            }
             self.labels.push('"');
         }
         self.labels.push('}');
@@ -134,10 +139,12 @@ impl Names {
     fn fill(&mut self, state: &NodeState, compiled: Option<&Compiled>) {
         let node = ("node", state.node.as_str());
         let sids = compiled.map(|compiled| compiled.sids.as_slice()).unwrap_or_default();
-        let by_sid: HashMap<Ipv6Net, &CompiledSid> = sids.iter().map(|sid| (sid.prefix, sid)).collect();
+        // They are in the order of their prefixes.
+        let by_sid =
+            |prefix: &Ipv6Net| sids.binary_search_by_key(prefix, |sid| sid.prefix).ok().map(|position| &sids[position]);
         let local = state.sids.iter().map(|sid| (sid.sid.trunc(), sid.behaviour.name()));
         for (prefix, behaviour) in local.chain(bindings(state).map(|(_, prefix, behaviour)| (prefix, behaviour))) {
-            let (found, sid) = (by_sid.get(&prefix), shown(prefix));
+            let (found, sid) = (by_sid(&prefix), shown(prefix));
             self.sids.add(&[node, ("sid", &sid), ("behaviour", behaviour)], found.map(|sid| sid.entry.counter));
             let returned = found.and_then(|sid| sid.returned());
             if let Some(row) = returned {
@@ -187,6 +194,17 @@ impl Names {
     /// All rows that these names have, in ascending order.
     pub fn rows(&self) -> &[u32] {
         &self.rows
+    }
+
+    /// Those of SIDs, and of what came back from their functions; of policies; of steering rules. In ascending order.
+    pub fn rows_of(&self, [sids, policies, steering]: [bool; 3]) -> Vec<u32> {
+        let families =
+            [(sids, &self.sids), (sids, &self.returned), (policies, &self.policies), (steering, &self.steering)];
+        let asked = families.into_iter().filter(|(asked, _)| *asked);
+        let mut rows: Vec<u32> = asked.flat_map(|(_, family)| &family.rows).copied().collect();
+        rows.sort_unstable();
+        rows.dedup();
+        rows
     }
 
     /// Adds everything with its numbers.

@@ -1,5 +1,7 @@
 //! The desired state and the live counters put together, by name.
 
+mod told;
+
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     sync::Arc,
@@ -9,17 +11,20 @@ use ipnet::Ipv6Net;
 use nix::time::{ClockId, clock_gettime};
 use segue_abi::{Outcome, OutcomeKind};
 use segue_dataplane::{AttachMode, CompiledSid, IcmpSent, Interfaces, MemoryCounters, PortCounters, Reader, Sums};
-use segue_model::node::{NodeState, Policy, Port, Sid, SteeringRule};
+use segue_model::node::{NodeState, Policy, Port, SteeringRule};
 use serde::Serialize;
 
+pub use told::{Policies, Sids, Told};
+
+use self::told::KernelRoutes;
 use crate::{
     kernel::{Kernel, LinuxKernel, SidRoute},
     metrics::Names,
     node::Node,
     problem::{Failure, Fault},
     report::{
-        ChainPart, ChainReport, Counter, DropReport, IcmpReport, LastDrop, MemoryReport, OutcomeReport, PolicyReport,
-        PortReport, Report, SegmentListReport, SidReport, SteeringReport,
+        ChainPart, ChainReport, Counter, DropReport, IcmpReport, LastDrop, MemoryReport, OutcomeReport, PortReport,
+        Report, SteeringReport,
     },
     xdp,
 };
@@ -101,19 +106,42 @@ impl Snapshot {
         self.reader.as_ref().is_none_or(|reader| reader.is_current().unwrap_or(true))
     }
 
-    /// These parts of all that can be told, and what is cheap. `names`: those of [`Snapshot::names`].
+    /// Has these parts of all that can be told, and what is cheap, written. `names`: those of [`Snapshot::names`].
     ///
     /// # Errors
-    /// A map or a route table that can not be read.
-    pub fn report(&self, parts: Parts, names: Option<&Names>) -> Result<Report, Failure> {
+    /// A map or a route table that can not be read; those of `write`.
+    pub fn tell<T>(
+        &self,
+        parts: Parts,
+        names: Option<&Names>,
+        write: impl FnOnce(&Told<'_>) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
         let (Some(state), Some(names)) = (&self.state, names) else {
-            return Ok(Report { time: now(), ..Report::default() });
+            let nothing = Report::default();
+            return write(&Told { time: now(), ..Told::few(&nothing) });
         };
-        let rows = if parts.sids || parts.policies || parts.steering { names.rows() } else { &[] };
-        let mut counted = Counted { names, sums: self.counted(rows)?, memories: BTreeMap::new() };
+        let rows = names.rows_of([parts.sids, parts.policies, parts.steering]);
+        let mut counted = Counted { names, sums: self.counted(&rows)?, memories: BTreeMap::new() };
         if let (true, Some(reader)) = (parts.sids, &self.reader) {
             counted.memories = reader.memories().map_err(failed)?;
         }
+        let few = self.few(parts.ports, state)?;
+        let asked = parts.sids && parts.kernel_routes;
+        let routes = if asked { Some(KernelRoutes::new(routes()?)) } else { None };
+        let steering = if parts.steering { steering_reports(&state.steering, &counted) } else { Vec::new() };
+        write(&Told {
+            sids: Sids(parts.sids.then_some((&counted, state, routes.as_ref()))),
+            policies: Policies(parts.policies.then_some((&counted, state))),
+            steering,
+            ..Told::few(&few)
+        })
+    }
+
+    /// What there is few of: ports, if they are asked for, and what the node itself is.
+    ///
+    /// # Errors
+    /// A map that can not be read.
+    pub fn few(&self, ports: bool, state: &NodeState) -> Result<Report, Failure> {
         let mut report = Report {
             node: state.node.clone(),
             time: now(),
@@ -121,18 +149,8 @@ impl Snapshot {
             icmp: self.icmp()?,
             ..Report::default()
         };
-        if parts.ports {
+        if ports {
             self.ports(state, &mut report)?;
-        }
-        if parts.sids {
-            let routes = if parts.kernel_routes { Some(routes()?) } else { None };
-            report.sids = sid_reports(state, routes.as_deref(), &counted);
-        }
-        if parts.policies {
-            report.policies = policy_reports(state, &counted);
-        }
-        if parts.steering {
-            report.steering = steering_reports(&state.steering, &counted);
         }
         Ok(report)
     }
@@ -255,44 +273,6 @@ fn port_report(
     }
 }
 
-fn sid_reports(state: &NodeState, routes: Option<&[SidRoute]>, counted: &Counted<'_>) -> Vec<SidReport> {
-    let by_prefix: Option<HashMap<Ipv6Net, &SidRoute>> =
-        routes.map(|routes| routes.iter().map(|route| (route.prefix, route)).collect());
-    let kernel_route = |prefix: Ipv6Net| match &by_prefix {
-        None => String::new(),
-        Some(by_prefix) => {
-            by_prefix.get(&prefix).map_or_else(|| "missing".to_owned(), |route| route.target.to_string())
-        }
-    };
-    let sids = state.sids.iter().enumerate().map(|(position, sid)| {
-        let prefix = sid.sid.trunc();
-        let (returned, scope) = counted.names.function(position);
-        SidReport {
-            sid: shown(prefix),
-            behaviour: sid.behaviour.name().to_owned(),
-            flavours: sid.flavours.iter().map(name).collect(),
-            to: destination(sid),
-            kernel_route: kernel_route(prefix),
-            counter: counted.of(counted.names.sid(position)),
-            returned: (returned != 0).then(|| counted.of(&[returned])),
-            memory: counted.memories.get(&scope).map(MemoryReport::from),
-            comment: sid.comment.clone(),
-        }
-    });
-    let binding = bindings(state).zip(state.sids.len()..).map(|((policy, prefix, behaviour), position)| SidReport {
-        sid: shown(prefix),
-        behaviour: behaviour.to_owned(),
-        flavours: Vec::new(),
-        to: format!("policy {}", policy.name),
-        kernel_route: kernel_route(prefix),
-        counter: counted.of(counted.names.sid(position)),
-        returned: None,
-        memory: None,
-        comment: Some(format!("binding SID of policy {}", policy.name)),
-    });
-    sids.chain(binding).collect()
-}
-
 /// The policies that have a binding SID, with it and its behaviour.
 pub(crate) fn bindings(state: &NodeState) -> impl Iterator<Item = (&Policy, Ipv6Net, &'static str)> {
     state.policies.iter().filter_map(|policy| {
@@ -307,49 +287,6 @@ pub(crate) fn bindings(state: &NodeState) -> impl Iterator<Item = (&Policy, Ipv6
 /// A whole address without its length, as operators write it.
 pub(crate) fn shown(prefix: Ipv6Net) -> String {
     if prefix.prefix_len() == 128 { prefix.addr().to_string() } else { prefix.to_string() }
-}
-
-/// Where a SID's packets go, in words.
-fn destination(sid: &Sid) -> String {
-    let mut parts = Vec::new();
-    if let Some(proxy) = &sid.proxy {
-        parts.push(format!("function {}/{}", proxy.to_function, proxy.from_function));
-    }
-    if let Some(netfilter) = &sid.netfilter {
-        parts.push(format!("netfilter in {}", netfilter.namespace));
-    }
-    parts.extend(sid.firewall.as_ref().map(|firewall| format!("firewall {firewall}")));
-    parts.extend(sid.next_hop.map(|next_hop| next_hop.to_string()));
-    if sid.next_hop.is_none() {
-        parts.extend(sid.next_hop_mac.as_ref().map(name));
-    }
-    parts.extend(sid.port.as_ref().map(|port| format!("port {port}")));
-    parts.extend(sid.table.map(|table| format!("table {table}")));
-    parts.extend(sid.policy.as_ref().map(|policy| format!("policy {policy}")));
-    parts.join(" ")
-}
-
-fn policy_reports(state: &NodeState, counted: &Counted<'_>) -> Vec<PolicyReport> {
-    let policies = state.policies.iter().enumerate();
-    policies.map(|(position, policy)| policy_report(policy, counted.names.policy(position), counted)).collect()
-}
-
-/// `rows`: of its lists.
-fn policy_report(policy: &Policy, rows: &[u32], counted: &Counted<'_>) -> PolicyReport {
-    let lists = policy.segment_lists.iter().enumerate().map(|(position, list)| SegmentListReport {
-        weight: list.weight,
-        segments: list.segments.iter().map(ToString::to_string).collect(),
-        counter: rows.get(position).map(|row| counted.of(&[*row])).unwrap_or_default(),
-    });
-    PolicyReport {
-        name: policy.name.clone(),
-        color: policy.color,
-        endpoint: policy.endpoint.map(|endpoint| endpoint.to_string()),
-        binding_sid: policy.binding_sid.map(|sid| sid.to_string()),
-        mode: policy.mode.name().to_owned(),
-        counter: counted.of(rows),
-        segment_lists: lists.collect(),
-    }
 }
 
 fn steering_reports(rules: &[SteeringRule], counted: &Counted<'_>) -> Vec<SteeringReport> {

@@ -1,0 +1,255 @@
+//! What is told, written as it is made: there may be 100,000 SIDs and as many policies, and a list of reports of all of them takes
+//! longer to make, to walk and to take apart than the reports themselves.
+
+use std::cell::RefCell;
+
+use ipnet::Ipv6Net;
+use segue_dataplane::MemoryCounters;
+use segue_model::node::{NodeState, Policy, Sid};
+use serde::{Serialize, Serializer};
+
+use super::{Counted, bindings, name, shown};
+use crate::{
+    kernel::{RouteTarget, SidRoute},
+    report::{
+        IcmpReport, MemoryReport, OutcomeReport, PolicyReport, PortReport, Report, SegmentListReport, SidReport,
+        SteeringReport,
+    },
+};
+
+/// A [`Report`], of which these parts are made when they are written. As JSON it is the same.
+#[derive(Serialize)]
+pub struct Told<'a> {
+    pub(super) node: &'a str,
+    pub(super) time: u64,
+    pub(super) generation: u32,
+    /// Ports.
+    pub ports: Vec<PortReport>,
+    /// Local SIDs.
+    pub sids: Sids<'a>,
+    /// SR policies.
+    pub policies: Policies<'a>,
+    /// Steering rules.
+    pub steering: Vec<SteeringReport>,
+    /// What became of packets.
+    pub outcomes: Vec<OutcomeReport>,
+    pub(super) icmp: IcmpReport,
+}
+
+impl<'a> Told<'a> {
+    /// What there is few of.
+    pub(super) fn few(report: &'a Report) -> Self {
+        Self {
+            node: &report.node,
+            time: report.time,
+            generation: report.generation,
+            ports: report.ports.clone(),
+            sids: Sids::default(),
+            policies: Policies::default(),
+            steering: Vec::new(),
+            outcomes: report.outcomes.clone(),
+            icmp: report.icmp,
+        }
+    }
+
+    /// All of it made.
+    pub fn report(&self) -> Report {
+        Report {
+            node: self.node.to_owned(),
+            time: self.time,
+            generation: self.generation,
+            ports: self.ports.clone(),
+            sids: self.sids.reports().collect(),
+            policies: self.policies.reports().collect(),
+            steering: self.steering.clone(),
+            outcomes: self.outcomes.clone(),
+            icmp: self.icmp,
+        }
+    }
+}
+
+/// SIDs, and behind them binding SIDs; none if they are not asked for.
+#[derive(Default)]
+pub struct Sids<'a>(pub(super) Option<(&'a Counted<'a>, &'a NodeState, Option<&'a KernelRoutes>)>);
+
+/// SR policies; none if they are not asked for.
+#[derive(Default)]
+pub struct Policies<'a>(pub(super) Option<(&'a Counted<'a>, &'a NodeState)>);
+
+impl Serialize for Sids<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.reports())
+    }
+}
+
+impl Serialize for Policies<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.reports())
+    }
+}
+
+/// The kernel's routes for SIDs, in words.
+#[derive(Default)]
+pub struct KernelRoutes {
+    /// By prefix.
+    routes: Vec<SidRoute>,
+    /// The last one that was put into words: most are the same.
+    last: RefCell<Option<(RouteTarget, String)>>,
+}
+
+impl KernelRoutes {
+    pub(super) fn new(mut routes: Vec<SidRoute>) -> Self {
+        routes.sort_unstable_by_key(|route| route.prefix);
+        Self { routes, last: RefCell::default() }
+    }
+
+    fn words(&self, prefix: Ipv6Net) -> String {
+        let Ok(at) = self.routes.binary_search_by_key(&prefix, |route| route.prefix) else {
+            return "missing".to_owned();
+        };
+        let (target, mut last) = (&self.routes[at].target, self.last.borrow_mut());
+        match &*last {
+            Some((known, words)) if known == target => words.clone(),
+            _ => last.insert((target.clone(), target.to_string())).1.clone(),
+        }
+    }
+}
+
+impl Sids<'_> {
+    fn reports(&self) -> impl Iterator<Item = SidReport> {
+        self.0.iter().flat_map(|(counted, state, routes)| {
+            let kernel_route = |prefix| routes.map(|routes| routes.words(prefix)).unwrap_or_default();
+            let sids = state.sids.iter().enumerate().map(move |(position, sid)| {
+                let prefix = sid.sid.trunc();
+                let (returned, scope) = counted.names.function(position);
+                SidReport {
+                    sid: shown(prefix),
+                    behaviour: sid.behaviour.name().to_owned(),
+                    flavours: sid.flavours.iter().map(name).collect(),
+                    to: destination(sid),
+                    kernel_route: kernel_route(prefix),
+                    counter: counted.of(counted.names.sid(position)),
+                    returned: (returned != 0).then(|| counted.of(&[returned])),
+                    memory: memory(counted.memories.get(&scope)),
+                    comment: sid.comment.clone(),
+                }
+            });
+            let binding = bindings(state).zip(state.sids.len()..);
+            sids.chain(binding.map(move |((policy, prefix, behaviour), position)| SidReport {
+                sid: shown(prefix),
+                behaviour: behaviour.to_owned(),
+                flavours: Vec::new(),
+                to: format!("policy {}", policy.name),
+                kernel_route: kernel_route(prefix),
+                counter: counted.of(counted.names.sid(position)),
+                returned: None,
+                memory: None,
+                comment: Some(format!("binding SID of policy {}", policy.name)),
+            }))
+        })
+    }
+}
+
+fn memory(counters: Option<&MemoryCounters>) -> Option<MemoryReport> {
+    counters.map(MemoryReport::from)
+}
+
+/// Where a SID's packets go, in words.
+fn destination(sid: &Sid) -> String {
+    let mut parts = Vec::new();
+    if let Some(proxy) = &sid.proxy {
+        parts.push(format!("function {}/{}", proxy.to_function, proxy.from_function));
+    }
+    if let Some(netfilter) = &sid.netfilter {
+        parts.push(format!("netfilter in {}", netfilter.namespace));
+    }
+    parts.extend(sid.firewall.as_ref().map(|firewall| format!("firewall {firewall}")));
+    parts.extend(sid.next_hop.map(|next_hop| next_hop.to_string()));
+    if sid.next_hop.is_none() {
+        parts.extend(sid.next_hop_mac.as_ref().map(name));
+    }
+    parts.extend(sid.port.as_ref().map(|port| format!("port {port}")));
+    parts.extend(sid.table.map(|table| format!("table {table}")));
+    parts.extend(sid.policy.as_ref().map(|policy| format!("policy {policy}")));
+    parts.join(" ")
+}
+
+impl Policies<'_> {
+    fn reports(&self) -> impl Iterator<Item = PolicyReport> {
+        self.0.iter().flat_map(|(counted, state)| {
+            let policies = state.policies.iter().enumerate();
+            policies.map(|(position, policy)| policy_report(policy, counted.names.policy(position), counted))
+        })
+    }
+}
+
+/// `rows`: of its lists.
+fn policy_report(policy: &Policy, rows: &[u32], counted: &Counted<'_>) -> PolicyReport {
+    let lists = policy.segment_lists.iter().enumerate().map(|(position, list)| SegmentListReport {
+        weight: list.weight,
+        segments: list.segments.iter().map(ToString::to_string).collect(),
+        counter: rows.get(position).map(|row| counted.of(&[*row])).unwrap_or_default(),
+    });
+    PolicyReport {
+        name: policy.name.clone(),
+        color: policy.color,
+        endpoint: policy.endpoint.map(|endpoint| endpoint.to_string()),
+        binding_sid: policy.binding_sid.map(|sid| sid.to_string()),
+        mode: policy.mode.name().to_owned(),
+        counter: counted.of(rows),
+        segment_lists: lists.collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::BTreeMap, sync::Arc};
+
+    use super::*;
+    use crate::{kernel::LocalAction, metrics::Names};
+
+    #[test]
+    fn what_is_written_as_it_is_made_is_the_report() {
+        let state = serde_json::json!({
+            "node": "n", "source_address": "fc00::1",
+            "sids": [
+                {"sid": "fc00:2::/64", "behaviour": "End", "flavours": ["PSP", "USD"], "comment": "a \"b\""},
+                {"sid": "fc00:1::", "behaviour": "End.DT46", "table": 7},
+                {"sid": "fc00:4::", "behaviour": "End"},
+            ],
+            "policies": [{"name": "p", "binding_sid": "fc00:3::", "color": 1, "endpoint": "fc00::2",
+                "segment_lists": [{"segments": ["fc00:4::", "fc00:5::"], "weight": 2}, {"segments": ["fc00:6::"]}]}],
+        });
+        let state: Arc<NodeState> = Arc::new(serde_json::from_value(state).unwrap());
+        let names = Names::new(&state, None);
+        let counted = Counted { names: &names, sums: segue_dataplane::Sums::default(), memories: BTreeMap::new() };
+        let route = |prefix: &str, psp| SidRoute {
+            prefix: prefix.parse().unwrap(),
+            target: RouteTarget::Seg6Local { action: LocalAction::End { psp }, device: 3 },
+        };
+        let blackhole = SidRoute { target: RouteTarget::Blackhole, ..route("fc00:3::/128", false) };
+        // As the kernel may send them.
+        let routes = vec![route("fc00:4::/128", false), blackhole, route("fc00:2::/64", true)];
+        let routes = KernelRoutes::new(routes);
+        let few = Report { node: "n".to_owned(), generation: 5, ..Report::default() };
+        let told = Told {
+            sids: Sids(Some((&counted, &state, Some(&routes)))),
+            policies: Policies(Some((&counted, &state))),
+            ..Told::few(&few)
+        };
+        let report = told.report();
+        let words: Vec<_> = report.sids.iter().map(|sid| (sid.sid.as_str(), sid.kernel_route.as_str())).collect();
+        let expected = [
+            ("fc00:2::/64", "seg6local End flavors psp"),
+            ("fc00:1::", "missing"),
+            ("fc00:4::", "seg6local End"),
+            ("fc00:3::", "blackhole"),
+        ];
+        assert_eq!(words, expected);
+        assert_eq!(report.policies[0].segment_lists[0].segments, ["fc00:4::", "fc00:5::"]);
+        assert_eq!(serde_json::to_string(&told).unwrap(), serde_json::to_string(&report).unwrap());
+        // What is not asked for is an empty list, and who reads a report finds none missing.
+        let text = serde_json::to_string(&Told::few(&few)).unwrap();
+        assert_eq!(serde_json::from_str::<Report>(&text).unwrap(), few);
+    }
+}
