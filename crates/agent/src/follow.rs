@@ -16,6 +16,7 @@ use segue_dataplane::Life;
 
 use crate::{
     actor::Handle,
+    apply::Links,
     background,
     kernel::{
         Kernel as _, LinuxKernel,
@@ -42,7 +43,7 @@ pub fn spawn(node: Handle<Node>, life: Life) -> io::Result<()> {
     let mut events = Events::open()?;
     std::thread::Builder::new().name("follow".to_owned()).spawn(move || {
         // Nobody knows what happened before.
-        let mut pending = Changes { all_neighbours: true, ..Changes::default() };
+        let mut pending = Changes { routes: true, ..Changes::default() };
         let mut next = Instant::now();
         let mut failed = None;
         loop {
@@ -77,11 +78,12 @@ pub fn spawn(node: Handle<Node>, life: Life) -> io::Result<()> {
 /// Has the data plane ask the kernel anew for what has changed. Not by the node's thread, which may be at something long.
 fn forget(life: &Life, changes: &mut Changes) {
     let neighbours: Vec<_> = std::mem::take(&mut changes.neighbours).into_iter().collect();
+    let turned: Vec<u32> = std::mem::take(&mut changes.turned).into_iter().collect();
     let (ways, all) = (std::mem::take(&mut changes.routes), std::mem::take(&mut changes.all_neighbours));
     let result = match (ways, all) {
         (true, _) => life.forget_ways(),
         (false, true) => life.forget_all_neighbours(),
-        (false, false) => life.forget_neighbours(&neighbours),
+        (false, false) => life.forget_neighbours(&neighbours).and_then(|()| life.forget_links(&turned)),
     };
     if let Err(error) = result {
         tracing::error!("routes and neighbours: {error}");
@@ -92,8 +94,10 @@ fn forget(life: &Life, changes: &mut Changes) {
 fn react(node: &Handle<Node>, changes: &Changes) -> Result<bool, Failure> {
     if !changes.all_links && !changes.own_route_gone {
         let names = changes.links.clone();
-        if !node.call_blocking(move |node| Ok(node.concerned(&names)))? {
-            return Ok(false);
+        match node.call_blocking(move |node| node.follow_links(&names))? {
+            Links::Strange => return Ok(false),
+            Links::Followed => return Ok(true),
+            Links::Changed => {}
         }
     }
     // Kept until the end.

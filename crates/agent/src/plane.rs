@@ -28,6 +28,8 @@ pub trait DataPlane {
         interfaces: &Interfaces,
         missing: MissingInterface,
     ) -> Result<Outcome, Vec<Problem>>;
+    /// Follows which interfaces are up, in place; nothing else about them has changed since the last apply. False if it takes an apply.
+    fn follow_links(&mut self, interfaces: &Interfaces) -> Result<bool, Vec<Problem>>;
     /// What the data plane has judged and gives to the kernel has this link-layer source from now on.
     fn sign(&mut self, signature: [u8; 6]) -> Result<(), Vec<Problem>>;
     /// Takes the data plane off all ports and removes what is pinned.

@@ -190,6 +190,10 @@ impl DataPlane for Xdp {
         Ok(Outcome { generation: applied.generation, warnings: applied.warnings })
     }
 
+    fn follow_links(&mut self, interfaces: &Interfaces) -> Result<bool, Vec<Problem>> {
+        self.plane.as_mut().map_or(Ok(false), |plane| plane.follow_links(interfaces)).map_err(problems)
+    }
+
     fn sign(&mut self, signature: [u8; 6]) -> Result<(), Vec<Problem>> {
         self.plane().map_err(problems)?;
         self.life.sign(signature).map_err(problems)

@@ -5,12 +5,14 @@
 mod support;
 
 use std::{
+    sync::atomic::{AtomicBool, Ordering},
     thread,
     time::{Duration, Instant},
 };
 
 use nix::{time::clock_getcpuclockid, unistd::Pid};
 use segue_lab::http;
+use segue_testkit::{netns::Netns, packet_socket::PacketSocket};
 use serde_json::{Value, json};
 use support::{Agent, Network};
 
@@ -85,6 +87,11 @@ fn apply(agent: &Agent<'_>, what: &str, state: &str) {
     assert_eq!(status, 200, "{body:.2000}\n{}", agent.log());
 }
 
+fn put(agent: &Agent<'_>, state: &str) {
+    let (status, body) = ask(agent, "PUT", "/v1/state", Some(state));
+    assert_eq!(status, 200, "{body:.2000}\n{}", agent.log());
+}
+
 fn until(condition: impl Fn() -> bool) {
     segue_testkit::wait::wait_for("it", Duration::from_secs(120), || condition().then_some(()));
 }
@@ -93,12 +100,123 @@ fn withdrawn(network: &Network) -> bool {
     network.routes().iter().all(|route| !route.contains("fc00:0:3:"))
 }
 
+/// Senders of the flood; less than the kernel's table of neighbours takes.
+const SENDERS: u8 = 200;
+
+/// ARP requests for the node by many, each of whom has another link-layer address each time; how many there were.
+fn flood(network: &Network, stop: &AtomicBool) -> u64 {
+    let socket = PacketSocket::open(&network.left, "n");
+    let mut sent = 0_u64;
+    while !stop.load(Ordering::Relaxed) {
+        let [.., a, b, c, d] = sent.to_be_bytes();
+        let sender = [2, 1, a, b, c, d];
+        let address = [192, 0, 2, 2 + (sent % u64::from(SENDERS)) as u8];
+        let mut frame = vec![2, 0, 0, 0, 1, 1];
+        frame.extend(sender);
+        // RFC 826: Ethernet, IPv4, a request.
+        frame.extend([8, 6, 0, 1, 8, 0, 6, 4, 0, 1]);
+        frame.extend(sender);
+        frame.extend(address);
+        frame.extend([0, 0, 0, 0, 0, 0, 192, 0, 2, 1]);
+        socket.send(&frame);
+        sent += 1;
+    }
+    sent
+}
+
+fn delay(what: &str, work: impl FnOnce()) {
+    let begun = Instant::now();
+    work();
+    println!("{what}: {:.2?}", begun.elapsed());
+}
+
+/// What others than the operator can do: a link that goes down and up, neighbours that change, scrapes. None makes a configuration,
+/// and what has to be done meanwhile is done.
+fn outsiders(network: &Network, function: &Netns, agent: &Agent<'_>, many: u32) {
+    rests(agent);
+    let before = number(agent);
+    let used_before = used(agent);
+    for _ in 0..5 {
+        network.left.sh("ip link set dev n down");
+        thread::sleep(Duration::from_millis(500));
+        network.left.sh("ip link set dev n up");
+        thread::sleep(Duration::from_millis(500));
+    }
+    println!(
+        "a port's link down and up, 5 s: {:.0} ms of processor time",
+        1e3 * (used(agent) - used_before).as_secs_f64()
+    );
+    let next = state(many, "USD");
+    delay("an apply right behind it", || put(agent, &next));
+    assert_eq!(number(agent), before + 1, "one configuration, by the apply");
+    let change = |what: &str, flavour: &str| {
+        let next = state(many, flavour);
+        delay(&format!("apply {what}"), || put(agent, &next));
+        delay(&format!("withdrawal of 1,000 {what}"), || {
+            function.sh("ip link set dev n down");
+            until(|| withdrawn(network));
+        });
+        function.sh("ip link set dev n up");
+        until(|| network.routes().iter().filter(|route| route.contains("fc00:0:3:")).count() == FUNCTIONS as usize);
+        rests(agent);
+    };
+    rests(agent);
+    change("with nothing else", "PSP");
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let scraping = scope.spawn(|| {
+            let mut scrapes = 0;
+            while !stop.load(Ordering::Relaxed) {
+                assert_eq!(ask(agent, "GET", "/metrics", None).0, 200);
+                scrapes += 1;
+            }
+            scrapes
+        });
+        let next = state(many, "USD");
+        delay("apply while one scrape follows the other", || put(agent, &next));
+        delay("withdrawal while one scrape follows the other", || {
+            function.sh("ip link set dev n down");
+            until(|| withdrawn(network));
+        });
+        stop.store(true, Ordering::Relaxed);
+        println!("{} scrapes", scraping.join().unwrap());
+    });
+    function.sh("ip link set dev n up");
+    until(|| network.routes().iter().filter(|route| route.contains("fc00:0:3:")).count() == FUNCTIONS as usize);
+    rests(agent);
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let flooding = scope.spawn(|| flood(network, &stop));
+        let (before, begun) = (used(agent), Instant::now());
+        thread::sleep(Duration::from_secs(5));
+        let share = (used(agent) - before).as_secs_f64() / begun.elapsed().as_secs_f64();
+        println!("neighbours that change, 5 s: {:.1} % of a processor", 1e2 * share);
+        let next = state(many, "PSP");
+        delay("apply in the flood", || put(agent, &next));
+        delay("withdrawal in the flood", || {
+            function.sh("ip link set dev n down");
+            until(|| withdrawn(network));
+        });
+        stop.store(true, Ordering::Relaxed);
+        println!("{} requests", flooding.join().unwrap());
+    });
+    function.sh("ip link set dev n up");
+    until(|| network.routes().iter().filter(|route| route.contains("fc00:0:3:")).count() == FUNCTIONS as usize);
+}
+
+/// Number of the configuration.
+fn number(agent: &Agent<'_>) -> u64 {
+    let (_, text) = ask(agent, "GET", "/v1/counters", None);
+    serde_json::from_str::<Value>(&text).unwrap()["generation"].as_u64().unwrap()
+}
+
 #[test]
 #[ignore = "needs root"]
 fn a_hundred_thousand_sids_and_policies_are_counted_and_changed() {
     let network = Network::new();
     let function = network.function();
     network.node.sh("ip address add 2001:db8:f::1/64 dev to nodad");
+    network.node.sh("ip address add 192.0.2.1/24 dev west");
     let agent = Agent::start(&network);
     let many = many();
     apply(&agent, "first apply", &state(many, "USD"));
@@ -141,6 +259,7 @@ fn a_hundred_thousand_sids_and_policies_are_counted_and_changed() {
             network.routes().iter().filter(|route| route.contains("fc00:0:3:")).count() == FUNCTIONS as usize
         });
     });
+    outsiders(&network, &function, &agent, many);
     println!("10 s at rest: {:.0} ms of processor time", {
         let before = used(&agent);
         thread::sleep(Duration::from_secs(10));

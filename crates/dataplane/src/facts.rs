@@ -36,6 +36,12 @@ pub struct Interface {
 pub struct Interfaces(pub BTreeMap<String, Interface>);
 
 impl Interfaces {
+    /// Whether nothing else differs but which of them are up.
+    pub fn same_but_up(&self, other: &Self) -> bool {
+        let same = |(a, b): (&Interface, &Interface)| *a == Interface { up: a.up, ..b.clone() };
+        self.0.keys().eq(other.0.keys()) && self.0.values().zip(other.0.values()).all(same)
+    }
+
     /// The interface of this name.
     pub fn get(&self, name: &str) -> Option<&Interface> {
         self.0.get(name)

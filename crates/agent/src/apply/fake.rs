@@ -43,6 +43,8 @@ pub struct Inner {
     pub fail_at: Option<usize>,
     pub changes: usize,
     pub bumps: usize,
+    /// Times that the data plane was told which links are up, and nothing else.
+    pub followed: usize,
     /// Calls that changed many routes.
     pub batches: usize,
     /// SIDs of dead functions.
@@ -221,6 +223,12 @@ impl DataPlane for Fake {
         let done = self.change("data plane").map(|mut inner| inner.world.plane = Some(state.clone()));
         done.map_err(|error| vec![Problem::new(error.action, error.cause, error.remedy)])?;
         Ok(Outcome { generation: 1, warnings: Vec::new() })
+    }
+
+    fn follow_links(&mut self, _interfaces: &Interfaces) -> Result<bool, Vec<Problem>> {
+        let done = self.change("links").map(|mut inner| inner.followed += 1);
+        done.map_err(|error| vec![Problem::new(error.action, error.cause, error.remedy)])?;
+        Ok(true)
     }
 
     fn sign(&mut self, _signature: [u8; 6]) -> Result<(), Vec<Problem>> {

@@ -11,13 +11,11 @@ use std::{
 
 use ipnet::Ipv6Net;
 use segue_dataplane::{Interfaces, MissingInterface};
-use segue_model::{
-    node::{HmacAlgorithm, HmacKey, NodeState},
-    proxy::LOOP_IN,
-};
+use segue_model::node::{HmacAlgorithm, HmacKey, NodeState};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+pub use self::links::Links;
 use crate::{
     diff::{Change, diff},
     kernel::{
@@ -80,6 +78,10 @@ pub struct Agent<P, K, S> {
     refused: BTreeMap<Ipv6Net, LocalAction>,
     outcome: Outcome,
     observer: Option<Observer>,
+    /// The interfaces for which all is as it should be; none if that is not known.
+    links: Option<Interfaces>,
+    /// Number of the interface that SID routes name.
+    device: Option<u32>,
 }
 
 impl<P: DataPlane, K: Kernel, S: Store> Agent<P, K, S> {
@@ -97,6 +99,8 @@ impl<P: DataPlane, K: Kernel, S: Store> Agent<P, K, S> {
             refused: BTreeMap::new(),
             outcome: Outcome::default(),
             observer: None,
+            links: None,
+            device: None,
         })
     }
 
@@ -108,15 +112,6 @@ impl<P: DataPlane, K: Kernel, S: Store> Agent<P, K, S> {
     /// The same for whoever goes on with it elsewhere.
     pub fn shared_state(&self) -> Option<Arc<NodeState>> {
         self.applied.as_ref().map(|applied| Arc::clone(&applied.state))
-    }
-
-    /// Whether something of what is applied is about interfaces of these names.
-    pub fn concerned(&self, names: &BTreeSet<String>) -> bool {
-        let Some(state) = self.state() else { return false };
-        // Rules may be about the addresses of any interface.
-        !state.firewalls.is_empty()
-            || names.contains(LOOP_IN)
-            || state.all_ports().iter().any(|port| names.contains(&port.name))
     }
 
     /// Has the observer told of what is applied now, and whenever that or its interfaces change.
@@ -178,10 +173,12 @@ impl<P: DataPlane, K: Kernel, S: Store> Agent<P, K, S> {
                 warnings.extend(outcome.warnings.iter().cloned());
                 self.outcome = outcome;
                 self.tell(&links);
+                self.settled(wanted, links.clone());
                 let outside = outside(wanted, &links);
                 Ok(ApplyReport { dry_run: false, changes, generation: self.outcome.generation, warnings, outside })
             }
             Err(mut failure) => {
+                self.links = None;
                 failure.problems.extend(self.undo(notes));
                 Err(failure)
             }
@@ -432,6 +429,8 @@ impl<P: DataPlane, K: Kernel, S: Store> Agent<P, K, S> {
     /// After links, addresses or routes changed: puts ports, kernel routes and caches right again. What can not be done
     /// now is tried again at the next change.
     pub fn reconcile(&mut self) -> Result<(), Failure> {
+        // Until all is done.
+        self.links = None;
         let Some(applied) = self.applied.clone() else { return Ok(()) };
         let mut links = self.kernel.links().map_err(|error| kernel_failure("interfaces", &error))?;
         let made = self.kernel.make_functions(&applied.state, &links);
@@ -452,12 +451,19 @@ impl<P: DataPlane, K: Kernel, S: Store> Agent<P, K, S> {
         self.tell(&links);
         self.put_right_routes(&applied.state, &links)?;
         // A link that came back has its sysctls at their defaults.
+        let mut set = false;
         for (name, value) in plan::sysctls(&applied.state) {
             if self.kernel.sysctl(&name).is_ok_and(|now| now.is_some_and(|now| now != value)) {
                 self.kernel.set_sysctl(&name, value).map_err(|error| kernel_failure("sysctls", &error))?;
+                set = true;
             }
         }
-        self.plane.bump_caches().map_err(|problems| refused("data plane", problems))
+        // Of all else that ways depend on, the kernel's notifications tell.
+        if set {
+            self.plane.bump_caches().map_err(|problems| refused("data plane", problems))?;
+        }
+        self.settled(&applied.state, links);
+        Ok(())
     }
 
     /// After the life of functions changed: the kernel routes of dead ones that withdraw go, those of others come back. `sids`: only
@@ -600,5 +606,6 @@ fn refused(step: &str, mut problems: Vec<Problem>) -> Failure {
 mod boundary;
 #[cfg(test)]
 pub(crate) mod fake;
+mod links;
 #[cfg(test)]
 mod tests;

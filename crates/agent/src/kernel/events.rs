@@ -18,6 +18,7 @@ use netlink_packet_route::{
 };
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::socket::sockopt::RcvBufForce;
 
 use super::socket::Netlink;
 
@@ -26,7 +27,7 @@ use super::socket::Netlink;
 const GROUPS: [u32; 7] = [1, 5, 7, 8, 9, 11, 19];
 /// RTNLGRP_NEIGH: on a socket of its own, since strangers may fill it.
 const NEIGHBOURS: u32 = 3;
-/// Room for a burst of notifications, octets; the kernel caps it at net.core.rmem_max.
+/// Room for a burst of notifications, octets.
 const RECEIVE_BUFFER: usize = 1 << 20;
 
 /// A neighbour: the interface's number, and its address there.
@@ -37,6 +38,8 @@ pub type Neighbour = (u32, IpAddr);
 pub struct Changes {
     /// Interfaces that came, went, or are not what they were, by their names before and after.
     pub links: BTreeSet<String>,
+    /// Numbers of links by which any way may have changed: those that went down or came up, and those of a flood of which some was lost.
+    pub turned: BTreeSet<u32>,
     /// Any interface, or the routing rules.
     pub all_links: bool,
     /// Routes: any way may have changed.
@@ -58,6 +61,7 @@ impl Changes {
     /// Adds what happened later.
     pub fn add(&mut self, other: Self) {
         self.links.extend(other.links);
+        self.turned.extend(other.turned);
         self.neighbours.extend(other.neighbours);
         self.all_links |= other.all_links;
         self.routes |= other.routes;
@@ -144,9 +148,14 @@ impl Events {
             changes.add(Changes::everything());
             known.ask_links()?;
         }
-        if !received(&mut self.neighbours, |message| known.note(message, changes))? {
-            changes.all_neighbours = true;
-            known.ask_neighbours()?;
+        let mut noisy = BTreeSet::new();
+        let whole = received(&mut self.neighbours, |message| {
+            noisy.extend(link_of(message));
+            known.note(message, changes);
+        })?;
+        if !whole {
+            let now = list(RouteNetlinkMessage::GetNeighbour(NeighbourMessage::default()))?;
+            known.catch_up(now, noisy, changes);
         }
         Ok(())
     }
@@ -181,7 +190,10 @@ fn subscribed(groups: &[u32]) -> io::Result<Socket> {
     for group in groups {
         socket.add_membership(*group)?;
     }
-    socket.set_rx_buf_sz(RECEIVE_BUFFER)?;
+    // Whatever net.core.rmem_max says; an agent that may not do so, in a user namespace, has what that allows.
+    if nix::sys::socket::setsockopt(&socket.as_fd(), RcvBufForce, &RECEIVE_BUFFER).is_err() {
+        socket.set_rx_buf_sz(RECEIVE_BUFFER)?;
+    }
     socket.set_non_blocking(true)?;
     Ok(socket)
 }
@@ -237,6 +249,19 @@ impl Known {
         Ok(())
     }
 
+    /// After notifications about neighbours were lost, `now` is what there is. Strangers can bring that about with a flood on their own
+    /// link, which must not cost the ways by others: lost are the neighbours that differ from what was known, and on the links that the
+    /// rest of the burst was about, `noisy`, perhaps any, for one may have moved and moved back. On another link that would be one that
+    /// did so in this very moment: ways by it end with their lifetime.
+    fn catch_up(&mut self, now: Vec<RouteNetlinkMessage>, noisy: BTreeSet<u32>, changes: &mut Changes) {
+        let before = std::mem::take(&mut self.neighbours);
+        let mut ignored = Changes::default();
+        now.iter().for_each(|answer| self.note(answer, &mut ignored));
+        let lost = before.into_iter().filter(|(neighbour, mac)| self.neighbours.get(neighbour) != Some(mac));
+        changes.neighbours.extend(lost.map(|(neighbour, _)| neighbour));
+        changes.turned.extend(noisy);
+    }
+
     fn note(&mut self, message: &RouteNetlinkMessage, changes: &mut Changes) {
         use RouteNetlinkMessage as Message;
         match message {
@@ -252,7 +277,7 @@ impl Known {
                 }
             }
             // What a rule says of one port may hold for others from now on.
-            Message::NewRule(_) | Message::DelRule(_) => changes.all_links = true,
+            Message::NewRule(_) | Message::DelRule(_) => (changes.all_links, changes.routes) = (true, true),
             Message::DelRoute(route) => {
                 changes.routes = true;
                 changes.own_route_gone |= u8::from(route.header.protocol) == super::ROUTE_PROTOCOL;
@@ -299,6 +324,9 @@ impl Known {
         }
         // Of ways by it nothing else tells. That it goes down or has another address its neighbours tell, who go.
         changes.routes |= (before.mtu, before.above) != (link.mtu, link.above);
+        if before.up != link.up {
+            changes.turned.insert(message.header.index);
+        }
         changes.links.extend([before.name, name]);
     }
 
@@ -332,6 +360,16 @@ impl Known {
         if before.is_some() {
             changes.neighbours.insert(neighbour);
         }
+    }
+}
+
+/// The number of the link that a notification about a neighbour is about.
+fn link_of(message: &RouteNetlinkMessage) -> Option<u32> {
+    match message {
+        RouteNetlinkMessage::NewNeighbour(neighbour) | RouteNetlinkMessage::DelNeighbour(neighbour) => {
+            Some(neighbour.header.ifindex)
+        }
+        _ => None,
     }
 }
 
@@ -409,6 +447,27 @@ mod tests {
     }
 
     #[test]
+    fn a_flood_of_neighbours_of_which_some_is_lost_costs_its_own_link() {
+        let on = |link: u32, last: u8, mac: u8| {
+            let mut message = neighbour(NeighbourState::Reachable, Some(mac));
+            message.header.ifindex = link;
+            message.attributes[0] = NeighbourAttribute::Destination(NeighbourAddress::Inet([192, 0, 2, last].into()));
+            RouteNetlinkMessage::NewNeighbour(message)
+        };
+        let mut known = Known::default();
+        for message in [on(3, 1, 1), on(3, 2, 1), on(4, 1, 1), on(4, 2, 1), on(5, 1, 1)] {
+            assert_eq!(told(&mut known, message), Changes::default());
+        }
+        // Link 3 is flooded; of what was lost something was about one neighbour on link 4 that moved, and one that went.
+        let mut changes = Changes::default();
+        known.catch_up(vec![on(3, 1, 9), on(3, 7, 1), on(4, 1, 2), on(5, 1, 1)], [3].into(), &mut changes);
+        let lost = [(3, 1), (3, 2), (4, 1), (4, 2)].map(|(link, last)| (link, IpAddr::from([192, 0, 2, last])));
+        assert_eq!(changes, Changes { neighbours: lost.into(), turned: [3].into(), ..Changes::default() });
+        assert!(!changes.structural(), "no port is about it");
+        assert_eq!(told(&mut known, on(4, 1, 2)), Changes::default(), "it is known now");
+    }
+
+    #[test]
     fn a_link_matters_when_it_is_not_what_it_was() {
         use RouteNetlinkMessage::{DelLink, NewLink};
         let link = |name: &str, mtu: u32, up: bool| {
@@ -420,17 +479,18 @@ mod tests {
             message.attributes = vec![LinkAttribute::IfName(name.to_owned()), LinkAttribute::Mtu(mtu)];
             message
         };
-        let named = |names: &[&str], routes| Changes {
+        let named = |names: &[&str], routes, turned| Changes {
             links: names.iter().map(|name| (*name).to_owned()).collect(),
+            turned: if turned { [7].into() } else { BTreeSet::new() },
             routes,
             ..Changes::default()
         };
         let mut known = Known::default();
-        assert_eq!(told(&mut known, NewLink(link("a", 1500, false))), named(&["a"], false), "new");
+        assert_eq!(told(&mut known, NewLink(link("a", 1500, false))), named(&["a"], false, false), "new");
         assert_eq!(told(&mut known, NewLink(link("a", 1500, false))), Changes::default(), "nothing new");
-        assert_eq!(told(&mut known, NewLink(link("a", 1500, true))), named(&["a"], false), "up");
-        assert_eq!(told(&mut known, NewLink(link("a", 1400, true))), named(&["a"], true), "narrower");
-        assert_eq!(told(&mut known, NewLink(link("b", 1400, true))), named(&["a", "b"], false), "another name");
-        assert_eq!(told(&mut known, DelLink(link("b", 1400, true))), named(&["b"], false), "gone");
+        assert_eq!(told(&mut known, NewLink(link("a", 1500, true))), named(&["a"], false, true), "up");
+        assert_eq!(told(&mut known, NewLink(link("a", 1400, true))), named(&["a"], true, false), "narrower");
+        assert_eq!(told(&mut known, NewLink(link("b", 1400, true))), named(&["a", "b"], false, false), "another name");
+        assert_eq!(told(&mut known, DelLink(link("b", 1400, true))), named(&["b"], false, false), "gone");
     }
 }

@@ -70,7 +70,7 @@ pub fn routes_while_dead(state: &NodeState, links: &Interfaces, dead: &BTreeSet<
 
 /// The device that seg6local routes name: the kernel drops the route with it, so one that is up, towards the domain if
 /// there is one.
-fn device(state: &NodeState, links: &Interfaces) -> Option<u32> {
+pub fn device(state: &NodeState, links: &Interfaces) -> Option<u32> {
     let rank = |role| match role {
         PortRole::Core => 0,
         PortRole::Access => 1,

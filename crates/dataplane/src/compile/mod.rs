@@ -30,6 +30,7 @@ use self::allocate::{Rows, full_for};
 pub use self::error::CompileError;
 use self::memory::Scopes;
 use self::policy::PoliciesByName;
+pub(crate) use self::sid::function_mtu;
 pub use self::steering::rule_name;
 use crate::compiled::{Compiled, CompiledList};
 use crate::facts::{Capabilities, Capacity, Interface, Interfaces, MissingInterface, Table};

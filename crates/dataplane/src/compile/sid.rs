@@ -13,7 +13,7 @@ use super::error::{host, sid_place};
 use super::policy::{Policies, endpoint_policy, proxy_policy};
 use super::{CompileError, Compiler, FirewallsByName, counter_name, memory};
 use crate::compiled::CompiledSid;
-use crate::facts::Table;
+use crate::facts::{Interface, Table};
 
 pub(super) fn compile(
     compiler: &mut Compiler<'_>,
@@ -125,6 +125,11 @@ fn local(compiler: &mut Compiler<'_>, policies: &Policies, sid: &Sid) -> Result<
     Ok(Some(entry))
 }
 
+/// What an entry says of the interface towards its function.
+pub(crate) fn function_mtu(to: &Interface) -> u16 {
+    if to.up { u16::try_from(to.mtu).unwrap_or(u16::MAX) } else { 0 }
+}
+
 /// Fills what is behind a proxy, an SR-aware function or netfilter, and returns its flags. `None` if one of its ports is left
 /// out.
 fn function(
@@ -145,7 +150,7 @@ fn function(
         (Some(to), Some(_)) => {
             entry.oif = to.ifindex;
             entry.source_mac = to.mac;
-            entry.function_mtu = if to.up { u16::try_from(to.mtu).unwrap_or(u16::MAX) } else { 0 };
+            entry.function_mtu = function_mtu(to);
         }
         // It leads nowhere now, but it says what becomes of packets while the function is dead.
         _ if sid.watch().is_some() => {}

@@ -132,6 +132,7 @@ fn adopt(open: &mut OpenObject, pin_dir: &Path, set: &Path, options: Options) ->
         carried: Arc::new(store_carried),
         active,
         captured: BTreeSet::new(),
+        down: BTreeSet::new(),
         unclean: true,
         life: Life::default(),
         grace: Grace::new()?,
@@ -139,6 +140,7 @@ fn adopt(open: &mut OpenObject, pin_dir: &Path, set: &Path, options: Options) ->
     dataplane.clean()?;
     dataplane.life.adopt(&dataplane.set, &dataplane.maps, dataplane.applied())?;
     dataplane.captured = dataplane.read_captured()?;
+    dataplane.down = dataplane.read_down()?;
     Ok(Some(dataplane))
 }
 
@@ -279,6 +281,7 @@ fn load_new(
         active: goes_on.and_then(|old| old.active.clone()),
         carried: goes_on.map(|old| old.carried.clone()).unwrap_or_default(),
         captured: BTreeSet::new(),
+        down: BTreeSet::new(),
         unclean: false,
         life: Life::default(),
         grace: Grace::new()?,

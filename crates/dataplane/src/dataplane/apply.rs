@@ -12,6 +12,7 @@ use zerocopy::FromZeros;
 use ipnet::Ipv6Net;
 
 use super::adopt::series_of;
+use super::follow::down;
 use super::{AttachMode, Carried, Dataplane, Origin};
 use crate::Error;
 use crate::compile::{self, CompileError, Input};
@@ -72,7 +73,7 @@ impl Dataplane {
         let same =
             self.applied().is_some_and(|active| active.same_as(&compiled)) && self.applied_state() == Some(state);
         if same {
-            return self.make_good(warnings);
+            return self.make_good(interfaces, warnings);
         }
         for port in &mut compiled.ports {
             if self.captured.contains(&port.name) {
@@ -120,7 +121,9 @@ impl Dataplane {
     }
 
     /// Nothing has changed; but a port may have lost its program.
-    fn make_good(&mut self, mut warnings: Vec<String>) -> Result<Applied, Error> {
+    fn make_good(&mut self, interfaces: &Interfaces, mut warnings: Vec<String>) -> Result<Applied, Error> {
+        // What is compiled says what was up then.
+        self.follow_links(interfaces)?;
         let ports = self.port_numbers(self.applied());
         let attached: BTreeSet<u32> = self.attached().into_iter().collect();
         let missing: Vec<(String, u32)> =
@@ -238,6 +241,7 @@ impl Dataplane {
         }
         self.write_control(generation, captures(&record.compiled), loop_ifindex)?;
         let carried = self.carried_to(&record.compiled);
+        let now_down = down(&record.compiled);
         let old = self.active.replace(Arc::new(record));
         let result = self.attach_ports(&linked, &mut warnings);
         if let Err(error) = result {
@@ -267,6 +271,7 @@ impl Dataplane {
             return Err(error);
         }
         self.carried = Arc::new(carried);
+        self.down = now_down;
         // From here on the new generation stays. What can not be tidied up now is tidied up by the next apply.
         self.origin = if self.origin == Origin::Replacing { Origin::Loaded } else { self.origin };
         if let Err(error) = self.tidy(&linked, old.as_deref()) {

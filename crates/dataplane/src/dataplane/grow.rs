@@ -81,6 +81,7 @@ impl Dataplane {
         let mut larger = load_beside(object::open(&capacity)?, &self.pin_dir, options, Some(self))?;
         larger.life = self.life.clone();
         larger.captured.clone_from(&self.captured);
+        larger.down.clone_from(&self.down);
         if let Err(error) = self.move_to(&mut larger) {
             return self.move_back(larger, error);
         }
@@ -145,7 +146,11 @@ impl Dataplane {
                 maps.write(name, &sid_key(&found.segment.into(), active.generation), &found.entry)
             }),
             // It knows which are dead, now and from now on.
-            "sid_entries" => self.life.write_all(&larger.set, maps, &active.sids),
+            "sid_entries" => {
+                let mut sids = active.sids.clone();
+                self.life.bring_up_to_date(&self.set, &mut sids);
+                self.life.write_all(&larger.set, maps, &sids)
+            }
             "policies" => maps.write_all(name, active.policies.iter().map(|policy| (policy.index, policy.entry))),
             "segment_lists" => {
                 let lists = active.policies.iter().flat_map(|policy| &policy.lists);

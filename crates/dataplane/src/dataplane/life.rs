@@ -121,6 +121,15 @@ impl Life {
         })
     }
 
+    /// The same for all neighbours on these links, by their numbers: they went down, or came up.
+    ///
+    /// # Errors
+    /// [`Error::Map`].
+    pub fn forget_links(&self, links: &[u32]) -> Result<(), Error> {
+        let every = |link: &u32| (0..4).map(|last| (*link, IpAddr::from([0, 0, 0, last]))).collect::<Vec<_>>();
+        self.forget_neighbours(&links.iter().flat_map(every).collect::<Vec<_>>())
+    }
+
     /// The same for all neighbours: nobody knows which have changed.
     ///
     /// # Errors
@@ -185,14 +194,43 @@ impl Life {
         Ok(())
     }
 
+    /// Other entries for SIDs of the active generation, by their indices: the links to their functions went down or came up.
+    pub(crate) fn rewrite(&self, set: &Path, maps: &MapSet, entries: &[(Ipv6Net, u32, abi::Sid)]) -> Result<(), Error> {
+        if entries.is_empty() {
+            return Ok(());
+        }
+        let mut inner = self.lock();
+        let Inner { dead, .. } = &*inner;
+        let flags: Vec<bool> = entries.iter().map(|(sid, ..)| dead.contains(sid)).collect();
+        let target = inner.target(set, maps)?;
+        for ((sid, index, entry), dead) in entries.iter().zip(flags) {
+            target.sids.entry(*sid).or_default().insert(*index, *entry);
+            write_entry(&target.entries, *index, *entry, dead)?;
+        }
+        // Copies of them are cached.
+        change_control(&target.control, |control| control.cache_generation = control.cache_generation.wrapping_add(1))
+    }
+
+    /// The entries of SIDs as they are in the maps by now.
+    pub(crate) fn bring_up_to_date(&self, set: &Path, sids: &mut [CompiledSid]) {
+        let inner = self.lock();
+        let Some(target) = inner.targets.iter().find(|target| target.set == set) else { return };
+        for sid in sids {
+            let now = target.sids.get(&sid.prefix).and_then(|entries| entries.get(&sid.index));
+            sid.entry = now.copied().unwrap_or(sid.entry);
+        }
+    }
+
     /// Takes up the maps of an agent that has ended: what is dead in them is dead.
     pub(crate) fn adopt(&self, set: &Path, maps: &MapSet, active: Option<&Compiled>) -> Result<(), Error> {
         let mut inner = self.lock();
         let mut dead = Vec::new();
         let target = inner.target(set, maps)?;
         for sid in active.map(|active| active.sids.as_slice()).unwrap_or_default() {
-            target.sids.entry(sid.prefix).or_default().insert(sid.index, sid.entry);
             let entry: abi::Sid = maps.read_array(ENTRIES, sid.index)?;
+            // The link to the function may have gone down, or come up, since.
+            let known = abi::Sid { function_mtu: entry.function_mtu, ..sid.entry };
+            target.sids.entry(sid.prefix).or_default().insert(sid.index, known);
             dead.extend((entry.flags & DEAD != 0).then_some(sid.prefix));
         }
         inner.dead.extend(dead);

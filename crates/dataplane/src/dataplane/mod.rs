@@ -5,6 +5,7 @@ mod apply;
 mod capture;
 mod counters;
 mod filters;
+mod follow;
 mod grow;
 mod life;
 mod links;
@@ -89,6 +90,8 @@ pub struct Dataplane {
     carried: Arc<Carried>,
     /// Names of the ports whose packets are captured.
     captured: BTreeSet<String>,
+    /// Numbers of the ports that are down in the maps: links go down and come up within a generation.
+    down: BTreeSet<u32>,
     /// Something of another generation may have been left in the maps.
     unclean: bool,
     /// Which functions are dead; watched by others while this applies.

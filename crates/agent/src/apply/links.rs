@@ -1,0 +1,76 @@
+//! Interfaces that change: only that they go down and come up, which others than the operator can bring about, or more than that.
+
+use std::collections::BTreeSet;
+
+use segue_dataplane::Interfaces;
+use segue_model::{node::NodeState, proxy::LOOP_IN};
+
+use super::{Agent, kernel_failure, refused};
+use crate::{
+    kernel::{Kernel, plan},
+    plane::DataPlane,
+    problem::Failure,
+    store::Store,
+};
+
+/// What came of changes of interfaces.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Links {
+    /// Nothing is about them.
+    Strange,
+    /// All is as it should be.
+    Followed,
+    /// It takes [`Agent::reconcile`].
+    Changed,
+}
+
+impl<P: DataPlane, K: Kernel, S: Store> Agent<P, K, S> {
+    /// Whether something of what is applied is about interfaces of these names.
+    pub fn concerned(&self, names: &BTreeSet<String>) -> bool {
+        let Some(state) = self.state() else { return false };
+        // Rules may be about the addresses of any interface.
+        !state.firewalls.is_empty()
+            || names.contains(LOOP_IN)
+            || state.all_ports().iter().any(|port| names.contains(&port.name))
+    }
+
+    /// All is as it should be on these interfaces.
+    pub(super) fn settled(&mut self, state: &NodeState, links: Interfaces) {
+        self.device = plan::device(state, &links);
+        self.links = Some(links);
+    }
+
+    /// After interfaces of these names changed. Who is at the far end of a port may take its link down as often as he likes: where that is
+    /// all that has changed, it costs what leads there, and no configuration is made or compared.
+    pub fn follow_links(&mut self, names: &BTreeSet<String>) -> Result<Links, Failure> {
+        if !self.concerned(names) {
+            return Ok(Links::Strange);
+        }
+        let links = self.kernel.links().map_err(|error| kernel_failure("interfaces", &error))?;
+        if !self.links.as_ref().is_some_and(|before| before.same_but_up(&links)) || self.routes_need_another(&links) {
+            return Ok(Links::Changed);
+        }
+        if self.links.as_ref() == Some(&links) {
+            return Ok(Links::Followed);
+        }
+        // Unless it succeeds.
+        self.links = None;
+        if !self.plane.follow_links(&links).map_err(|problems| refused("data plane", problems))? {
+            return Ok(Links::Changed);
+        }
+        self.tell(&links);
+        self.links = Some(links);
+        Ok(Links::Followed)
+    }
+
+    /// Whether the kernel takes the device that SID routes name for none while it has no carrier. By itself it keeps such routes.
+    fn routes_need_another(&mut self, links: &Interfaces) -> bool {
+        let Some(state) = self.shared_state() else { return false };
+        if self.device == plan::device(&state, links) {
+            return false;
+        }
+        let Some(name) = self.device.and_then(|device| links.name(device)) else { return true };
+        let ignores = self.kernel.sysctl(&format!("net/ipv6/conf/{name}/ignore_routes_with_linkdown"));
+        !ignores.is_ok_and(|value| value.is_some_and(|value| value == "0"))
+    }
+}

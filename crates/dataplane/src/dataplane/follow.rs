@@ -1,0 +1,76 @@
+//! Interfaces that go down and come up again. Who is at the far end of a link may take it down as often as he likes, so it costs what
+//! leads there and nothing else: no generation, which takes seconds where there are 100,000 SIDs.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use segue_abi as abi;
+
+use super::{Dataplane, Origin};
+use crate::Error;
+use crate::compile::function_mtu;
+use crate::compiled::Compiled;
+use crate::facts::{Interface, Interfaces};
+
+impl Dataplane {
+    /// Makes the active configuration agree with which of its ports are up, in place. Nothing else may have changed about them since
+    /// the last apply. False if it can not be done so: an apply does it.
+    ///
+    /// # Errors
+    /// [`Error::Map`]: the next call, or an apply, does the rest.
+    pub fn follow_links(&mut self, interfaces: &Interfaces) -> Result<bool, Error> {
+        if self.origin == Origin::Replacing || self.unclean {
+            return Ok(false);
+        }
+        let Some(active) = self.active.clone() else { return Ok(true) };
+        let compiled = &active.compiled;
+        let known: BTreeMap<u32, &Interface> = interfaces.0.values().map(|link| (link.ifindex, link)).collect();
+        let up = |ifindex: u32| known.get(&ifindex).is_some_and(|link| link.up);
+        let differs = |ifindex: u32| up(ifindex) == self.down.contains(&ifindex);
+        let changed: Vec<_> = compiled.ports.iter().filter(|port| differs(port.entry.ifindex)).collect();
+        if changed.is_empty() {
+            return Ok(true);
+        }
+        let numbers: BTreeSet<u32> = changed.iter().map(|port| port.entry.ifindex).collect();
+        let behind = compiled.sids.iter().filter(|sid| sid.returned().is_some() && numbers.contains(&sid.entry.oif));
+        let entries: Vec<_> = behind
+            .map(|sid| {
+                let function_mtu = known.get(&sid.entry.oif).map_or(0, |link| function_mtu(link));
+                (sid.prefix, sid.index, abi::Sid { function_mtu, ..sid.entry })
+            })
+            .collect();
+        self.life.rewrite(&self.set, &self.maps, &entries)?;
+        for port in &changed {
+            let slot = port.slot(compiled.generation);
+            // It may be captured.
+            let mut entry: abi::Port = self.maps.read_array("ports", slot)?;
+            let flag = abi::SEGUE_PORT_UP as u8;
+            entry.flags = if up(port.entry.ifindex) { entry.flags | flag } else { entry.flags & !flag };
+            self.maps.write("ports", &slot, &entry)?;
+        }
+        for ifindex in numbers {
+            if !self.down.remove(&ifindex) {
+                self.down.insert(ifindex);
+            }
+        }
+        Ok(true)
+    }
+
+    /// The ports that are down as packets see it: their entries in the maps.
+    pub(super) fn read_down(&self) -> Result<BTreeSet<u32>, Error> {
+        let mut down = BTreeSet::new();
+        let Some(active) = self.applied() else { return Ok(down) };
+        for port in &active.ports {
+            let entry: abi::Port = self.maps.read_array("ports", port.slot(active.generation))?;
+            if u32::from(entry.flags) & abi::SEGUE_PORT_UP == 0 {
+                down.insert(port.entry.ifindex);
+            }
+        }
+        Ok(down)
+    }
+}
+
+/// The ports that are down in a configuration that has just been written.
+pub(super) fn down(compiled: &Compiled) -> BTreeSet<u32> {
+    let down = compiled.ports.iter().filter(|port| u32::from(port.entry.flags) & abi::SEGUE_PORT_UP == 0);
+    down.map(|port| port.entry.ifindex).collect()
+}
