@@ -62,6 +62,34 @@ sids: [{sid: "fc00:0:1:1::/64", behaviour: End}, {sid: "fc00:0:1:e::", behaviour
 "#;
 
 /// RFC 9110 section 13.1: who read a state before somebody else changed it does not undo that.
+/// Who is at the far end of a port takes its link down and up.
+#[test]
+#[ignore = "needs root"]
+fn a_link_that_goes_down_and_up_makes_no_configuration() {
+    let network = Network::new();
+    let agent = Agent::start(&network);
+    agent.apply(
+        r#"{"node": "n1", "source_address": "fc00:0:1::1", "domain": {"sid_blocks": ["fc00::/32"]},
+            "ports": [{"name": "west", "role": "core"}, {"name": "east", "role": "access"}],
+            "sids": [{"sid": "fc00:0:1:1::", "behaviour": "End"}]}"#,
+    );
+    // What follows the start is over.
+    let pause = || std::thread::sleep(std::time::Duration::from_millis(1500));
+    pause();
+    let seen = || (agent.get("/v1/counters")["generation"].clone(), network.node.sh("ip -6 route show proto 83"));
+    let (generation, routes) = seen();
+    assert!(routes.contains("dev west"), "{routes}");
+    for up in [false, true, false] {
+        network.left.sh(&format!("ip link set dev n {}", if up { "up" } else { "down" }));
+        agent.eventually("the port", |agent| agent.get("/v1/ports")[0]["up"] == up);
+        // Longer than from one time that ports are put right to the next.
+        pause();
+        let (now, routes) = seen();
+        assert_eq!(now, generation, "no other configuration");
+        assert!(routes.contains("dev west"), "the kernel keeps it: {routes}");
+    }
+}
+
 #[test]
 #[ignore = "needs root"]
 fn a_change_of_a_state_that_is_no_longer_there_is_refused() {
