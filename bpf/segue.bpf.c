@@ -43,14 +43,87 @@ INLINE int packet_begin(struct xdp_md *ctx, struct packet *packet, u64 epoch)
 	return !packet->port;
 }
 
-/* IPv6 on a core port: to a SID of this node, on through the domain, or for the kernel. */
+/*
+ * A jumbogram (RFC 2675) for this domain, whatever its option says: no link of Segue's carries one. To a SID its option
+ * is one that is not known; on its way through, it is the kernel's. As core_trim() says it.
+ */
+INLINE u32 jumbogram(struct xdp_md *ctx, int to_sid)
+{
+	void *data = (void *)(long)ctx->data;
+	void *end = (void *)(long)ctx->data_end;
+	u32 offset = ETHERNET_LENGTH + IPV6_LENGTH;
+	const u8 *octet = data + offset;
+
+	if (!to_sid)
+		return SEGUE_OUTCOME_passed_route;
+	if ((void *)(octet + 2) > end)
+		return SEGUE_OUTCOME_drop_bad_length;
+	return option_refused(ctx, offset, (octet[1] + 1) * 8) ?: SEGUE_OUTCOME_drop_bad_length;
+}
+
+/*
+ * The packet in an IPv6 frame that it does not fill: an outcome that ends it, or what option_refused() says; or 0, and
+ * what lies behind a packet for this domain is off. What goes to the kernel goes as it came. `config_flags`: of the
+ * port.
+ */
+RARE u32 core_trim(struct xdp_md *ctx, u64 epoch, u32 config_flags)
+{
+	void *data = (void *)(long)ctx->data;
+	void *end = (void *)(long)ctx->data_end;
+	const struct ipv6hdr *ip = data + ETHERNET_LENGTH;
+	u32 frame = end - data, limit;
+	struct address destination;
+	int to_sid;
+
+	if ((void *)(ip + 1) > end)
+		return SEGUE_OUTCOME_drop_truncated;
+	if (*(const u8 *)ip >> 4 != 6)
+		return SEGUE_OUTCOME_drop_bad_version;
+	limit = ETHERNET_LENGTH + IPV6_LENGTH + bpf_ntohs(ip->payload_len);
+	if (limit > frame) {
+		frame = frame_length(ctx);
+		if (limit > frame)
+			return SEGUE_OUTCOME_drop_bad_length;
+		if (!(config_flags & SEGUE_CONFIG_REDIRECT_MULTI_BUFFER))
+			return SEGUE_OUTCOME_passed_multi_buffer;
+	}
+	if (limit == frame)
+		return 0;
+	destination = address_load(&ip->daddr);
+	to_sid = sid_find_at(epoch, &destination) != NULL;
+	if (!to_sid && !in_sid_block(epoch, destination))
+		return 0;
+	if (maybe_jumbogram(ip))
+		return jumbogram(ctx, to_sid);
+	return frame_trim(ctx, frame, limit) ? SEGUE_OUTCOME_drop_adjust : 0;
+}
+
+/* Ends a packet that core_trim() does not let go on. */
+INLINE int core_trimmed(struct packet *packet, u32 outcome)
+{
+	void *data = (void *)(long)packet->ctx->data;
+	void *end = (void *)(long)packet->ctx->data_end;
+	const struct ipv6hdr *ip = data + ETHERNET_LENGTH;
+
+	if ((void *)(ip + 1) > end)
+		return drop(packet, SEGUE_OUTCOME_drop_truncated);
+	packet->length = IPV6_LENGTH + bpf_ntohs(ip->payload_len);
+	if (outcome >> 16)
+		return refuse_option(packet, outcome);
+	return outcome < SEGUE_OUTCOME_DROPPED ? pass(packet, outcome) : drop(packet, outcome);
+}
+
+/*
+ * IPv6 on a core port: to a SID of this node, on through the domain, or for the kernel. The frame ends where the packet
+ * does, unless it is for the kernel.
+ */
 INLINE int core_ipv6(struct packet *packet, void *data, void *end, int again)
 {
 	struct ipv6hdr *ip = data + ETHERNET_LENGTH;
-	u32 limit, frame = end - data;
 	struct address source, destination;
 	const struct segue_sid *sid = NULL;
 	u16 ethertype;
+	u32 limit;
 
 	if (unlikely((void *)(ip + 1) > end))
 		return drop(packet, SEGUE_OUTCOME_drop_truncated);
@@ -69,32 +142,10 @@ INLINE int core_ipv6(struct packet *packet, void *data, void *end, int again)
 		return drop(packet, SEGUE_OUTCOME_drop_bad_version);
 	packet->length = IPV6_LENGTH + bpf_ntohs(ip->payload_len);
 	limit = ETHERNET_LENGTH + packet->length;
-	if (again)
+	if (again) /* here, where the verifier of 6.1 keeps in mind what it is */
 		sid = sid_find(packet->epoch, destination);
-	if (unlikely(limit != frame)) {
-		if (limit > frame) {
-			frame = frame_length(packet->ctx);
-			if (limit > frame)
-				return drop(packet, SEGUE_OUTCOME_drop_bad_length);
-			if (!(packet->port->config_flags & SEGUE_CONFIG_REDIRECT_MULTI_BUFFER))
-				return pass(packet, SEGUE_OUTCOME_passed_multi_buffer);
-		}
-		/* What goes to the kernel goes as it came. */
-		if (limit < frame && (sid || in_sid_block(packet->generation, destination))) {
-			if (unlikely(maybe_jumbogram(ip)))
-				return jumbogram(packet, sid);
-			if (frame_trim(packet->ctx, frame, limit))
-				return drop(packet, SEGUE_OUTCOME_drop_adjust);
-			frame = limit;
-			data = (void *)(long)packet->ctx->data;
-			end = (void *)(long)packet->ctx->data_end;
-			ip = data + ETHERNET_LENGTH;
-			if ((void *)(ip + 1) > end)
-				return drop(packet, SEGUE_OUTCOME_drop_truncated);
-		}
-	}
 	if (packet->in_proxy)
-		return sid ? endpoint(packet, sid, data, end, ip, limit, frame)
+		return sid ? endpoint(packet, sid, data, end, ip, limit, limit)
 			   : drop(packet, SEGUE_OUTCOME_drop_recirculation);
 	if (unlikely(!sid)) {
 		if (relay_wanted(packet, ip, end))
@@ -110,7 +161,7 @@ INLINE int core_ipv6(struct packet *packet, void *data, void *end, int again)
 		if (!config_ || !in_prefixes(config_->source_prefixes, config_->source_prefixes_count, source))
 			return drop(packet, SEGUE_OUTCOME_drop_source_outside_domain);
 	}
-	return endpoint(packet, sid, data, end, ip, limit, frame);
+	return endpoint(packet, sid, data, end, ip, limit, limit);
 }
 
 #define PRIORITY_TAGS_MAX 8
@@ -192,25 +243,38 @@ INLINE int pass_odd(struct packet *packet, u32 outcome)
 	return outcome < SEGUE_OUTCOME_DROPPED ? pass(packet, outcome) : drop(packet, outcome);
 }
 
+/* A frame for this port with an IPv6 packet that fills it, all in the first buffer. */
+INLINE int core_usual(const struct packet *packet, const void *data, const void *end, int again)
+{
+	const struct ipv6hdr *ip = data + ETHERNET_LENGTH;
+
+	return (const void *)(ip + 1) <= end &&
+	       ip->payload_len == bpf_htons(end - data - ETHERNET_LENGTH - IPV6_LENGTH) &&
+	       *(const u16 *)(data + 12) == bpf_htons(ETH_P_IPV6) && (again || !frame_foreign(packet, data));
+}
+
 INLINE int core_port(struct packet *packet, int again)
 {
 	void *data = (void *)(long)packet->ctx->data;
 	void *end = (void *)(long)packet->ctx->data_end;
 	u32 outcome;
 
-	if (unlikely(data + ETHERNET_LENGTH > end))
-		return drop(packet, SEGUE_OUTCOME_drop_truncated);
-	if (again) {
-		if (unlikely(*(const u16 *)(data + 12) != bpf_htons(ETH_P_IPV6)))
-			return pass_odd(packet, SEGUE_OUTCOME_passed_not_for_segue);
-	} else if (unlikely(*(const u16 *)(data + 12) != bpf_htons(ETH_P_IPV6) || frame_foreign(packet, data))) {
-		outcome = core_odd(packet->ctx, packet->epoch, *(const u64 *)packet->port->mac);
-		if (outcome)
-			return pass_odd(packet, outcome);
-		data = (void *)(long)packet->ctx->data;
-		end = (void *)(long)packet->ctx->data_end;
+	if (unlikely(!core_usual(packet, data, end, again))) {
 		if (data + ETHERNET_LENGTH > end)
 			return drop(packet, SEGUE_OUTCOME_drop_truncated);
+		if (!again)
+			outcome = core_odd(packet->ctx, packet->epoch, *(const u64 *)packet->port->mac);
+		else if (*(const u16 *)(data + 12) != bpf_htons(ETH_P_IPV6))
+			outcome = SEGUE_OUTCOME_passed_not_for_segue;
+		else
+			outcome = 0;
+		if (outcome)
+			return pass_odd(packet, outcome);
+		outcome = core_trim(packet->ctx, packet->epoch, packet->port->config_flags);
+		if (outcome)
+			return core_trimmed(packet, outcome);
+		data = (void *)(long)packet->ctx->data;
+		end = (void *)(long)packet->ctx->data_end;
 	}
 	return core_ipv6(packet, data, end, again);
 }
@@ -241,6 +305,7 @@ int segue_port(struct xdp_md *ctx)
 
 	if (unlikely(packet_begin(ctx, &packet, epoch_now())))
 		return drop_unknown_port(ctx);
+	epoch_in_domain(&packet);
 	if (unlikely(packet.port->flags & SEGUE_PORT_CAPTURE))
 		capture(ctx, ctx->ingress_ifindex, 0, 0);
 	if (unlikely(packet.port->firewall)) {

@@ -62,6 +62,7 @@ int segue_function_out(struct __sk_buff *skb)
 
 	if (unlikely(skb_begin(skb, &packet, epoch_now())))
 		return drop_counted(skb, 0, 0, SEGUE_OUTCOME_drop_port_unknown);
+	epoch_in_domain(&packet);
 	if (unlikely(packet.port->flags & SEGUE_PORT_CAPTURE))
 		capture(skb, skb->ifindex, 0, 0);
 	if (unlikely((skb->tc_index & SEGUE_TC_INDEX_MASK) != SEGUE_TC_INDEX))
@@ -86,6 +87,7 @@ int segue_function_egress(struct __sk_buff *skb)
 
 	if (unlikely(skb_begin(skb, &packet, epoch_now())))
 		return drop_counted(skb, 0, 0, SEGUE_OUTCOME_drop_port_unknown);
+	epoch_in_domain(&packet);
 	if (unlikely((skb->tc_index & SEGUE_TC_INDEX_MASK) != SEGUE_TC_INDEX)) {
 		if (from_port(&packet))
 			return TC_ACT_UNSPEC;

@@ -43,12 +43,11 @@ struct adjacency {
 	struct address address;
 	u64 way;     /* table | oif << 32 | ADJACENCY_INSIDE << 32 | bucket << 56. Table 0: by the kernel's rules; oif
 			0: any */
-	u64 epoch;   /* generation and cache generation */
+	u64 epoch;   /* of the packet that it was made for: generation, cache generation and routing domain */
 	u32 expires; /* jiffies */
 	u32 ifindex;
 	u16 fits; /* ADJACENCY_LINK: its MTU, octets (65535 at most); else 0, so that one comparison asks for both */
 	u8 ethernet[ETHERNET_LENGTH]; /* the header to write */
-	u16 domain;		      /* of the ports that it is for */
 	u8 kind;
 	u8 slot;       /* of its neighbour in `control.neighbours` */
 	u32 neighbour; /* the number of that slot when the entry was made */
@@ -61,7 +60,7 @@ struct adjacency_question {
 	u64 way;
 	u64 epoch;
 	u32 now;
-	u32 domain;
+	u32 reserved; /* no padding: a callee's argument is read whole */
 };
 
 /* May what was found in this epoch be used still? */
@@ -112,7 +111,6 @@ RARE int adjacency_resolve(struct xdp_md *ctx, const struct adjacency_question *
 	entry->way = question->way;
 	entry->epoch = question->epoch;
 	entry->expires = question->now + config_->cache_lifetime;
-	entry->domain = question->domain;
 	entry->slot = 0;
 	entry->neighbour = control.neighbours[0];
 	if (!ipv4) {
@@ -193,7 +191,7 @@ INLINE const struct adjacency *adjacency_find(const struct packet *packet, struc
 	if (unlikely(!entry))
 		return NULL;
 	if (likely(address_equal(address_load(&entry->address), address) && entry->way == way &&
-		   entry->domain == packet->port->domain && adjacency_current(entry, packet->epoch, now)))
+		   adjacency_current(entry, packet->epoch, now)))
 		return entry;
 
 	struct adjacency_question question = {
@@ -201,7 +199,6 @@ INLINE const struct adjacency *adjacency_find(const struct packet *packet, struc
 		.way = way,
 		.epoch = packet->epoch,
 		.now = now,
-		.domain = packet->port->domain,
 	};
 	adjacency_resolve(packet->ctx, &question, entry);
 	return entry;

@@ -78,8 +78,8 @@ struct address {
 struct packet {
 	struct xdp_md *ctx;
 	const struct segue_port *port;
-	u64 epoch; /* generation and cache generation, read once: what is cached belongs to the generation that it came
-		      from */
+	u64 epoch; /* generation, cache generation and epoch_in_domain(), read once: what is cached belongs to the
+		      generation that it came from */
 	u32 generation;
 	u32 length;	 /* layer 3 octets as received, for byte counters */
 	u32 in_proxy;	 /* 1: in segue_proxy. A constant in each program, so that it leaves out what the other does */
@@ -242,6 +242,19 @@ INLINE void stage(const struct packet *packet, u32 number)
 INLINE u64 epoch_now(void)
 {
 	return *(const volatile u64 *)&control.generation;
+}
+
+/*
+ * The first program that a packet meets puts the routing domain of its port into the epoch, which stages carry on: so
+ * one comparison asks for all three where something is remembered for packets. The domain is over the high half of the
+ * cache generation: two epochs with one word are 65,536 cache generations apart.
+ */
+INLINE void epoch_in_domain(struct packet *packet)
+{
+	packet->epoch ^= (u64)packet->port->domain << 48;
+	/* Else the compiler keeps the one without domain too, for which the stack is too short. */
+	opaque(packet->epoch);
+	packet->generation = packet->epoch;
 }
 
 /* The epoch in which the stage before this one was. */

@@ -284,25 +284,6 @@ INLINE int refuse_option(const struct packet *packet, u32 refused)
 }
 
 /*
- * A jumbogram (RFC 2675), whatever its option says: no link of Segue's carries one. To a SID its option is one that is
- * not known; on its way through, it is the kernel's.
- */
-INLINE int jumbogram(const struct packet *packet, const struct segue_sid *sid)
-{
-	void *data = (void *)(long)packet->ctx->data;
-	void *end = (void *)(long)packet->ctx->data_end;
-	u32 offset = ETHERNET_LENGTH + IPV6_LENGTH, refused;
-	const u8 *octet = data + offset;
-
-	if (!sid)
-		return pass(packet, SEGUE_OUTCOME_passed_route);
-	if ((void *)(octet + 2) > end)
-		return drop(packet, SEGUE_OUTCOME_drop_bad_length);
-	refused = option_refused(packet->ctx, offset, (octet[1] + 1) * 8);
-	return refuse_option(packet, refused ?: (u32)SEGUE_OUTCOME_drop_bad_length << 16);
-}
-
-/*
  * A packet whose destination is a local SID. `ip` lies within the frame; `limit`: end of the packet by its Payload
  * Length, within `frame`.
  */

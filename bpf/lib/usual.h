@@ -274,15 +274,15 @@ INLINE int dynamic_usual(struct packet *packet, const struct segue_sid *sid)
 }
 
 /*
- * End.AM, on the way to the function: an SRH with two segments, the one remembered, and an inner packet. What the SRH
- * must be was seen when it was remembered. Nothing is changed.
+ * End.AM, on the way to the function: an SRH with two or three segments, the one remembered, and an inner packet. What
+ * the SRH must be was seen when it was remembered. Nothing is changed.
  */
 INLINE int masquerade_usual_inner(struct packet *packet, const struct segue_sid *sid, const void *data, const void *end)
 {
 	const u64 *word = data + ETHERNET_LENGTH;
 	struct address source, destination;
 	const struct segue_stash *entry;
-	u32 length = end - data - ETHERNET_LENGTH;
+	u32 length = end - data - ETHERNET_LENGTH, srh_length;
 	u64 id = 0;
 
 	if (data + USUAL_INNER > end ||
@@ -295,9 +295,12 @@ INLINE int masquerade_usual_inner(struct packet *packet, const struct segue_sid 
 	    WORD_PAYLOAD_LENGTH(word[0]) + IPV6_LENGTH != length || length > sid->function_mtu ||
 	    !address_usual(source) || address_equal(source, destination))
 		return 0;
+	srh_length = ((word[5] >> 8 & 0xff) + 1) * 8;
+	if (srh_length != SRH_FIXED_LENGTH + 32 && srh_length != SRH_FIXED_LENGTH + 48)
+		return 0;
 	entry = memory_current(sid->scope, &id);
 	packet->length = length;
-	return entry && masquerade_same(packet, entry, data, end, USUAL_STEERING - IPV6_LENGTH, SRH_SEGMENTS_LEFT_ONE);
+	return entry && masquerade_same(packet, entry, data, end, srh_length, SRH_SEGMENTS_LEFT_ONE);
 }
 
 /* Such a packet goes to the function. */
