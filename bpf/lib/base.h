@@ -40,7 +40,8 @@ typedef __s32 s32;
 #define ETHERNET_LENGTH 14
 #define IPV6_LENGTH 40
 #define SRH_FIXED_LENGTH 8
-#define OFFSET_MASK 0x0fff /* every header that Segue looks at starts in the first 4 KiB of the frame */
+#define IPV6_LEAST_MTU 1280 /* of every link that carries IPv6 (RFC 8200 section 5) */
+#define OFFSET_MASK 0x0fff  /* every header that Segue looks at starts in the first 4 KiB of the frame */
 
 /* IANA protocol numbers that older headers lack. */
 #define PROTOCOL_HOP_BY_HOP 0

@@ -56,12 +56,16 @@ INLINE int template_copy(void *to, void *end, const struct segue_segment_list *l
 	if (to + IPV6_LENGTH + SRH_FIXED_LENGTH > end)
 		return -1;
 	word[5] = from[5];
-	/* Two segments in the SRH: the commonest, and without a loop. */
+	/* One or two segments in the SRH: the commonest, and without a loop. */
+	if (to + IPV6_LENGTH + SRH_FIXED_LENGTH + 16 > end)
+		return -1;
+	word[6] = from[6];
+	word[7] = from[7];
+	if (list->header_length == IPV6_LENGTH + SRH_FIXED_LENGTH + 16)
+		return 0;
 	if (likely(list->header_length == IPV6_LENGTH + SRH_FIXED_LENGTH + 32)) {
 		if (to + IPV6_LENGTH + SRH_FIXED_LENGTH + 32 > end)
 			return -1;
-		word[6] = from[6];
-		word[7] = from[7];
 		word[8] = from[8];
 		word[9] = from[9];
 		return 0;

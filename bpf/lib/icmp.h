@@ -11,8 +11,8 @@
 #include "outcome.h"
 
 #define ICMP_LENGTH 8
-#define ICMPV6_QUOTE_MAX (1280 - IPV6_LENGTH - ICMP_LENGTH) /* RFC 4443 section 2.4(c) */
-#define ICMPV4_QUOTE_MAX (576 - 20 - ICMP_LENGTH)	    /* RFC 1812 section 4.3.2.3 */
+#define ICMPV6_QUOTE_MAX (IPV6_LEAST_MTU - IPV6_LENGTH - ICMP_LENGTH) /* RFC 4443 section 2.4(c) */
+#define ICMPV4_QUOTE_MAX (576 - 20 - ICMP_LENGTH)		      /* RFC 1812 section 4.3.2.3 */
 #define HOP_LIMIT_DEFAULT 64
 #define NANOSECONDS 1000000000ULL
 

@@ -207,8 +207,8 @@ INLINE int time_exceeded(const struct packet *packet, u32 family, u32 l3)
 INLINE int too_big(const struct packet *packet, u32 family, u32 l3, u32 mtu)
 {
 	if (family == 6) {
-		if (mtu < 1280) /* RFC 8200 section 5: no IPv6 link says less */
-			mtu = 1280;
+		if (mtu < IPV6_LEAST_MTU)
+			mtu = IPV6_LEAST_MTU;
 		return drop_with_icmp(packet, SEGUE_OUTCOME_drop_too_big, SEGUE_ICMP_TOO_BIG, 6, l3,
 				      ICMPV6_PACKET_TOO_BIG, 0, mtu);
 	}

@@ -116,9 +116,11 @@ INLINE int proxy_inserted(struct packet *packet)
 		return drop(packet, link.outcome);
 	if (total - length > link.mtu)
 		return too_big(packet, 6, ETHERNET_LENGTH, link.mtu);
-	adjacency = adjacency_find(packet, address_load(segment), 0, ADJACENCY_INSIDE, 0);
-	if (adjacency && adjacency->kind == ADJACENCY_LINK && total > adjacency->fits)
-		return too_big(packet, 6, ETHERNET_LENGTH, adjacency->fits);
+	if (total > IPV6_LEAST_MTU) {
+		adjacency = adjacency_find(packet, address_load(segment), 0, ADJACENCY_INSIDE, 0);
+		if (adjacency && adjacency->kind == ADJACENCY_LINK && total > adjacency->fits)
+			return too_big(packet, 6, ETHERNET_LENGTH, adjacency->fits);
+	}
 	hop_limit = ip->hop_limit - 1;
 	shape = STASH_SHAPE(IPV6_LENGTH + length, 0, IPV6_LENGTH, SEGUE_STASH_SRH);
 	id = stash_put(packet->ctx, shape | STASH_SHAPE_HOP_LIMIT(hop_limit & 0xff), sid->scope);
@@ -193,10 +195,12 @@ INLINE int proxy_to_function(const struct packet *packet, const struct segue_sid
 		destination = address_load(data + ETHERNET_LENGTH + 24);
 		/* Where it goes afterwards is known: what would not fit there is refused while its sender can be told.
 		 */
-		adjacency = adjacency_find(packet, next, 0, ADJACENCY_INSIDE, 0);
-		if (adjacency && adjacency->kind == ADJACENCY_LINK &&
-		    unlikely(outer->limit - ETHERNET_LENGTH > adjacency->fits))
-			return too_big(packet, 6, ETHERNET_LENGTH, adjacency->fits);
+		if (outer->limit - ETHERNET_LENGTH > IPV6_LEAST_MTU) {
+			adjacency = adjacency_find(packet, next, 0, ADJACENCY_INSIDE, 0);
+			if (adjacency && adjacency->kind == ADJACENCY_LINK &&
+			    unlikely(outer->limit - ETHERNET_LENGTH > adjacency->fits))
+				return too_big(packet, 6, ETHERNET_LENGTH, adjacency->fits);
+		}
 		return proxy_through_kernel(packet, sid, outer, &inner, &link, id, ecn,
 					    sid_argument(sid, sid->argument_length, destination));
 	}

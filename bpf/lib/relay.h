@@ -42,11 +42,11 @@ INLINE int relay_translate(struct scratch *scratch, u32 type, u32 param, u32 ove
 			return 0;
 		param -= overhead;
 		if (family == 6) {
-			if (inner->length <= 1280)
+			if (inner->length <= IPV6_LEAST_MTU)
 				return 0;
 			scratch->type = ICMPV6_PACKET_TOO_BIG;
 			scratch->code = 0;
-			scratch->param = param < 1280 ? 1280 : param;
+			scratch->param = param < IPV6_LEAST_MTU ? IPV6_LEAST_MTU : param;
 		} else {
 			if (inner->fragment_allowed || param < 68)
 				return 0;

@@ -8,6 +8,7 @@
 #define SEGUE_USUAL_H
 
 #include "base.h"
+#include "encapsulation.h"
 #include "flow.h"
 #include "masquerade.h"
 #include "proxy.h"
@@ -16,6 +17,8 @@
 /* An IPv6 header and an SRH with two segments, and where the inner packet is behind them. */
 #define USUAL_STEERING (IPV6_LENGTH + SRH_FIXED_LENGTH + 32)
 #define USUAL_INNER (ETHERNET_LENGTH + USUAL_STEERING)
+/* The same for a reduced list: one segment in the SRH. */
+#define USUAL_REDUCED (IPV6_LENGTH + SRH_FIXED_LENGTH + 16)
 
 /* A unicast address beyond the link, as nearly all are. The rest is judged by flow_addresses(). */
 INLINE int address_usual(struct address a)
@@ -190,27 +193,44 @@ INLINE int returned_ipv6_usual(const struct packet *packet, const u64 *word, con
 	return ipv6_usual_key(word, end, key);
 }
 
+/*
+ * Puts a header of `push` octets, a constant, with an SRH and `word` as version, traffic class and flow label on a
+ * packet that fits the link. The frame; or NULL, and the outcome.
+ */
+INLINE void *usual_wrap(const struct packet *packet, const void *header, u32 push, u32 word,
+			const struct payload *payload, u32 *outcome)
+{
+	const u64 *known = header;
+	u64 first = (known[0] & ~0xffffffffULL) | word | (u64)bpf_htons(push - IPV6_LENGTH + payload->length) << 32;
+	void *data;
+	u64 *to;
+
+	*outcome = SEGUE_OUTCOME_drop_no_headroom;
+	if (bpf_xdp_adjust_head(packet->ctx, -(int)push))
+		return NULL;
+	*outcome = SEGUE_OUTCOME_drop_adjust;
+	data = (void *)(long)packet->ctx->data;
+	if (data + ETHERNET_LENGTH + push > (void *)(long)packet->ctx->data_end)
+		return NULL;
+	to = data + ETHERNET_LENGTH;
+	to[0] = first;
+#pragma unroll
+	for (u32 i = 1; i < push / 8; i++)
+		to[i] = known[i];
+	*(u8 *)(to + IPV6_LENGTH / 8) = payload->protocol;
+	return data;
+}
+
 /* Puts the usual header on a packet that fits the link. Ends it. */
 INLINE int restore_usual(const struct packet *packet, const struct segue_stash *entry, u64 id,
 			 const struct payload *payload, u32 scope, const struct adjacency *adjacency)
 {
-	const u64 *known = (const u64 *)entry->header;
-	u64 first = (known[0] & ~0xffffffffULL) | restored_word(entry, payload) |
-		    (u64)bpf_htons(USUAL_STEERING - IPV6_LENGTH + payload->length) << 32;
-	void *data;
-	u64 *word;
+	u32 outcome;
+	void *data =
+		usual_wrap(packet, entry->header, USUAL_STEERING, restored_word(entry, payload), payload, &outcome);
 
-	if (bpf_xdp_adjust_head(packet->ctx, -USUAL_STEERING))
-		return drop(packet, SEGUE_OUTCOME_drop_no_headroom);
-	data = (void *)(long)packet->ctx->data;
-	if (data + ETHERNET_LENGTH + USUAL_STEERING > (void *)(long)packet->ctx->data_end)
-		return drop(packet, SEGUE_OUTCOME_drop_adjust);
-	word = data + ETHERNET_LENGTH;
-	word[0] = first;
-#pragma unroll
-	for (int i = 1; i < USUAL_STEERING / 8; i++)
-		word[i] = known[i];
-	*(u8 *)(word + IPV6_LENGTH / 8) = payload->protocol;
+	if (!data)
+		return drop(packet, outcome);
 	if (unlikely(!stash_still(entry, id))) {
 		memory_count(scope, MEMORY_OVERWRITTEN);
 		return drop(packet, SEGUE_OUTCOME_drop_header_forgotten);
@@ -220,37 +240,64 @@ INLINE int restore_usual(const struct packet *packet, const struct segue_stash *
 	return transmit(packet, adjacency->ifindex, SEGUE_OUTCOME_forwarded);
 }
 
-/* End.AD with a memory by interface or by flow: back from the function. */
-INLINE int dynamic_usual(struct packet *packet, const struct segue_sid *sid)
+/* A packet back from a function, as nearly all are: `payload`, and the key of its flow. 0: it is one. */
+INLINE int returned_usual(struct packet *packet, const struct segue_sid *sid, struct payload *payload, u64 *key)
 {
 	void *data = (void *)(long)packet->ctx->data;
 	void *end = (void *)(long)packet->ctx->data_end;
-	u32 length = end - data - ETHERNET_LENGTH;
-	const struct adjacency *adjacency;
-	const struct segue_stash *entry;
-	struct payload payload = {};
-	u64 key[5] = {}, id = 0;
+	u32 length = end - data - ETHERNET_LENGTH, word;
 
 	if (data + ETHERNET_LENGTH + sizeof(struct iphdr) + 4 > end || *(const u8 *)data & 1)
-		return NOT_USUAL;
+		return -1;
 	if (likely(*(const u16 *)(data + 12) == bpf_htons(ETH_P_IPV6))) {
 		if (!(sid->inner & SEGUE_INNER_IPV6) ||
 		    returned_ipv6_usual(packet, data + ETHERNET_LENGTH, end, length, key))
-			return NOT_USUAL;
-		payload.protocol = PROTOCOL_IPV6;
-		payload.traffic_class = bpf_ntohl(*(const u32 *)(data + ETHERNET_LENGTH)) >> 20;
+			return -1;
+		word = bpf_ntohl(*(const u32 *)(data + ETHERNET_LENGTH));
+		payload->protocol = PROTOCOL_IPV6;
+		payload->traffic_class = word >> 20;
+		payload->flow_label = word & 0xfffff;
 	} else {
 		const struct iphdr *ip = data + ETHERNET_LENGTH;
 
 		if (!(sid->inner & SEGUE_INNER_IPV4) || *(const u16 *)(data + 12) != bpf_htons(ETH_P_IP) ||
 		    !ipv4_usual(packet, ip, end, length))
-			return NOT_USUAL;
-		payload.protocol = PROTOCOL_IPV4;
-		payload.traffic_class = ip->tos;
+			return -1;
+		payload->protocol = PROTOCOL_IPV4;
+		payload->traffic_class = ip->tos;
 		if (ipv4_usual_key(ip, end, key))
-			return NOT_USUAL;
+			return -1;
 	}
-	payload.flow = flow_hash(key);
+	payload->flow = flow_hash(key);
+	payload->length = length;
+	payload->counter = sid->counter_return;
+	payload->decrement = 1;
+	return 0;
+}
+
+/* Lowers the hop limit of such a packet. */
+INLINE void returned_decrement(const struct packet *packet, const struct payload *payload)
+{
+	void *data = (void *)(long)packet->ctx->data;
+
+	if (data + ETHERNET_LENGTH + sizeof(struct iphdr) > (void *)(long)packet->ctx->data_end)
+		return;
+	if (payload->protocol == PROTOCOL_IPV6)
+		((struct ipv6hdr *)(data + ETHERNET_LENGTH))->hop_limit--;
+	else
+		ipv4_decrement(data + ETHERNET_LENGTH);
+}
+
+/* End.AD with a memory by interface or by flow: back from the function. */
+INLINE int dynamic_usual(struct packet *packet, const struct segue_sid *sid)
+{
+	const struct adjacency *adjacency;
+	const struct segue_stash *entry;
+	struct payload payload = {};
+	u64 key[5] = {}, id = 0;
+
+	if (returned_usual(packet, sid, &payload, key))
+		return NOT_USUAL;
 	if (sid->memory == SEGUE_MEMORY_FLOW)
 		entry = flow_cached(sid->scope, key, payload.flow, &id);
 	else
@@ -258,19 +305,48 @@ INLINE int dynamic_usual(struct packet *packet, const struct segue_sid *sid)
 	if (unlikely(!entry))
 		return NOT_USUAL;
 	adjacency = adjacency_find(packet, address_load(&entry->header[24]), 0, ADJACENCY_INSIDE, payload.flow);
-	if (unlikely(!adjacency || !adjacency_fits(adjacency, length + entry->length)))
+	if (unlikely(!adjacency || !adjacency_fits(adjacency, payload.length + entry->length)))
 		return NOT_USUAL;
-	packet->length = length;
-	payload.length = length;
-	payload.counter = sid->counter_return;
-	payload.decrement = 1;
+	packet->length = payload.length;
 	if (unlikely((*(const u32 *)&entry->length & STASH_USUAL_MASK) != STASH_USUAL_SHAPE))
 		return restore_on(packet, entry, id, &payload, sid->scope, adjacency, 1);
-	if (payload.protocol == PROTOCOL_IPV6)
-		((struct ipv6hdr *)(data + ETHERNET_LENGTH))->hop_limit--;
-	else
-		ipv4_decrement(data + ETHERNET_LENGTH);
+	returned_decrement(packet, &payload);
 	return restore_usual(packet, entry, id, &payload, sid->scope, adjacency);
+}
+
+/* End.AS whose list has an SRH with one or two segments: back from the function. */
+INLINE int static_usual(struct packet *packet, const struct segue_sid *sid)
+{
+	const struct segue_segment_list *list;
+	const struct adjacency *adjacency;
+	struct payload payload = {};
+	u64 key[5] = {};
+	u32 outcome, push;
+	void *data;
+
+	if (returned_usual(packet, sid, &payload, key))
+		return NOT_USUAL;
+	list = policy_list(sid->policy, payload.flow);
+	if (unlikely(!list))
+		return NOT_USUAL;
+	push = list->header_length;
+	if (unlikely((push != USUAL_STEERING && push != USUAL_REDUCED) || !(list->flags & SEGUE_LIST_HAS_SRH)))
+		return NOT_USUAL;
+	adjacency = list_adjacency(packet, list, payload.flow);
+	if (unlikely(!adjacency || !adjacency_fits(adjacency, payload.length + push)))
+		return NOT_USUAL;
+	packet->length = payload.length;
+	returned_decrement(packet, &payload);
+	if (push == USUAL_REDUCED)
+		data = usual_wrap(packet, list->header, USUAL_REDUCED, outer_word(list, &payload), &payload, &outcome);
+	else
+		data = usual_wrap(packet, list->header, USUAL_STEERING, outer_word(list, &payload), &payload, &outcome);
+	if (!data)
+		return drop(packet, outcome);
+	ethernet_write(data, adjacency);
+	count(payload.counter, packet->length);
+	count(list->counter, packet->length);
+	return transmit(packet, adjacency->ifindex, SEGUE_OUTCOME_forwarded);
 }
 
 /*
@@ -371,6 +447,8 @@ INLINE int service_usual(struct packet *packet)
 		return dynamic_usual(packet, sid);
 	if (sid->behaviour == SEGUE_END_AM)
 		return masquerade_usual(packet, sid);
+	if (sid->behaviour == SEGUE_END_AS)
+		return static_usual(packet, sid);
 	return NOT_USUAL;
 }
 
