@@ -129,7 +129,7 @@ fn steps() -> Vec<Step> {
     let mut random = Random::new(SEED);
     let mut steps: Vec<Step> = Vec::new();
     let valid = |port, frame: PacketBuilder| Step { port, frame: frame.build(), echo: None };
-    // Each bit of the headers of three packets, both ways; after each the packet itself, so that its header is remembered again.
+    // Each bit of the headers of three packets, both ways, and back by End.AS; after each the packet itself, so that its header is remembered again.
     for number in 0..6 {
         let (function, back) = if number < 3 { (END_AD, "dyn1") } else { (END_AD_FLOW, "flow0") };
         let front = arriving("core0")
@@ -140,7 +140,9 @@ fn steps() -> Vec<Step> {
             1 => front.inner_ipv4(Ipv4Repr::new(CLIENT4, SERVER4)).udp(UdpRepr::new(1, 2)).payload(&[1; 9]),
             _ => front.inner_ipv6(Ipv6Repr::new(CLIENT, SERVER)).tcp(TcpRepr::new(1, 2, 3)),
         };
-        for (port, whole) in [("core0", packet(front)), (back, packet(arriving(back)))] {
+        for (port, whole) in
+            [("core0", packet(front)), (back, packet(arriving(back))), ("fun1", packet(arriving("fun1")))]
+        {
             let whole = valid(port, whole);
             for bit in 0..8 * whole.frame.len().min(180) {
                 let mut flipped = whole.clone();
@@ -155,7 +157,11 @@ fn steps() -> Vec<Step> {
         }
     }
     while steps.len() < PACKETS {
-        let mut step = match random.below(14) {
+        let mut step = match random.below(16) {
+            14..=15 => {
+                let port = *random.pick(&["fun1", "fun1", "fun1", "fun0", "fun2"]);
+                valid(port, inner(&mut random, arriving(port)))
+            }
             9..=11 => valid("core0", to_flow(&mut random)),
             12..=13 => valid("flow0", of_flow(&mut random, arriving("flow0"))),
             0..=3 => valid("core0", to_dynamic(&mut random)),
@@ -234,8 +240,28 @@ fn hexadecimal(frame: &[u8]) -> String {
 #[test]
 #[ignore = "needs root"]
 fn the_usual_way_does_what_the_general_one_does() {
+    compare(&configuration(DOMAIN));
+}
+
+/// The list of End.AS has one segment in its SRH, as is usual; then three, which is not.
+#[test]
+#[ignore = "needs root"]
+fn and_with_other_lists() {
+    let whole = "      reduced: false\n";
+    let both = configuration(DOMAIN);
+    assert_eq!(both.matches(whole).count(), 1);
+    compare(&both.replace(whole, ""));
+    let list = both
+        .lines()
+        .find(|line| line.contains("segments: ['fc00:0:2:a::', 'fc00:0:2:b::']"))
+        .expect("the list of End.AS");
+    let longer = list.replace("'fc00:0:2:b::'", "'fc00:0:2:b::', 'fc00:0:2:c::'");
+    compare(&both.replacen(list, &longer, 1));
+}
+
+fn compare(configuration: &str) {
     let networks = [Network::new(), Network::new()];
-    let nodes = networks.each_ref().map(|network| Node::load(&network.node, &configuration(DOMAIN)));
+    let nodes = networks.each_ref().map(|network| Node::load(&network.node, configuration));
     let steps = steps();
     let (usual, usual_counters) = walk(&nodes[0], &steps, |runner, port, frame| runner.run(port, frame));
     let (general, general_counters) = walk(&nodes[1], &steps, |runner, port, frame| {
