@@ -14,6 +14,7 @@ use segue_testkit::netns::{End, veth};
 use segue_testkit::object;
 use segue_testkit::packet_socket::PacketSocket;
 use segue_testkit::wait::wait_for;
+use segue_wire::ipv6_extension::OptionsRepr;
 use segue_wire::{Icmpv6Repr, Ipv6Repr, MacAddress, PacketBuilder, SrhRepr, TcpRepr, UdpRepr};
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -85,7 +86,9 @@ fn cases() -> Vec<(&'static str, abi::Stage, &'static str, Vec<u8>)> {
     let refused = arriving("acc0").ipv6(Ipv6Repr::new(CLIENT, SERVER)).tcp(TcpRepr::new(40_000, 80, 2));
     let mut tagged = plain("acc1");
     tagged.splice(12..12, [0x81, 0, 0, 0]);
-    let back = arriving("fun1").ipv6(Ipv6Repr::new(CLIENT, SERVER)).udp(UdpRepr::new(40_000, 40_001)).payload(b"back");
+    // Without options it would need no stage.
+    let back = arriving("fun1").ipv6(Ipv6Repr::new(CLIENT, SERVER)).destination_options(OptionsRepr::default());
+    let back = back.udp(UdpRepr::new(40_000, 40_001)).payload(b"back");
     // What this node sent, quoted by a router of the domain for which it was too long.
     let sent = PacketBuilder::new().ipv6(Ipv6Repr::new(NODE, behind_core1(0xa)));
     let too_big = arriving("core1")

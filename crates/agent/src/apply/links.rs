@@ -47,6 +47,12 @@ impl<P: DataPlane, K: Kernel, S: Store> Agent<P, K, S> {
             return Ok(Links::Strange);
         }
         let links = self.kernel.links().map_err(|error| kernel_failure("interfaces", &error))?;
+        // What is in a function's namespace is put right by whatever happens to the links that lead there.
+        let Some(state) = self.shared_state() else { return Ok(Links::Strange) };
+        let made = self.kernel.make_functions(&state, &links);
+        if made.map_err(|error| kernel_failure("functions", &error))? {
+            return Ok(Links::Changed);
+        }
         if !self.links.as_ref().is_some_and(|before| before.same_but_up(&links)) || self.routes_need_another(&links) {
             return Ok(Links::Changed);
         }
