@@ -22,6 +22,7 @@
 #include "lib/aware.h"
 #include "lib/firewall.h"
 #include "lib/conntrack_move.h"
+#include "lib/forget.h"
 #include "lib/usual.h"
 #include "lib/endpoint.h"
 #include "lib/icmp.h"
@@ -463,6 +464,13 @@ SEC("xdp.frags")
 int segue_move(struct xdp_md *ctx)
 {
 	return connections_move(ctx);
+}
+
+/* The same. */
+SEC("xdp.frags")
+int segue_forget(struct xdp_md *ctx)
+{
+	return sids_forget(ctx);
 }
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

@@ -94,7 +94,7 @@ RARE int adjacency_resolve(struct xdp_md *ctx, const struct adjacency_question *
 {
 	struct bpf_fib_lookup fib = {};
 	const struct segue_config *config_;
-	u32 flags = 0, oif, table, ipv4, changed = *(const volatile u32 *)&control.neighbours_changed;
+	u32 flags = 0, oif, table, ipv4, changed = *(const volatile u32 *)&control.narrow_changes;
 	long verdict;
 
 	if (!question || !entry)
@@ -158,7 +158,7 @@ RARE int adjacency_resolve(struct xdp_md *ctx, const struct adjacency_question *
 		entry->slot = fib.ifindex * 4 + ((fib.family == 2 ? fib.ipv4_dst >> 24 : fib.ipv6_dst[3] >> 24) & 3);
 		entry->neighbour = *(const volatile u32 *)&control.neighbours[entry->slot];
 		/* Raised meanwhile: perhaps for this neighbour, between the answer and the number. */
-		if (*(const volatile u32 *)&control.neighbours_changed != changed)
+		if (*(const volatile u32 *)&control.narrow_changes != changed)
 			entry->expires = question->now;
 		break;
 	case BPF_FIB_LKUP_RET_BLACKHOLE:

@@ -6,32 +6,34 @@
 
 #include "base.h"
 
-struct sid_cached {
-	struct address address;
-	u64 epoch;	      /* generation and cache generation: a function's life may change within a generation */
-	struct segue_sid sid; /* a copy; behaviour 0: no SID, which is remembered too */
-};
+PERCPU(sids_cached, struct segue_sid_cached, 1 << SEGUE_SID_CACHE_BITS);
 
-PERCPU(sids_cached, struct sid_cached, 1 << SEGUE_SID_CACHE_BITS);
-
-RARE int sid_resolve(u64 epoch, const struct address *address, struct sid_cached *entry)
+/*
+ * Entries change in place: a function dies, the link to it goes down. The agent writes the entry, raises
+ * `narrow_changes`, and then has copies of it forgotten on all CPUs (lib/forget.h). A copy that is being made meanwhile
+ * is either there to be forgotten or not kept: it is complete, by an operation that no load overtakes, before the
+ * number is read again.
+ */
+RARE int sid_resolve(u64 epoch, const struct address *address, struct segue_sid_cached *entry)
 {
 	struct segue_sid_key key = {.prefixlen = 32 + 128, .generation = epoch};
+	u32 changes = *(const volatile u32 *)&control.narrow_changes;
 	const struct segue_sid *sid;
 	u32 *index;
 
 	if (!address || !entry)
 		return 0;
-	entry->address = *address;
-	entry->epoch = epoch;
+	address_store(entry->address, *address);
+	entry->epoch = 0;
 	entry->sid.behaviour = 0;
 	__builtin_memcpy(key.address, address, sizeof(key.address));
 	index = bpf_map_lookup_elem(&sids, &key);
-	if (!index)
-		return 0;
-	sid = bpf_map_lookup_elem(&sid_entries, index);
+	sid = index ? bpf_map_lookup_elem(&sid_entries, index) : NULL;
 	if (sid)
 		entry->sid = *sid;
+	__sync_fetch_and_add(&entry->epoch, epoch);
+	if (unlikely(*(const volatile u32 *)&control.narrow_changes != changes))
+		entry->epoch = 0;
 	return 0;
 }
 
@@ -41,11 +43,11 @@ INLINE const struct segue_sid *sid_find_at(u64 epoch, const struct address *addr
 	u64 high = address->high, low = address->low;
 	u64 mixed = (high ^ (low << 21 | low >> 43)) * 0x9e3779b97f4a7c15ULL;
 	u32 index = mixed >> (64 - SEGUE_SID_CACHE_BITS);
-	struct sid_cached *entry = bpf_map_lookup_elem(&sids_cached, &index);
+	struct segue_sid_cached *entry = bpf_map_lookup_elem(&sids_cached, &index);
 
 	if (unlikely(!entry))
 		return NULL;
-	if (unlikely(!address_equal(address_load(&entry->address), (struct address){high, low}) ||
+	if (unlikely(!address_equal(address_load(entry->address), (struct address){high, low}) ||
 		     entry->epoch != epoch))
 		sid_resolve(epoch, address, entry);
 	return likely(entry->sid.behaviour) ? &entry->sid : NULL;

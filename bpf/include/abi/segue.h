@@ -124,7 +124,7 @@ enum segue_sid_flags {
 	SEGUE_SID_ALLOW_INNER_SID =
 		1 << 3,		 /* decapsulation: the inner destination may lie in a SID block (nested policy) */
 	SEGUE_SID_DEAD = 1 << 4, /* proxies: the function is dead, `failure` says what to do. Set and cleared in place
-				    by the agent, which then raises control.cache_generation */
+				    by the agent, which then has copies of this entry forgotten (lib/forget.h) */
 };
 
 /* What a proxy remembers the steering header by. */
@@ -203,6 +203,22 @@ struct segue_sid {
 	__u16 function_mtu; /* proxies: layer 3 MTU of `oif`, octets (65535 at most); 0: it is down */
 	__u32 reserved1;
 };
+
+/* What a CPU remembers of the SID that covers an address. Map `sids_cached`, not shared between builds. 128 octets. */
+struct segue_sid_cached {
+	__u8 address[16];
+	__u64 epoch; /* of the packet that it was made for: generation, cache generation and routing domain; 0: nothing
+			is remembered here */
+	struct segue_sid sid; /* a copy; behaviour 0: no SID, which is remembered too */
+};
+
+/* What is to be forgotten: entries of `sids_cached`. The agent gives a list of them to the program segue_forget. */
+struct segue_forgotten {
+	__u32 entry;
+	__u32 cpu;
+};
+
+#define SEGUE_FORGOTTEN_MAX 256 /* in one list */
 
 /* Key of the tries: generation first, so that two generations live side by side. */
 struct segue_sid_key {
@@ -419,13 +435,13 @@ struct segue_control {
 	__u32 abi_version; /* set by the object itself */
 	__u32 captures; /* number of ports with SEGUE_PORT_CAPTURE: spares the data plane a look at each egress port */
 	__u32 generation;	/* not 0 */
-	__u32 cache_generation; /* raised by the agent when routes, ports or a function's life change: caches are
-				   dropped */
+	__u32 cache_generation; /* raised by the agent when routes change: all caches are dropped */
 	__u32 stash_bits;	/* slots of `stash`, as a power of two */
 	__u32 loop; /* ifindex of the link by which TC programs give packets to segments of this node; 0: none */
 	__u64 metadata_magic;	  /* random for each set of maps, not 0: nobody can forge metadata */
 	__u32 stash_series;	  /* of this set of maps, 0 to 7 */
-	__u32 neighbours_changed; /* raised with any of `neighbours` */
+	__u32 narrow_changes; /* raised with any of `neighbours`, and behind each change of an entry of `sid_entries` in
+				 place: what was looked up meanwhile is not remembered */
 	/*
 	 * Link-layer source of what the data plane has put together or let in, and gives to the kernel: nobody can know
 	 * it, so that the kernel's rules know what has passed here. 0: no rule asks. Six octets; the last two are 0.

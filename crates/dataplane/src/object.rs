@@ -48,6 +48,9 @@ const FIREWALL_STAGES: [&str; 4] = ["segue_firewall", "segue_filter", "segue_fil
 /// Moves connections to a table of another size; on no port.
 pub(crate) const MOVE: &str = "segue_move";
 
+/// Has CPUs forget copies of SIDs' entries; on no port.
+pub(crate) const FORGET: &str = "segue_forget";
+
 /// Which programs of the object are loaded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Programs {
@@ -59,16 +62,19 @@ pub(crate) enum Programs {
     Firewall,
     /// Only [`MOVE`].
     Move,
+    /// Only [`FORGET`].
+    Forget,
 }
 
 impl Programs {
     fn has(self, name: &OsStr) -> bool {
         let of_firewall = FIREWALL_STAGES.iter().any(|stage| name == *stage);
         match self {
-            Self::Usual => !of_firewall && name != MOVE,
+            Self::Usual => !of_firewall && name != MOVE && name != FORGET,
             Self::Port => name == PROGRAM,
             Self::Firewall => of_firewall,
             Self::Move => name == MOVE,
+            Self::Forget => name == FORGET,
         }
     }
 }
@@ -311,7 +317,7 @@ pub(crate) fn load(
     }
     let (loaded, log) = logged(|| object.load());
     let object = loaded.map_err(|source| Error::Load { source, log })?;
-    if programs != Programs::Move {
+    if !matches!(programs, Programs::Move | Programs::Forget) {
         fill_stages(&object, programs)?;
     }
     Ok(object)
@@ -351,6 +357,11 @@ pub(crate) fn program<'a>(object: &'a Object, name: &str) -> Result<libbpf_rs::P
         .progs_mut()
         .find(|program| program.name() == name)
         .ok_or_else(|| Error::NotInObject { kind: "program", name: name.to_owned() })
+}
+
+/// A handle of a map of the loaded object.
+pub(crate) fn map(object: &Object, name: &str) -> Result<MapHandle, Error> {
+    MapHandle::try_from(&find_map(object, name)?).map_err(map_error(name, "take a handle of it"))
 }
 
 /// The name under which a map of the object is pinned. None for the maps that libbpf makes for constants and variables of
@@ -409,9 +420,11 @@ mod tests {
         for name in SHARED.into_iter().chain(["stages"]) {
             assert!(find_open_map(&mut object, name).is_ok(), "{name}");
         }
-        assert!(object.progs().any(|program| program.name() == PROGRAM));
-        assert!(object.progs().any(|program| program.name() == MOVE));
-        for program in object.progs().filter(|program| program.name() != PROGRAM && program.name() != MOVE) {
+        let no_stages = [PROGRAM, MOVE, FORGET];
+        for name in no_stages {
+            assert!(object.progs().any(|program| program.name() == name), "{name}");
+        }
+        for program in object.progs().filter(|program| no_stages.iter().all(|name| program.name() != *name)) {
             assert!(STAGES.iter().any(|(_, name)| program.name() == *name), "{:?} is no stage", program.name());
         }
         assert_eq!(build_id().len(), 16);

@@ -76,6 +76,8 @@ fn rust() -> Vec<(&'static str, usize, Fields)> {
             function_mtu,
             reserved1
         }),
+        rust_layout!(SidCached { address, epoch, sid }),
+        rust_layout!(Forgotten { entry, cpu }),
         rust_layout!(SidKey { prefixlen, generation, address }),
         rust_layout!(Policy { lists, list, bucket }),
         rust_layout!(SegmentList {
@@ -121,7 +123,7 @@ fn rust() -> Vec<(&'static str, usize, Fields)> {
             loop_,
             metadata_magic,
             stash_series,
-            neighbours_changed,
+            narrow_changes,
             signature,
             neighbours
         }),
@@ -142,7 +144,7 @@ fn rust() -> Vec<(&'static str, usize, Fields)> {
 
 /// BTF has the types of maps, globals and functions, not those of local variables. Bindgen's assertions compare the others
 /// with libclang's layout when the ABI crate is built.
-const NOT_IN_BTF: [&str; 3] = ["segue_capture", "segue_function_metadata", "segue_answer_metadata"];
+const NOT_IN_BTF: [&str; 4] = ["segue_forgotten", "segue_capture", "segue_function_metadata", "segue_answer_metadata"];
 
 /// `SidKey` is `segue_sid_key`.
 fn c_name(rust: &str) -> String {

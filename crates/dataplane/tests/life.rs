@@ -3,10 +3,11 @@
 mod support;
 
 use std::collections::BTreeSet;
+use std::net::Ipv6Addr;
 use std::path::Path;
 
 use ipnet::Ipv6Net;
-use libbpf_rs::{MapCore, MapFlags};
+use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use segue_abi as abi;
 use segue_abi::zerocopy::FromBytes;
 use segue_dataplane::{Dataplane, Life, TestRun};
@@ -58,8 +59,8 @@ fn the_flag_is_set_in_place_and_survives_every_apply() {
         assert_eq!(life.set([sid(3)], true).expect("nothing to do"), 0);
         assert_eq!(flagged(&dataplane), BTreeSet::from([sid(1), sid(3)]));
         let after = control(&dataplane);
-        assert_eq!(after.generation, before.generation, "no new generation");
-        assert_eq!(after.cache_generation, before.cache_generation + 1, "caches know");
+        let narrow_changes = before.narrow_changes + 1;
+        assert_eq!(after, abi::Control { narrow_changes, ..before }, "no new generation, and what is cached stays");
 
         // Other rules, the same SIDs: they keep their indices. Then other SIDs, too.
         apply(&mut dataplane, &with(1..4, 2));
@@ -192,16 +193,135 @@ fn what_came_as_to_a_backup_is_not_rerouted_again() {
 }
 
 #[test]
-fn functions_that_die_at_once_drop_the_caches_once() {
+fn functions_that_die_at_once_are_one_change() {
     isolated(|pins| {
         let mut dataplane = open(pins);
         apply(&mut dataplane, &with(1..51, 1));
         let before = control(&dataplane);
         let changed = dataplane.life().set_all((1..51).map(|number| (sid(number), true))).expect("a write");
         assert_eq!((changed.len(), flagged(&dataplane).len()), (50, 50));
-        let after = control(&dataplane);
-        assert_eq!(after.cache_generation, before.cache_generation + 1, "however many they are");
+        let narrow_changes = before.narrow_changes + 1;
+        assert_eq!(control(&dataplane), abi::Control { narrow_changes, ..before }, "however many they are");
         assert_eq!(dataplane.life().set_all([]).expect("nothing to do"), []);
-        assert_eq!(control(&dataplane).cache_generation, after.cache_generation);
+        assert_eq!(control(&dataplane).narrow_changes, narrow_changes);
+    });
+}
+
+/// The addresses in the CPUs' copies of SIDs' entries, with their epochs.
+fn copies(pins: &Path) -> BTreeSet<(Ipv6Addr, u64)> {
+    let sets = std::fs::read_dir(pins).expect("pins").flatten().map(|entry| entry.path());
+    let builds = sets.filter(|set| set.is_dir()).flat_map(|set| std::fs::read_dir(set).expect("a set").flatten());
+    let maps: Vec<MapHandle> =
+        builds.filter_map(|build| MapHandle::from_pinned_path(build.path().join("sids_cached")).ok()).collect();
+    assert_eq!(maps.len(), 1, "one build's");
+    let of =
+        |entry: u32| maps[0].lookup_percpu(&entry.to_ne_bytes(), MapFlags::ANY).expect("a read").expect("an entry");
+    let all = (0..maps[0].max_entries()).flat_map(of);
+    let copies = all.map(|copy| abi::SidCached::read_from_bytes(&copy).expect("a copy"));
+    copies.filter(|copy| copy.epoch != 0).map(|copy| (copy.address.into(), copy.epoch)).collect()
+}
+
+/// Three SIDs with functions, each of which a packet is sent to; what becomes of them.
+struct Functions<'a> {
+    pins: &'a Path,
+    dataplane: Dataplane,
+}
+
+impl<'a> Functions<'a> {
+    fn new(pins: &'a Path) -> Self {
+        let mut dataplane = open(pins);
+        apply(&mut dataplane, &Self::state(1));
+        Self { pins, dataplane }
+    }
+
+    fn state(rules: u32) -> Value {
+        let mut state = with(0..0, rules);
+        state["ports"] = json!([{ "name": "p1", "role": "core" }, { "name": "p2", "role": "service" }]);
+        let function = |number: u32| {
+            let proxy =
+                json!({ "inner": ["IPv6"], "memory": "flow", "to_function": "p2", "from_function": "p2", "watch": {} });
+            json!({ "sid": sid(number), "behaviour": "End.AD", "next_hop_mac": "02:00:00:00:00:07", "proxy": proxy })
+        };
+        state["sids"] = (1..4).map(function).collect();
+        state
+    }
+
+    /// To an address that this SID covers. Whether it is forwarded.
+    fn reaches(&mut self, number: u8, last: u8) -> bool {
+        let mut frame = packet();
+        // In the destination address, and in Segment List[1].
+        for at in [14 + 24, 14 + 40 + 8 + 16] {
+            frame[at + 5] = number;
+            frame[at + 15] = last;
+        }
+        let output = self.dataplane.test_run(&TestRun::once(&frame, ifindex("p1"))).expect("a run");
+        output.verdict == 4
+    }
+
+    fn is_remembered(&self, number: u8) -> BTreeSet<(Ipv6Addr, u64)> {
+        copies(self.pins).into_iter().filter(|(address, _)| address.octets()[5] == number).collect()
+    }
+}
+
+#[test]
+fn a_death_costs_what_is_remembered_of_its_sid() {
+    isolated(|pins| {
+        let mut functions = Functions::new(pins);
+        for round in 0..3 {
+            for (number, last) in [(1, 0), (1, 9), (2, 0), (3, 0)] {
+                assert!(functions.reaches(number, last), "round {round}, SID {number}");
+            }
+            let others = [2, 3].map(|number| functions.is_remembered(number));
+            assert!(!functions.is_remembered(1).is_empty() && others.iter().all(|copies| !copies.is_empty()));
+            let before = control(&functions.dataplane);
+            let life = functions.dataplane.life().clone();
+            life.set([sid(1)], true).expect("a write");
+            assert!(functions.is_remembered(1).is_empty(), "all that it covers");
+            assert_eq!([2, 3].map(|number| functions.is_remembered(number)), others, "and no other");
+            assert_eq!(control(&functions.dataplane).cache_generation, before.cache_generation);
+            assert!(!functions.reaches(1, 0) && !functions.reaches(1, 9) && functions.reaches(2, 0), "round {round}");
+            life.set([sid(1)], false).expect("a write");
+            assert!(functions.reaches(1, 0) && functions.reaches(1, 9), "round {round}");
+            match round {
+                // The next agent; then larger tables, whose programs remember by themselves.
+                0 => {
+                    drop(functions);
+                    functions = Functions::new(pins);
+                }
+                _ => drop(apply(&mut functions.dataplane, &Functions::state(400))),
+            }
+        }
+    });
+}
+
+/// Two SIDs are looked up anew all the time while a function dies and comes back.
+#[test]
+fn what_is_looked_up_while_a_function_dies_is_not_believed() {
+    isolated(|pins| {
+        let mut functions = Functions::new(pins);
+        let life = functions.dataplane.life().clone();
+        let stop = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let toggling = scope.spawn(|| {
+                let mut changes = 0_u32;
+                while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                    life.set([sid(1), sid(2)], changes.is_multiple_of(2)).expect("a write");
+                    changes += 1;
+                }
+                changes
+            });
+            for round in 0..2000_u32 {
+                functions.reaches(1, round as u8);
+                functions.reaches(2, (round >> 8) as u8);
+            }
+            stop.store(true, std::sync::atomic::Ordering::Relaxed);
+            assert!(toggling.join().expect("no panic") > 100);
+        });
+        for dead in [true, false, true] {
+            life.set([sid(1), sid(2)], dead).expect("a write");
+            for last in [0, 1, 100, 255] {
+                assert_eq!((functions.reaches(1, last), functions.reaches(2, last)), (!dead, !dead), "{last}");
+            }
+        }
     });
 }

@@ -87,8 +87,12 @@ fn a_function_s_link_costs_what_leads_to_it_and_outlives_the_agent() {
         assert!(dataplane.follow_links(&turned("h1", false)).expect("a write"));
         assert_eq!(function(&dataplane), (0, true), "it stays dead");
         let after = control(&dataplane);
-        let cache_generation = before.cache_generation + 1;
-        assert_eq!(after, abi::Control { cache_generation, ..before }, "copies of SIDs are cached");
+        let narrow_changes = before.narrow_changes + 1;
+        assert_eq!(
+            after,
+            abi::Control { narrow_changes, ..before },
+            "copies of this SID are forgotten, and nothing else"
+        );
         dataplane.life().set([sid], false).expect("a write");
         assert_eq!(function(&dataplane), (0, false), "alive, but the link is down still");
         // Larger tables, and another agent: neither takes what was compiled for what is.

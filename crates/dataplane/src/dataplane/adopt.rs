@@ -21,6 +21,7 @@ use libbpf_rs::{MapCore, Object, OpenObject, ProgramInput};
 use segue_abi as abi;
 use zerocopy::FromZeros;
 
+use super::sid_copies::SidCopies;
 use super::{Dataplane, Life, Options, Origin, remove_tree};
 use crate::Error;
 use crate::bpffs::is_bpffs;
@@ -50,10 +51,13 @@ pub(super) fn open_or_load(pin_dir: &Path, options: Options) -> Result<Dataplane
         let older: Vec<PathBuf> = sets[..sets.len() - 1].iter().map(|(_, set)| set.clone()).collect();
         if let Some(mut dataplane) = adopt(&mut open, pin_dir, set, options)? {
             dataplane.bring_up_to_date(open, &older)?;
+            dataplane.life_forgets();
             return Ok(dataplane);
         }
     }
-    load_beside(open, pin_dir, options, None)
+    let dataplane = load_beside(open, pin_dir, options, None)?;
+    dataplane.life_forgets();
+    Ok(dataplane)
 }
 
 /// Loads new maps and programs. What is there already stays active until the next apply. With `goes_on` only the maps that are to be
@@ -184,6 +188,19 @@ impl Dataplane {
             object::load(object::open(&self.options.capacity)?, &reused, Programs::Firewall)?;
         }
         Ok(())
+    }
+
+    /// What these programs remember of SIDs is forgotten when it changes. Without that all caches are dropped then.
+    pub(super) fn life_forgets(&self) {
+        let copies = || {
+            let own = own_maps(&self.set)?;
+            let reused: Vec<_> = self.maps.iter().chain(own.iter()).collect();
+            let object = object::load(object::open(&self.options.capacity)?, &reused, Programs::Forget)?;
+            self.life.forget_by(&self.set, &self.maps, SidCopies::new(object)?)
+        };
+        if let Err(error) = copies() {
+            tracing::warn!("a function's death will drop all caches: {error}");
+        }
     }
 
     /// Moves connections from tables that others have taken over from, and removes those.

@@ -104,6 +104,7 @@ impl Dataplane {
     /// Puts what the active generation needs into larger tables, then their programs on all links.
     fn move_to(&self, larger: &mut Self) -> Result<(), Error> {
         larger.life.adopt(&larger.set, &larger.maps, larger.applied())?;
+        larger.life_forgets();
         let Some(active) = self.applied() else { return Ok(()) };
         for name in object::SHARED.into_iter().filter(|name| differs(&self.maps, &larger.maps, name)) {
             self.copy_table(larger, active, name)?;

@@ -16,6 +16,7 @@ use segue_abi as abi;
 use segue_model::node::NodeState;
 use zerocopy::{FromBytes, IntoBytes};
 
+use super::sid_copies::SidCopies;
 use crate::Error;
 use crate::compiled::{Compiled, CompiledSid};
 use crate::maps::{BATCH, MapSet, map_error, write_batch};
@@ -45,6 +46,7 @@ struct Target {
     control: MapHandle,
     /// Where each SID stands, without the flag: in the active generation and in the one that is being written.
     sids: BTreeMap<Ipv6Net, BTreeMap<u32, abi::Sid>>,
+    copies: Option<SidCopies>,
 }
 
 impl Life {
@@ -62,8 +64,8 @@ impl Life {
         self.set_all(sids.into_iter().map(|sid| (sid, dead))).map(|changed| changed.len())
     }
 
-    /// As [`Life::set`] for many functions at once, of which some died and some came to life: one pass over their entries, and caches are
-    /// dropped once. Returns the SIDs that were not so already.
+    /// As [`Life::set`] for many functions at once, of which some died and some came to life: one pass over their entries, and one over
+    /// the copies of them that are cached. Returns the SIDs that were not so already.
     ///
     /// # Errors
     /// As [`Life::set`].
@@ -74,20 +76,16 @@ impl Life {
             sids.into_iter().filter(|(sid, dead)| if *dead { all.insert(*sid) } else { all.remove(sid) }).collect();
         let mut result = Ok(changed.iter().map(|(sid, _)| *sid).collect());
         for target in targets {
-            let mut written = false;
+            let mut written = BTreeSet::new();
             for (sid, dead) in &changed {
                 for (index, entry) in target.sids.get(sid).into_iter().flatten() {
-                    written = true;
+                    written.insert(*sid);
                     if let Err(error) = write_entry(&target.entries, *index, *entry, *dead) {
                         result = Err(error);
                     }
                 }
             }
-            if written
-                && let Err(error) = change_control(&target.control, |control| {
-                    control.cache_generation = control.cache_generation.wrapping_add(1)
-                })
-            {
+            if let Err(error) = target.forget(&written) {
                 result = Err(error);
             }
         }
@@ -114,7 +112,7 @@ impl Life {
         let slots: BTreeSet<usize> = neighbours.iter().map(|neighbour| neighbour_slot(*neighbour)).collect();
         self.change_all(|control| {
             // It stands in front of the slots and is written first: whoever reads a new number of a slot finds it changed.
-            control.neighbours_changed = control.neighbours_changed.wrapping_add(1);
+            control.narrow_changes = control.narrow_changes.wrapping_add(1);
             for slot in &slots {
                 control.neighbours[*slot] = control.neighbours[*slot].wrapping_add(1);
             }
@@ -136,7 +134,7 @@ impl Life {
     /// [`Error::Map`].
     pub fn forget_all_neighbours(&self) -> Result<(), Error> {
         self.change_all(|control| {
-            control.neighbours_changed = control.neighbours_changed.wrapping_add(1);
+            control.narrow_changes = control.narrow_changes.wrapping_add(1);
             for slot in &mut control.neighbours {
                 *slot = slot.wrapping_add(1);
             }
@@ -159,6 +157,11 @@ impl Life {
 
     fn change_all(&self, change: impl Fn(&mut abi::Control)) -> Result<(), Error> {
         self.lock().targets.iter().try_for_each(|target| change_control(&target.control, &change))
+    }
+
+    /// What the programs on these maps remember of SIDs is forgotten by this from now on.
+    pub(crate) fn forget_by(&self, set: &Path, maps: &MapSet, copies: SidCopies) -> Result<(), Error> {
+        self.lock().target(set, maps).map(|target| target.copies = Some(copies))
     }
 
     /// These maps are in use from now on.
@@ -207,8 +210,7 @@ impl Life {
             target.sids.entry(*sid).or_default().insert(*index, *entry);
             write_entry(&target.entries, *index, *entry, dead)?;
         }
-        // Copies of them are cached.
-        change_control(&target.control, |control| control.cache_generation = control.cache_generation.wrapping_add(1))
+        target.forget(&entries.iter().map(|(sid, ..)| *sid).collect())
     }
 
     /// The entries of SIDs as they are in the maps by now.
@@ -286,9 +288,33 @@ impl Inner {
             entries: handle(ENTRIES)?,
             control: handle(CONTROL)?,
             sids: BTreeMap::new(),
+            copies: None,
         });
         let last = self.targets.len() - 1;
         Ok(&mut self.targets[last])
+    }
+}
+
+impl Target {
+    /// No packet meets what the entries of these SIDs were before any more.
+    fn forget(&self, sids: &BTreeSet<Ipv6Net>) -> Result<(), Error> {
+        if sids.is_empty() {
+            return Ok(());
+        }
+        // Before those that are there are looked for: see `sid_resolve` in bpf/lib/sid.h.
+        change_control(&self.control, |control| control.narrow_changes = control.narrow_changes.wrapping_add(1))?;
+        match self.copies.as_ref().map(|copies| copies.forget(sids)) {
+            Some(Ok(count)) => tracing::debug!(count, "copies of SIDs' entries are forgotten"),
+            other => {
+                if let Some(Err(error)) = other {
+                    tracing::warn!("all caches are dropped in place of some entries: {error}");
+                }
+                change_control(&self.control, |control| {
+                    control.cache_generation = control.cache_generation.wrapping_add(1)
+                })?;
+            }
+        }
+        Ok(())
     }
 }
 

@@ -10,6 +10,7 @@ mod grow;
 mod life;
 mod links;
 mod memories;
+mod sid_copies;
 mod test_run;
 
 use std::collections::BTreeSet;
