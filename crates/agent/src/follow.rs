@@ -38,9 +38,9 @@ const RETRY: Duration = Duration::from_secs(1);
 /// Nothing is due.
 const LONG: Duration = Duration::from_secs(3600);
 
-/// Starts the thread. Must be called in the node's network namespace. It ends with the process.
-pub fn spawn(node: Handle<Node>, life: Life) -> io::Result<()> {
-    let mut events = Events::open()?;
+/// Starts the thread. Must be called in the node's network namespace. It ends with the process. `own`: see [`Events::open`].
+pub fn spawn(node: Handle<Node>, life: Life, own: u32) -> io::Result<()> {
+    let mut events = Events::open(own)?;
     std::thread::Builder::new().name("follow".to_owned()).spawn(move || {
         // Nobody knows what happened before.
         let mut pending = Changes { routes: true, ..Changes::default() };

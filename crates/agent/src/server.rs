@@ -54,8 +54,10 @@ async fn serve(options: &Options) -> Result<()> {
     let liveness = watch_functions(&node, options).await?;
     crate::firewall::log::spawn(node.clone(), options.state_dir.clone()).context("start reading what firewalls log")?;
     hold::spawn(node.clone()).context("watch the boundary's table")?;
-    let life = node.call(|node| Ok(node.plane.life().clone())).await?;
-    follow::spawn(node.clone(), life).context("subscribe to the kernel's notifications; it takes CAP_NET_ADMIN")?;
+    let (life, own) = node.call(|node| Ok((node.plane.life().clone(), node.kernel.port()))).await?;
+    let own = own.context("the number of the socket for routes")?;
+    follow::spawn(node.clone(), life, own)
+        .context("subscribe to the kernel's notifications; it takes CAP_NET_ADMIN")?;
     let (stop, stopped) = watch::channel(false);
     let context = api::Context {
         node: node.clone(),
@@ -112,6 +114,9 @@ async fn watch_functions(node: &Handle<Node>, options: &Options) -> Result<liven
                 && let Err(failure) = node.follow_life(sids)
             {
                 tracing::error!("routes of functions that died or came to life: {failure}");
+            }
+            if let Err(failure) = node.mend_functions(&notice.died) {
+                tracing::warn!("namespaces of functions that died: {failure}");
             }
             if let Err(error) = journal.save(&entries) {
                 tracing::warn!("what is known about functions can not be saved: {error}");

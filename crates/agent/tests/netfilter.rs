@@ -858,22 +858,30 @@ fn a_dead_namespace_is_found_out() {
         lab.passes(what, &four(path.sent(), 64), &four(path.advanced(), 64));
         assert_eq!(lab.counter("seen"), before, "{what}: the function was not bypassed");
     };
+    let routes_are_there = || {
+        let end = std::time::Instant::now() + Duration::from_secs(60);
+        while lab.sh("ip route show default").is_empty() || lab.sh("ip -6 route show default").is_empty() {
+            assert!(std::time::Instant::now() < end, "{}", lab.sh("ip link"));
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    };
     works("at first");
     lab.nft("table inet deaf { chain through { type filter hook forward priority -1; policy drop; } }");
     bypassed("rules that drop the probe");
     lab.sh("nft delete table inet deaf");
     works("without these rules");
+    // No link tells of it, but the function's death does.
+    lab.sh("ip route del default");
+    lab.sh("ip -6 route del default");
+    routes_are_there();
+    works("routes");
     lab.sh("ip link set dev west down");
     bypassed("a link that is down");
     lab.sh("ip link set dev west up");
     works("the link is up again");
     // The other link has no carrier that the node could see. The agent mends it, and the route that went with it.
     lab.sh("ip link set dev east down");
-    let end = std::time::Instant::now() + Duration::from_secs(60);
-    while lab.sh("ip route show default").is_empty() || lab.sh("ip -6 route show default").is_empty() {
-        assert!(std::time::Instant::now() < end, "{}", lab.sh("ip link"));
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    routes_are_there();
     works("mended");
     let drop = lab.state(&watch.replace("bypass", "drop"));
     lab.agent.apply(&drop);

@@ -47,6 +47,8 @@ pub struct Inner {
     pub followed: usize,
     /// Calls that changed many routes.
     pub batches: usize,
+    /// What was made for functions: only in these namespaces, or all.
+    pub made: Vec<Option<BTreeSet<String>>>,
     /// SIDs of dead functions.
     pub dead: BTreeSet<Ipv6Net>,
 }
@@ -200,6 +202,16 @@ impl Kernel for Fake {
 
     fn restore_boundary(&mut self) -> Result<(), KernelError> {
         Ok(())
+    }
+
+    fn make_functions(
+        &mut self,
+        _state: &NodeState,
+        _links: &Interfaces,
+        only: Option<&BTreeSet<String>>,
+    ) -> Result<bool, KernelError> {
+        self.lock().made.push(only.cloned());
+        Ok(false)
     }
 
     fn refresh_neighbours(&mut self, next_hops: &[IpAddr]) -> Result<usize, KernelError> {

@@ -2,8 +2,12 @@
 
 use std::collections::BTreeSet;
 
+use ipnet::Ipv6Net;
 use segue_dataplane::Interfaces;
-use segue_model::{node::NodeState, proxy::LOOP_IN};
+use segue_model::{
+    node::NodeState,
+    proxy::{LOOP_IN, LOOP_OUT},
+};
 
 use super::{Agent, kernel_failure, refused};
 use crate::{
@@ -47,10 +51,8 @@ impl<P: DataPlane, K: Kernel, S: Store> Agent<P, K, S> {
             return Ok(Links::Strange);
         }
         let links = self.kernel.links().map_err(|error| kernel_failure("interfaces", &error))?;
-        // What is in a function's namespace is put right by whatever happens to the links that lead there.
         let Some(state) = self.shared_state() else { return Ok(Links::Strange) };
-        let made = self.kernel.make_functions(&state, &links);
-        if made.map_err(|error| kernel_failure("functions", &error))? {
+        if self.make_behind(&state, &links, names)? {
             return Ok(Links::Changed);
         }
         if !self.links.as_ref().is_some_and(|before| before.same_but_up(&links)) || self.routes_need_another(&links) {
@@ -67,6 +69,43 @@ impl<P: DataPlane, K: Kernel, S: Store> Agent<P, K, S> {
         self.tell(&links);
         self.links = Some(links);
         Ok(Links::Followed)
+    }
+
+    /// What is in a function's namespace is put right by whatever happens to the links that lead there. Whether the node has got other
+    /// interfaces by that.
+    fn make_behind(
+        &mut self,
+        state: &NodeState,
+        links: &Interfaces,
+        names: &BTreeSet<String>,
+    ) -> Result<bool, Failure> {
+        let behind = state
+            .wirings()
+            .into_iter()
+            .filter(|wiring| names.contains(&wiring.node_west) || names.contains(&wiring.node_east));
+        let behind: BTreeSet<String> = behind.map(|wiring| wiring.namespace).collect();
+        if behind.is_empty() && !names.contains(LOOP_IN) && !names.contains(LOOP_OUT) {
+            return Ok(false);
+        }
+        let made = self.kernel.make_functions(state, links, Some(&behind));
+        made.map_err(|error| kernel_failure("functions", &error))
+    }
+
+    /// After these functions died: the namespaces that the agent made for them are put right, for what somebody did there may be why. What
+    /// that does to links is followed as any change of them is.
+    pub fn mend_functions(&mut self, died: &BTreeSet<Ipv6Net>) -> Result<(), Failure> {
+        let Some(state) = self.shared_state() else { return Ok(()) };
+        let namespaces = state.sids.iter().filter_map(|sid| {
+            let netfilter = sid.netfilter.as_ref().filter(|_| died.contains(&sid.sid.trunc()))?;
+            Some(netfilter.namespace.clone())
+        });
+        let namespaces: BTreeSet<String> = namespaces.collect();
+        if namespaces.is_empty() {
+            return Ok(());
+        }
+        let links = self.kernel.links().map_err(|error| kernel_failure("interfaces", &error))?;
+        let made = self.kernel.make_functions(&state, &links, Some(&namespaces));
+        made.map(drop).map_err(|error| kernel_failure("functions", &error))
     }
 
     /// Whether the kernel takes the device that SID routes name for none while it has no carrier. By itself it keeps such routes.

@@ -18,9 +18,7 @@ use utoipa::ToSchema;
 pub use self::links::Links;
 use crate::{
     diff::{Change, diff},
-    kernel::{
-        Boundary, Kernel, KernelError, KernelHmacKey, LocalAction, RouteTarget, SidRoute, boundary::outside, plan,
-    },
+    kernel::{Boundary, Kernel, KernelError, KernelHmacKey, LocalAction, SidRoute, boundary::outside, plan},
     netfilter,
     plane::{DataPlane, Outcome},
     problem::{Failure, Fault, Problem},
@@ -208,7 +206,8 @@ impl<P: DataPlane, K: Kernel, S: Store> Agent<P, K, S> {
         let sysctls = self.set_sysctls(wanted, notes).map_err(|error| kernel_failure("sysctls", &error))?;
         let keys = self.set_keys(secrets, notes).map_err(|error| kernel_failure("HMAC keys", &error))?;
         notes.push(Undo::Functions);
-        let made = self.kernel.make_functions(wanted, links).map_err(|error| kernel_failure("functions", &error))?;
+        let made =
+            self.kernel.make_functions(wanted, links, None).map_err(|error| kernel_failure("functions", &error))?;
         let remade;
         let links = if made {
             remade = self.kernel.links().map_err(|error| kernel_failure("interfaces", &error))?;
@@ -309,89 +308,6 @@ impl<P: DataPlane, K: Kernel, S: Store> Agent<P, K, S> {
         Ok(ids)
     }
 
-    /// Adds and replaces routes; returns those that are no longer wanted, and warnings.
-    fn put_routes(
-        &mut self,
-        wanted: &[SidRoute],
-        notes: &mut Vec<Undo>,
-    ) -> Result<(Vec<SidRoute>, Vec<String>), KernelError> {
-        let mut present: BTreeMap<Ipv6Net, SidRoute> =
-            self.kernel.own_routes()?.into_iter().map(|route| (route.prefix, route)).collect();
-        let mut warnings = Vec::new();
-        for route in wanted {
-            let old = present.remove(&route.prefix);
-            if let Some(warning) = self.put_route(route, old.as_ref(), notes)? {
-                warnings.push(warning);
-            }
-        }
-        Ok((present.into_values().collect(), warnings))
-    }
-
-    /// Puts one route in place; falls back to a blackhole where the kernel does not have the behaviour.
-    fn put_route(
-        &mut self,
-        route: &SidRoute,
-        old: Option<&SidRoute>,
-        notes: &mut Vec<Undo>,
-    ) -> Result<Option<String>, KernelError> {
-        let blackhole = SidRoute { prefix: route.prefix, target: RouteTarget::Blackhole };
-        let RouteTarget::Seg6Local { action, .. } = &route.target else {
-            return self.place_route(&blackhole, old, notes).map(|()| None);
-        };
-        if self.refused.get(&route.prefix) == Some(action) {
-            return self.place_route(&blackhole, old, notes).map(|()| None);
-        }
-        match self.place_route(route, old, notes) {
-            Err(error) if not_supported(&error) => {
-                self.refused.insert(route.prefix, action.clone());
-                self.place_route(&blackhole, old, notes)?;
-                let why = error.cause;
-                Ok(Some(format!(
-                    "SID {}: the kernel refuses `{}` ({why}): its route is a blackhole",
-                    route.prefix, route.target
-                )))
-            }
-            other => other.map(|()| None),
-        }
-    }
-
-    fn place_route(
-        &mut self,
-        route: &SidRoute,
-        old: Option<&SidRoute>,
-        notes: &mut Vec<Undo>,
-    ) -> Result<(), KernelError> {
-        match old {
-            Some(old) if old == route => {}
-            Some(old) if old.target == RouteTarget::Unknown => {
-                // It may have another metric, and then nothing replaces it. Nobody can say what it was: it is gone.
-                self.kernel.delete_route(route.prefix)?;
-                self.kernel.add_route(route)?;
-                notes.push(Undo::DeleteRoute(route.prefix));
-            }
-            Some(old) => {
-                self.kernel.replace_route(route)?;
-                notes.push(Undo::ReplaceRoute(old.clone()));
-            }
-            None => {
-                self.kernel.add_route(route)?;
-                notes.push(Undo::DeleteRoute(route.prefix));
-            }
-        }
-        Ok(())
-    }
-
-    fn delete_routes(&mut self, routes: Vec<SidRoute>, notes: &mut Vec<Undo>) -> Result<(), KernelError> {
-        for route in routes {
-            self.kernel.delete_route(route.prefix)?;
-            self.refused.remove(&route.prefix);
-            if route.target != RouteTarget::Unknown {
-                notes.push(Undo::AddRoute(route));
-            }
-        }
-        Ok(())
-    }
-
     /// Works off the notes backwards; returns what could not be restored.
     fn undo(&mut self, notes: Vec<Undo>) -> Vec<Problem> {
         let mut problems = Vec::new();
@@ -433,7 +349,7 @@ impl<P: DataPlane, K: Kernel, S: Store> Agent<P, K, S> {
         self.links = None;
         let Some(applied) = self.applied.clone() else { return Ok(()) };
         let mut links = self.kernel.links().map_err(|error| kernel_failure("interfaces", &error))?;
-        let made = self.kernel.make_functions(&applied.state, &links);
+        let made = self.kernel.make_functions(&applied.state, &links, None);
         if made.map_err(|error| kernel_failure("functions", &error))? {
             links = self.kernel.links().map_err(|error| kernel_failure("interfaces", &error))?;
         }
@@ -463,44 +379,6 @@ impl<P: DataPlane, K: Kernel, S: Store> Agent<P, K, S> {
             self.plane.bump_caches().map_err(|problems| refused("data plane", problems))?;
         }
         self.settled(&applied.state, links);
-        Ok(())
-    }
-
-    /// After the life of functions changed: the kernel routes of dead ones that withdraw go, those of others come back. `sids`: only
-    /// theirs, all at once; none: whatever is not as it should be.
-    pub fn follow_life(&mut self, sids: Option<&BTreeSet<Ipv6Net>>) -> Result<(), Failure> {
-        let Some(state) = self.shared_state() else { return Ok(()) };
-        let links = self.kernel.links().map_err(|error| kernel_failure("interfaces", &error))?;
-        let Some(sids) = sids else { return self.put_right_routes(&state, &links) };
-        let gone = plan::withdrawn(&state, &self.plane.dead());
-        let (withdraw, back): (Vec<Ipv6Net>, Vec<Ipv6Net>) = sids.iter().partition(|sid| gone.contains(sid));
-        // What the kernel refused before is a blackhole, as when it was applied.
-        let wanted = plan::routes_of(&state, &links, &back.into_iter().collect());
-        let known = |route: SidRoute| match &route.target {
-            RouteTarget::Seg6Local { action, .. } if self.refused.get(&route.prefix) == Some(action) => {
-                SidRoute { target: RouteTarget::Blackhole, ..route }
-            }
-            _ => route,
-        };
-        let wanted: Vec<SidRoute> = wanted.into_iter().map(known).collect();
-        match self.kernel.change_routes(&withdraw, &wanted) {
-            Ok(()) => Ok(()),
-            // Something is not as it was left.
-            Err(error) => {
-                tracing::debug!("{error}");
-                self.put_right_routes(&state, &links)
-            }
-        }
-    }
-
-    fn put_right_routes(&mut self, state: &NodeState, links: &Interfaces) -> Result<(), Failure> {
-        let wanted = plan::routes_while_dead(state, links, &self.plane.dead());
-        let (stale, warnings) =
-            self.put_routes(&wanted, &mut Vec::new()).map_err(|error| kernel_failure("kernel routes", &error))?;
-        self.delete_routes(stale, &mut Vec::new()).map_err(|error| kernel_failure("kernel routes", &error))?;
-        for warning in warnings {
-            tracing::warn!("{warning}");
-        }
         Ok(())
     }
 
@@ -539,12 +417,6 @@ pub(crate) fn changes(before: Option<&NodeState>, wanted: &NodeState) -> Result<
     diff(before, wanted).map_err(|error| {
         Failure::one(Fault::Agent, Problem::new("state", error.to_string(), "report this: it is a fault of Segue"))
     })
-}
-
-/// EINVAL and its like: the kernel does not have this behaviour, or not with these parameters.
-fn not_supported(error: &KernelError) -> bool {
-    use nix::libc::{EINVAL, EOPNOTSUPP, ERANGE};
-    matches!(error.errno, Some(EINVAL | EOPNOTSUPP | ERANGE))
 }
 
 fn missing_interfaces(wanted: &NodeState, links: &Interfaces) -> Vec<Problem> {
@@ -607,5 +479,6 @@ mod boundary;
 #[cfg(test)]
 pub(crate) mod fake;
 mod links;
+mod routes;
 #[cfg(test)]
 mod tests;

@@ -7,6 +7,7 @@ use super::{
     fake::{Fake, interface},
     *,
 };
+use crate::kernel::RouteTarget;
 
 fn state(value: serde_json::Value) -> NodeState {
     serde_json::from_value(value).unwrap()
@@ -363,6 +364,35 @@ fn functions_that_die_at_once_are_one_batch_of_routes() {
     fake.lock().dead.clear();
     agent.follow_life(Some(&most)).unwrap();
     assert_eq!((fake.world().routes.len(), fake.lock().batches), (1000, 2));
+}
+
+#[test]
+fn what_is_in_a_namespace_is_looked_at_when_its_links_change_or_its_function_dies() {
+    let mut state = functions();
+    let netfilter = |sid: &str, namespace: &str| {
+        let sid = json!({"sid": sid, "behaviour": "End.AN.NF", "netfilter": {"namespace": namespace, "watch": {}}});
+        serde_json::from_value::<Sid>(sid).unwrap()
+    };
+    state.sids.extend([netfilter("fc00:0:1:3::", "one"), netfilter("fc00:0:1:4::", "two")]);
+    let west = |namespace: &str| segue_model::proxy::Wiring::of(namespace).node_west;
+    let names = ["a", "b", "c", &west("one"), &west("two")].map(str::to_owned);
+    let fake = Fake::new(&names.each_ref().map(String::as_str));
+    let mut agent = fake.agent();
+    agent.apply(&state).unwrap();
+    let made = || std::mem::take(&mut fake.lock().made);
+    assert_eq!(made(), [None], "all");
+    for name in ["a", "b"] {
+        agent.follow_links(&[name.to_owned()].into()).unwrap();
+    }
+    assert_eq!(made(), [], "links that lead elsewhere");
+    agent.follow_links(&[west("two")].into()).unwrap();
+    let two = Some(["two".to_owned()].into());
+    assert_eq!(made(), [two.clone()]);
+    let sids = |sids: &[&str]| sids.iter().map(|sid| format!("{sid}/128").parse().unwrap()).collect();
+    agent.mend_functions(&sids(&["fc00:0:1:1::"])).unwrap();
+    assert_eq!(made(), [], "it has no namespace");
+    agent.mend_functions(&sids(&["fc00:0:1:1::", "fc00:0:1:4::"])).unwrap();
+    assert_eq!(made(), [two]);
 }
 
 #[test]

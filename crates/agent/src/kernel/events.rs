@@ -15,6 +15,7 @@ use netlink_packet_route::{
     AddressFamily, RouteNetlinkMessage,
     link::{LinkAttribute, LinkFlags, LinkMessage},
     neighbour::{NeighbourAddress, NeighbourAttribute, NeighbourFlags, NeighbourMessage, NeighbourState},
+    route::RouteMessage,
 };
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -98,16 +99,18 @@ struct Known {
 
 /// A subscription in the network namespace in which it was opened.
 pub struct Events {
+    /// By this number notifications name what the agent has changed itself.
+    own: u32,
     socket: Socket,
     neighbours: Socket,
     known: Known,
 }
 
 impl Events {
-    /// Subscribes, and asks what there is.
-    pub fn open() -> io::Result<Self> {
-        let mut events =
-            Self { socket: subscribed(&GROUPS)?, neighbours: subscribed(&[NEIGHBOURS])?, known: Known::default() };
+    /// Subscribes, and asks what there is. `own`: the number of the socket by which the agent changes routes.
+    pub fn open(own: u32) -> io::Result<Self> {
+        let (socket, neighbours) = (subscribed(&GROUPS)?, subscribed(&[NEIGHBOURS])?);
+        let mut events = Self { own, socket, neighbours, known: Known::default() };
         events.known.ask_links()?;
         events.known.ask_neighbours()?;
         Ok(events)
@@ -142,14 +145,20 @@ impl Events {
     }
 
     fn drain(&mut self, changes: &mut Changes) -> io::Result<()> {
-        let known = &mut self.known;
-        if !received(&mut self.socket, |message| known.note(message, changes))? {
+        let (known, own) = (&mut self.known, self.own);
+        let by_others = |message: &RouteNetlinkMessage, by: u32| by != own || !is_removal(message);
+        let whole = received(&mut self.socket, |message, by| {
+            if by_others(message, by) {
+                known.note(message, changes);
+            }
+        })?;
+        if !whole {
             // What was lost may have been anything.
             changes.add(Changes::everything());
             known.ask_links()?;
         }
         let mut noisy = BTreeSet::new();
-        let whole = received(&mut self.neighbours, |message| {
+        let whole = received(&mut self.neighbours, |message, _| {
             noisy.extend(link_of(message));
             known.note(message, changes);
         })?;
@@ -198,8 +207,8 @@ fn subscribed(groups: &[u32]) -> io::Result<Socket> {
     Ok(socket)
 }
 
-/// Reads all that has come; false if something was lost, because more came than fits, or can not be read.
-fn received(socket: &mut Socket, mut note: impl FnMut(&RouteNetlinkMessage)) -> io::Result<bool> {
+/// Reads all that has come, and by whom it was brought about, as the kernel numbers sockets; false if something was lost, because more came than fits, or can not be read.
+fn received(socket: &mut Socket, mut note: impl FnMut(&RouteNetlinkMessage, u32)) -> io::Result<bool> {
     let mut whole = true;
     loop {
         match socket.recv_from_full() {
@@ -211,7 +220,7 @@ fn received(socket: &mut Socket, mut note: impl FnMut(&RouteNetlinkMessage)) -> 
     }
 }
 
-fn read(bytes: &[u8], note: &mut impl FnMut(&RouteNetlinkMessage)) -> bool {
+fn read(bytes: &[u8], note: &mut impl FnMut(&RouteNetlinkMessage, u32)) -> bool {
     let mut rest = bytes;
     let mut whole = true;
     while rest.len() >= 16 {
@@ -219,8 +228,10 @@ fn read(bytes: &[u8], note: &mut impl FnMut(&RouteNetlinkMessage)) -> bool {
         if length < 16 || length > rest.len() {
             return false;
         }
-        match NetlinkMessage::<RouteNetlinkMessage>::deserialize(&rest[..length]).map(|message| message.payload) {
-            Ok(NetlinkPayload::InnerMessage(message)) => note(&message),
+        match NetlinkMessage::<RouteNetlinkMessage>::deserialize(&rest[..length]) {
+            Ok(NetlinkMessage { header, payload: NetlinkPayload::InnerMessage(message), .. }) => {
+                note(&message, header.port_number);
+            }
             Ok(_) => {}
             // A notification that this version can not read may matter.
             Err(_) => whole = false,
@@ -278,11 +289,10 @@ impl Known {
             }
             // What a rule says of one port may hold for others from now on.
             Message::NewRule(_) | Message::DelRule(_) => (changes.all_links, changes.routes) = (true, true),
-            Message::DelRoute(route) => {
-                changes.routes = true;
-                changes.own_route_gone |= u8::from(route.header.protocol) == super::ROUTE_PROTOCOL;
-            }
-            Message::NewRoute(_) => changes.routes = true,
+            // Ways to SIDs of this node are not asked of routes: those of functions that die and come back cost nothing.
+            Message::DelRoute(route) if is_own(route) => changes.own_route_gone = true,
+            Message::NewRoute(route) if is_own(route) => {}
+            Message::NewRoute(_) | Message::DelRoute(_) => changes.routes = true,
             Message::NewNeighbour(neighbour) => self.note_neighbour(neighbour, true, changes),
             Message::DelNeighbour(neighbour) => self.note_neighbour(neighbour, false, changes),
             _ => {}
@@ -361,6 +371,15 @@ impl Known {
             changes.neighbours.insert(neighbour);
         }
     }
+}
+
+/// Whether it is about a route of Segue's that has gone: the agent itself removes those of functions that die.
+fn is_removal(message: &RouteNetlinkMessage) -> bool {
+    matches!(message, RouteNetlinkMessage::DelRoute(route) if is_own(route))
+}
+
+fn is_own(route: &RouteMessage) -> bool {
+    u8::from(route.header.protocol) == super::ROUTE_PROTOCOL
 }
 
 /// The number of the link that a notification about a neighbour is about.
@@ -465,6 +484,19 @@ mod tests {
         assert_eq!(changes, Changes { neighbours: lost.into(), turned: [3].into(), ..Changes::default() });
         assert!(!changes.structural(), "no port is about it");
         assert_eq!(told(&mut known, on(4, 1, 2)), Changes::default(), "it is known now");
+    }
+
+    #[test]
+    fn routes_of_sids_cost_no_ways() {
+        use RouteNetlinkMessage::{DelRoute, NewRoute};
+        let mut known = Known::default();
+        let mut own = RouteMessage::default();
+        own.header.protocol = super::super::ROUTE_PROTOCOL.into();
+        assert_eq!(told(&mut known, NewRoute(own.clone())), Changes::default());
+        assert_eq!(told(&mut known, DelRoute(own)), Changes { own_route_gone: true, ..Changes::default() });
+        let others = Changes { routes: true, ..Changes::default() };
+        assert_eq!(told(&mut known, NewRoute(RouteMessage::default())), others);
+        assert_eq!(told(&mut known, DelRoute(RouteMessage::default())), others);
     }
 
     #[test]

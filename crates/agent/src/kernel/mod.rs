@@ -13,6 +13,7 @@ mod route;
 pub(crate) mod socket;
 pub(crate) mod sysctl;
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::Ipv6Net;
@@ -233,8 +234,14 @@ pub trait Kernel: Send {
     fn set_boundary(&mut self, boundary: Option<&Boundary>) -> Result<(), KernelError>;
     /// Puts it back as it was set last, after somebody else has touched it.
     fn restore_boundary(&mut self) -> Result<(), KernelError>;
-    /// Makes the namespaces and links that functions of `state` need; true if the node has got other interfaces by that.
-    fn make_functions(&mut self, _state: &NodeState, _links: &Interfaces) -> Result<bool, KernelError> {
+    /// Makes the namespaces and links that functions of `state` need, or only those of these namespaces; true if the node has got
+    /// other interfaces by that.
+    fn make_functions(
+        &mut self,
+        _state: &NodeState,
+        _links: &Interfaces,
+        _only: Option<&BTreeSet<String>>,
+    ) -> Result<bool, KernelError> {
         Ok(false)
     }
     /// Removes namespaces and links that were made for functions and that `state` does not need; without it, all.

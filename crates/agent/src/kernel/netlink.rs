@@ -59,6 +59,14 @@ impl LinuxKernel {
         Ok(self.table.insert(table))
     }
 
+    /// The number by which notifications of rtnetlink name what this kernel was told to change.
+    ///
+    /// # Errors
+    /// A socket that does not tell it.
+    pub fn port(&self) -> std::io::Result<u32> {
+        self.socket.port()
+    }
+
     /// The number by which notifications of nf_tables name this kernel's own changes.
     ///
     /// # Errors
@@ -278,8 +286,13 @@ impl Kernel for LinuxKernel {
         }
     }
 
-    fn make_functions(&mut self, state: &NodeState, links: &Interfaces) -> Result<bool, KernelError> {
-        netfilter::make(state, links)
+    fn make_functions(
+        &mut self,
+        state: &NodeState,
+        links: &Interfaces,
+        only: Option<&BTreeSet<String>>,
+    ) -> Result<bool, KernelError> {
+        netfilter::make(state, links, only)
     }
 
     fn remove_functions(&mut self, state: Option<&NodeState>) -> Result<(), KernelError> {

@@ -72,6 +72,13 @@ impl Netlink {
         Ok(Self { socket, sequence: 0 })
     }
 
+    /// The number that the kernel knows it by.
+    pub fn port(&self) -> io::Result<u32> {
+        let mut address = SocketAddr::new(0, 0);
+        self.socket.get_address(&mut address)?;
+        Ok(address.port_number())
+    }
+
     /// Asks for a change or for one object; returns what came before the acknowledgement.
     pub fn request<M>(&mut self, message: M, flags: u16) -> Result<Vec<M>, NetlinkError>
     where

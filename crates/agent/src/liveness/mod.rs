@@ -128,6 +128,7 @@ mod tests {
     fn numbered(number: u16) -> Notice {
         Notice {
             changes: Vec::new(),
+            died: Default::default(),
             routes: Routes::Of([format!("fc00:{number:x}::/64").parse().unwrap()].into()),
             entries: News::default(),
         }

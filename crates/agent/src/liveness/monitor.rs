@@ -49,6 +49,8 @@ pub enum Command {
 pub struct Notice {
     /// What has been done already, in the order in which it was.
     pub changes: Vec<Change>,
+    /// SIDs of functions that died.
+    pub died: BTreeSet<Ipv6Net>,
     /// Kernel routes of SIDs must go or come back.
     pub routes: Routes,
     /// What the next agent is to know.
@@ -92,6 +94,7 @@ impl Notice {
     /// Adds what happened later, to be acted on together.
     pub fn add(&mut self, later: Self) {
         self.changes.extend(later.changes);
+        self.died.extend(later.died);
         match (&mut self.routes, later.routes) {
             (Routes::Of(sids), Routes::Of(later)) => sids.extend(later),
             (routes, _) => *routes = Routes::All,
@@ -175,6 +178,7 @@ pub struct Monitor<N> {
     saved: Entries,
     notify: N,
     changes: Vec<Change>,
+    died: BTreeSet<Ipv6Net>,
     dirty: bool,
     routes: Routes,
     /// What is known since it was told last; none: all has to be told anew.
@@ -212,6 +216,7 @@ impl<N: FnMut(Notice)> Monitor<N> {
             earlier,
             notify,
             changes: Vec::new(),
+            died: BTreeSet::new(),
             dirty: false,
             routes: Routes::default(),
             news: Some(Entries::new()),
@@ -432,6 +437,9 @@ impl<N: FnMut(Notice)> Monitor<N> {
         let Some(state) = changed else { return };
         let dead = state == State::Dead;
         self.lives.extend(function.watched.sids.iter().map(|sid| (sid.sid, dead)));
+        if dead {
+            self.died.extend(function.watched.sids.iter().map(|sid| sid.sid));
+        }
         function.since = SystemTime::now();
         self.dirty = true;
         if let Some(news) = &mut self.news {
@@ -603,6 +611,7 @@ impl<N: FnMut(Notice)> Monitor<N> {
         }
         let routes = std::mem::take(&mut self.routes);
         let changes = std::mem::take(&mut self.changes);
+        let died = std::mem::take(&mut self.died);
         let (entries, newer) = match self.news.replace(Entries::new()) {
             Some(news) => {
                 self.saved.extend(news.iter().map(|(sid, entry)| (*sid, *entry)));
@@ -620,7 +629,7 @@ impl<N: FnMut(Notice)> Monitor<N> {
             }
         };
         if routes != Routes::default() || !changes.is_empty() || newer {
-            (self.notify)(Notice { changes, routes, entries });
+            (self.notify)(Notice { changes, died, routes, entries });
         }
     }
 }
@@ -663,12 +672,14 @@ mod tests {
     fn notices_are_joined() {
         let notice = |sid: &str| Notice {
             changes: Vec::new(),
+            died: [sid.parse().unwrap()].into(),
             routes: Routes::Of([sid.parse().unwrap()].into()),
             entries: News::default(),
         };
         let mut joined = notice("fc00:1::/64");
         joined.add(notice("fc00:2::/64"));
-        assert_eq!(joined.routes, Routes::Of(["fc00:1::/64".parse().unwrap(), "fc00:2::/64".parse().unwrap()].into()));
+        let both = BTreeSet::from(["fc00:1::/64".parse().unwrap(), "fc00:2::/64".parse().unwrap()]);
+        assert_eq!((joined.routes.clone(), joined.died.clone()), (Routes::Of(both.clone()), both));
         joined.add(Notice { routes: Routes::All, ..notice("fc00:3::/64") });
         joined.add(notice("fc00:4::/64"));
         assert_eq!(joined.routes, Routes::All);

@@ -17,7 +17,7 @@
 mod link;
 mod namespace;
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use segue_dataplane::{Interface, Interfaces};
@@ -54,12 +54,14 @@ const LOOP_IN_MAC: MacAddress = MacAddress([0x02, 0x5e, 0x65, 0x67, 0x00, 0x02])
 /// MTU if no core port has one.
 const MTU: u32 = 1500;
 
-/// Makes what `state` needs and what is not there. Returns whether the node has got new interfaces, or other ones.
+/// Makes what `state` needs and what is not there, or only what these namespaces need and the loop. Returns whether the node has got
+/// new interfaces, or other ones.
 ///
 /// # Errors
 /// What the kernel refused. What has been made until then stays; [`remove`] knows it.
-pub fn make(state: &NodeState, interfaces: &Interfaces) -> Result<bool, KernelError> {
-    let wirings = state.wirings();
+pub fn make(state: &NodeState, interfaces: &Interfaces, only: Option<&BTreeSet<String>>) -> Result<bool, KernelError> {
+    let mut wirings = state.wirings();
+    wirings.retain(|wiring| only.is_none_or(|only| only.contains(&wiring.namespace)));
     if wirings.is_empty() && !state.needs_loop() {
         return Ok(false);
     }
