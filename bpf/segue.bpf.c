@@ -123,21 +123,16 @@ INLINE int core_ipv6(struct packet *packet, void *data, void *end, int again)
 	struct ipv6hdr *ip = data + ETHERNET_LENGTH;
 	struct address source, destination;
 	const struct segue_sid *sid = NULL;
-	u16 ethertype;
 	u32 limit;
+	int action;
 
 	if (unlikely((void *)(ip + 1) > end))
 		return drop(packet, SEGUE_OUTCOME_drop_truncated);
 	destination = address_load(&ip->daddr);
 	if (!again) {
 		sid = sid_find(packet->epoch, destination);
-		if (sid && sid->behaviour == SEGUE_END_AD && sid->memory <= SEGUE_MEMORY_FLOW) {
-			ethertype = dynamic_usual_inner(packet, sid, data, end);
-			if (likely(ethertype))
-				return dynamic_usual_to(packet, sid, ethertype);
-		}
-		if (sid && sid->behaviour == SEGUE_END_AM && likely(masquerade_usual_inner(packet, sid, data, end)))
-			return masquerade_usual_to(packet, sid, data, end);
+		if (sid && sid->behaviour > SEGUE_END_T && likely(endpoint_usual(packet, sid, data, end, &action)))
+			return action;
 	}
 	if (unlikely(*(const u8 *)ip >> 4 != 6))
 		return drop(packet, SEGUE_OUTCOME_drop_bad_version);

@@ -179,18 +179,21 @@ INLINE struct proxy_flow_cached *flow_cached_slot(u32 hash)
 INLINE const struct segue_stash *flow_cached(u64 scope, const u64 *key, u32 hash, u64 *id)
 {
 	const struct proxy_flow_cached *cached = flow_cached_slot(hash);
-	u32 row = scope;
-	const struct segue_memory *memory = bpf_map_lookup_elem(&memories, &row);
+	const struct segue_memory *memory;
 	const struct segue_stash *entry;
+	u32 row = scope, changes;
 
-	if (!cached || !memory)
+	if (!cached)
 		return NULL;
 	if (((cached->key[0] ^ key[0]) | (cached->key[1] ^ key[1]) | (cached->key[2] ^ key[2]) |
 	     (cached->key[3] ^ key[3]) | (cached->key[4] ^ key[4]) | (cached->scope ^ scope)) ||
-	    cached->changes != *(const volatile u32 *)&memory->changes ||
 	    (s32)(cached->until - (u32)bpf_jiffies64()) <= 0)
 		return NULL;
+	changes = cached->changes;
 	*id = cached->stash;
+	memory = bpf_map_lookup_elem(&memories, &row);
+	if (!memory || changes != *(const volatile u32 *)&memory->changes)
+		return NULL;
 	entry = stash_get(*id);
 	return likely(entry && entry->scope == scope) ? entry : NULL;
 }

@@ -50,19 +50,28 @@ INLINE int ipv4_usual(const struct packet *packet, const struct iphdr *ip, const
 #define WORD_HOP_LIMIT(word) ((u32)((word) >> 56))
 #define WORD_PAYLOAD_LENGTH(word) bpf_ntohs((u16)((word) >> 32))
 #define WORD_OF_SRH (0x60ULL | (u64)PROTOCOL_ROUTING << 48)
+/* The first word of an SRH of two segments with none left: length, type and Segments Left. */
+#define WORD_LAST_OF_TWO (4U << 8 | ROUTING_TYPE_SRH << 16)
 
 /* The shape of a remembered header that follows the packet's DSCP or not: its fields from `length` on, in one word. */
 #define STASH_USUAL_SHAPE (USUAL_STEERING | IPV6_LENGTH << 16)
 #define STASH_USUAL_MASK (~((u32)SEGUE_STASH_TRAFFIC_CLASS_COPY << 24))
+#define STASH_EXACT_SHAPE (STASH_USUAL_SHAPE | SEGUE_STASH_EXACT << 24)
 
 /* The packet's steering header is the one remembered, but for what makes no difference: see header_same(). */
-INLINE int header_usual(const struct segue_stash *entry, const u64 *word, u32 margin)
+INLINE int header_usual(const struct segue_stash *entry, const u64 *word, u32 margin, u32 exact)
 {
 	const u64 *known = (const u64 *)entry->header;
 	u64 difference = (word[1] ^ known[1]) | (word[2] ^ known[2]);
 
-	if ((*(const u32 *)&entry->length & STASH_USUAL_MASK) != STASH_USUAL_SHAPE)
+	if (exact) {
+		if (*(const u32 *)&entry->length != STASH_EXACT_SHAPE)
+			return 0;
+		difference |= (u32)word[0] ^ (u32)known[0];
+		margin = 1;
+	} else if ((*(const u32 *)&entry->length & STASH_USUAL_MASK) != STASH_USUAL_SHAPE) {
 		return 0;
+	}
 	difference |= ((word[5] - (1ULL << 24)) ^ known[5]) & ~0xffULL;
 	difference |= (word[6] ^ known[6]) | (word[7] ^ known[7]) | (word[8] ^ known[8]) | (word[9] ^ known[9]);
 	return !difference && WORD_HOP_LIMIT(word[0]) - 1 - WORD_HOP_LIMIT(known[0]) + margin - 1 <= 2 * (margin - 1);
@@ -117,16 +126,40 @@ INLINE int ipv4_usual_key(const struct iphdr *ip, const void *end, u64 *key)
 }
 
 /*
- * End.AD with a memory by interface or by flow, on the way to the function: is the packet one with the header that is
- * remembered already, and an inner packet as nearly all are? What its outer addresses and its SRH must be was seen when
- * the header was remembered. The inner packet's Ethertype, or 0; nothing is changed.
+ * A packet through the kernel, without an argument that would become its mark: is what is remembered its own, and does
+ * it fit the link behind the function? The kernel can not tell its sender.
  */
-INLINE u16 dynamic_usual_inner(struct packet *packet, const struct segue_sid *sid, const void *data, const void *end)
+INLINE int exact_usual(const struct packet *packet, const struct segue_sid *sid, const struct segue_stash *entry,
+		       u32 hop_limit, u32 length)
+{
+	const struct adjacency *adjacency;
+
+	if (sid->argument_length)
+		return 0;
+	if (sid->proxy_flags & SEGUE_PROXY_KEEP_HOP_LIMIT) {
+		if (hop_limit < 2 || entry->hop_limit != hop_limit)
+			return 0;
+	} else if (entry->hop_limit) {
+		return 0;
+	}
+	if (length <= IPV6_LEAST_MTU)
+		return 1;
+	adjacency = adjacency_find(packet, address_load(&entry->header[24]), 0, ADJACENCY_INSIDE, 0);
+	return adjacency && adjacency_fits(adjacency, length);
+}
+
+/*
+ * End.AD and End.AN.NF, on the way to the function: is the packet one with the header that is remembered already, and
+ * an inner packet as nearly all are? What its outer addresses and its SRH must be was seen when the header was
+ * remembered, under `id`. The inner packet's Ethertype, or 0; nothing is changed.
+ */
+INLINE u16 dynamic_usual_inner(struct packet *packet, const struct segue_sid *sid, const void *data, const void *end,
+			       u64 *id)
 {
 	const u64 *word = data + ETHERNET_LENGTH;
 	const struct segue_stash *entry;
-	u64 head, id = 0, key[5] = {};
-	u32 length, six;
+	u64 head, key[5] = {};
+	u32 length, six, exact = sid->memory == SEGUE_MEMORY_PACKET;
 
 	if (data + USUAL_INNER + IPV6_LENGTH > end ||
 	    (sid->flags & (SEGUE_SID_DEAD | SEGUE_SID_NEXT_HOP_MAC)) != SEGUE_SID_NEXT_HOP_MAC ||
@@ -141,13 +174,17 @@ INLINE u16 dynamic_usual_inner(struct packet *packet, const struct segue_sid *si
 	if (sid->memory == SEGUE_MEMORY_FLOW) {
 		if (six ? ipv6_usual_key(word + 10, end, key) : ipv4_usual_key(data + USUAL_INNER, end, key))
 			return 0;
-		entry = flow_cached(sid->scope, key, flow_hash(key), &id);
+		entry = flow_cached(sid->scope, key, flow_hash(key), id);
 	} else {
-		entry = memory_current(sid->scope, &id);
+		entry = memory_current(sid->scope, id);
 	}
-	if (unlikely(!entry || !header_usual(entry, word, sid->hop_limit_margin ?: 1) || !stash_still(entry, id)))
+	if (unlikely(!entry || !header_usual(entry, word, sid->hop_limit_margin ?: 1, exact)))
 		return 0;
 	packet->length = length + USUAL_STEERING;
+	if (exact && !exact_usual(packet, sid, entry, six ? word[10] >> 56 : word[11] & 0xff, packet->length))
+		return 0;
+	if (unlikely(!stash_still(entry, *id)))
+		return 0;
 	if (likely(six))
 		return sid->inner & SEGUE_INNER_IPV6 && inner_ipv6_usual(packet, word + 10, length, head)
 			       ? bpf_htons(ETH_P_IPV6)
@@ -159,19 +196,22 @@ INLINE u16 dynamic_usual_inner(struct packet *packet, const struct segue_sid *si
 }
 
 /* Such a packet goes to the function. */
-INLINE int dynamic_usual_to(const struct packet *packet, const struct segue_sid *sid, u16 ethertype)
+INLINE int dynamic_usual_to(const struct packet *packet, const struct segue_sid *sid, u16 ethertype, u64 id)
 {
 	const struct function_link link = {.destination_mac = sid->mac, .source_mac = sid->source_mac};
+	u32 exact = sid->memory == SEGUE_MEMORY_PACKET;
 	void *data;
 
 	if (bpf_xdp_adjust_head(packet->ctx, USUAL_INNER - ETHERNET_LENGTH))
+		return drop(packet, SEGUE_OUTCOME_drop_adjust);
+	if (exact && kernel_metadata(packet, sid, id, 0))
 		return drop(packet, SEGUE_OUTCOME_drop_adjust);
 	data = (void *)(long)packet->ctx->data;
 	if (data + ETHERNET_LENGTH > (void *)(long)packet->ctx->data_end)
 		return drop(packet, SEGUE_OUTCOME_drop_adjust);
 	function_ethernet(data, &link, ethertype);
 	count(sid->counter, packet->length);
-	return transmit(packet, sid->oif, SEGUE_OUTCOME_to_function);
+	return exact ? pass(packet, SEGUE_OUTCOME_to_function) : transmit(packet, sid->oif, SEGUE_OUTCOME_to_function);
 }
 
 /*
@@ -433,6 +473,108 @@ INLINE int masquerade_usual(struct packet *packet, const struct segue_sid *sid)
 	count(sid->counter_return, length);
 	ethernet_write(data, adjacency);
 	return transmit(packet, adjacency->ifindex, SEGUE_OUTCOME_forwarded);
+}
+
+/*
+ * End.DX4, End.DX6, End.DT4, End.DT6, End.DT46: the way of an inner packet as nearly all are, at the end of a list with
+ * two segments, by a link that it fits; or NULL. Nothing is changed.
+ */
+INLINE const struct adjacency *decapsulate_usual(struct packet *packet, const struct segue_sid *sid, const void *data,
+						 const void *end)
+{
+	const u64 *word = data + ETHERNET_LENGTH;
+	struct address source, destination, towards;
+	const struct adjacency *adjacency;
+	u32 length, tag = 0;
+
+	if (data + USUAL_INNER + IPV6_LENGTH > end ||
+	    packet->port->config_flags & (SEGUE_CONFIG_CHECK_SOURCE | SEGUE_CONFIG_MANY_BLOCKS))
+		return NULL;
+	length = end - data - USUAL_INNER;
+	source = (struct address){word[1], word[2]};
+	if ((word[0] & (WORD_VERSION | WORD_NEXT_HEADER)) != WORD_OF_SRH ||
+	    WORD_PAYLOAD_LENGTH(word[0]) != length + USUAL_STEERING - IPV6_LENGTH ||
+	    (word[5] & 0xffffff00) != WORD_LAST_OF_TWO || !address_usual(source) ||
+	    address_equal(source, (struct address){word[3], word[4]}))
+		return NULL;
+	if (likely((word[5] & 0xff) == PROTOCOL_IPV6)) {
+		if (sid->behaviour == SEGUE_END_DX4 || sid->behaviour == SEGUE_END_DT4 ||
+		    boundary_suspects((word[10] & WORD_NEXT_HEADER) >> 48) || WORD_HOP_LIMIT(word[10]) <= 1 ||
+		    !inner_ipv6_usual(packet, word + 10, length, word[0]))
+			return NULL;
+		source.low = word[12];
+		destination = (struct address){word[13], word[14]};
+		towards = address_load(sid->next_hop);
+	} else {
+		const struct iphdr *ip = data + USUAL_INNER;
+
+		if ((word[5] & 0xff) != PROTOCOL_IPV4 || sid->behaviour == SEGUE_END_DX6 ||
+		    sid->behaviour == SEGUE_END_DT6 || ip->ttl <= 1 || !inner_ipv4_usual(ip, end, length, word[0]))
+			return NULL;
+		source.low = ip->saddr;
+		destination = (struct address){0, ip->daddr};
+		towards = (struct address){0, sid->next_hop_ipv4};
+		tag = ADJACENCY_IPV4;
+	}
+	if (!(towards.high | towards.low))
+		towards = destination;
+	packet->length = length + USUAL_STEERING;
+	adjacency = adjacency_find(packet, towards, sid->table | tag, sid->oif, source.low >> 56 ^ source.low >> 24);
+	return adjacency && adjacency_fits(adjacency, length) ? adjacency : NULL;
+}
+
+/* Such a packet leaves. */
+INLINE int decapsulate_usual_to(const struct packet *packet, const struct segue_sid *sid,
+				const struct adjacency *adjacency)
+{
+	void *data;
+
+	if (bpf_xdp_adjust_head(packet->ctx, USUAL_STEERING))
+		return drop(packet, SEGUE_OUTCOME_drop_adjust);
+	data = (void *)(long)packet->ctx->data;
+	if (data + ETHERNET_LENGTH + sizeof(struct iphdr) > (void *)(long)packet->ctx->data_end)
+		return drop(packet, SEGUE_OUTCOME_drop_adjust);
+	ethernet_write(data, adjacency);
+	if (likely(*(const u16 *)(data + 12) == bpf_htons(ETH_P_IPV6)))
+		((struct ipv6hdr *)(data + ETHERNET_LENGTH))->hop_limit--;
+	else
+		ipv4_decrement(data + ETHERNET_LENGTH);
+	count(sid->counter, packet->length);
+	return transmit(packet, adjacency->ifindex, SEGUE_OUTCOME_forwarded);
+}
+
+/* A packet to a SID that is not End, End.X or End.T. 1: it was usual, and is done with `action`. */
+INLINE int endpoint_usual(struct packet *packet, const struct segue_sid *sid, void *data, void *end, int *action)
+{
+	const struct adjacency *adjacency;
+	u16 ethertype;
+	u64 id = 0;
+
+	switch (sid->behaviour) {
+	case SEGUE_END_DX4:
+	case SEGUE_END_DX6:
+	case SEGUE_END_DT4:
+	case SEGUE_END_DT6:
+	case SEGUE_END_DT46:
+		adjacency = decapsulate_usual(packet, sid, data, end);
+		if (unlikely(!adjacency))
+			return 0;
+		*action = decapsulate_usual_to(packet, sid, adjacency);
+		return 1;
+	case SEGUE_END_AD:
+	case SEGUE_END_AN_NF:
+		ethertype = dynamic_usual_inner(packet, sid, data, end, &id);
+		if (unlikely(!ethertype))
+			return 0;
+		*action = dynamic_usual_to(packet, sid, ethertype, id);
+		return 1;
+	case SEGUE_END_AM:
+		if (unlikely(!masquerade_usual_inner(packet, sid, data, end)))
+			return 0;
+		*action = masquerade_usual_to(packet, sid, data, end);
+		return 1;
+	}
+	return 0;
 }
 
 /* Back from a function in its usual form, or NOT_USUAL. */

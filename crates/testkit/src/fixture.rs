@@ -324,6 +324,15 @@ impl Network {
         );
         Self { node, world }
     }
+
+    /// Links with the names that a namespace `nf` for End.AN.NF has, and those of the loop. Nothing is at their far ends.
+    pub fn links_to_netfilter(&self) {
+        for (at, name) in (0xe0_u8..).zip(["nfw-nf", "nfe-nf", "segue-loop0", "segue-loop1"]) {
+            let (near, far) = (format!("02:00:00:00:01:{at:02x}"), format!("02:00:00:00:02:{at:02x}"));
+            let near = End { netns: &self.node, name, mac: &near };
+            veth(near, End { netns: &self.world, name: &format!("{name}-far"), mac: &far }, 3000);
+        }
+    }
 }
 
 fn mac(last: u8) -> MacAddress {

@@ -10,7 +10,6 @@ use libbpf_rs::{MapCore, MapFlags, MapHandle, Object, ObjectBuilder, Program, Pr
 use segue_abi as abi;
 use segue_testkit::fixture::{DOMAIN, Network, address::*, arriving, configuration, function::*};
 use segue_testkit::golden::Golden;
-use segue_testkit::netns::{End, veth};
 use segue_testkit::object;
 use segue_testkit::packet_socket::PacketSocket;
 use segue_testkit::wait::wait_for;
@@ -111,13 +110,9 @@ fn cases() -> Vec<(&'static str, abi::Stage, &'static str, Vec<u8>)> {
     ]
 }
 
-/// The configuration with a firewall, alone and at a SID, and with netfilter in a namespace, whose links are made.
+/// The configuration with a firewall, alone and at a SID, and with netfilter in a namespace `nf`, whose links are made.
 fn with_functions(network: &Network) -> String {
-    for (at, name) in (0xe0_u8..).zip(["nfw-nf", "nfe-nf", "segue-loop0", "segue-loop1"]) {
-        let (near, far) = (format!("02:00:00:00:01:{at:02x}"), format!("02:00:00:00:02:{at:02x}"));
-        let near = End { netns: &network.node, name, mac: &near };
-        veth(near, End { netns: &network.world, name: &format!("{name}-far"), mac: &far }, 3000);
-    }
+    network.links_to_netfilter();
     let rule = "-A FORWARD -p tcp -j REJECT --reject-with tcp-reset";
     let file = format!(r"{{file: v6, text: '*filter\n:FORWARD ACCEPT [0:0]\n{rule}\nCOMMIT\n'}}").replace('\'', "\"");
     let sids = "sids:\n  - {sid: 'fc00:0:1:a1::/64', behaviour: End.AN, firewall: fw}\n  \

@@ -1,8 +1,12 @@
-//! The usual way to and from a function (bpf/lib/usual.h), with what each processor remembers of flows, against the general one (bpf/lib/proxy.h, bpf/lib/masquerade.h): the same
-//! packets once through the program of the ports, which takes the usual way where it can, and once through the stages that know
-//! only the general one. Verdicts, octets, outcomes and all counters are the same.
+//! The usual way to and from a function and out of a steering header (bpf/lib/usual.h), with what each processor remembers of flows,
+//! against the general one (bpf/lib/proxy.h, bpf/lib/masquerade.h, bpf/lib/decapsulation.h): the same packets once through the
+//! program of the ports, which takes the usual way where it can, and once through the stages that know only the general one.
+//! Verdicts, octets, outcomes and all counters are the same.
 
-use segue_abi::Outcome;
+use std::collections::HashMap;
+use std::net::Ipv6Addr;
+
+use segue_abi::{self as abi, FunctionMetadata, Outcome};
 use segue_testkit::fixture::{DOMAIN, Network, address::*, arriving, configuration, function::*, macs};
 use segue_testkit::mutation::{Random, mutate};
 use segue_testkit::node::{Moved, Node, Runner, Verdict};
@@ -10,9 +14,13 @@ use segue_wire::ipv6_extension::{FragmentRepr, OptionsRepr};
 use segue_wire::{
     Icmpv4Repr, Icmpv6Repr, Ipv4Repr, Ipv6Repr, MacAddress, PacketBuilder, SrhRepr, TcpRepr, TlvRepr, UdpRepr,
 };
+use zerocopy::FromBytes;
 
 const PACKETS: usize = 120_000;
 const SEED: u64 = 0x5e9e_0002;
+const LINK_LOCAL: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 9);
+/// SIDs at which the steering header ends.
+const DECAPSULATING: [u16; 8] = [END_DX4, END_DX6, END_DT4, END_DT6, END_DT46, END_DT6_NESTED, END_USD, END_X_USD];
 
 /// A packet for the node. One that comes back from a function may be what the node has sent to it last.
 #[derive(Clone)]
@@ -29,7 +37,7 @@ type Found = (Verdict, Vec<u8>, Vec<u64>);
 fn inner(random: &mut Random, front: PacketBuilder) -> PacketBuilder {
     let hop_limit = *random.pick(&[64, 64, 64, 255, 2, 1, 0]);
     let traffic_class = *random.pick(&[0, 0, 0, 1, 2, 3, 0x29, 0xb8]);
-    let octets = vec![7; random.below(600)];
+    let octets = vec![7; if random.below(8) == 0 { 1100 + random.below(400) } else { random.below(600) }];
     let ports = (random.number() as u16, random.number() as u16);
     let six = |(source, destination)| Ipv6Repr {
         hop_limit,
@@ -37,8 +45,17 @@ fn inner(random: &mut Random, front: PacketBuilder) -> PacketBuilder {
         flow_label: u32::from(ports.0),
         ..Ipv6Repr::new(source, destination)
     };
-    let four = Ipv4Repr { time_to_live: hop_limit, type_of_service: traffic_class, ..Ipv4Repr::new(CLIENT4, SERVER4) };
-    let addresses = *random.pick(&[(CLIENT, SERVER), (SERVER, CLIENT), (CLIENT, SERVER), (CLIENT, behind_core1(7))]);
+    let to = *random.pick(&[SERVER4, SERVER4, SERVER4, IN_TABLE4]);
+    let four = Ipv4Repr { time_to_live: hop_limit, type_of_service: traffic_class, ..Ipv4Repr::new(CLIENT4, to) };
+    let addresses = *random.pick(&[
+        (CLIENT, SERVER),
+        (SERVER, CLIENT),
+        (CLIENT, SERVER),
+        (CLIENT, behind_core1(7)),
+        (CLIENT, IN_TABLE),
+        (LINK_LOCAL, SERVER),
+        (CLIENT, NODE),
+    ]);
     match random.below(12) {
         0..=3 => front.inner_ipv6(six(addresses)).udp(UdpRepr::new(ports.0, ports.1)).payload(&octets),
         4 => front.inner_ipv6(six(addresses)).tcp(TcpRepr::new(ports.0, ports.1, 1)).payload(&octets),
@@ -76,6 +93,7 @@ fn to_dynamic(random: &mut Random) -> PacketBuilder {
         outer.hop_limit = *random.pick(&[61, 59, 58, 62, 50, 2, 1, 255]);
         outer.traffic_class = *random.pick(&[0, 1, 2, 3, 0x29, 0xb8]);
         outer.flow_label = random.below(1 << 20) as u32;
+        outer.destination = local_with_argument(END_AD, random.below(3) as u16);
     }
     if rare {
         srh.tag = random.below(2) as u16;
@@ -86,6 +104,27 @@ fn to_dynamic(random: &mut Random) -> PacketBuilder {
     let front = arriving("core0").ipv6(outer);
     let front = if rare && random.below(4) == 0 { front.hop_by_hop(OptionsRepr::default()) } else { front };
     inner(random, front.srh(srh))
+}
+
+/// At the end of its list: mostly one of two segments.
+fn to_decapsulate(random: &mut Random) -> PacketBuilder {
+    let last = local(*random.pick(&DECAPSULATING));
+    let mut list = vec![behind_core1(0xa), last];
+    match random.below(16) {
+        0 => list.insert(0, behind_core1(0xb)),
+        1 => list.truncate(1),
+        _ => {}
+    }
+    let mut outer = Ipv6Repr { hop_limit: 60, ..Ipv6Repr::new(HEADEND, last) };
+    if random.below(3) == 0 {
+        outer.hop_limit = *random.pick(&[1, 0, 255]);
+        outer.traffic_class = *random.pick(&[0, 1, 2, 3]);
+    }
+    let left = if random.below(16) == 0 { 1 } else { 0 };
+    let srh = SrhRepr::new(&list).with_segments_left(left);
+    let front = arriving("core0").ipv6(outer);
+    let front = if random.below(16) == 0 { front } else { front.srh(srh) };
+    inner(random, front)
 }
 
 /// One of few inner flows, so that each is met again and again.
@@ -125,11 +164,26 @@ fn to_masquerading(random: &mut Random) -> PacketBuilder {
     arriving("core0").ipv6(repr).srh(SrhRepr::new(&list)).udp(UdpRepr::new(1, 2)).payload(&octets)
 }
 
+/// Each bit of a packet's headers, and each length that it may be cut to; after each the packet itself, so that its header is
+/// remembered again.
+fn faults(steps: &mut Vec<Step>, whole: &Step) {
+    for bit in 0..8 * whole.frame.len().min(180) {
+        let mut flipped = whole.clone();
+        flipped.frame[bit / 8] ^= 1 << (bit % 8);
+        steps.extend([flipped, whole.clone()]);
+    }
+    for length in 14..whole.frame.len() {
+        let mut cut = whole.clone();
+        cut.frame.truncate(length);
+        steps.extend([cut, whole.clone()]);
+    }
+}
+
 fn steps() -> Vec<Step> {
     let mut random = Random::new(SEED);
     let mut steps: Vec<Step> = Vec::new();
     let valid = |port, frame: PacketBuilder| Step { port, frame: frame.build(), echo: None };
-    // Each bit of the headers of three packets, both ways, and back by End.AS; after each the packet itself, so that its header is remembered again.
+    // Three packets, both ways, and back by End.AS.
     for number in 0..6 {
         let (function, back) = if number < 3 { (END_AD, "dyn1") } else { (END_AD_FLOW, "flow0") };
         let front = arriving("core0")
@@ -143,21 +197,23 @@ fn steps() -> Vec<Step> {
         for (port, whole) in
             [("core0", packet(front)), (back, packet(arriving(back))), ("fun1", packet(arriving("fun1")))]
         {
-            let whole = valid(port, whole);
-            for bit in 0..8 * whole.frame.len().min(180) {
-                let mut flipped = whole.clone();
-                flipped.frame[bit / 8] ^= 1 << (bit % 8);
-                steps.extend([flipped, whole.clone()]);
-            }
-            for length in 14..whole.frame.len() {
-                let mut cut = whole.clone();
-                cut.frame.truncate(length);
-                steps.extend([cut, whole.clone()]);
-            }
+            faults(&mut steps, &valid(port, whole));
         }
     }
+    for function in [END_DX6, END_DT46] {
+        let front = arriving("core0")
+            .ipv6(Ipv6Repr { hop_limit: 60, ..Ipv6Repr::new(HEADEND, local(function)) })
+            .srh(SrhRepr::new(&[behind_core1(0xa), local(function)]).with_segments_left(0));
+        let whole = if function == END_DX6 {
+            front.inner_ipv6(Ipv6Repr::new(CLIENT, SERVER)).udp(UdpRepr::new(1, 2)).payload(&[1; 9])
+        } else {
+            front.inner_ipv4(Ipv4Repr::new(CLIENT4, SERVER4)).udp(UdpRepr::new(1, 2)).payload(&[1; 9])
+        };
+        faults(&mut steps, &valid("core0", whole));
+    }
     while steps.len() < PACKETS {
-        let mut step = match random.below(16) {
+        let mut step = match random.below(20) {
+            16..=19 => valid("core0", to_decapsulate(&mut random)),
             14..=15 => {
                 let port = *random.pick(&["fun1", "fun1", "fun1", "fun0", "fun2"]);
                 valid(port, inner(&mut random, arriving(port)))
@@ -201,6 +257,17 @@ fn echoed(step: &Step, seed: u64, last: &[u8]) -> (&'static str, Vec<u8>) {
     (port, frame)
 }
 
+/// What is in front of a packet that the kernel takes to a function, in a form that is the same on every node: without the node's
+/// secret, and with references numbered as they were met first.
+fn comparable(octets: &mut [u8], references: &mut HashMap<(u32, u32), usize>) {
+    let (metadata, _) = FunctionMetadata::mut_from_prefix(octets).expect("metadata");
+    let of_reference = abi::SEGUE_METADATA_TIME | abi::SEGUE_METADATA_SERIES;
+    let number = references.len();
+    metadata.stash = *references.entry((metadata.stash, metadata.flags & of_reference)).or_insert(number) as u32;
+    metadata.flags &= !of_reference;
+    metadata.magic = 0;
+}
+
 /// Sends all packets, and says what became of each, and what all counters say in the end.
 fn walk(
     node: &Node<'_>,
@@ -212,7 +279,7 @@ fn walk(
         let mut cpus = nix::sched::CpuSet::new();
         cpus.set(0).expect("a processor");
         nix::sched::sched_setaffinity(nix::unistd::Pid::from_raw(0), &cpus).expect("it can be chosen");
-        let mut last = Vec::new();
+        let (mut last, mut given, mut references) = (Vec::new(), HashMap::new(), HashMap::new());
         let each = steps.iter().map(|step| {
             let (port, mut frame) = match step.echo {
                 Some(seed) => echoed(step, seed, &last),
@@ -222,11 +289,19 @@ fn walk(
             if port.starts_with("core") && frame.len() >= 6 {
                 frame[..6].copy_from_slice(&macs(port).0.0);
             }
-            let (verdict, octets) = send(runner, port, &frame);
+            let (verdict, mut octets) = send(runner, port, &frame);
             last.clone_from(&octets);
             // Nobody sees the octets of a packet that is dropped.
-            let octets = if verdict == Verdict::Drop { Vec::new() } else { octets };
-            (verdict, octets, runner.outcomes(port))
+            if verdict == Verdict::Drop {
+                octets.clear();
+            }
+            let outcomes = runner.outcomes(port);
+            let to_function = outcomes[usize::from(Outcome::ToFunction.number())];
+            let is_given = given.insert(port, to_function).unwrap_or(0) != to_function;
+            if verdict == Verdict::Pass && is_given {
+                comparable(&mut octets, &mut references);
+            }
+            (verdict, octets, outcomes)
         });
         each.collect()
     });
@@ -259,8 +334,26 @@ fn and_with_other_lists() {
     compare(&both.replacen(list, &longer, 1));
 }
 
+/// With a memory by packet, and End.AN.NF, which hand packets to the kernel: with an argument, and without.
+#[test]
+#[ignore = "needs root"]
+fn and_through_the_kernel() {
+    let known = configuration(DOMAIN);
+    let by_interface = "to_function: dyn0, from_function: dyn1}";
+    assert_eq!(known.matches(by_interface).count(), 1);
+    compare(&known.replace(by_interface, "to_function: dyn1, from_function: dyn1, memory: packet}"));
+    let lines: Vec<&str> = known.lines().collect();
+    let at = lines.iter().position(|line| line.contains(by_interface)).expect("the proxy");
+    for argument in ["", "    argument_length: 16\n"] {
+        let netfilter = format!("    behaviour: End.AN.NF\n{argument}    netfilter: {{namespace: nf}}");
+        let changed = [&lines[..at - 2], &[netfilter.as_str()], &lines[at + 1..]].concat().join("\n");
+        compare(&changed);
+    }
+}
+
 fn compare(configuration: &str) {
     let networks = [Network::new(), Network::new()];
+    networks.iter().for_each(Network::links_to_netfilter);
     let nodes = networks.each_ref().map(|network| Node::load(&network.node, configuration));
     let steps = steps();
     let (usual, usual_counters) = walk(&nodes[0], &steps, |runner, port, frame| runner.run(port, frame));
@@ -300,5 +393,5 @@ fn compare(configuration: &str) {
     assert_eq!(usual_counters, general_counters);
     println!("{} packets: [aborted, dropped, passed, sent back, redirected] {verdicts:?}", usual.len());
     assert_eq!(verdicts[0], 0, "no program aborts");
-    assert!(verdicts[1] > 5_000 && verdicts[4] > 50_000, "both ends of a packet are tried: {verdicts:?}");
+    assert!(verdicts[1] > 5_000 && verdicts[2] + verdicts[4] > 50_000, "both ends of a packet are tried: {verdicts:?}");
 }
