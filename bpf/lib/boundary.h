@@ -9,7 +9,7 @@
 
 #include "base.h"
 
-#define BOUNDARY_MAX 8 /* headers that are walked */
+#define BOUNDARY_MAX 8 /* headers that are walked; what is behind them is still looked at */
 
 enum boundary_found {
 	BOUNDARY_SR = 1 << 0,	 /* an SRH, or headers that can not be walked */
@@ -60,7 +60,7 @@ RARE u32 boundary_walk(struct xdp_md *ctx, u32 place, u32 limit, u32 generation)
 	u32 at = place & OFFSET_MASK, next = (place >> 16) & 0xff, length;
 	const u8 *octet;
 
-	for (int i = 0; i < BOUNDARY_MAX; i++) {
+	for (int i = 0; i <= BOUNDARY_MAX; i++) {
 		if (!boundary_suspects(next))
 			return 0;
 		octet = data + (at & OFFSET_MASK);

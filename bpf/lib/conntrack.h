@@ -279,7 +279,7 @@ RARE u32 conntrack_error(struct xdp_md *ctx, struct firewall_work *work, const s
 {
 	void *data = (void *)(long)ctx->data;
 	void *end = (void *)(long)ctx->data_end;
-	u32 at, family, protocol, ports = 0, upper, icmp = 0, way = 0;
+	u32 at, family, protocol, ports = 0, upper, icmp = 0, way = 0, limit;
 	u64 source[2] = {}, destination[2] = {};
 	const struct segue_connection *entry;
 	struct segue_connection_bucket *bucket;
@@ -292,10 +292,11 @@ RARE u32 conntrack_error(struct xdp_md *ctx, struct firewall_work *work, const s
 	family = work->key.family;
 	at = (work->upper + 8) & OFFSET_MASK;
 	octet = data + at;
+	limit = work->limit;
 	if (family == 6) {
 		const u64 *words = (const u64 *)(octet + 8);
 
-		if ((void *)(octet + IPV6_LENGTH + 8) > end || octet[0] >> 4 != 6)
+		if ((void *)(octet + IPV6_LENGTH) > end || at + IPV6_LENGTH > limit || octet[0] >> 4 != 6)
 			return SEGUE_STATE_INVALID;
 		source[0] = bpf_be64_to_cpu(words[0]);
 		source[1] = bpf_be64_to_cpu(words[1]);
@@ -313,14 +314,17 @@ RARE u32 conntrack_error(struct xdp_md *ctx, struct firewall_work *work, const s
 			walk->fragment_offset = 0;
 			walk->later = 0;
 			walk->error = 0;
-			firewall_walk_on(ctx, work->limit, walk);
+			firewall_walk_on(ctx, limit, walk);
+			data = (void *)(long)ctx->data;
+			end = (void *)(long)ctx->data_end;
 			if (walk->error || walk->later)
 				return SEGUE_STATE_INVALID;
 			protocol = walk->protocol;
 			upper = walk->upper;
 		}
 	} else {
-		if ((void *)(octet + 20) > end || octet[0] >> 4 != 4 || *(const u16 *)(octet + 6) & bpf_htons(0x1fff))
+		if ((void *)(octet + 20) > end || at + 20 > limit || octet[0] >> 4 != 4 ||
+		    *(const u16 *)(octet + 6) & bpf_htons(0x1fff))
 			return SEGUE_STATE_INVALID;
 		source[0] = bpf_ntohl(*(const u32 *)(octet + 12));
 		destination[0] = bpf_ntohl(*(const u32 *)(octet + 16));
@@ -333,16 +337,23 @@ RARE u32 conntrack_error(struct xdp_md *ctx, struct firewall_work *work, const s
 		return SEGUE_STATE_INVALID;
 	opaque(upper);
 	octet = data + (upper & OFFSET_MASK);
-	if ((void *)(octet + 8) > end)
+	if (upper > limit)
 		return SEGUE_STATE_INVALID;
+	/* What is behind the packet's end is nobody's word. Of layer 4 as much as the key needs, as in netfilter. */
 	if (protocol == (family == 6 ? PROTOCOL_ICMPV6 : PROTOCOL_ICMP)) {
+		if ((void *)(octet + 8) > end || upper + 8 > limit)
+			return SEGUE_STATE_INVALID;
 		icmp = icmp_query(family, octet);
 		if (!icmp)
 			return SEGUE_STATE_INVALID;
 		ports = bpf_ntohs(*(const u16 *)(octet + 4));
 	} else if (protocol == PROTOCOL_TCP || protocol == PROTOCOL_UDP || protocol == PROTOCOL_SCTP ||
 		   protocol == PROTOCOL_UDPLITE || protocol == PROTOCOL_DCCP) {
+		if ((void *)(octet + 4) > end || upper + 4 > limit)
+			return SEGUE_STATE_INVALID;
 		ports = bpf_ntohl(*(const u32 *)octet);
+	} else if (protocol == PROTOCOL_NO_NEXT_HEADER && family == 6) {
+		return SEGUE_STATE_INVALID;
 	}
 	conntrack_key(track, firewall, source, destination, ports, protocol, family, icmp);
 	bucket = connection_find(track, firewall->table, firewall->buckets, &way);

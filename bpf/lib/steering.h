@@ -242,11 +242,16 @@ INLINE int to_infrastructure(u32 generation, struct address destination)
 	return config && in_infrastructure(config, destination);
 }
 
-/* A fragment, or ICMPv6: there may be more in it than the walk over its headers has told. */
+/*
+ * A fragment, ICMPv6, or a Routing header of another type that somebody else has to visit, at which the walk over its
+ * headers ends: there may be more in it than that has told.
+ */
 INLINE int flow_suspect(const struct flow *flow)
 {
-	return flow->family == 6 &&
-	       ((flow->key[4] >> 48) & FLOW_FRAGMENT || ((flow->key[4] >> 32) & 0xff) == PROTOCOL_ICMPV6);
+	u32 protocol = (flow->key[4] >> 32) & 0xff;
+
+	return flow->family == 6 && ((flow->key[4] >> 48) & FLOW_FRAGMENT || protocol == PROTOCOL_ICMPV6 ||
+				     protocol == PROTOCOL_ROUTING);
 }
 
 /* A packet from outside the SR domain: the boundary (RFC 8754 section 5.1), then steering. */

@@ -55,6 +55,12 @@ fn a70_srhs_from_outside() {
         node.drops(case, "acc0", &udp(start().srh(srh.clone())), "drop_sr_from_outside");
         let behind = udp(start().destination_options(OptionsRepr::default()).srh(srh.clone()));
         node.drops(&format!("{case}, behind another header"), "acc0", &behind, "drop_sr_from_outside");
+        // One that somebody else has to visit, too: all of its kinds.
+        for (kind, segments_left) in [(0, 1), (2, 1), (2, 0), (3, 2), (253, 255)] {
+            let routing = RoutingRepr { routing_type: kind, segments_left, ..RoutingRepr::default() };
+            let behind = udp(start().routing(routing).srh(srh.clone()));
+            node.drops(&format!("{case}, behind type {kind}"), "acc0", &behind, "drop_sr_from_outside");
+        }
         let hmac = srh.with_hmac(HmacVariant::Linux, CLIENT, 1, b"secret");
         node.drops(
             &format!("{case}, HMAC where none is accepted"),

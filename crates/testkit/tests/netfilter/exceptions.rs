@@ -8,36 +8,97 @@ use super::packets::{Class, Event, Family, checksum_of, crc32c, fold, sum};
 use super::router::Result;
 
 /// A packet's layer 4.
+#[derive(Default)]
 struct Upper<'p> {
     protocol: u8,
     octets: &'p [u8],
-    /// Fragments: offset in octets, and whether more follow.
+    /// Fragments that are not whole packets: offset in octets, and whether more follow.
     fragment: Option<(usize, bool)>,
-    /// Octets of the headers in front, without the Fragment header.
+    /// Octets of the headers in front of what is in the fragment, without the Fragment header.
     head: Vec<u8>,
+    /// What is in the fragment; of a packet that is none, layer 4.
+    behind: &'p [u8],
+    /// How many extension headers there are.
+    headers: usize,
+    /// One of them is a Hop-by-Hop Options header, and not the first.
+    misplaced: bool,
+    /// One of them is not there as a whole.
+    broken: bool,
+}
+
+/// The packet without what is behind its end.
+fn within(packet: &[u8], family: Family) -> &[u8] {
+    let length = match family {
+        Family::Ipv4 => usize::from(u16::from_be_bytes([packet[2], packet[3]])),
+        Family::Ipv6 => 40 + usize::from(u16::from_be_bytes([packet[4], packet[5]])),
+    };
+    packet.get(..length).unwrap_or(packet)
 }
 
 fn upper(packet: &[u8], family: Family) -> Upper<'_> {
+    if packet.len() < if family == Family::Ipv4 { 20 } else { 40 } {
+        return Upper::default();
+    }
+    let packet = within(packet, family);
     if family == Family::Ipv4 {
-        let at = usize::from(packet[0] & 15) * 4;
+        let at = (usize::from(packet.first().copied().unwrap_or_default() & 15) * 4).min(packet.len());
+        if at < 20 {
+            return Upper::default();
+        }
         let word = u16::from_be_bytes([packet[6], packet[7]]);
         let fragment = (word & 0x3fff != 0).then_some((usize::from(word & 0x1fff) * 8, word & 0x2000 != 0));
-        return Upper { protocol: packet[9], octets: &packet[at..], fragment, head: packet[..at].to_vec() };
+        let (head, octets) = packet.split_at(at);
+        return Upper {
+            protocol: packet[9],
+            octets,
+            fragment,
+            head: head.to_vec(),
+            behind: octets,
+            ..Upper::default()
+        };
     }
-    let (mut protocol, mut at, mut fragment, mut head) = (packet[6], 40, None, packet[..40].to_vec());
-    while [0, 43, 44, 60].contains(&protocol) && at + 8 <= packet.len() {
-        let length = if protocol == 44 { 8 } else { (usize::from(packet[at + 1]) + 1) * 8 };
-        if protocol == 44 {
-            let word = u16::from_be_bytes([packet[at + 2], packet[at + 3]]);
-            fragment = Some((usize::from(word & !7), word & 1 != 0));
-            head[6] = packet[at];
-        } else {
-            head.extend(&packet[at..at + length]);
+    let mut found = Upper { protocol: packet[6], ..Upper::default() };
+    // Where the next header is named, and what is in front of the Fragment header.
+    let (mut at, mut named, mut front, mut visited) = (40, 6, None, false);
+    while [0, 43, 44, 51, 60].contains(&found.protocol) {
+        let length = match packet.get(at + 1).map(|length| usize::from(*length)) {
+            _ if found.protocol == 44 => 8,
+            Some(length) if found.protocol == 51 => (length + 2) * 4,
+            Some(length) => (length + 1) * 8,
+            None => 8,
+        };
+        if at + length.max(8) > packet.len() {
+            found.broken = true;
+            break;
         }
-        protocol = packet[at];
+        found.headers += 1;
+        // A walk that looks for SRHs ends at what another node has to go on with.
+        found.misplaced |= found.protocol == 0 && found.headers > 1 && !visited;
+        visited |= found.protocol == 43 && packet[at + 3] > 0;
+        if found.protocol == 44 {
+            let word = u16::from_be_bytes([packet[at + 2], packet[at + 3]]);
+            let fragment = (word & !6 != 0).then_some((usize::from(word & !7), word & 1 != 0));
+            if front.is_none() {
+                let mut head = packet[..at].to_vec();
+                head[named] = packet[at];
+                front = Some((head, at + 8));
+                found.fragment = fragment;
+            } else if word & !7 != 0 {
+                found.fragment = fragment;
+            }
+        }
+        named = at;
+        found.protocol = packet[at];
         at += length;
+        if matches!(found.fragment, Some((1.., _))) {
+            break;
+        }
     }
-    Upper { protocol, octets: &packet[at..], fragment, head }
+    found.octets = &packet[at..];
+    let (head, behind) = front.unwrap_or_else(|| (packet[..at].to_vec(), at));
+    found.head = head;
+    found.behind = &packet[behind..];
+    found
 }
 
 fn icmp(family: Family) -> u8 {
@@ -46,7 +107,10 @@ fn icmp(family: Family) -> u8 {
 
 /// Of a header that is cut short by the end of the packet or first fragment: RFC 7112 section 5, docs/firewall.md "Invariants".
 fn cut(packet: &[u8], family: Family) -> bool {
-    let Upper { protocol, octets, fragment, .. } = upper(packet, family);
+    let Upper { protocol, octets, fragment, broken, .. } = upper(packet, family);
+    if broken {
+        return false;
+    }
     let length = match protocol {
         6 => 20,
         17 | 136 => 8,
@@ -86,6 +150,9 @@ fn sums_up(packet: &[u8], family: Family) -> bool {
 /// know are summed up without addresses; and of what it has not put together, each fragment alone.
 fn rejected_aloud(packet: &[u8], family: Family) -> bool {
     let Upper { protocol, octets, .. } = upper(packet, family);
+    if family == Family::Ipv6 && octets.is_empty() {
+        return false;
+    }
     if matches!(protocol, 47 | 50 | 51 | 132 | 136) {
         return true;
     }
@@ -100,13 +167,17 @@ fn rejected_aloud(packet: &[u8], family: Family) -> bool {
     matches!(sum, 0 | 0xffff)
 }
 
+fn tunnel(packet: &[u8], family: Family) -> bool {
+    matches!(upper(packet, family).protocol, 4 | 41)
+}
+
 /// Of an event whose fragments the kernel puts together: Segue's and the kernel's are put together here, as far as they go.
 fn put_together(packets: &mut Vec<Vec<u8>>, family: Family) {
     let mut parts: Vec<(usize, Vec<u8>, Vec<u8>)> = packets
         .iter()
         .map(|packet| {
             let upper = upper(packet, family);
-            (upper.fragment.map_or(0, |(offset, _)| offset), upper.head, upper.octets.to_vec())
+            (upper.fragment.map_or(0, |(offset, _)| offset), upper.head, upper.behind.to_vec())
         })
         .collect();
     parts.sort();
@@ -138,7 +209,7 @@ fn first_fragment(packets: &mut [Vec<u8>], event: &Event, family: Family) {
         .find(|upper| upper.fragment.is_none_or(|(at, _)| at == 0));
     let Some(first) = first else { return };
     for packet in packets {
-        packet.truncate(first.head.len() + first.octets.len());
+        packet.truncate(first.head.len() + first.behind.len());
     }
 }
 
@@ -152,11 +223,11 @@ fn without_length(answer: &mut Vec<u8>, family: Family) {
     } else if family == Family::Ipv4 {
         answer[quoted + 2..quoted + 8].fill(0);
     } else {
+        let about = answer.split_off(quoted);
+        let upper = upper(&about, family);
+        answer.extend(upper.head);
+        answer.extend(upper.behind);
         answer[quoted + 4..quoted + 6].fill(0);
-        if answer[quoted + 6] == 44 {
-            answer[quoted + 6] = answer[quoted + 40];
-            answer.drain(quoted + 40..quoted + 48);
-        }
     }
 }
 
@@ -179,11 +250,19 @@ pub struct Exception {
 
 /// A datagram in fragments where rules look at connections.
 pub fn put_together_by_kernel(case: &Case, event: &Event) -> bool {
-    case.connections && matches!(event.class, Class::Fragments | Class::FragmentsMixed | Class::FragmentCut)
+    use Class::{FragmentAtomic, FragmentCut, FragmentHeaders, Fragments, FragmentsMixed};
+    let whole = matches!(event.class, Fragments | FragmentsMixed | FragmentCut | FragmentHeaders | FragmentAtomic);
+    case.connections && whole
 }
 
 fn any(case: &Case, event: &Event, of: fn(&[u8], Family) -> bool) -> bool {
     event.packets.iter().any(|packet| of(packet, case.family))
+}
+
+/// A later fragment whose Fragment header names another extension header.
+fn names_extension(packet: &[u8], family: Family) -> bool {
+    let upper = upper(packet, family);
+    family == Family::Ipv6 && matches!((upper.fragment, upper.protocol), (Some((1.., _)), 0 | 43 | 44 | 51 | 60))
 }
 
 fn nothing(result: &Result) -> bool {
@@ -196,7 +275,7 @@ fn not_the_first(family: Family, _: &Result, segue: &Result) -> bool {
 }
 
 /// Closed: what is not here is a failure.
-pub const EXCEPTIONS: [Exception; 11] = [
+pub const EXCEPTIONS: [Exception; 18] = [
     Exception {
         row: "layer4-cut",
         applies: |case, event| event.class != Class::FragmentCut && any(case, event, cut),
@@ -212,6 +291,7 @@ pub const EXCEPTIONS: [Exception; 11] = [
     Exception {
         row: "checksum",
         applies: |case, event| case.connections && !event.packets.iter().all(|packet| sums_up(packet, case.family)),
+        // Which state it has in both: exact.rs.
         how: How::Apart(|_, _, _| true),
         class: Class::Checksum,
     },
@@ -224,6 +304,7 @@ pub const EXCEPTIONS: [Exception; 11] = [
                     upper.protocol == 132 && upper.octets.get(12) != Some(&1)
                 })
         },
+        // Which state it has in both: exact.rs.
         how: How::Apart(|_, _, _| true),
         class: Class::Sctp,
     },
@@ -232,8 +313,51 @@ pub const EXCEPTIONS: [Exception; 11] = [
         applies: |case, event| {
             case.connections && any(case, event, |packet, family| upper(packet, family).protocol == 33)
         },
+        // Which state it has in both: exact.rs.
         how: How::Apart(|_, _, _| true),
         class: Class::Transport,
+    },
+    Exception {
+        row: "header-cut",
+        applies: |case, event| any(case, event, |packet, family| upper(packet, family).broken),
+        how: How::Apart(|_, _, segue| nothing(segue)),
+        class: Class::HeadersCut,
+    },
+    Exception {
+        row: "many-headers",
+        applies: |case, event| any(case, event, |packet, family| upper(packet, family).headers > 8),
+        how: How::Apart(|_, _, segue| nothing(segue)),
+        class: Class::Headers,
+    },
+    Exception {
+        row: "hop-by-hop-place",
+        applies: |case, event| any(case, event, |packet, family| upper(packet, family).misplaced),
+        how: How::Apart(|_, _, segue| segue.on.is_empty()),
+        class: Class::Headers,
+    },
+    Exception {
+        row: "fragment-extension",
+        applies: |case, event| !case.connections && any(case, event, names_extension),
+        how: How::Apart(|_, kernel, segue| kernel.on.iter().all(|packet| segue.on.contains(packet))),
+        class: Class::FragmentHeaders,
+    },
+    Exception {
+        row: "fragment-headers",
+        applies: |case, event| case.connections && event.class == Class::FragmentTwice,
+        how: How::Apart(|_, _, segue| nothing(segue)),
+        class: Class::FragmentTwice,
+    },
+    Exception {
+        row: "sr-from-outside",
+        applies: |_, event| event.class == Class::Segments,
+        how: How::Apart(|_, _, segue| segue.on.is_empty()),
+        class: Class::Segments,
+    },
+    Exception {
+        row: "header-refused",
+        applies: |_, event| matches!(event.class, Class::OptionRefused | Class::ChecksumOfHeader),
+        how: How::Apart(|_, kernel, segue| kernel.on.is_empty() && segue.on.is_empty()),
+        class: Class::OptionRefused,
     },
     Exception {
         row: "fragment-incomplete",
@@ -273,9 +397,16 @@ pub const EXCEPTIONS: [Exception; 11] = [
     Exception {
         row: "reject-checksum",
         applies: |case, event| {
-            !put_together_by_kernel(case, event) && any(case, event, |packet, family| !rejected_aloud(packet, family))
+            any(case, event, tunnel)
+                || !put_together_by_kernel(case, event)
+                    && any(case, event, |packet, family| !rejected_aloud(packet, family))
         },
-        how: How::View(|_, _, _, segue| segue.back.clear()),
+        how: How::View(|event, family, kernel, segue| {
+            // Of what is in a tunnel, receive offload (GRO) may have found that it is right.
+            if kernel.back.is_empty() || !event.packets.iter().any(|packet| tunnel(packet, family)) {
+                segue.back.clear();
+            }
+        }),
         class: Class::Checksum,
     },
     Exception {
@@ -298,7 +429,7 @@ pub fn lengths(event: &Event, family: Family) -> (u64, u64) {
     for packet in &event.packets {
         let upper = upper(packet, family);
         let (offset, _) = upper.fragment.unwrap_or_default();
-        whole = whole.max(upper.head.len() + offset + upper.octets.len());
+        whole = whole.max(upper.head.len() + offset + upper.behind.len());
         if offset == 0 {
             first = packet.len();
         }

@@ -17,7 +17,7 @@ impl Family {
         if self == Self::Ipv4 { "ipv4" } else { "ipv6" }
     }
 
-    fn icmp(self) -> u8 {
+    pub fn icmp(self) -> u8 {
         if self == Self::Ipv4 { 1 } else { 58 }
     }
 }
@@ -63,9 +63,33 @@ pub enum Class {
     Cut,
     /// A wrong checksum of layer 4.
     Checksum,
+    /// A wrong checksum of the IPv4 header.
+    ChecksumOfHeader,
+    /// Packets in packets (protocols 4 and 41), up to three deep, of all other kinds; and answers.
+    Tunnel,
+    /// The same with what is inside cut short, with lengths that disagree, or no packet at all.
+    TunnelOdd,
+    /// IPv6: extension headers but Fragment in any order, more than once, with whatever behind them. IPv4: an Authentication header.
+    Headers,
+    /// IPv6: the same with one that the packet or its length cuts short.
+    HeadersCut,
+    /// IPv6: a Hop-by-Hop option that no router may skip.
+    OptionRefused,
+    /// IPv6: Segment Routing headers.
+    Segments,
+    /// Fragments of a datagram with headers before and behind the Fragment header, or IPv4 options; tunnels in fragments.
+    FragmentHeaders,
+    /// IPv6: a whole packet with a Fragment header.
+    FragmentAtomic,
+    /// IPv6: two Fragment headers.
+    FragmentTwice,
+    /// Octets behind the packet's end, or before it too few; lengths of UDP and UDP-Lite that disagree.
+    Lengths,
+    /// An error about a packet of any kind, with as much of it as there is room for, or less.
+    ErrorAny,
 }
 
-pub const CLASSES: [Class; 19] = [
+pub const CLASSES: [Class; 31] = [
     Class::Tcp,
     Class::TcpWild,
     Class::Udp,
@@ -85,7 +109,35 @@ pub const CLASSES: [Class; 19] = [
     Class::FragmentCut,
     Class::Cut,
     Class::Checksum,
+    Class::ChecksumOfHeader,
+    Class::Tunnel,
+    Class::TunnelOdd,
+    Class::Headers,
+    Class::HeadersCut,
+    Class::OptionRefused,
+    Class::Segments,
+    Class::FragmentHeaders,
+    Class::FragmentAtomic,
+    Class::FragmentTwice,
+    Class::Lengths,
+    Class::ErrorAny,
 ];
+
+impl Class {
+    pub fn fits(self, family: Family) -> bool {
+        let of_one = match self {
+            Self::NoNext
+            | Self::HeadersCut
+            | Self::OptionRefused
+            | Self::Segments
+            | Self::FragmentAtomic
+            | Self::FragmentTwice => Some(Family::Ipv6),
+            Self::ChecksumOfHeader => Some(Family::Ipv4),
+            _ => None,
+        };
+        of_one.is_none_or(|one| one == family)
+    }
+}
 
 /// One thing that happens: packets of one side, most often one.
 #[derive(Debug, Clone)]
@@ -110,26 +162,29 @@ struct Connection {
 
 /// What goes into the IP header.
 #[derive(Debug, Clone, Copy)]
-struct Head {
-    source: u128,
-    destination: u128,
-    protocol: u8,
+pub struct Head {
+    pub source: u128,
+    pub destination: u128,
+    pub protocol: u8,
 }
 
+#[derive(Clone)]
 pub struct Generator {
     pub random: Random,
-    family: Family,
+    pub family: Family,
     /// Addresses behind each side.
-    addresses: [Vec<u128>; 2],
+    pub addresses: [Vec<u128>; 2],
     ports: Vec<u16>,
     connections: Vec<Connection>,
     /// Packets that were sent, for answers and errors about them: side and octets.
     sent: Vec<(usize, Head, Vec<u8>)>,
+    /// The same of those that are no plain ones, for errors alone.
+    pub others: Vec<(usize, Head, Vec<u8>)>,
     identification: u16,
 }
 
 const FIN: u8 = 1;
-const SYN: u8 = 2;
+pub const SYN: u8 = 2;
 const RST: u8 = 4;
 const PSH: u8 = 8;
 const ACK: u8 = 16;
@@ -162,11 +217,12 @@ pub fn crc32c(octets: &[u8]) -> u32 {
 impl Generator {
     /// `hosts`: addresses behind each side; `ports`: those that rules name.
     pub fn new(seed: u64, family: Family, hosts: [Vec<u128>; 2], ports: Vec<u16>) -> Self {
-        let (connections, sent) = (Vec::new(), Vec::new());
-        Self { random: Random::new(seed), family, addresses: hosts, ports, connections, sent, identification: 1 }
+        let (connections, sent, others) = (Vec::new(), Vec::new(), Vec::new());
+        let random = Random::new(seed);
+        Self { random, family, addresses: hosts, ports, connections, sent, others, identification: 1 }
     }
 
-    fn addresses(&mut self, side: usize) -> (u128, u128) {
+    pub fn addresses(&mut self, side: usize) -> (u128, u128) {
         let pick = |generator: &mut Self, side: usize| {
             let known = generator.addresses[side].len();
             // The first ones are met again and again.
@@ -176,7 +232,7 @@ impl Generator {
         (pick(self, side), pick(self, 1 - side))
     }
 
-    fn port(&mut self) -> u16 {
+    pub fn port(&mut self) -> u16 {
         match self.random.below(4) {
             0 => 1024 + self.random.below(20) as u16,
             1 => self.random.number() as u16,
@@ -185,7 +241,7 @@ impl Generator {
     }
 
     /// The checksum that layer 4 has with its pseudo-header.
-    fn checksum(&self, head: Head, segment: &[u8]) -> u16 {
+    pub fn checksum(&self, head: Head, segment: &[u8]) -> u16 {
         let length = segment.len() as u64;
         let octets = |address: u128| match self.family {
             Family::Ipv4 => (address as u32).to_be_bytes().to_vec(),
@@ -196,7 +252,7 @@ impl Generator {
         fold(sum(segment, pseudo))
     }
 
-    fn tcp(
+    pub fn tcp(
         &self,
         head: Head,
         ports: (u16, u16),
@@ -216,7 +272,7 @@ impl Generator {
         segment
     }
 
-    fn udp(&self, head: Head, ports: (u16, u16), data: usize) -> Vec<u8> {
+    pub fn udp(&self, head: Head, ports: (u16, u16), data: usize) -> Vec<u8> {
         let mut datagram = [ports.0.to_be_bytes(), ports.1.to_be_bytes()].concat();
         datagram.extend(((8 + data) as u16).to_be_bytes());
         datagram.extend([0, 0]);
@@ -226,7 +282,7 @@ impl Generator {
         datagram
     }
 
-    fn icmp(&self, head: Head, kind: u8, code: u8, rest: &[u8]) -> Vec<u8> {
+    pub fn icmp(&self, head: Head, kind: u8, code: u8, rest: &[u8]) -> Vec<u8> {
         let mut message = [&[kind, code, 0, 0], rest].concat();
         let checksum = self.checksum(head, &message);
         message[2..4].copy_from_slice(&checksum.to_be_bytes());
@@ -234,7 +290,7 @@ impl Generator {
     }
 
     /// A whole packet. `extra`: IPv4 options, or IPv6 extension headers with the protocol that leads to them.
-    fn ip(&mut self, head: Head, upper: &[u8], extra: &[u8], first: Option<u8>) -> Vec<u8> {
+    pub fn ip(&mut self, head: Head, upper: &[u8], extra: &[u8], first: Option<u8>) -> Vec<u8> {
         let class = *self.random.pick(&[0, 0, 0, 0x10, 0x28, 0xb8]);
         let hops = *self.random.pick(&[64, 64, 64, 255, 63, 2]);
         match self.family {
@@ -266,13 +322,20 @@ impl Generator {
         }
     }
 
-    fn single(&mut self, class: Class, side: usize, head: Head, upper: Vec<u8>) -> Event {
+    pub fn single(&mut self, class: Class, side: usize, head: Head, upper: Vec<u8>) -> Event {
         let packet = self.ip(head, &upper, &[], None);
         if self.sent.len() > 40 {
             self.sent.remove(0);
         }
         self.sent.push((side, head, packet.clone()));
         Event { class, side, packets: vec![packet] }
+    }
+
+    /// Nothing was sent before.
+    pub fn forget(&mut self) {
+        self.connections.clear();
+        self.sent.clear();
+        self.others.clear();
     }
 
     /// What happens next.
@@ -332,9 +395,11 @@ impl Generator {
             }
             Class::NoNext => self.single(class, side, head(59), Vec::new()),
             Class::Options => self.options(side, source, destination),
-            Class::Fragments | Class::FragmentsMixed | Class::FragmentAlone | Class::FragmentCut => {
-                self.fragments(class, side, source, destination)
-            }
+            Class::Fragments
+            | Class::FragmentsMixed
+            | Class::FragmentAlone
+            | Class::FragmentCut
+            | Class::FragmentHeaders => self.fragments(class, side, source, destination),
             Class::Cut => {
                 let protocol = *self.random.pick(&[6, 6, 17, 33, 132, 136, self.family.icmp()]);
                 let head = head(protocol);
@@ -364,6 +429,20 @@ impl Generator {
                 upper[at] ^= 0x11;
                 self.single(class, side, head(protocol), upper)
             }
+            Class::ChecksumOfHeader => {
+                let mut event = self.datagram(side, head(17));
+                event.packets[0][10] ^= 0x11;
+                Event { class, ..event }
+            }
+            Class::Tunnel => self.tunnel(side, source, destination),
+            Class::TunnelOdd => self.tunnel_odd(side, source, destination),
+            Class::Headers => self.headers(side, source, destination),
+            Class::HeadersCut => self.headers_cut(side, source, destination),
+            Class::OptionRefused => self.option_refused(side, head(17)),
+            Class::Segments => self.segments(side, head(17)),
+            Class::FragmentAtomic | Class::FragmentTwice => self.whole_fragment(class, side, source, destination),
+            Class::Lengths => self.lengths(side, source, destination),
+            Class::ErrorAny => self.error_any(),
         }
     }
 
@@ -474,19 +553,20 @@ impl Generator {
         self.error_about(Class::Error, 1 - side, source, head.source, &packet)
     }
 
-    fn error_about(&mut self, class: Class, side: usize, source: u128, destination: u128, about: &[u8]) -> Event {
+    pub fn error_about(&mut self, class: Class, side: usize, source: u128, destination: u128, about: &[u8]) -> Event {
         let (kind, code) = match self.family {
             Family::Ipv4 => *self.random.pick(&[(3, 0), (3, 1), (3, 3), (3, 4), (3, 13), (11, 0), (12, 0), (4, 0)]),
             Family::Ipv6 => *self.random.pick(&[(1, 0), (1, 1), (1, 3), (1, 4), (2, 0), (3, 0), (4, 0), (4, 1)]),
         };
         let head = Head { source, destination, protocol: self.family.icmp() };
-        let rest = [&[0, 0, 5, 0xdc][..], &about[..about.len().min(60)]].concat();
+        let quoted = if class == Class::ErrorAny { about } else { &about[..about.len().min(60)] };
+        let rest = [&[0, 0, 5, 0xdc][..], quoted].concat();
         let message = self.icmp(head, kind, code, &rest);
         let packet = self.ip(head, &message, &[], None);
         Event { class, side, packets: vec![packet] }
     }
 
-    fn transport(&mut self, head: Head, (from, to): (u16, u16)) -> Vec<u8> {
+    pub fn transport(&mut self, head: Head, (from, to): (u16, u16)) -> Vec<u8> {
         let mut segment = [from.to_be_bytes(), to.to_be_bytes()].concat();
         match head.protocol {
             // SCTP: tag 0 and an INIT chunk, or some tag and data, a cookie, an end.
@@ -513,95 +593,5 @@ impl Generator {
             }
         }
         segment
-    }
-
-    fn options(&mut self, side: usize, source: u128, destination: u128) -> Event {
-        let head = Head { source, destination, protocol: 17 };
-        let ports = (self.port(), self.port());
-        let datagram = self.udp(head, ports, 8);
-        let packet = match self.family {
-            Family::Ipv4 => {
-                // No operation; a stream identifier; an option that nobody knows.
-                const OPTIONS: [&[u8]; 3] = [&[1, 1, 1, 0], &[136, 4, 0, 9], &[94, 4, 0, 0, 1, 1, 1, 0]];
-                let options = *self.random.pick(&OPTIONS);
-                self.ip(head, &datagram, options, None)
-            }
-            Family::Ipv6 => {
-                let padding = |next| vec![next, 0, 1, 4, 0, 0, 0, 0];
-                let routing = |kind, left, next| {
-                    let mut header = vec![next, 2, kind, left, 0, 0, 0, 0];
-                    header.extend(destination.to_be_bytes());
-                    header
-                };
-                // Not of type 4: a port at the edge of the domain takes none (row `sr-from-outside`).
-                let (first, headers) = match self.random.below(6) {
-                    0 => (0, padding(17)),
-                    1 => (60, padding(17)),
-                    2 => (0, [padding(60), padding(17)].concat()),
-                    3 => (43, routing(0, 0, 17)),
-                    4 => (43, routing(2, 0, 17)),
-                    _ => (0, [padding(43), routing(0, 0, 17)].concat()),
-                };
-                self.ip(head, &datagram, &headers, Some(first))
-            }
-        };
-        Event { class: Class::Options, side, packets: vec![packet] }
-    }
-
-    /// Fragments of a UDP datagram or a TCP segment.
-    fn fragments(&mut self, class: Class, side: usize, source: u128, destination: u128) -> Event {
-        let protocol = *self.random.pick(&[17, 17, 6, 6, self.family.icmp()]);
-        let head = Head { source, destination, protocol };
-        let ports = (self.port(), self.port());
-        let request = if self.family == Family::Ipv4 { 8 } else { 128 };
-        let whole = match protocol {
-            17 => self.udp(head, ports, 100),
-            6 => self.tcp(head, ports, (9, 0), SYN, &[2, 4, 5, 0xb4], 80),
-            _ => self.icmp(head, request, 0, &[9; 100]),
-        };
-        let identification = self.random.number() as u32 | 1;
-        let mut packets = Vec::new();
-        let mut at = 0;
-        while at < whole.len() {
-            let length = if class == Class::FragmentCut && at == 0 { 8 } else { 8 * (3 + self.random.below(4)) };
-            let length = length.min(whole.len() - at);
-            let more = at + length < whole.len();
-            packets.push(self.fragment(head, &whole[at..at + length], at / 8, more, identification));
-            at += length;
-        }
-        match class {
-            Class::FragmentsMixed => packets.reverse(),
-            Class::FragmentAlone => {
-                let kept = self.random.below(packets.len());
-                packets = vec![packets.swap_remove(kept)];
-            }
-            _ => {}
-        }
-        Event { class, side, packets }
-    }
-
-    fn fragment(&mut self, head: Head, part: &[u8], offset: usize, more: bool, identification: u32) -> Vec<u8> {
-        match self.family {
-            Family::Ipv4 => {
-                let mut packet = self.ip(head, part, &[], None);
-                packet[4..6].copy_from_slice(&(identification as u16).to_be_bytes());
-                packet[6..8].copy_from_slice(&(offset as u16 | if more { 0x2000 } else { 0 }).to_be_bytes());
-                // One hop limit and class for all of a datagram.
-                (packet[1], packet[8]) = (0, 64);
-                packet[10..12].fill(0);
-                let checksum = fold(sum(&packet[..20], 0));
-                packet[10..12].copy_from_slice(&checksum.to_be_bytes());
-                packet
-            }
-            Family::Ipv6 => {
-                let mut header = vec![head.protocol, 0];
-                header.extend(((offset << 3) as u16 | u16::from(more)).to_be_bytes());
-                header.extend(identification.to_be_bytes());
-                let mut packet = self.ip(head, part, &header, Some(44));
-                packet[0..4].copy_from_slice(&[0x60, 0, 0, 0]);
-                packet[7] = 64;
-                packet
-            }
-        }
     }
 }
