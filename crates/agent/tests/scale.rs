@@ -5,6 +5,7 @@
 mod support;
 
 use std::{
+    net::Ipv6Addr,
     sync::atomic::{AtomicBool, Ordering},
     thread,
     time::{Duration, Instant},
@@ -12,7 +13,11 @@ use std::{
 
 use nix::{time::clock_getcpuclockid, unistd::Pid};
 use segue_lab::http;
-use segue_testkit::{netns::Netns, packet_socket::PacketSocket};
+use segue_testkit::{
+    netns::{End, Netns, veth},
+    packet_socket::PacketSocket,
+};
+use segue_wire::PseudoHeader;
 use serde_json::{Value, json};
 use support::{Agent, Network};
 
@@ -100,28 +105,64 @@ fn withdrawn(network: &Network) -> bool {
     network.routes().iter().all(|route| !route.contains("fc00:0:3:"))
 }
 
-/// Senders of the flood; less than the kernel's table of neighbours takes.
+/// Senders of a flood; less than the kernel's table of neighbours takes.
 const SENDERS: u8 = 200;
 
-/// ARP requests for the node by many, each of whom has another link-layer address each time; how many there were.
-fn flood(network: &Network, stop: &AtomicBool) -> u64 {
+/// Frames from many neighbours, each of whom has another link-layer address each time, as fast as they go; how many there were.
+fn flood(network: &Network, stop: &AtomicBool, frame: fn(u64, [u8; 6], u8) -> Vec<u8>) -> u64 {
     let socket = PacketSocket::open(&network.left, "n");
     let mut sent = 0_u64;
     while !stop.load(Ordering::Relaxed) {
         let [.., a, b, c, d] = sent.to_be_bytes();
-        let sender = [2, 1, a, b, c, d];
-        let address = [192, 0, 2, 2 + (sent % u64::from(SENDERS)) as u8];
-        let mut frame = vec![2, 0, 0, 0, 1, 1];
-        frame.extend(sender);
-        // RFC 826: Ethernet, IPv4, a request.
-        frame.extend([8, 6, 0, 1, 8, 0, 6, 4, 0, 1]);
-        frame.extend(sender);
-        frame.extend(address);
-        frame.extend([0, 0, 0, 0, 0, 0, 192, 0, 2, 1]);
-        socket.send(&frame);
+        socket.send(&frame(sent / u64::from(SENDERS), [2, 1, a, b, c, d], (sent % u64::from(SENDERS)) as u8));
         sent += 1;
     }
     sent
+}
+
+/// An ARP request for the node.
+fn arp(_round: u64, mac: [u8; 6], sender: u8) -> Vec<u8> {
+    let mut frame = vec![2, 0, 0, 0, 1, 1];
+    frame.extend(mac);
+    // RFC 826: Ethernet, IPv4, a request.
+    frame.extend([8, 6, 0, 1, 8, 0, 6, 4, 0, 1]);
+    frame.extend(mac);
+    frame.extend([192, 0, 2, 2 + sender]);
+    frame.extend([0, 0, 0, 0, 0, 0, 192, 0, 2, 1]);
+    frame
+}
+
+/// A neighbour advertisement to the node, which overrides what it knows; in the first round a solicitation, by which the node gets to know
+/// the sender (RFC 4861 sections 4.3 and 4.4).
+fn advertisement(round: u64, mac: [u8; 6], sender: u8) -> Vec<u8> {
+    let node: Ipv6Addr = "2001:db8:1::1".parse().unwrap();
+    let source = Ipv6Addr::new(0x2001, 0xdb8, 1, 0, 0, 0, 1, sender.into());
+    let solicits = round.is_multiple_of(1024);
+    // Type, code, checksum; the flag to override; the target; the option with the link-layer address.
+    let mut message = if solicits { vec![135, 0, 0, 0, 0, 0, 0, 0] } else { vec![136, 0, 0, 0, 0x20, 0, 0, 0] };
+    message.extend(if solicits { node } else { source }.octets());
+    message.extend([if solicits { 1 } else { 2 }, 1]);
+    message.extend(mac);
+    let pseudo_header = PseudoHeader::V6 { source, destination: node, next_header: 58 };
+    let checksum = pseudo_header.checksum(&message);
+    message[2..4].copy_from_slice(&checksum.to_be_bytes());
+    let mut frame = vec![2, 0, 0, 0, 1, 1];
+    frame.extend(mac);
+    frame.extend([0x86, 0xdd, 0x60, 0, 0, 0, 0, message.len() as u8, 58, 255]);
+    frame.extend(source.octets());
+    frame.extend(node.octets());
+    frame.extend(message);
+    frame
+}
+
+/// The far end of an interface that is no port takes it down and up; how often.
+fn flaps(far: &Netns, stop: &AtomicBool) -> u64 {
+    let mut flaps = 0;
+    while !stop.load(Ordering::Relaxed) {
+        far.sh("ip link set dev n down && ip link set dev n up");
+        flaps += 1;
+    }
+    flaps
 }
 
 fn delay(what: &str, work: impl FnOnce()) {
@@ -184,21 +225,58 @@ fn outsiders(network: &Network, function: &Netns, agent: &Agent<'_>, many: u32) 
     function.sh("ip link set dev n up");
     until(|| network.routes().iter().filter(|route| route.contains("fc00:0:3:")).count() == FUNCTIONS as usize);
     rests(agent);
+    let other = Netns::new();
+    veth(
+        End { netns: &network.node, name: "other", mac: "02:00:00:02:00:01" },
+        End { netns: &other, name: "n", mac: "02:00:00:02:01:01" },
+        1500,
+    );
+    network.node.sh("ip address add 2001:db8:d::1/64 dev other nodad");
+    meanwhile(network, function, agent, ("ARP requests", &state(many, "PSP")), |stop| flood(network, stop, arp));
+    let moved = || network.node.sh("ip -6 neighbour show 2001:db8:1::1:7 dev west");
+    meanwhile(network, function, agent, ("neighbour advertisements", &state(many, "USD")), |stop| {
+        let sent = thread::scope(|scope| {
+            let flooding = scope.spawn(|| flood(network, stop, advertisement));
+            thread::sleep(Duration::from_secs(1));
+            let before = moved();
+            thread::sleep(Duration::from_secs(1));
+            assert!(before.contains("lladdr 02:01:") && before != moved(), "they are believed: {before}");
+            flooding.join().unwrap()
+        });
+        let known = network.node.sh("ip -6 neighbour show dev west").matches("2001:db8:1::1:").count();
+        assert_eq!(known, SENDERS.into());
+        sent
+    });
+    let next = state(many, "PSP");
+    meanwhile(network, function, agent, ("link changes of no port", &next), |stop| flaps(&other, stop));
+}
+
+/// What has to be done while others disturb is done, and they make no configuration.
+fn meanwhile(
+    network: &Network,
+    function: &Netns,
+    agent: &Agent<'_>,
+    (what, next): (&str, &str),
+    disturb: impl Fn(&AtomicBool) -> u64 + Sync,
+) {
+    rests(agent);
+    let configuration = number(agent);
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
-        let flooding = scope.spawn(|| flood(network, &stop));
+        let disturbing = scope.spawn(|| disturb(&stop));
         let (before, begun) = (used(agent), Instant::now());
         thread::sleep(Duration::from_secs(5));
         let share = (used(agent) - before).as_secs_f64() / begun.elapsed().as_secs_f64();
-        println!("neighbours that change, 5 s: {:.1} % of a processor", 1e2 * share);
-        let next = state(many, "PSP");
-        delay("apply in the flood", || put(agent, &next));
-        delay("withdrawal in the flood", || {
+        println!("{what}, 5 s: {:.1} % of a processor", 1e2 * share);
+        assert_eq!(number(agent), configuration, "{what} make no configuration");
+        delay(&format!("apply beside {what}"), || put(agent, next));
+        assert_eq!(number(agent), configuration + 1, "one configuration, by the apply");
+        delay(&format!("withdrawal beside {what}"), || {
             function.sh("ip link set dev n down");
             until(|| withdrawn(network));
         });
         stop.store(true, Ordering::Relaxed);
-        println!("{} requests", flooding.join().unwrap());
+        println!("{} {what}", disturbing.join().unwrap());
     });
     function.sh("ip link set dev n up");
     until(|| network.routes().iter().filter(|route| route.contains("fc00:0:3:")).count() == FUNCTIONS as usize);

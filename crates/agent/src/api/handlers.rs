@@ -76,6 +76,12 @@ fn written(part: &impl Serialize) -> Result<Vec<u8>, Failure> {
     serde_json::to_vec(part).map_err(|error| own_fault("report", error.to_string()))
 }
 
+fn listed(write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+    let mut text = Vec::new();
+    write(&mut text);
+    text
+}
+
 fn json(text: Vec<u8>) -> Response {
     ([(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))], text).into_response()
 }
@@ -195,14 +201,14 @@ pub async fn post_diff(State(context): State<Context>, body: String) -> Answer<D
 #[utoipa::path(get, path = "/v1/sids", responses((status = 200, description = "SIDs", body = Vec<SidReport>)))]
 pub async fn sids(State(context): State<Context>) -> Result<Response, Failure> {
     let parts = Parts { sids: true, kernel_routes: true, ..Parts::default() };
-    tell(&context, parts, |told| written(&told.sids)).await
+    tell(&context, parts, |told| Ok(listed(|out| told.sids.write(out)))).await
 }
 
 /// SR policies with their segment lists and counters.
 #[utoipa::path(get, path = "/v1/policies", responses((status = 200, description = "Policies", body = Vec<PolicyReport>)))]
 pub async fn policies(State(context): State<Context>) -> Result<Response, Failure> {
     let parts = Parts { policies: true, ..Parts::default() };
-    tell(&context, parts, |told| written(&told.policies)).await
+    tell(&context, parts, |told| Ok(listed(|out| told.policies.write(out)))).await
 }
 
 /// This node's part in each chain.
@@ -255,7 +261,7 @@ pub async fn outcomes(State(context): State<Context>) -> Result<Response, Failur
 /// All counters at one moment.
 #[utoipa::path(get, path = "/v1/counters", responses((status = 200, description = "Everything that counts", body = Report)))]
 pub async fn counters(State(context): State<Context>) -> Result<Response, Failure> {
-    tell(&context, Parts::COUNTERS, |told| written(told)).await
+    tell(&context, Parts::COUNTERS, |told| Ok(told.json())).await
 }
 
 /// What runs.

@@ -22,7 +22,7 @@ use super::{
     Boundary, Kernel, KernelError, KernelHmacKey, ROUTE_PROTOCOL, SidRoute,
     hmac::Keys,
     nftables, route,
-    socket::{DUMP_ATTEMPTS, Netlink, NetlinkError},
+    socket::{Netlink, NetlinkError},
     sysctl,
 };
 use crate::netfilter;
@@ -80,28 +80,19 @@ impl LinuxKernel {
         let mut filter = RouteMessage::default();
         filter.header.address_family = family;
         filter.header.table = RouteHeader::RT_TABLE_MAIN;
-        let mut routes = Vec::new();
-        for _ in 0..DUMP_ATTEMPTS {
-            routes.clear();
-            let mut broken = None;
-            let whole = self.socket.dump_raw(RouteNetlinkMessage::GetRoute(filter.clone()), |message| {
+        type Read = (Vec<RouteMessage>, Option<NetlinkError>);
+        let (routes, broken) =
+            self.socket.dump_raw(RouteNetlinkMessage::GetRoute(filter), |(routes, broken): &mut Read, message| {
                 if route::is_own(message) {
                     return;
                 }
                 match NetlinkMessage::<RouteNetlinkMessage>::deserialize(message).map(|message| message.payload) {
                     Ok(NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewRoute(route))) => routes.push(route),
                     Ok(_) => {}
-                    Err(error) => broken = Some(NetlinkError::Answer(error.to_string())),
+                    Err(error) => *broken = Some(NetlinkError::Answer(error.to_string())),
                 }
             })?;
-            if let Some(error) = broken {
-                return Err(error);
-            }
-            if whole {
-                break;
-            }
-        }
-        Ok(routes)
+        broken.map_or(Ok(routes), Err)
     }
 
     /// Whether the rules lead to tables that [`LinuxKernel::routes`] does not read.
@@ -183,19 +174,12 @@ impl Kernel for LinuxKernel {
     fn own_routes(&mut self) -> Result<Vec<SidRoute>, KernelError> {
         let mut filter = route::key(None);
         filter.header.kind = RouteType::Unspec;
-        let mut routes = Vec::new();
-        for _ in 0..DUMP_ATTEMPTS {
-            routes.clear();
-            let mut known = route::Known::default();
-            let whole = self
-                .socket
-                .dump_raw(RouteNetlinkMessage::GetRoute(filter.clone()), |message| routes.extend(known.read(message)))
-                .map_err(|error| KernelError::netlink("list SID routes", error))?;
-            if whole {
-                break;
-            }
-        }
-        Ok(routes)
+        type Read = (Vec<SidRoute>, route::Known);
+        let read =
+            self.socket.dump_raw(RouteNetlinkMessage::GetRoute(filter), |(routes, known): &mut Read, message| {
+                routes.extend(known.read(message));
+            });
+        read.map(|(routes, _)| routes).map_err(|error| KernelError::netlink("list SID routes", error))
     }
 
     fn add_route(&mut self, route: &SidRoute) -> Result<(), KernelError> {

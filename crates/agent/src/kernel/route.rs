@@ -131,18 +131,27 @@ pub struct Known {
     /// By all octets that matter but the destination's; none: it is not ours.
     targets: HashMap<Vec<u8>, Option<RouteTarget>>,
     rest: Vec<u8>,
+    /// What was read last: most follow others that say the same.
+    last: Option<(Vec<u8>, Option<RouteTarget>)>,
 }
 
 impl Known {
     /// As [`from_message`], of a message's octets with its header. `None` also if they can not be read.
     pub fn read(&mut self, message: &[u8]) -> Option<SidRoute> {
         let Some(prefix) = self.split(message) else { return whole(message) };
-        if let Some(target) = self.targets.get(&self.rest) {
+        if let Some((_, target)) = self.last.as_ref().filter(|(rest, _)| *rest == self.rest) {
             return target.clone().map(|target| SidRoute { prefix, target });
         }
-        let route = whole(message);
-        self.targets.insert(self.rest.clone(), route.as_ref().map(|route| route.target.clone()));
-        route
+        let target = match self.targets.get(&self.rest) {
+            Some(target) => target.clone(),
+            None => {
+                let target = whole(message).map(|route| route.target);
+                self.targets.insert(self.rest.clone(), target.clone());
+                target
+            }
+        };
+        self.last = Some((self.rest.clone(), target.clone()));
+        target.map(|target| SidRoute { prefix, target })
     }
 
     /// The destination, and in `rest` what else matters; none if it does not look as usual.

@@ -13,7 +13,7 @@ const QUOTED_HEADER: usize = 16;
 /// `NLMSGERR_ATTR_MSG`: the kernel's own words.
 const ATTRIBUTE_MESSAGE: u16 = 1;
 /// A dump that the kernel marks as interrupted by a change is asked for again so many times.
-pub const DUMP_ATTEMPTS: usize = 8;
+const DUMP_ATTEMPTS: usize = 8;
 
 /// Why a request failed.
 #[derive(Debug, thiserror::Error)]
@@ -151,9 +151,25 @@ impl Netlink {
     }
 
     /// As [`Netlink::dump`], without making anything of what comes: `each` gets one object after the other as its octets, header
-    /// included. Where there are 100,000, most of the time would go into what nobody looks at. False if a change interrupted it: what
-    /// has come is not all then, or there twice.
-    pub fn dump_raw<M>(&mut self, message: M, mut each: impl FnMut(&[u8])) -> Result<bool, NetlinkError>
+    /// included, and puts it into what [`Default`] has made. Where there are 100,000, most of the time would go into what nobody looks at.
+    pub fn dump_raw<M, T>(&mut self, message: M, mut each: impl FnMut(&mut T, &[u8])) -> Result<T, NetlinkError>
+    where
+        M: NetlinkSerializable + NetlinkDeserializable + Clone,
+        T: Default,
+    {
+        let mut attempt = 1;
+        loop {
+            let mut all = T::default();
+            let whole = self.dump_once(message.clone(), |object| each(&mut all, object))?;
+            if whole || attempt == DUMP_ATTEMPTS {
+                return Ok(all);
+            }
+            attempt += 1;
+        }
+    }
+
+    /// False if a change interrupted it: what has come is not all then, or there twice.
+    fn dump_once<M>(&mut self, message: M, mut each: impl FnMut(&[u8])) -> Result<bool, NetlinkError>
     where
         M: NetlinkSerializable + NetlinkDeserializable,
     {

@@ -6,7 +6,7 @@
 use std::{
     collections::HashMap,
     fmt::Write as _,
-    sync::{Arc, Weak},
+    sync::{Arc, OnceLock, Weak},
 };
 
 use ipnet::Ipv6Net;
@@ -14,7 +14,7 @@ use segue_dataplane::{Compiled, CompiledPolicy, Identity, Reader, Sums};
 use segue_model::node::NodeState;
 
 use crate::{
-    observe::{bindings, shown},
+    observe::{Texts, bindings, shown},
     report::Counter,
 };
 
@@ -110,6 +110,9 @@ pub struct Names {
     functions: Vec<(u32, u32)>,
     /// All their rows, in ascending order.
     rows: Vec<u32>,
+    /// What reports say of SIDs and of policies beside the numbers; not made before it is asked for.
+    sid_texts: OnceLock<Texts>,
+    policy_texts: OnceLock<Texts>,
 }
 
 impl Names {
@@ -125,6 +128,8 @@ impl Names {
             returned: Family::default(),
             functions: Vec::new(),
             rows: Vec::new(),
+            sid_texts: OnceLock::new(),
+            policy_texts: OnceLock::new(),
         };
         names.fill(state, compiled);
         names
@@ -189,6 +194,16 @@ impl Names {
     /// The row of a steering rule, by its position in the state.
     pub fn steering(&self, position: usize) -> &[u32] {
         self.steering.rows(position)
+    }
+
+    /// What reports say of SIDs; `make` makes it once for a configuration.
+    pub fn sid_texts(&self, make: impl FnOnce() -> Texts) -> &Texts {
+        self.sid_texts.get_or_init(make)
+    }
+
+    /// The same for policies.
+    pub fn policy_texts(&self, make: impl FnOnce() -> Texts) -> &Texts {
+        self.policy_texts.get_or_init(make)
     }
 
     /// All rows that these names have, in ascending order.

@@ -1,5 +1,6 @@
 //! The desired state and the live counters put together, by name.
 
+mod texts;
 mod told;
 
 use std::{
@@ -14,6 +15,7 @@ use segue_dataplane::{AttachMode, CompiledSid, IcmpSent, Interfaces, MemoryCount
 use segue_model::node::{NodeState, Policy, Port, SteeringRule};
 use serde::Serialize;
 
+pub use texts::Texts;
 pub use told::{Policies, Sids, Told};
 
 use self::told::KernelRoutes;
@@ -95,6 +97,11 @@ struct Counted<'a> {
 }
 
 impl Counted<'_> {
+    /// The same while nothing is counted.
+    fn with_nothing(&self) -> Self {
+        Self { names: self.names, sums: Sums::default(), memories: BTreeMap::new() }
+    }
+
     fn of(&self, rows: &[u32]) -> Counter {
         rows.iter().map(|row| Counter::from(self.sums.counter(*row))).sum()
     }

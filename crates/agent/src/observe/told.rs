@@ -1,14 +1,16 @@
 //! What is told, written as it is made: there may be 100,000 SIDs and as many policies, and a list of reports of all of them takes
 //! longer to make, to walk and to take apart than the reports themselves.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 
 use ipnet::Ipv6Net;
 use segue_dataplane::MemoryCounters;
 use segue_model::node::{NodeState, Policy, Sid};
-use serde::{Serialize, Serializer};
 
-use super::{Counted, bindings, name, shown};
+use super::{
+    Counted, Texts, bindings, name, shown,
+    texts::{Text, field},
+};
 use crate::{
     kernel::{RouteTarget, SidRoute},
     report::{
@@ -18,7 +20,6 @@ use crate::{
 };
 
 /// A [`Report`], of which these parts are made when they are written. As JSON it is the same.
-#[derive(Serialize)]
 pub struct Told<'a> {
     pub(super) node: &'a str,
     pub(super) time: u64,
@@ -52,6 +53,25 @@ impl<'a> Told<'a> {
         }
     }
 
+    /// All of it as JSON.
+    pub fn json(&self) -> Vec<u8> {
+        let mut out = b"{\"node\":".to_vec();
+        // Into memory, what is there is written whole.
+        let _ = serde_json::to_writer(&mut out, self.node);
+        field(&mut out, "time", &self.time);
+        field(&mut out, "generation", &self.generation);
+        field(&mut out, "ports", &self.ports);
+        out.extend_from_slice(b",\"sids\":");
+        self.sids.write(&mut out);
+        out.extend_from_slice(b",\"policies\":");
+        self.policies.write(&mut out);
+        field(&mut out, "steering", &self.steering);
+        field(&mut out, "outcomes", &self.outcomes);
+        field(&mut out, "icmp", &self.icmp);
+        out.push(b'}');
+        out
+    }
+
     /// All of it made.
     pub fn report(&self) -> Report {
         Report {
@@ -76,23 +96,13 @@ pub struct Sids<'a>(pub(super) Option<(&'a Counted<'a>, &'a NodeState, Option<&'
 #[derive(Default)]
 pub struct Policies<'a>(pub(super) Option<(&'a Counted<'a>, &'a NodeState)>);
 
-impl Serialize for Sids<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_seq(self.reports())
-    }
-}
-
-impl Serialize for Policies<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_seq(self.reports())
-    }
-}
-
 /// The kernel's routes for SIDs, in words.
 #[derive(Default)]
 pub struct KernelRoutes {
     /// By prefix.
     routes: Vec<SidRoute>,
+    /// Behind the route that was asked for last: SIDs are mostly configured in the order of their prefixes.
+    next: Cell<usize>,
     /// The last one that was put into words: most are the same.
     last: RefCell<Option<(RouteTarget, String)>>,
 }
@@ -100,25 +110,62 @@ pub struct KernelRoutes {
 impl KernelRoutes {
     pub(super) fn new(mut routes: Vec<SidRoute>) -> Self {
         routes.sort_unstable_by_key(|route| route.prefix);
-        Self { routes, last: RefCell::default() }
+        Self { routes, ..Self::default() }
     }
 
-    fn words(&self, prefix: Ipv6Net) -> String {
-        let Ok(at) = self.routes.binary_search_by_key(&prefix, |route| route.prefix) else {
-            return "missing".to_owned();
+    fn target(&self, prefix: Ipv6Net) -> Option<&RouteTarget> {
+        let next = self.next.get();
+        let at = match self.routes.get(next) {
+            Some(route) if route.prefix == prefix => next,
+            _ => self.routes.binary_search_by_key(&prefix, |route| route.prefix).ok()?,
         };
-        let (target, mut last) = (&self.routes[at].target, self.last.borrow_mut());
+        self.next.set(at + 1);
+        Some(&self.routes[at].target)
+    }
+
+    fn with_words<T>(&self, prefix: Ipv6Net, mut with: impl FnMut(&str) -> T) -> T {
+        let Some(target) = self.target(prefix) else { return with("missing") };
+        let mut last = self.last.borrow_mut();
         match &*last {
-            Some((known, words)) if known == target => words.clone(),
-            _ => last.insert((target.clone(), target.to_string())).1.clone(),
+            Some((known, words)) if known == target => with(words),
+            _ => with(&last.insert((target.clone(), target.to_string())).1),
         }
     }
 }
 
 impl Sids<'_> {
+    /// As JSON.
+    pub fn write(&self, out: &mut Vec<u8>) {
+        let Some((counted, state, routes)) = self.0 else { return out.extend_from_slice(b"[]") };
+        let nothing = counted.with_nothing();
+        let bare = Sids(Some((&nothing, state, None)));
+        let texts =
+            counted.names.sid_texts(|| Texts::new(bare.reports().map(|report| SidReport { returned: None, ..report })));
+        let prefixes = state.sids.iter().map(|sid| sid.sid.trunc()).chain(bindings(state).map(|(_, prefix, _)| prefix));
+        list(out, texts.rows().zip(prefixes).enumerate(), |out, (position, (text, prefix))| {
+            let (returned, scope) = counted.names.function(position);
+            let before = |out: &mut Vec<u8>| {
+                if let Some(routes) = routes {
+                    routes.with_words(prefix, |words| field(out, "kernel_route", &words));
+                }
+            };
+            let behind = |out: &mut Vec<u8>| {
+                if returned != 0 {
+                    field(out, "returned", &counted.of(&[returned]));
+                }
+                if let Some(memory) = memory(counted.memories.get(&scope)) {
+                    field(out, "memory", &memory);
+                }
+            };
+            let counter = counted.of(counted.names.sid(position));
+            text.write(out, std::iter::once(counter), before, behind);
+        });
+    }
+
     fn reports(&self) -> impl Iterator<Item = SidReport> {
         self.0.iter().flat_map(|(counted, state, routes)| {
-            let kernel_route = |prefix| routes.map(|routes| routes.words(prefix)).unwrap_or_default();
+            let kernel_route =
+                |prefix| routes.map(|routes| routes.with_words(prefix, str::to_owned)).unwrap_or_default();
             let sids = state.sids.iter().enumerate().map(move |(position, sid)| {
                 let prefix = sid.sid.trunc();
                 let (returned, scope) = counted.names.function(position);
@@ -174,7 +221,31 @@ fn destination(sid: &Sid) -> String {
     parts.join(" ")
 }
 
+/// A list of what `write` writes.
+fn list<T>(out: &mut Vec<u8>, rows: impl Iterator<Item = T>, mut write: impl FnMut(&mut Vec<u8>, T)) {
+    out.push(b'[');
+    for (position, row) in rows.enumerate() {
+        if position > 0 {
+            out.push(b',');
+        }
+        write(out, row);
+    }
+    out.push(b']');
+}
+
 impl Policies<'_> {
+    /// As JSON.
+    pub fn write(&self, out: &mut Vec<u8>) {
+        let Some((counted, state)) = self.0 else { return out.extend_from_slice(b"[]") };
+        let nothing = counted.with_nothing();
+        let texts = counted.names.policy_texts(|| Texts::new(Policies(Some((&nothing, state))).reports()));
+        list(out, texts.rows().enumerate(), |out, (position, text): (usize, Text<'_>)| {
+            let rows = counted.names.policy(position);
+            let of_lists = rows.iter().map(|row| counted.of(&[*row]));
+            text.write(out, std::iter::once(counted.of(rows)).chain(of_lists), |_| {}, |_| {});
+        });
+    }
+
     fn reports(&self) -> impl Iterator<Item = PolicyReport> {
         self.0.iter().flat_map(|(counted, state)| {
             let policies = state.policies.iter().enumerate();
@@ -247,9 +318,12 @@ mod tests {
         ];
         assert_eq!(words, expected);
         assert_eq!(report.policies[0].segment_lists[0].segments, ["fc00:4::", "fc00:5::"]);
-        assert_eq!(serde_json::to_string(&told).unwrap(), serde_json::to_string(&report).unwrap());
+        for _ in 0..2 {
+            let text = String::from_utf8(told.json()).unwrap();
+            assert_eq!(text, serde_json::to_string(&report).unwrap(), "also of what has been told before");
+        }
         // What is not asked for is an empty list, and who reads a report finds none missing.
-        let text = serde_json::to_string(&Told::few(&few)).unwrap();
+        let text = String::from_utf8(Told::few(&few).json()).unwrap();
         assert_eq!(serde_json::from_str::<Report>(&text).unwrap(), few);
     }
 }
