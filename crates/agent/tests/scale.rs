@@ -141,7 +141,7 @@ fn advertisement(round: u64, mac: [u8; 6], sender: u8) -> Vec<u8> {
     // Type, code, checksum; the flag to override; the target; the option with the link-layer address.
     let mut message = if solicits { vec![135, 0, 0, 0, 0, 0, 0, 0] } else { vec![136, 0, 0, 0, 0x20, 0, 0, 0] };
     message.extend(if solicits { node } else { source }.octets());
-    message.extend([if solicits { 1 } else { 2 }, 1]);
+    message.extend([if solicits { 1_u8 } else { 2 }, 1]);
     message.extend(mac);
     let pseudo_header = PseudoHeader::V6 { source, destination: node, next_header: 58 };
     let checksum = pseudo_header.checksum(&message);
@@ -159,7 +159,8 @@ fn advertisement(round: u64, mac: [u8; 6], sender: u8) -> Vec<u8> {
 fn flaps(far: &Netns, stop: &AtomicBool) -> u64 {
     let mut flaps = 0;
     while !stop.load(Ordering::Relaxed) {
-        far.sh("ip link set dev n down && ip link set dev n up");
+        far.sh("ip link set dev n down");
+        far.sh("ip link set dev n up");
         flaps += 1;
     }
     flaps
@@ -244,7 +245,7 @@ fn outsiders(network: &Network, function: &Netns, agent: &Agent<'_>, many: u32) 
             flooding.join().unwrap()
         });
         let known = network.node.sh("ip -6 neighbour show dev west").matches("2001:db8:1::1:").count();
-        assert_eq!(known, SENDERS.into());
+        assert_eq!(known, usize::from(SENDERS));
         sent
     });
     let next = state(many, "PSP");
