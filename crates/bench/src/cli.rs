@@ -346,8 +346,15 @@ fn proxies(args: &Args, proxy: Proxy, pinned: &Pinned) -> Result<Vec<Report>> {
             for octets in &args.sizes {
                 progress(&format!("{}, {}, {chains} chains", proxy.name(), vnf.name()));
                 let shape = Shape::default();
-                let course =
-                    Course { vnf, octets: *octets, chains: *chains, flows: args.flows, same_flow: false, shape };
+                let course = Course {
+                    vnf,
+                    octets: *octets,
+                    chains: *chains,
+                    flows: args.flows,
+                    same_flow: false,
+                    small_tables: false,
+                    shape,
+                };
                 let report = proxy::run(proxy, &course, &effort(args), pinned)?;
                 show(args, &report);
                 reports.push(report);

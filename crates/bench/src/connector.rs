@@ -149,7 +149,15 @@ struct Subject {
 
 impl Subject {
     fn open(what: What, octets: usize, flows: u32) -> Result<Self> {
-        let course = Course { vnf: Vnf::Forward, octets, chains: 1, flows, same_flow: false, shape: Shape::default() };
+        let course = Course {
+            vnf: Vnf::Forward,
+            octets,
+            chains: 1,
+            flows,
+            same_flow: false,
+            small_tables: false,
+            shape: Shape::default(),
+        };
         let mut lane = match what {
             What::Bare => Lane::open(Scenario::End, octets, Engine::Bare(Redirect::Ifindex), flows)?,
             What::Proxy(proxy) => proxy::open(Side::Segue(proxy), &course, proxy.name())?,

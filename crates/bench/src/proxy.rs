@@ -146,6 +146,8 @@ pub struct Course {
     pub flows: u32,
     /// All chains carry the same inner flow: only a memory by packet can tell them apart.
     pub same_flow: bool,
+    /// The data plane's tables are small, so that they can grow often.
+    pub small_tables: bool,
     /// Links.
     pub shape: Shape,
 }
@@ -221,7 +223,8 @@ pub fn open(side: Side, course: &Course, name: &str) -> Result<Lane> {
             if proxy == Proxy::Aware {
                 aware(&function)?;
             }
-            (proxy.name(), Some(Node::start(&topology.node, node_state(proxy))?))
+            let start = if course.small_tables { Node::start_small } else { Node::start };
+            (proxy.name(), Some(start(&topology.node, node_state(proxy))?))
         }
         Side::Kernel => {
             kernel(&topology)?;

@@ -5,18 +5,23 @@ use std::fs;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-use segue_dataplane::{Dataplane, Interfaces, MissingInterface, Options, Origin, TestRun, build_id, mount_bpffs};
+use segue_dataplane::{
+    Capacity, Dataplane, Interfaces, MissingInterface, Options, Origin, TestRun, build_id, mount_bpffs,
+};
 use segue_model::node::NodeState;
 
 use crate::error::{Error, Result};
 use crate::netns::{self, Namespace};
 
 const PINS: &str = "/run/segue/bpf";
+/// Entries of small tables.
+pub const SMALL: u32 = 16;
 
 /// The data plane of one node; detached and unpinned when dropped.
 #[derive(Debug)]
 pub struct Node {
     dataplane: Option<Dataplane>,
+    options: Options,
 }
 
 fn failed(error: impl std::fmt::Display) -> Error {
@@ -29,15 +34,28 @@ impl Node {
     /// # Errors
     /// [`Error::Dataplane`] with what the data plane says.
     pub fn start(namespace: &Namespace, state: serde_json::Value) -> Result<Self> {
+        Self::start_with(namespace, state, Options::default())
+    }
+
+    /// The same with tables of few entries, which grow again and again as more is applied.
+    ///
+    /// # Errors
+    /// As [`Node::start`].
+    pub fn start_small(namespace: &Namespace, state: serde_json::Value) -> Result<Self> {
+        let capacity = Capacity { sids: SMALL, policies: SMALL, steering_rules: SMALL, ..Capacity::default() };
+        Self::start_with(namespace, state, Options { capacity, ..Options::default() })
+    }
+
+    fn start_with(namespace: &Namespace, state: serde_json::Value, options: Options) -> Result<Self> {
         let inside = namespace.enter()?;
         mount_bpffs(Path::new(PINS)).map_err(failed)?;
         let pins = Path::new(PINS).join(namespace.name());
-        let dataplane = Dataplane::open_or_load(&pins, Options::default()).map_err(|error| {
+        let dataplane = Dataplane::open_or_load(&pins, options).map_err(|error| {
             let _ = fs::remove_dir_all(&pins);
             failed(error)
         })?;
         // From here on a failure removes what was pinned.
-        let mut node = Self { dataplane: Some(dataplane) };
+        let mut node = Self { dataplane: Some(dataplane), options };
         drop(inside);
         node.apply(namespace, state)?;
         Ok(node)
@@ -68,7 +86,7 @@ impl Node {
         let set = set.ok_or_else(|| Error::Dataplane("no programs are pinned".into()))?;
         fs::rename(set.join(&programs), set.join("programs-0123456789abcdef")).map_err(failed)?;
         let _inside = namespace.enter()?;
-        let dataplane = self.dataplane.insert(Dataplane::open_or_load(&pins, Options::default()).map_err(failed)?);
+        let dataplane = self.dataplane.insert(Dataplane::open_or_load(&pins, self.options).map_err(failed)?);
         match dataplane.origin() {
             Origin::ProgramReplaced => Ok(()),
             other => Err(Error::Dataplane(format!("the programs were not replaced: {other:?}"))),

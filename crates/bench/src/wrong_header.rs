@@ -23,7 +23,7 @@ use crate::lane::Lane;
 use crate::netns::Namespace;
 use crate::proxy::{self, Course, Proxy, Side};
 use crate::scenario::DEFAULT_SIZE;
-use crate::segue::Node;
+use crate::segue::{Node, SMALL};
 use crate::topology::{Shape, Topology};
 use crate::traffic::{Sent, Traffic};
 
@@ -117,7 +117,8 @@ pub fn run(proxy: Proxy, chains: u32, packets: u64, function: Option<Vnf>, every
     let shape = Shape { queues: PROCESSORS, mtu: 1500 };
     // By packet, all chains carry the same inner flow: nothing but the packet's own memory can tell them apart.
     let same_flow = proxy == Proxy::ProxyExact;
-    let course = Course { vnf, octets: DEFAULT_SIZE, chains, flows: chains, same_flow, shape };
+    let small_tables = !every.is_zero();
+    let course = Course { vnf, octets: DEFAULT_SIZE, chains, flows: chains, same_flow, small_tables, shape };
     let mut lane = proxy::open(Side::Segue(proxy), &course, "wrong")?;
     lane.compare(true)?;
     lane.traffic().reset(Duration::ZERO)?;
@@ -182,10 +183,33 @@ pub fn run(proxy: Proxy, chains: u32, packets: u64, function: Option<Vnf>, every
     })
 }
 
-/// SIDs that a node has room for without a larger table.
-const ROOM: u32 = 4096;
+/// What is applied beside the chains: so many SIDs, policies and steering rules, each of which has a table.
+type More = [u32; 3];
 /// A table doubles each time that it grows: it does not do so for ever.
-const GROWTHS_MAX: u32 = 4;
+const GROWTHS_MAX: u32 = 30;
+
+/// The `number`th growth: one table after the other gets more than it holds.
+fn more_than_there_is_room_for(number: u32) -> More {
+    let mut more = [1; 3];
+    more[(number % 3) as usize] = (SMALL << (number / 3)) + 1;
+    more
+}
+
+/// The node's state and more.
+fn with_more(state: &Value, [sids, policies, rules]: More) -> Value {
+    let mut state = state.clone();
+    let mut extend = |key: &str, entries: Vec<Value>| {
+        let list = state.as_object_mut().map(|state| state.entry(key).or_insert_with(|| json!([])));
+        list.and_then(Value::as_array_mut).into_iter().for_each(|list| list.extend(entries.clone()));
+    };
+    let sid = |n| format!("fd5e:{:x}:{:x}::/64", n >> 16, n & 0xffff);
+    extend("sids", (0..sids).map(|n| json!({"sid": sid(n), "behaviour": "End"})).collect());
+    let list = json!([{"segments": ["fd5f::1"]}]);
+    extend("policies", (0..policies).map(|n| json!({"name": format!("more-{n}"), "segment_lists": list})).collect());
+    let rule = |n| json!({"destination": format!("fd60:0:{n:x}::/48"), "policy": "more-0"});
+    extend("steering", (0..rules).map(rule).collect());
+    state
+}
 
 /// Changes the data plane in every way that replaces programs or tables, round after round, until it is `over`.
 fn change(
@@ -195,23 +219,16 @@ fn change(
     every: Duration,
     over: &AtomicBool,
 ) -> Result<Changes> {
-    let with = |sids: u32| {
-        let mut state = state.clone();
-        let more =
-            (0..sids).map(|n| json!({"sid": format!("fd5e:{:x}:{:x}::/64", n >> 16, n & 0xffff), "behaviour": "End"}));
-        state["sids"].as_array_mut().into_iter().for_each(|all| all.extend(more.clone()));
-        state
-    };
     let mut changes = Changes::default();
     loop {
         let begun = Instant::now();
         node.upgrade(namespace)?;
         changes.upgrades += 1;
         if changes.growths < GROWTHS_MAX {
-            node.apply(namespace, with(ROOM << changes.growths))?;
+            node.apply(namespace, with_more(state, more_than_there_is_room_for(changes.growths)))?;
             changes.growths += 1;
         }
-        node.apply(namespace, with(1 + changes.applies % 2))?;
+        node.apply(namespace, with_more(state, [1 + changes.applies % 2; 3]))?;
         changes.applies += 1;
         while begun.elapsed() < every || over.load(Ordering::Relaxed) {
             if over.load(Ordering::Relaxed) {

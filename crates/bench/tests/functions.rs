@@ -14,7 +14,7 @@ use segue_bench::{connector, cpu, wrong_header};
 const RECYCLED: u32 = 40_000;
 
 fn course(vnf: Vnf, chains: u32) -> Course {
-    Course { vnf, octets: 112, chains, flows: 16, same_flow: false, shape: Shape::default() }
+    Course { vnf, octets: 112, chains, flows: 16, same_flow: false, small_tables: false, shape: Shape::default() }
 }
 
 #[test]
