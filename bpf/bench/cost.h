@@ -8,7 +8,7 @@
 #define COST_WORDS 24	     /* 8-octet words behind the Ethernet header that can be restored */
 #define COST_STAMP (1 << 13) /* the clock is read once in so many runs */
 
-/* Set before the object is loaded. 224 octets. */
+/* Set before the object is loaded. 232 octets. */
 struct cost_config {
 	__u64 header[COST_WORDS]; /* octets of the frame from offset 14 */
 	__u8 ethernet[16];	  /* its first 14 */
@@ -16,6 +16,8 @@ struct cost_config {
 	__u32 words;		  /* words of `header` in use */
 	__u32 verdict;		  /* what the baseline returns */
 	__u32 metadata;		  /* not 0: the program leaves metadata in front of the frame, to be removed */
+	__u32 connections;	  /* not 0: a power of two, so many connections in turn, ... */
+	__u32 port;		  /* ... by the port in the first half of this word's first half */
 };
 
 struct cost_clock {

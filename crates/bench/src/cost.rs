@@ -35,6 +35,8 @@ struct Config {
     words: u32,
     verdict: u32,
     metadata: u32,
+    connections: u32,
+    port: u32,
 }
 
 /// `struct cost_clock`.
@@ -211,7 +213,7 @@ impl Bench<'_> {
 }
 
 fn load(case: &Case) -> Result<Object> {
-    let words = case.headers.div_ceil(8);
+    let words = case.headers.div_ceil(8).max(case.connections.map_or(0, |(_, word)| word as usize + 1));
     if words > WORDS || ETHERNET + 8 * words > case.frame.len() {
         return Err(Error::Usage(format!("{}: {} octets of headers can not be restored", case.name, case.headers)));
     }
@@ -222,6 +224,8 @@ fn load(case: &Case) -> Result<Object> {
         words: words as u32,
         verdict: case.verdict,
         metadata: u32::from(case.metadata),
+        connections: case.connections.map_or(0, |(count, _)| count),
+        port: case.connections.map_or(0, |(_, word)| word),
     };
     let (ethernet, rest) = case.frame.split_at(ETHERNET);
     config.ethernet[..ETHERNET].copy_from_slice(ethernet);

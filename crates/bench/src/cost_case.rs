@@ -44,6 +44,9 @@ pub struct Case {
     pub before: Option<Box<Case>>,
     /// The program leaves XDP metadata in front of the frame.
     pub metadata: bool,
+    /// So many connections in turn, a power of two, by the source port at the beginning of this word of eight octets behind
+    /// the Ethernet header.
+    pub connections: Option<(u32, u32)>,
 }
 
 /// A function's way out and back, reported together: the sum of two cases.
@@ -261,6 +264,7 @@ fn case(name: &'static str, ingress: &'static str, packet: &Packet) -> Case {
         limit: None,
         before: None,
         metadata: false,
+        connections: None,
     }
 }
 
@@ -372,6 +376,11 @@ fn firewalls() -> Vec<Case> {
         ..case(name, port, packet)
     };
     let inserted = frame::inserted(dropped(), &[sid(18)], 1);
+    // Four times as many as a CPU keeps verdicts of.
+    let many = |name, inner| {
+        let packet = steered(inner, sid(20), 1);
+        Case { connections: Some((4096, packet.port as u32 / 8)), ..case(name, "in", &packet) }
+    };
     vec![
         drops("firewall on a port, dropped", "filter", &dropped()),
         drops("firewall on a port, 512 rules, dropped", "filter-512", &dropped()),
@@ -381,6 +390,8 @@ fn firewalls() -> Vec<Case> {
         case("firewall at a SID, passed", "in", &steered(passed(), sid(18), 1)),
         case("firewall at a SID, connection of UDP, passed", "in", &steered(passed(), sid(20), 1)),
         case("firewall at a SID, connection of TCP, passed", "in", &steered(acknowledgment(passed()), sid(20), 1)),
+        many("firewall at a SID, 4,096 connections of UDP, passed", passed()),
+        many("firewall at a SID, 4,096 connections of TCP, passed", acknowledgment(passed())),
     ]
 }
 
