@@ -132,6 +132,14 @@ fn every_sid_has_a_kernel_route_and_clean_leaves_nothing() {
     let sids = agent.get("/v1/sids");
     assert_eq!(sids[0]["kernel_route"], "seg6local End");
     assert_eq!(sids[7]["kernel_route"], "blackhole");
+    // What somebody makes of a route is told at once, and so is what he makes of it next.
+    for (route, told) in [
+        ("blackhole fc00:0:1:1::/64", "blackhole"),
+        ("fc00:0:1:1::/64 encap seg6local action End dev east", "seg6local End"),
+    ] {
+        network.node.sh(&format!("ip -6 route replace {route} proto 83 metric 1"));
+        assert_eq!(agent.get("/v1/sids")[0]["kernel_route"], told);
+    }
     assert!(agent.get("/v1/ports").as_array().unwrap().iter().all(|port| port["xdp"] == "native"));
     let forward = || network.node.sh("cat /proc/sys/net/ipv4/ip_forward").trim().to_owned();
     assert_eq!(forward(), "1");

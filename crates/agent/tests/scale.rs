@@ -332,12 +332,15 @@ fn a_hundred_thousand_sids_and_policies_are_counted_and_changed() {
         function.sh("ip link set dev n down");
         until(|| withdrawn(&network));
     });
+    let missing = || ask(&agent, "GET", "/v1/sids", None).1.matches(r#""kernel_route":"missing""#).count();
+    assert_eq!(missing(), FUNCTIONS as usize, "what was read before the routes went is not told any more");
     costs(&agent, "their return", || {
         function.sh("ip link set dev n up");
         agent.eventually("return", |_| {
             network.routes().iter().filter(|route| route.contains("fc00:0:3:")).count() == FUNCTIONS as usize
         });
     });
+    assert_eq!(missing(), 0);
     outsiders(&network, &function, &agent, many);
     println!("10 s at rest: {:.0} ms of processor time", {
         let before = used(&agent);

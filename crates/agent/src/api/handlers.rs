@@ -61,10 +61,10 @@ async fn tell(
     pick: impl Fn(&Told<'_>) -> Result<Vec<u8>, Failure> + Clone + Send + 'static,
 ) -> Result<Response, Failure> {
     let mut scrapes = context.scrapes.lock().await;
-    let known = scrapes.names.take();
+    let (known, routes) = (scrapes.names.take(), scrapes.routes.clone());
     let made = of_current(context, move |taken| {
         let names = taken.names(known.clone());
-        let text = taken.tell(parts, names.as_deref(), &pick)?;
+        let text = taken.tell(parts, names.as_deref(), &routes, &pick)?;
         Ok((names, text))
     });
     let (names, text) = made.await?;

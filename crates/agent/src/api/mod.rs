@@ -28,6 +28,7 @@ use crate::{
     liveness,
     metrics::Names,
     node::Node,
+    observe::SharedRoutes,
     problem::{ErrorBody, Failure, Fault, Problem},
 };
 
@@ -54,6 +55,8 @@ pub struct Context {
 pub struct Scrapes {
     /// Names of what is counted, which stay while nothing is applied.
     names: Option<Arc<Names>>,
+    /// The kernel's routes for SIDs, while they do not change.
+    routes: SharedRoutes,
     /// When the last one began, and its text while somebody is still being sent it.
     last: Option<(Instant, Weak<String>)>,
 }

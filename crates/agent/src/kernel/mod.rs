@@ -8,6 +8,7 @@ pub mod events;
 mod hmac;
 mod netlink;
 pub mod nftables;
+mod own_routes;
 pub mod plan;
 mod route;
 pub(crate) mod socket;
@@ -20,6 +21,7 @@ use ipnet::Ipv6Net;
 
 pub use boundary::Boundary;
 pub use netlink::LinuxKernel;
+pub use own_routes::OwnRoutes;
 use segue_dataplane::Interfaces;
 use segue_model::node::NodeState;
 pub use socket::NetlinkError;

@@ -5,7 +5,7 @@ mod told;
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
-    sync::Arc,
+    sync::{Arc, Mutex, PoisonError},
 };
 
 use ipnet::Ipv6Net;
@@ -20,7 +20,7 @@ pub use told::{Policies, Sids, Told};
 
 use self::told::KernelRoutes;
 use crate::{
-    kernel::{Kernel, LinuxKernel, SidRoute},
+    kernel::{OwnRoutes, SidRoute},
     metrics::Names,
     node::Node,
     problem::{Failure, Fault},
@@ -121,6 +121,7 @@ impl Snapshot {
         &self,
         parts: Parts,
         names: Option<&Names>,
+        routes: &SharedRoutes,
         write: impl FnOnce(&Told<'_>) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
         let (Some(state), Some(names)) = (&self.state, names) else {
@@ -134,7 +135,7 @@ impl Snapshot {
         }
         let few = self.few(parts.ports, state)?;
         let asked = parts.sids && parts.kernel_routes;
-        let routes = if asked { Some(KernelRoutes::new(routes()?)) } else { None };
+        let routes = if asked { Some(KernelRoutes::new(routes.read()?)) } else { None };
         let steering = if parts.steering { steering_reports(&state.steering, &counted) } else { Vec::new() };
         write(&Told {
             sids: Sids(parts.sids.then_some((&counted, state, routes.as_ref()))),
@@ -219,10 +220,27 @@ impl Snapshot {
     }
 }
 
-/// The kernel's own.
-fn routes() -> Result<Vec<SidRoute>, Failure> {
-    let asked = LinuxKernel::open().and_then(|mut kernel| kernel.own_routes());
-    asked.map_err(|error| crate::apply::kernel_failure("kernel routes", &error))
+/// The kernel's routes for SIDs, for one report after the other.
+#[derive(Clone, Default)]
+pub struct SharedRoutes(Arc<Mutex<Option<OwnRoutes>>>);
+
+impl std::fmt::Debug for SharedRoutes {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SharedRoutes").finish_non_exhaustive()
+    }
+}
+
+impl SharedRoutes {
+    /// As they are now, by prefix.
+    fn read(&self) -> Result<Arc<[SidRoute]>, Failure> {
+        let mut shared = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // What has failed is opened again the next time.
+        let opened = shared.take().map_or_else(OwnRoutes::open, Ok);
+        let read = opened.and_then(|mut routes| Ok((routes.read()?, routes)));
+        let (all, routes) = read.map_err(|error| crate::apply::kernel_failure("kernel routes", &error))?;
+        *shared = Some(routes);
+        Ok(all)
+    }
 }
 
 fn failed(error: segue_dataplane::Error) -> Failure {

@@ -1,7 +1,10 @@
 //! What is told, written as it is made: there may be 100,000 SIDs and as many policies, and a list of reports of all of them takes
 //! longer to make, to walk and to take apart than the reports themselves.
 
-use std::cell::{Cell, RefCell};
+use std::{
+    cell::{Cell, RefCell},
+    sync::Arc,
+};
 
 use ipnet::Ipv6Net;
 use segue_dataplane::MemoryCounters;
@@ -100,7 +103,7 @@ pub struct Policies<'a>(pub(super) Option<(&'a Counted<'a>, &'a NodeState)>);
 #[derive(Default)]
 pub struct KernelRoutes {
     /// By prefix.
-    routes: Vec<SidRoute>,
+    routes: Arc<[SidRoute]>,
     /// Behind the route that was asked for last: SIDs are mostly configured in the order of their prefixes.
     next: Cell<usize>,
     /// The last one that was put into words: most are the same.
@@ -108,8 +111,7 @@ pub struct KernelRoutes {
 }
 
 impl KernelRoutes {
-    pub(super) fn new(mut routes: Vec<SidRoute>) -> Self {
-        routes.sort_unstable_by_key(|route| route.prefix);
+    pub(super) fn new(routes: Arc<[SidRoute]>) -> Self {
         Self { routes, ..Self::default() }
     }
 
@@ -274,7 +276,7 @@ fn policy_report(policy: &Policy, rows: &[u32], counted: &Counted<'_>) -> Policy
 
 #[cfg(test)]
 mod tests {
-    use std::{collections::BTreeMap, sync::Arc};
+    use std::collections::BTreeMap;
 
     use super::*;
     use crate::{kernel::LocalAction, metrics::Names};
@@ -299,9 +301,8 @@ mod tests {
             target: RouteTarget::Seg6Local { action: LocalAction::End { psp }, device: 3 },
         };
         let blackhole = SidRoute { target: RouteTarget::Blackhole, ..route("fc00:3::/128", false) };
-        // As the kernel may send them.
-        let routes = vec![route("fc00:4::/128", false), blackhole, route("fc00:2::/64", true)];
-        let routes = KernelRoutes::new(routes);
+        let routes = [route("fc00:2::/64", true), blackhole, route("fc00:4::/128", false)];
+        let routes = KernelRoutes::new(routes.into());
         let few = Report { node: "n".to_owned(), generation: 5, ..Report::default() };
         let told = Told {
             sids: Sids(Some((&counted, &state, Some(&routes)))),
