@@ -3,7 +3,7 @@
 
 use segue_testkit::fixture::{DOMAIN, Network, address::*, arriving, configuration};
 use segue_testkit::node::{Node, Verdict};
-use segue_wire::{FragmentRepr, Ipv6Repr, PacketBuilder, SrhRepr, TcpRepr, UdpRepr};
+use segue_wire::{FragmentRepr, Icmpv6Repr, Ipv6Repr, PacketBuilder, SrhRepr, TcpRepr, UdpRepr};
 
 const FIN: u8 = 0x01;
 const SYN: u8 = 0x02;
@@ -110,6 +110,42 @@ fn an_answer_an_eviction_and_other_rules_are_seen_at_once() {
     };
     assert_eq!(sent(&node, &cut(udp(ONE, true, 1))), INVALID);
     assert_eq!(sent(&node, &udp(ONE, true, 1)), ESTABLISHED);
+}
+
+/// Two tenants with a firewall each, whose hosts have the same addresses and ports: what one has said, and what is kept of it on this
+/// CPU, is nothing to the other, also if that one forges answers and errors about it.
+#[test]
+#[ignore = "needs root"]
+fn a_neighbours_connection_is_nothing_here() {
+    let network = Network::new();
+    let rules = [STATES[0], STATES[1], "-A FORWARD -m conntrack --ctstate ESTABLISHED,RELATED -j ACCEPT"];
+    let mut node = Node::load(&network.node, &document(&rules, &rules));
+    let neighbour = |node: &Node<'_>| {
+        let talk = [udp(OTHER, true, 1), udp(OTHER, false, 1), udp(OTHER, true, 1)];
+        node.run_many(|runner| {
+            let mut run = || talk.iter().filter(|packet| runner.run("core0", packet).0 == Verdict::Redirect).count();
+            assert_eq!((0..TIMES).map(|_| run()).sum::<usize>() as u64, TIMES * 3);
+        });
+    };
+    let error = || {
+        let quoted = PacketBuilder::new().ipv6(Ipv6Repr::new(CLIENT, SERVER));
+        let quoted = quoted.udp(UdpRepr::new(1, 53)).payload(b"a name").build();
+        let message = Icmpv6Repr::DestinationUnreachable { code: 4, packet: quoted };
+        steered(ONE, false).icmpv6(message).build()
+    };
+    neighbour(&node);
+    assert_eq!(sent(&node, &error()), INVALID, "about the neighbour's connection");
+    assert_eq!(sent(&node, &udp(ONE, false, 1)), NEW, "an answer to the neighbour's question");
+    neighbour(&node);
+    assert_eq!(sent(&node, &udp(ONE, false, 1)), NEW, "the neighbour's answer is none here");
+    assert_eq!(sent(&node, &udp(ONE, true, 1)), ESTABLISHED, "one of its own");
+    // It went out the other way, so an error about it is one about the answer that went to the client's port.
+    assert_eq!(sent(&node, &error()), ESTABLISHED, "about its own connection");
+    // The neighbour's rules change: its verdicts end, and these do not.
+    node.apply(&document(&rules, &rules[..1]));
+    assert_eq!(sent(&node, &udp(ONE, true, 1)), ESTABLISHED);
+    let closed = node.run("core0", &udp(OTHER, true, 1)).0;
+    assert_eq!(closed, Verdict::Drop, "a verdict that was kept under the old rules");
 }
 
 #[test]
