@@ -183,6 +183,20 @@ INLINE int encapsulate(const struct packet *packet, const struct segue_segment_l
 	return leave(packet, adjacency, bpf_htons(ETH_P_IPV6));
 }
 
+/* Copies `segments` of a list behind the slot at `word`. 0: done. */
+INLINE int insert_segments(u64 *word, const void *end, const u64 *from, u32 segments)
+{
+	for (int i = 1; i <= SEGUE_SEGMENTS_MAX; i++) {
+		if (i > segments)
+			break;
+		if ((void *)(word + 2 * i + 2) > end)
+			return -1;
+		word[2 * i] = from[2 * i + 1];
+		word[2 * i + 1] = from[2 * i + 2];
+	}
+	return 0;
+}
+
 /*
  * H.Insert: an SRH right behind the packet's own IPv6 header, the original destination in Segment List[0]. Not for
  * packets that begin with a hop-by-hop header, which must stay there (RFC 8200 section 4.3).
@@ -230,14 +244,17 @@ INLINE int insert(const struct packet *packet, const struct segue_segment_list *
 	*(u64 *)octet = from[0];
 	word = (u64 *)(octet + SRH_FIXED_LENGTH);
 	address_store(word, destination);
-	/* Slot 0 is the original destination; the list's own segments follow. */
-	for (int i = 1; i <= SEGUE_SEGMENTS_MAX; i++) {
-		if (i > list->segments)
-			break;
-		if ((void *)(word + 2 * i + 2) > end)
+	/* Slot 0 is the original destination; the list's own segments follow. Two: the commonest, and without a loop.
+	 */
+	if (likely(list->segments == 2)) {
+		if ((void *)(word + 6) > end)
 			return drop(packet, SEGUE_OUTCOME_drop_adjust);
-		word[2 * i] = from[2 * i + 1];
-		word[2 * i + 1] = from[2 * i + 2];
+		word[2] = from[3];
+		word[3] = from[4];
+		word[4] = from[5];
+		word[5] = from[6];
+	} else if (insert_segments(word, end, from, list->segments)) {
+		return drop(packet, SEGUE_OUTCOME_drop_adjust);
 	}
 	octet -= IPV6_LENGTH;
 	octet[IPV6_LENGTH] = octet[6];
