@@ -32,6 +32,8 @@ INLINE u64 conntrack_timeout(u32 protocol, u32 assured)
 		return assured ? SECONDS(120) : SECONDS(30);
 	if (protocol == PROTOCOL_ICMP || protocol == PROTOCOL_ICMPV6)
 		return SECONDS(30);
+	if (protocol == PROTOCOL_GRE)
+		return assured ? SECONDS(180) : SECONDS(30);
 	return SECONDS(600);
 }
 
@@ -436,9 +438,9 @@ INLINE u32 conntrack_known(struct conntrack *track, struct segue_connection_buck
 	work->key.connection_direction = !original;
 	/* As in netfilter, where the packet that is the first answer does not count as one yet. */
 	if (was & SEGUE_CONNECTION_REPLIED &&
-	    (protocol == PROTOCOL_UDP
-		     ? track->now > entry->created + UDP_STREAM
-		     : protocol == PROTOCOL_UDPLITE || protocol == PROTOCOL_SCTP || protocol == PROTOCOL_DCCP))
+	    (protocol == PROTOCOL_UDP ? track->now > entry->created + UDP_STREAM
+				      : protocol == PROTOCOL_UDPLITE || protocol == PROTOCOL_SCTP ||
+						protocol == PROTOCOL_DCCP || protocol == PROTOCOL_GRE))
 		flags |= SEGUE_CONNECTION_ASSURED;
 	expires = track->now + conntrack_timeout(protocol, flags & SEGUE_CONNECTION_ASSURED);
 	if (!original)
