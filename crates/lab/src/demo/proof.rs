@@ -1,13 +1,14 @@
 //! Proof from packets: that the segment list was on them between the nodes, and that the function met none of it.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, ErrorKind, Read};
 use std::net::{IpAddr, Ipv6Addr, Shutdown};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{self, Receiver};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use segue_model::node::HeadendMode;
 use segue_model::plan::{Explanation, StepAction};
@@ -17,11 +18,17 @@ use crate::error::{LabError, Result};
 use crate::seen::{Seen, dissect};
 use crate::{capture, netns, pcap};
 
+/// What was seen is under way from the data plane to its agent to here: it has all arrived when nothing came for so long.
+const SETTLED: Duration = Duration::from_millis(500);
+/// Something else may go on for ever.
+const SETTLED_AT_LAST: Duration = Duration::from_secs(10);
+
 /// A capture at an agent that runs until it is stopped.
 #[derive(Debug)]
 pub struct Recording {
     stream: UnixStream,
-    reader: JoinHandle<std::io::Result<Vec<u8>>>,
+    reader: JoinHandle<std::io::Result<()>>,
+    pieces: Receiver<Vec<u8>>,
     file: PathBuf,
 }
 
@@ -35,24 +42,42 @@ impl Recording {
         let response = capture::open(node, socket, &body, Duration::from_secs(120))?;
         let mut body = response.body;
         let stream = body.get_ref().try_clone().map_err(LabError::io("read capture from", socket, "try again"))?;
+        let (sender, pieces) = mpsc::channel();
         let reader = std::thread::spawn(move || {
-            let mut bytes = Vec::new();
-            body.read_to_end(&mut bytes).map(|_| bytes)
+            let mut buffer = vec![0; 1 << 16];
+            loop {
+                match body.read(&mut buffer) {
+                    Ok(0) => return Ok(()),
+                    // Nobody receives any more only if the recording was dropped.
+                    Ok(length) => drop(sender.send(buffer[..length].to_vec())),
+                    Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                    Err(error) => return Err(error),
+                }
+            }
         });
-        Ok(Self { stream, reader, file })
+        Ok(Self { stream, reader, pieces, file })
     }
 
-    /// Stops, keeps the capture as a file, and returns its frames.
+    /// Stops once what was seen so far has arrived, keeps the capture as a file, and returns its frames.
     ///
     /// # Errors
     /// If the connection broke or the agent sent something else than pcapng.
     pub fn stop(self) -> Result<Vec<Vec<u8>>> {
+        let at_last = Instant::now() + SETTLED_AT_LAST;
+        let mut bytes = Vec::new();
+        while let Ok(piece) = self.pieces.recv_timeout(SETTLED) {
+            bytes.extend(piece);
+            if Instant::now() > at_last {
+                break;
+            }
+        }
         let _ = self.stream.shutdown(Shutdown::Both);
         let broken = |reason: String| LabError::Capture { path: self.file.clone(), reason };
-        let bytes = match self.reader.join() {
-            Ok(bytes) => bytes.map_err(|error| broken(error.to_string()))?,
+        match self.reader.join() {
+            Ok(read) => read.map_err(|error| broken(error.to_string()))?,
             Err(panic) => std::panic::resume_unwind(panic),
-        };
+        }
+        bytes.extend(self.pieces.try_iter().flatten());
         fs::write(&self.file, &bytes).map_err(LabError::io(
             "write",
             &self.file,
