@@ -250,8 +250,8 @@ INLINE int flow_suspect(const struct flow *flow)
 {
 	u32 protocol = (flow->key[4] >> 32) & 0xff;
 
-	return flow->family == 6 && ((flow->key[4] >> 48) & FLOW_FRAGMENT || protocol == PROTOCOL_ICMPV6 ||
-				     protocol == PROTOCOL_ROUTING);
+	return flow->family == 6 &&
+	       ((flow->key[4] >> 48) & FLOW_FRAGMENT || protocol == PROTOCOL_ICMPV6 || protocol == PROTOCOL_ROUTING);
 }
 
 /* A packet from outside the SR domain: the boundary (RFC 8754 section 5.1), then steering. */

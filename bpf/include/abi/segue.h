@@ -438,8 +438,8 @@ struct segue_control {
 	__u32 cache_generation; /* raised by the agent when routes change: all caches are dropped */
 	__u32 stash_bits;	/* slots of `stash`, as a power of two */
 	__u32 loop; /* ifindex of the link by which TC programs give packets to segments of this node; 0: none */
-	__u64 metadata_magic;	  /* random for each set of maps, not 0: nobody can forge metadata */
-	__u32 stash_series;	  /* of this set of maps, 0 to 7 */
+	__u64 metadata_magic; /* random for each set of maps, not 0: nobody can forge metadata */
+	__u32 stash_series;   /* of this set of maps, 0 to 7 */
 	__u32 narrow_changes; /* raised with any of `neighbours`, and behind each change of an entry of `sid_entries` in
 				 place: what was looked up meanwhile is not remembered */
 	/*
