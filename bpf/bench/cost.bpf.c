@@ -68,15 +68,17 @@ int wrap(struct xdp_md *ctx)
 	 * places, and a processor forwards a store to a load only if the load lies within one store.
 	 */
 #pragma unroll
-	for (__u32 i = 0; i < COST_WORDS; i++)
+	for (__u32 i = 0; i < COST_WORDS; i++) {
 		if (i < words)
 			*(__u64 *)(frame + 14 + 8 * i) = config.header[i];
-			/* The whole word, as above. The port's octets may be in any order. */
+	}
+	/* The whole word, as above. The port's octets may be in any order. */
 #pragma unroll
-	for (__u32 i = 0; i < COST_WORDS; i++)
+	for (__u32 i = 0; i < COST_WORDS; i++) {
 		if (i < words && config.connections && i == config.port)
 			*(__u64 *)(frame + 14 + 8 * i) =
 				(config.header[i] & ~0xffffULL) | (c->runs & (config.connections - 1));
+	}
 	bpf_tail_call(ctx, &target, 0);
 	c->failed++;
 	return XDP_ABORTED;

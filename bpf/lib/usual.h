@@ -486,6 +486,7 @@ INLINE const struct adjacency *decapsulate_usual(struct packet *packet, const st
 	struct address source, destination, towards;
 	const struct adjacency *adjacency;
 	u32 length, tag = 0;
+	u64 flow; /* the end of the inner source */
 
 	if (data + USUAL_INNER + IPV6_LENGTH > end ||
 	    packet->port->config_flags & (SEGUE_CONFIG_CHECK_SOURCE | SEGUE_CONFIG_MANY_BLOCKS))
@@ -502,7 +503,7 @@ INLINE const struct adjacency *decapsulate_usual(struct packet *packet, const st
 		    boundary_suspects((word[10] & WORD_NEXT_HEADER) >> 48) || WORD_HOP_LIMIT(word[10]) <= 1 ||
 		    !inner_ipv6_usual(packet, word + 10, length, word[0]))
 			return NULL;
-		source.low = word[12];
+		flow = word[12];
 		destination = (struct address){word[13], word[14]};
 		towards = address_load(sid->next_hop);
 	} else {
@@ -511,7 +512,7 @@ INLINE const struct adjacency *decapsulate_usual(struct packet *packet, const st
 		if ((word[5] & 0xff) != PROTOCOL_IPV4 || sid->behaviour == SEGUE_END_DX6 ||
 		    sid->behaviour == SEGUE_END_DT6 || ip->ttl <= 1 || !inner_ipv4_usual(ip, end, length, word[0]))
 			return NULL;
-		source.low = ip->saddr;
+		flow = ip->saddr;
 		destination = (struct address){0, ip->daddr};
 		towards = (struct address){0, sid->next_hop_ipv4};
 		tag = ADJACENCY_IPV4;
@@ -519,7 +520,7 @@ INLINE const struct adjacency *decapsulate_usual(struct packet *packet, const st
 	if (!(towards.high | towards.low))
 		towards = destination;
 	packet->length = length + USUAL_STEERING;
-	adjacency = adjacency_find(packet, towards, sid->table | tag, sid->oif, source.low >> 56 ^ source.low >> 24);
+	adjacency = adjacency_find(packet, towards, sid->table | tag, sid->oif, flow >> 56 ^ flow >> 24);
 	return adjacency && adjacency_fits(adjacency, length) ? adjacency : NULL;
 }
 

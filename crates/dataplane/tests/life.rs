@@ -3,11 +3,15 @@
 mod support;
 
 use std::collections::BTreeSet;
-use std::net::Ipv6Addr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use ipnet::Ipv6Net;
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
+use nix::sched::{CpuSet, sched_setaffinity};
+use nix::unistd::Pid;
 use segue_abi as abi;
 use segue_abi::zerocopy::FromBytes;
 use segue_dataplane::{Dataplane, Life, TestRun};
@@ -116,11 +120,11 @@ fn setting_it_while_another_thread_applies_loses_nothing() {
         let mut dataplane = open(pins);
         apply(&mut dataplane, &with(1..40, 1));
         let life = dataplane.life().clone();
-        let stop = std::sync::atomic::AtomicBool::new(false);
+        let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
             let watching = scope.spawn(|| {
                 let mut rounds = 0_u32;
-                while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                while !stop.load(Ordering::Relaxed) {
                     let number = 1 + rounds % 39;
                     life.set([sid(number)], (rounds / 39).is_multiple_of(2)).expect("a write");
                     rounds += 1;
@@ -135,7 +139,7 @@ fn setting_it_while_another_thread_applies_loses_nothing() {
                 );
                 assert!(control(&dataplane).generation >= generation);
             }
-            stop.store(true, std::sync::atomic::Ordering::Relaxed);
+            stop.store(true, Ordering::Relaxed);
             assert!(watching.join().expect("no panic") > 100);
         });
         assert_eq!(flagged(&dataplane), life.dead());
@@ -300,11 +304,11 @@ fn what_is_looked_up_while_a_function_dies_is_not_believed() {
     isolated(|pins| {
         let mut functions = Functions::new(pins);
         let life = functions.dataplane.life().clone();
-        let stop = std::sync::atomic::AtomicBool::new(false);
+        let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
             let toggling = scope.spawn(|| {
                 let mut changes = 0_u32;
-                while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                while !stop.load(Ordering::Relaxed) {
                     life.set([sid(1), sid(2)], changes.is_multiple_of(2)).expect("a write");
                     changes += 1;
                 }
@@ -314,7 +318,7 @@ fn what_is_looked_up_while_a_function_dies_is_not_believed() {
                 functions.reaches(1, round as u8);
                 functions.reaches(2, (round >> 8) as u8);
             }
-            stop.store(true, std::sync::atomic::Ordering::Relaxed);
+            stop.store(true, Ordering::Relaxed);
             assert!(toggling.join().expect("no panic") > 100);
         });
         for dead in [true, false, true] {
@@ -323,5 +327,49 @@ fn what_is_looked_up_while_a_function_dies_is_not_believed() {
                 assert_eq!((functions.reaches(1, last), functions.reaches(2, last)), (!dead, !dead), "{last}");
             }
         }
+    });
+}
+
+/// Whoever looks a SID up does not know what has changed meanwhile, and so keeps no copy.
+#[test]
+fn a_copy_made_while_something_changes_is_not_kept() {
+    /// The processor that looks up, so that the same addresses push each other out each time.
+    const HERE: usize = 0;
+    const ADDRESSES: u8 = 200;
+    let on = |cpus: &[usize]| {
+        let mut set = CpuSet::new();
+        cpus.iter().for_each(|cpu| set.set(*cpu).expect("a processor"));
+        sched_setaffinity(Pid::from_raw(0), &set).expect("it can be chosen");
+    };
+    isolated(move |pins| {
+        on(&[HERE]);
+        let mut functions = Functions::new(pins);
+        let life = functions.dataplane.life().clone();
+        let mut kept = || {
+            for dead in [true, false] {
+                life.set([sid(1)], dead).expect("a write");
+            }
+            assert!(functions.is_remembered(1).is_empty());
+            for last in 0..ADDRESSES {
+                functions.reaches(1, last);
+            }
+            functions.is_remembered(1).len()
+        };
+        let all = kept();
+        assert!(all > usize::from(ADDRESSES) / 2, "{all}");
+        assert_eq!(kept(), all, "nothing changes");
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                on(&(0..std::thread::available_parallelism().map_or(1, usize::from).max(2)).collect::<Vec<_>>());
+                while !stop.load(Ordering::Relaxed) {
+                    life.forget_neighbours(&[(1, IpAddr::from([10, 0, 0, 1]))]).expect("a write");
+                }
+            });
+            let end = Instant::now() + Duration::from_secs(60);
+            let fewer = std::iter::repeat_with(&mut kept).take_while(|_| Instant::now() < end).any(|some| some < all);
+            stop.store(true, Ordering::Relaxed);
+            assert!(fewer, "all {all} were kept in each round");
+        });
     });
 }

@@ -495,3 +495,13 @@ fn per_cpu<T>(dataplane: &Dataplane, map: &str, row: u32, read: impl Fn(&[u8]) -
         .unwrap_or_else(|| panic!("map {map} has no row {row}"));
     values.iter().map(|bytes| read(bytes)).collect()
 }
+
+/// Now, by the clock that connections expire by: nanoseconds.
+///
+/// # Panics
+///
+/// Without that clock.
+pub fn clock() -> u64 {
+    let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC_COARSE).expect("a clock");
+    now.tv_sec() as u64 * 1_000_000_000 + now.tv_nsec() as u64
+}

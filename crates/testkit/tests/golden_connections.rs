@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use segue_dataplane::{Dataplane, Options, TestRun};
 use segue_testkit::fixture::{DOMAIN, Network, address::*, arriving, configuration};
-use segue_testkit::node::{Node, Verdict};
+use segue_testkit::node::{Node, Verdict, clock};
 use segue_testkit::wait::wait_for;
 use segue_wire::{FragmentRepr, Icmpv4Repr, Icmpv6Repr, Ipv4Repr, Ipv6Repr, PacketBuilder, SrhRepr, TcpRepr, UdpRepr};
 
@@ -92,8 +92,7 @@ fn known(node: &Node<'_>, sid: u16, number: u32) -> bool {
 }
 
 fn alive(node: &Node<'_>, table: u32) -> usize {
-    let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC_COARSE).expect("a clock");
-    let now = now.tv_sec() as u64 * 1_000_000_000 + now.tv_nsec() as u64;
+    let now = clock();
     node.connections().iter().filter(|(of, entry)| *of == table && entry.connection.expires > now).count()
 }
 

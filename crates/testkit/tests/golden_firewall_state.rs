@@ -2,7 +2,7 @@
 
 use segue_testkit::fixture::{DOMAIN, Network, address::*, arriving, configuration};
 use segue_testkit::golden::Golden;
-use segue_testkit::node::Verdict;
+use segue_testkit::node::{Verdict, clock};
 use segue_wire::{FragmentRepr, Icmpv6Repr, Ipv6Repr, PacketBuilder, SrhRepr, TcpRepr, UdpRepr};
 
 const FIREWALL: u16 = 0xa1;
@@ -126,8 +126,7 @@ fn udp_icmp_and_related() {
 
 /// In how many seconds, rounded, connections are forgotten.
 fn alive(node: &Golden<'_>) -> Vec<u64> {
-    let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC_COARSE).expect("a clock");
-    let now = u64::try_from(now.tv_sec()).expect("seconds") * 1_000_000_000 + u64::try_from(now.tv_nsec()).expect("ns");
+    let now = clock();
     let expires = node.node().connections().into_iter().map(|(_, entry)| entry.connection.expires);
     expires.filter(|expires| *expires > now).map(|expires| (expires - now + 500_000_000) / 1_000_000_000).collect()
 }

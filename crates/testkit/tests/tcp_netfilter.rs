@@ -7,6 +7,7 @@ use std::fmt::{self, Write};
 
 use segue_classifier::random::Random;
 use segue_testkit::fixture::Network;
+use segue_testkit::node::clock;
 use segue_wire::{Ipv6Repr, PacketBuilder, TcpRepr};
 
 use crate::track::{FAR, Kernel, NEAR, STATES, Segue};
@@ -103,9 +104,8 @@ fn judge(kernel: &Kernel, segue: &mut Segue<'_>, segment: &Segment, port: u16) -
 
 impl Kernel {
     fn known(&self, port: u16) -> Known {
-        let table = self.router.enter(|| std::fs::read_to_string("/proc/thread-self/net/nf_conntrack"));
+        let table = self.connections();
         let wanted = [format!("sport={port} dport={SERVICE}"), format!("sport={SERVICE} dport={port}")];
-        let table = table.expect("the table of connections");
         let line = table.lines().find(|line| wanted.iter().any(|ports| line.contains(ports.as_str())))?;
         let words: Vec<&str> = line.split_whitespace().collect();
         let left = words[4].parse().expect("a lifetime in seconds");
@@ -115,8 +115,7 @@ impl Kernel {
 
 impl Segue<'_> {
     fn known(&self, port: u16) -> Known {
-        let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC_COARSE).expect("a clock");
-        let now = now.tv_sec() as u64 * 1_000_000_000 + now.tv_nsec() as u64;
+        let now = clock();
         for (_, entry) in self.node.connections() {
             let (ports, connection) = (entry.key.ports, entry.connection);
             if (ports >> 16 == u32::from(port) || ports as u16 == port) && connection.expires > now {

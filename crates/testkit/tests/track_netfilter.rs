@@ -5,6 +5,7 @@ mod track;
 
 use segue_classifier::random::Random;
 use segue_testkit::fixture::Network;
+use segue_testkit::node::clock;
 use segue_wire::{Icmpv6Repr, Ipv6Repr, PacketBuilder, UdpRepr};
 
 use crate::track::{FAR, Kernel, NEAR, STATES, Segue};
@@ -127,8 +128,7 @@ type Known = Option<(u64, bool)>;
 
 impl Kernel {
     fn known(&self, protocol: u8) -> Known {
-        let table = self.router.enter(|| std::fs::read_to_string("/proc/thread-self/net/nf_conntrack"));
-        let table = table.expect("the table of connections");
+        let table = self.connections();
         let protocol = protocol.to_string();
         let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
         let line = table.lines().find(|line| words(line).get(3) == Some(&protocol))?;
@@ -138,8 +138,7 @@ impl Kernel {
 
 impl Segue<'_> {
     fn known(&self, protocol: u8) -> Known {
-        let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC_COARSE).expect("a clock");
-        let now = now.tv_sec() as u64 * 1_000_000_000 + now.tv_nsec() as u64;
+        let now = clock();
         let connections = self.node.connections();
         let (_, entry) = connections.iter().find(|(_, entry)| entry.key.protocol == protocol)?;
         let assured = u32::from(entry.connection.flags) & segue_abi::SEGUE_CONNECTION_ASSURED != 0;

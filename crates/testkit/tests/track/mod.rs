@@ -43,8 +43,6 @@ pub const STATES: [&str; 7] =
 
 /// A router with the kernel's connection tracking between two links.
 pub struct Kernel {
-    /// Only one of the two tests asks it anything.
-    #[allow(dead_code)]
     pub router: Netns,
     _world: Netns,
     links: [PacketSocket; 2],
@@ -69,6 +67,12 @@ impl Kernel {
         router.run(Command::new("nft").arg(MARKS));
         let links = ["worlda0", "worlda1"].map(|name| PacketSocket::open(&world, name));
         Self { router, _world: world, links }
+    }
+
+    /// All that it knows, a line each.
+    pub fn connections(&self) -> String {
+        let table = self.router.enter(|| std::fs::read_to_string("/proc/thread-self/net/nf_conntrack"));
+        table.expect("the table of connections")
     }
 
     /// What a packet from one side is: an index of [`STATES`]. `is_it` knows it again behind the router.
