@@ -2,9 +2,9 @@
 /*
  * SR-aware functions on a port of this node (End.AN): they get the packet with its SRH, do their own End processing,
  * and may change the segment list as far as they are permitted. The header that each flow was sent with is remembered;
- * what comes back is compared with it, field by field (docs/connector.md has the table). Since the segments that were
- * visited stay in the list, and a list is at most SEGUE_SEGMENTS_MAX long, functions can not send a packet in a circle
- * for ever, whatever segments they add.
+ * what comes back is compared with it, field by field (docs/using/connector.md has the table). Since the segments that
+ * were visited stay in the list, and a list is at most SEGUE_SEGMENTS_MAX long, functions can not send a packet in a
+ * circle for ever, whatever segments they add.
  */
 #ifndef SEGUE_AWARE_H
 #define SEGUE_AWARE_H

@@ -2,7 +2,8 @@
 /*
  * Fragments in a firewall that tracks connections: they follow what became of their datagram's first one, as if they
  * had been put together before the rules, as netfilter does. Nothing is put together and nothing is held back: what is
- * kept of a datagram is whose it is, the verdict, and which octets have gone through. docs/firewall.md, "Fragments".
+ * kept of a datagram is whose it is, the verdict, and which octets have gone through (docs/using/firewall.md,
+ * "Fragments").
  *
  * Datagrams lie in sets of SEGUE_FRAGMENT_WAYS. The source chooses SEGUE_FRAGMENT_SETS_SOURCE of its firewall's sets,
  * and has half of the places there, so that neither another firewall nor one source can push out what is not its own.

@@ -2,7 +2,7 @@
 /*
  * The classifier's lookup structure and the key that it is asked with: shared by bpf/lib/classifier.h, which walks it,
  * and crates/classifier, which writes it (src/key.rs and src/image.rs; crates/testkit/tests/classifier.rs compares the
- * two walks). docs/classifier.md says why it is built like this.
+ * two walks). docs/design/classifier.md says why it is built like this.
  */
 #ifndef SEGUE_ABI_CLASSIFIER_H
 #define SEGUE_ABI_CLASSIFIER_H

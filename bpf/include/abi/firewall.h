@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * What the firewall's programs (bpf/lib/firewall*.h, conntrack.h) share with the agent, beside the rules themselves,
- * which are an image of the classifier (classifier.h). docs/firewall.md says what it is for.
+ * which are an image of the classifier (classifier.h). docs/using/firewall.md says what it is for.
  *
  * An index (firewall, row) is never used by two live generations with different content, as all objects of segue.h.
  */

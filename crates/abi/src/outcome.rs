@@ -70,7 +70,7 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// The table of docs/outcomes.md. A test compares the file with it.
+/// The table of docs/using/outcomes.md. A test compares the file with it.
 pub fn markdown_table() -> String {
     let rows = Outcome::ALL.into_iter().map(|outcome| {
         format!("| {} | `{}` | {} | {} |\n", outcome.number(), outcome.name(), outcome.kind(), outcome.text())

@@ -1,4 +1,4 @@
-//! outcomes.def, its parser and docs/outcomes.md.
+//! outcomes.def, its parser and docs/using/outcomes.md.
 
 use std::path::PathBuf;
 
@@ -17,19 +17,19 @@ const END: &str = "<!-- table ends -->\n";
 /// `SEGUE_REGENERATE=1 cargo test -p segue-abi` writes the table anew.
 #[test]
 fn documentation_has_the_table_of_outcomes_def() {
-    let path = repository("docs/outcomes.md");
-    let page = std::fs::read_to_string(&path).expect("docs/outcomes.md");
+    let path = repository("docs/using/outcomes.md");
+    let page = std::fs::read_to_string(&path).expect("docs/using/outcomes.md");
     let (before, rest) = page.split_once(BEGIN).expect("the mark where the table begins");
     let (table, after) = rest.split_once(END).expect("the mark where the table ends");
     if std::env::var_os("SEGUE_REGENERATE").is_some() {
         std::fs::write(&path, format!("{before}{BEGIN}{}{END}{after}", markdown_table()))
-            .expect("writing docs/outcomes.md");
+            .expect("writing docs/using/outcomes.md");
         return;
     }
     assert_eq!(
         table,
         markdown_table(),
-        "docs/outcomes.md is older than outcomes.def: run SEGUE_REGENERATE=1 cargo test -p segue-abi --test outcomes"
+        "docs/using/outcomes.md is older than outcomes.def: run SEGUE_REGENERATE=1 cargo test -p segue-abi --test outcomes"
     );
 }
 

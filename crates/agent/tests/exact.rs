@@ -483,7 +483,8 @@ fn the_time_exceeded_of_a_function_goes_where_its_own_traffic_goes() {
     assert_eq!(lab.right.receive_where(SILENCE, is_steered), None);
     assert_eq!(lab.counted("fe0", "drop_from_function"), before + 1, "{}", lab.counters());
 
-    // Hop limit 2: the function takes one, and the node is the one that refuses. It does so without a word (docs/proxies.md).
+    // Hop limit 2: the function takes one, and the node is the one that refuses.
+    // It does so without a word (docs/using/proxies.md).
     let before = lab.counted("fe0", "drop_hop_limit_exceeded");
     lab.left.send(&four(2));
     assert_eq!(lab.right.receive_where(SILENCE, is_steered), None);

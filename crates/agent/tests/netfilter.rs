@@ -407,7 +407,7 @@ fn mangle_and_connection_tracking() {
     assert!(lab.counter("known") >= 2, "{}", lab.sh("nft list ruleset"));
 }
 
-/// docs/connector.md: what each hook sees of the hop limit, and what becomes of one that a rule sets there.
+/// docs/using/connector.md: what each hook sees of the hop limit, and what becomes of one that a rule sets there.
 #[test]
 #[ignore = "needs root"]
 fn the_hop_limit_in_each_hook() {

@@ -36,7 +36,7 @@ const FLOOD_SECONDS: f64 = 60.0;
 /// Measure Segue's data plane beside the kernel's, in network namespaces of its own, on one processor.
 #[derive(Debug, Clone, clap::Args)]
 #[command(after_help = "Needs root. Everything that a run sets up is removed again, also after Ctrl-C.\n\
-    docs/benchmarks.md explains the method and how to read the figures.")]
+    docs/developing/benchmarks.md explains the method and how to read the figures.")]
 pub struct Args {
     /// What to measure. `cost`: clocks of the program alone, behaviour by behaviour. `all`: all of it
     #[arg(value_enum)]

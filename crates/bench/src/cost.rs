@@ -1,6 +1,6 @@
 //! The scenario `cost`: what the data plane's program costs by itself, in nanoseconds and TSC clocks for each packet.
 //!
-//! bpf/bench/cost.bpf.c and docs/benchmarks.md explain the method.
+//! bpf/bench/cost.bpf.c and docs/developing/benchmarks.md explain the method.
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, AsRawFd, RawFd};

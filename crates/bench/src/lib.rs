@@ -1,6 +1,6 @@
 //! Measures Segue's data plane beside the kernel's, and beside a bare redirect as the limit of the machine.
 //!
-//! docs/benchmarks.md explains the method.
+//! docs/developing/benchmarks.md explains the method.
 #![forbid(unsafe_code)]
 
 pub mod an_nf;

@@ -157,8 +157,8 @@ fn errors_of_yaml_name_the_line() {
 
 #[test]
 fn the_documentation_has_every_match_and_target_that_is_refused() {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/firewall-rules.md");
-    let text = std::fs::read_to_string(path).expect("docs/firewall-rules.md");
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/using/firewall-rules.md");
+    let text = std::fs::read_to_string(path).expect("docs/using/firewall-rules.md");
     let section = |title: &str| {
         let rest = text.split(title).nth(1).expect("section");
         rest.split("\n## ").next().expect("section").to_owned()

@@ -74,7 +74,7 @@ fn holds(rule: &SteeringRule, packet: &Packet) -> bool {
         && (rule.flow_labels.is_empty() || packet.source.is_ipv6() && marked(&rule.flow_labels, packet.flow_label))
 }
 
-/// The rule that docs/configuration.md says decides: its position.
+/// The rule that docs/using/configuration.md says decides: its position.
 fn decides(rules: &[SteeringRule], packet: &Packet) -> Option<usize> {
     let rank = |rule: &SteeringRule| {
         let ports = u8::from(!rule.source_ports.is_empty()) + u8::from(!rule.destination_ports.is_empty());

@@ -1,5 +1,5 @@
 //! FRR advertises SIDs over BGP, because every SID is a route of the node that hosts it; another FRR learns them and Segue steers
-//! traffic to them. docs/routing-protocols.md has the same configuration.
+//! traffic to them. docs/using/routing-protocols.md has the same configuration.
 //!
 //! ```text
 //!                      nfv4 (AS 65004)

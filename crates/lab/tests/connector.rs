@@ -1,4 +1,4 @@
-//! The SR/VNF connector's scenarios (AbdelSalam et al. 2017) end to end, with real packets through a real agent: docs/connector.md.
+//! The SR/VNF connector's scenarios (AbdelSalam et al. 2017) end to end, with real packets through a real agent: docs/using/connector.md.
 
 #[path = "common/agent.rs"]
 mod agent;

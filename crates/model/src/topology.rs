@@ -207,13 +207,13 @@ pub struct Function {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub commands: Vec<String>,
     /// `kind: tap`: shell command of the program that is at the other end of its TAP devices, run in the node's namespace and
-    /// in the topology's directory; its environment names the devices (docs/lab.md). Without it the lab makes the devices and
-    /// leaves them to you, for a virtual machine.
+    /// in the topology's directory; its environment names the devices (docs/using/lab.md). Without it the lab makes the
+    /// devices and leaves them to you, for a virtual machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub program: Option<String>,
 }
 
-/// What stands in for a function that knows nothing of Segment Routing. docs/proxies.md says what each can do.
+/// What stands in for a function that knows nothing of Segment Routing. docs/using/proxies.md says what each can do.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ProxyChoice {

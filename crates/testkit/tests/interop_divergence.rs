@@ -1,5 +1,5 @@
 //! Where Linux's `seg6local` does something else than the RFCs: Segue does what they say, with real packets. What the kernel
-//! does (measured with 6.18) stands beside each case; `docs/interoperation.md` has the list for users.
+//! does (measured with 6.18) stands beside each case; `docs/using/interoperation.md` has the list for users.
 
 mod interop;
 

@@ -1,7 +1,7 @@
 //! Random packets through the kernel's iptables and through Segue's firewall, with the same file: files of ufw, docker and others
 //! (crates/classifier/tests/data/stock), and rules with every option that is honoured. Each packet must be forwarded, dropped or
 //! answered alike, and in the end all rules must have counted the same. What is not alike is listed in [`EXCEPTIONS`], by packet, rules
-//! and a row of "Differences from netfilter" in docs/firewall.md.
+//! and a row of "Differences from netfilter" in docs/using/firewall.md.
 //!
 //! `SEGUE_NETFILTER_SECONDS=600` runs longer (40 by default, for all files together), `SEGUE_NETFILTER_SEED=7` begins with another seed.
 
@@ -522,8 +522,8 @@ fn random_packets_meet_what_they_would_meet_in_iptables() {
 /// Each exception is in the documentation, by name.
 #[test]
 fn exceptions_are_documented() {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/firewall.md");
-    let text = std::fs::read_to_string(path).expect("docs/firewall.md");
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/using/firewall.md");
+    let text = std::fs::read_to_string(path).expect("docs/using/firewall.md");
     let section = text.split("## Differences from netfilter").nth(1).expect("the section");
     let section = section.split("\n## ").next().expect("the section");
     for Exception { row, .. } in &EXCEPTIONS {

@@ -6,8 +6,8 @@
 //! clock ──────────┘                                  └─> the agent: kernel routes, the journal (when it has time)
 //! ```
 //!
-//! [`machine`] decides and knows nothing else; [`links`] and [`probe`] are its senses; [`monitor`] joins them. docs/liveness.md
-//! says it in the operator's words.
+//! [`machine`] decides and knows nothing else; [`links`] and [`probe`] are its senses; [`monitor`] joins them.
+//! docs/using/liveness.md says it in the operator's words.
 
 pub mod config;
 pub mod function;

@@ -135,7 +135,7 @@ impl RuleSet {
         RuleErrors::check(file, lowering.errors)?;
         lowering.lowered.program.check().map_err(|error| {
             let position = Position { line: error.line.unwrap_or(1), column: 1 };
-            let remedy = "see docs/firewall-rules.md for the limits";
+            let remedy = "see docs/using/firewall-rules.md for the limits";
             let error = RuleError::about(position, error.chain, ErrorKind::Chain, error.reason.to_string(), remedy);
             RuleErrors { file: file.to_owned(), errors: vec![error] }
         })?;

@@ -301,7 +301,7 @@ mod tests {
 
     const RULES: &str = "-A FORWARD -p tcp -m tcp --dport 22 -j ACCEPT\\n-A FORWARD -s fd00::/64 -j ACCEPT\\n";
 
-    /// The rules of a stateful firewall see no fragments: docs/firewall.md, "Fragments".
+    /// The rules of a stateful firewall see no fragments: docs/using/firewall.md, "Fragments".
     #[test]
     fn fragments_are_judged_as_the_data_plane_does() {
         let fragments = "-A FORWARD -m frag --fragid 0:9 -j ACCEPT\\n";

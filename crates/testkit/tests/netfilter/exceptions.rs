@@ -1,5 +1,5 @@
-//! What Segue does not treat as netfilter does: closed, each a row of "Differences from netfilter" in docs/firewall.md, each for the
-//! packets and rules that it names and no others.
+//! What Segue does not treat as netfilter does: closed, each a row of "Differences from netfilter" in docs/using/firewall.md,
+//! each for the packets and rules that it names and no others.
 
 use std::cmp::Ordering;
 
@@ -105,7 +105,7 @@ fn icmp(family: Family) -> u8 {
     if family == Family::Ipv4 { 1 } else { 58 }
 }
 
-/// Of a header that is cut short by the end of the packet or first fragment: RFC 7112 section 5, docs/firewall.md "Invariants".
+/// Of a header that is cut short by the end of the packet or first fragment: RFC 7112 section 5, docs/design/firewall.md.
 fn cut(packet: &[u8], family: Family) -> bool {
     let Upper { protocol, octets, fragment, broken, .. } = upper(packet, family);
     if broken {
@@ -239,7 +239,7 @@ pub enum How {
 }
 
 pub struct Exception {
-    /// A row of the table "Differences from netfilter" in docs/firewall.md.
+    /// A row of the table "Differences from netfilter" in docs/using/firewall.md.
     pub row: &'static str,
     /// Of these events.
     pub applies: fn(&Case, &Event) -> bool,
