@@ -1,20 +1,18 @@
 //! Generates the Rust side of `bpf/include/abi`: `segue.rs` from segue.h by bindgen, `outcome.rs` from outcomes.def.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::{env, fs};
 
 #[path = "build/outcomes.rs"]
 mod outcomes;
 
 fn main() {
-    let abi = Path::new(&env::var("CARGO_MANIFEST_DIR").expect("set by cargo")).join("../../bpf/include/abi");
+    let [abi] = segue_bpf_build::watch(["include/abi"]).unwrap_or_else(|error| panic!("{error}"));
     let out = PathBuf::from(env::var("OUT_DIR").expect("set by cargo"));
     let header = abi.join("segue.h");
     let firewall = abi.join("firewall.h");
     let definitions = abi.join("outcomes.def");
-    println!("cargo:rerun-if-changed=build.rs");
     println!("cargo:rerun-if-changed=build/outcomes.rs");
-    println!("cargo:rerun-if-changed=../../bpf/include/abi");
 
     bindgen::Builder::default()
         .header(header.display().to_string())

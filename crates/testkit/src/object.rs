@@ -1,9 +1,8 @@
 //! eBPF objects for tests.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
-use crate::command::{output, printed, run};
+use segue_bpf_build::Clang;
 
 /// The repository's root.
 pub fn repository() -> PathBuf {
@@ -42,21 +41,9 @@ pub fn compile(source: &Path, directory: &Path) -> PathBuf {
     let name = source.file_name().expect("a file").to_string_lossy().replace(".bpf.c", ".bpf.o");
     // Each caller has its own file: tests that run side by side would read each other's half-written objects.
     let object = directory.join(name);
-    let multiarch = run(Command::new("gcc").arg("-print-multiarch"));
-    let bpf = repository().join("bpf");
-    let compiled = output(
-        Command::new("clang")
-            .args(["-target", "bpf", "-mcpu=v3", "-O2", "-g", "-Wall", "-Werror", "-fno-stack-protector", "-c"])
-            .arg("-I")
-            .arg(&bpf)
-            .arg("-I")
-            .arg(bpf.join("include"))
-            .args(["-isystem", env!("SEGUE_LIBBPF_INCLUDE")])
-            .args(["-idirafter".to_owned(), format!("/usr/include/{}", multiarch.trim())])
-            .arg(source)
-            .arg("-o")
-            .arg(&object),
-    );
-    assert!(compiled.status.success(), "clang refuses {}:\n{}", source.display(), printed(&compiled));
+    let clang = Clang::new(&repository(), Path::new(env!("SEGUE_LIBBPF_INCLUDE")));
+    if let Err(error) = clang.and_then(|clang| clang.compile(source, &object)) {
+        panic!("{error}");
+    }
     object
 }
