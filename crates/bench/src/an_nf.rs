@@ -94,7 +94,7 @@ impl Side {
 }
 
 impl Point {
-    /// All that the issue asks for: sizes without rules, rules at the smallest size, for both families.
+    /// Those of the paper: sizes without rules, rules at the smallest size, for both families.
     #[must_use]
     pub fn all() -> Vec<Self> {
         let mut points = Vec::new();

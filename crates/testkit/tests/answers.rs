@@ -1,5 +1,5 @@
 //! What the data plane itself says - ICMP errors, echo replies, TCP resets - over real links: to neighbours that the kernel does
-//! not know yet, and into veths whose far end has neither XDP nor GRO, which take no frame from XDP. Issue 8, point 16.
+//! not know yet, and into veths whose far end has neither XDP nor GRO, which take no frame from XDP.
 
 mod told;
 

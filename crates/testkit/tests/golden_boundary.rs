@@ -1,4 +1,4 @@
-//! Who a frame is for, and what leaves the domain: issue 8, points 8 and 9.
+//! Who a frame is for, and what leaves the domain.
 
 use std::net::Ipv6Addr;
 

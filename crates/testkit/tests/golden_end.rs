@@ -1,5 +1,5 @@
 //! End, End.X and End.T with their flavours (RFC 8986 sections 4.1 to 4.3 and 4.16): what leaves, octet for octet, and which
-//! counters move. The names of cases are those of the project's acceptance list.
+//! counters move. Numbers in names: docs/developing/acceptance.md.
 
 use std::net::Ipv6Addr;
 

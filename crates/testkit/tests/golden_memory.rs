@@ -237,7 +237,7 @@ fn a60_masquerading_trace() {
     let srh = SrhRepr::new(&list);
     let out = inserted(arriving("core0"), local(END_AM), 64, srh.clone());
     let expected = inserted(leaving("mask0"), SERVER, 63, srh.clone().with_segments_left(1));
-    node.leaves("standards 9.5, out", "core0", &out.build(), &expected.build(), TO_FUNCTION, &["sid fc00:0:1:81::/64"]);
+    node.leaves("out", "core0", &out.build(), &expected.build(), TO_FUNCTION, &["sid fc00:0:1:81::/64"]);
     let returned = |srh: SrhRepr, destination, hop_limit| inserted(arriving("mask0"), destination, hop_limit, srh);
     let one = srh.clone().with_segments_left(1);
     let expected = inserted(leaving("core1"), behind_core1(0xa), 59, one.clone());

@@ -1,4 +1,4 @@
-//! Mistakes of other implementations that concern proxies (the design brief's section 8): each is a test.
+//! Mistakes that other implementations made, and that concern proxies: each is a test.
 
 use std::net::Ipv6Addr;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,5 +1,5 @@
 //! Two tenants with the same addresses, each at both ends of a chain of its own: what the nodes say about the packets of one
-//! reaches that one, and never the other. Issue 8, point 5.
+//! reaches that one, and never the other.
 
 mod told;
 

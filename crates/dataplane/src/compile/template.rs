@@ -161,7 +161,7 @@ mod tests {
         assert!(list.header[expected.len()..].iter().all(|octet| *octet == 0));
     }
 
-    /// standards 9.1 and A30.
+    /// RFC 8754 section 4.1: a full list of three (docs/developing/acceptance.md, A30).
     #[test]
     fn h_encaps_of_three_segments() {
         let list = made(HeadendMode::HEncaps, 3);
