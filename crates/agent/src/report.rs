@@ -1,7 +1,13 @@
 //! What the agent tells about its node: configuration beside live counters.
 
+use segue_model::owner::Owner;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
+
+/// The model makes the schema of an owner, beside that of the desired state.
+pub(crate) fn owner_schema() -> utoipa::openapi::Ref {
+    utoipa::openapi::Ref::from_schema_name("Owner")
+}
 
 /// Packets and octets.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -53,6 +59,10 @@ pub struct SidReport {
     /// The operator's or the planner's comment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub comment: Option<String>,
+    /// The chain that it was made for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(schema_with = owner_schema)]
+    pub owner: Option<Owner>,
 }
 
 /// What SIDs that share a return interface remember.
@@ -109,6 +119,10 @@ pub struct PolicyReport {
     pub counter: Counter,
     /// Its lists.
     pub segment_lists: Vec<SegmentListReport>,
+    /// The chain that it was made for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(schema_with = owner_schema)]
+    pub owner: Option<Owner>,
 }
 
 /// A steering rule.
@@ -210,7 +224,13 @@ pub struct ChainPart {
     pub what: String,
     /// Name of the policy, or the SID.
     pub name: String,
-    /// Comment or segment lists.
+    /// The direction that it serves, if it is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub direction: Option<String>,
+    /// The address family that it serves, if it is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub family: Option<String>,
+    /// Segment lists, or what a SID serves with its comment.
     pub detail: String,
     /// Packets.
     pub counter: Counter,

@@ -12,6 +12,7 @@ pub mod load;
 mod locate;
 pub mod node;
 mod node_check;
+pub mod owner;
 pub mod plan;
 pub mod proxy;
 pub mod range;

@@ -7,6 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::firewall::Firewall;
+pub use crate::owner::{AddressFamily, Direction, Owner};
 pub use crate::proxy::{
     MayChange, MayRewrite, Memory, Netfilter, OnFailure, OtherTypes, OwnTraffic, Probe, ProbeKind, Proxy, UnknownFlow,
     Watch, Wiring,
@@ -247,9 +248,12 @@ pub struct Sid {
     /// The SID may lie outside `locator`: other nodes then reach it only behind another SID.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub outside_locator: bool,
-    /// Free text for displays, such as `chain web, function fw`.
+    /// Free text for displays, such as `function fw`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub comment: Option<String>,
+    /// The chain that the SID was made for; none for a SID that chains share.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<Owner>,
 }
 
 /// An SR policy with its segment lists (RFC 9256).
@@ -281,6 +285,9 @@ pub struct Policy {
     /// Hop limit of the outer header, 1 to 255.
     #[serde(default = "default_hop_limit")]
     pub hop_limit: u8,
+    /// The chain that the policy was made for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<Owner>,
 }
 
 /// One weighted segment list.

@@ -17,7 +17,7 @@ use crate::check;
 use crate::error::{Errors, KeyPath, Report};
 use crate::firewall::Firewall;
 use crate::limits::{INFRASTRUCTURE_PREFIXES_MAX, SID_BLOCKS_MAX, SOURCE_PREFIXES_MAX};
-use crate::node::{NodeState, Policy, Port, PortRole};
+use crate::node::{NodeState, Owner, Policy, Port, PortRole};
 use crate::proxy::{LOOP_IN, LOOP_OUT};
 
 /// Most flows that proxies remember: about a gigabyte.
@@ -93,6 +93,12 @@ impl<'a> Check<'a> {
                 format!("{name:?} cannot be a name"),
                 "use 1 to 63 visible ASCII characters, without blanks",
             );
+        }
+    }
+
+    fn owner(&mut self, owner: Option<&Owner>, key: &KeyPath) {
+        if let Some(owner) = owner {
+            self.display_name(&owner.chain, &key.at("owner").at("chain"));
         }
     }
 

@@ -4,7 +4,7 @@ use std::net::Ipv6Addr;
 use std::path::Path;
 
 use segue_model::load::load_plan;
-use segue_model::node::{Behaviour, MayChange, Memory, OnFailure, PortRole, Sid};
+use segue_model::node::{AddressFamily, Behaviour, MayChange, Memory, OnFailure, Owner, PortRole, Sid};
 use segue_model::plan::{Direction, Plan, StepAction};
 use segue_model::range::NumberRange;
 use segue_model::value::Protocol;
@@ -57,6 +57,12 @@ fn the_main_job() {
     );
     assert_eq!(forward_proxy.segments, ["fc00:5e9:3:46::".parse::<Ipv6Addr>().unwrap()]);
     assert_eq!(reverse_proxy.segments, ["fc00:5e9:1:46::".parse::<Ipv6Addr>().unwrap()]);
+    let owner = |direction, family| Some(Owner { chain: "inspected".into(), direction: Some(direction), family });
+    assert_eq!(forward.owner, owner(Direction::Forward, None));
+    assert_eq!(reverse.owner, owner(Direction::Reverse, None));
+    let policies = &plan.nodes["edge1"].state.as_ref().unwrap().policies;
+    assert_eq!(policies[0].owner, owner(Direction::Forward, None));
+    assert_eq!(sid(&plan, "edge1", "fc00:5e9:1:46::").owner, None, "all chains share it");
     let west = &plan.functions["firewall"].interfaces[0];
     assert_eq!((west.name.as_str(), Some(west.mac), west.peer_xdp), ("west", forward.next_hop_mac, true));
 
@@ -152,6 +158,11 @@ fn a_kernel_egress_gets_a_sid_and_a_lane_for_each_family() {
     let plan = example("kernel-interop.yaml");
     assert_eq!(segments(&plan, "filtered-forward-ipv4"), ["fc00:5e9:1:100::", "fc00:5e9:3:4::"]);
     assert_eq!(segments(&plan, "filtered-forward-ipv6"), ["fc00:5e9:1:102::", "fc00:5e9:3:6::"]);
+    let policies = plan.nodes.values().filter_map(|node| node.state.as_ref()).flat_map(|state| &state.policies);
+    let owners: Vec<_> = policies.filter_map(|policy| policy.owner.as_ref()).map(Owner::to_string).collect();
+    assert!(owners.contains(&"chain filtered forward ipv6".to_owned()), "{owners:?}");
+    let family = sid(&plan, "entry", "fc00:5e9:1:100::").owner.as_ref().and_then(|owner| owner.family);
+    assert_eq!(family, Some(AddressFamily::Ipv4));
     let exit = &plan.nodes["exit"];
     assert_eq!((exit.state.as_ref(), exit.tunnel_source), (None, Some(exit.loopback)));
     let routes = routes(&exit.routes);

@@ -8,7 +8,7 @@ use std::{
 
 use ipnet::{IpNet, Ipv6Net};
 use segue_dataplane::{Interface, Interfaces};
-use segue_model::node::{InnerType, NodeState, OnFailure, Probe, ProbeKind, Sid, Wiring};
+use segue_model::node::{InnerType, NodeState, OnFailure, Owner, Probe, ProbeKind, Sid, Wiring};
 
 use super::{
     machine::Settings,
@@ -43,6 +43,8 @@ pub struct WatchedSid {
     pub backup: Option<Ipv6Addr>,
     /// The operator's or the planner's comment.
     pub comment: Option<String>,
+    /// The chain that it was made for.
+    pub owner: Option<Owner>,
 }
 
 /// How a function is probed.
@@ -71,6 +73,7 @@ pub fn watched(state: &NodeState, interfaces: &Interfaces) -> Vec<Watched> {
             on_failure: sid.on_failure(),
             backup: sid.backup(),
             comment: sid.comment.clone(),
+            owner: sid.owner.clone(),
         };
         let function = all.entry(key).or_insert_with_key(|key| Watched {
             key: key.clone(),

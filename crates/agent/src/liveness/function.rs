@@ -240,6 +240,7 @@ impl Glance {
             }),
             hold_ms: self.hold.as_millis() as u64,
             comment: sid.comment.clone(),
+            owner: sid.owner.clone(),
         };
         self.watched.sids.iter().map(report).collect()
     }

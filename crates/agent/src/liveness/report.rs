@@ -1,5 +1,6 @@
 //! What is known about functions, for operators.
 
+use segue_model::owner::Owner;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -37,6 +38,10 @@ pub struct FunctionReport {
     /// The operator's or the planner's comment on the SID.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub comment: Option<String>,
+    /// The chain that the SID was made for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(schema_with = crate::report::owner_schema)]
+    pub owner: Option<Owner>,
 }
 
 /// A link to a function.

@@ -12,7 +12,7 @@ use ipnet::Ipv6Net;
 use nix::time::{ClockId, clock_gettime};
 use segue_abi::{Outcome, OutcomeKind};
 use segue_dataplane::{AttachMode, CompiledSid, IcmpSent, Interfaces, MemoryCounters, PortCounters, Reader, Sums};
-use segue_model::node::{NodeState, Policy, Port, SteeringRule};
+use segue_model::node::{NodeState, Owner, Policy, Port, SteeringRule};
 use serde::Serialize;
 
 pub use texts::Texts;
@@ -409,49 +409,38 @@ fn last_drop(last: &segue_dataplane::LastDrop, now: u64) -> LastDrop {
     }
 }
 
-/// What the node does for each chain, by the planner's names: policies `CHAIN-forward` and `CHAIN-reverse`, and SIDs whose
-/// comment begins with `chain CHAIN `. A policy with another name is a chain of its own.
+/// What the node does for each chain: policies and SIDs by their owners. What has none is in no chain.
 pub fn chains(report: &Report) -> Vec<ChainReport> {
-    let mut chains = BTreeMap::<String, Vec<ChainPart>>::new();
+    let mut chains = BTreeMap::<&str, Vec<ChainPart>>::new();
+    let part = |owner: &Owner, what: String, name: &str, detail: String, counter| ChainPart {
+        what,
+        name: name.to_owned(),
+        direction: owner.direction.map(|direction| direction.name().to_owned()),
+        family: owner.family.map(|family| family.name().to_owned()),
+        detail,
+        counter,
+    };
     for policy in &report.policies {
+        let Some(owner) = &policy.owner else { continue };
         let detail = policy.segment_lists.iter().map(|list| list.segments.join(" > ")).collect::<Vec<_>>().join(" | ");
-        let part = ChainPart { what: policy.mode.clone(), name: policy.name.clone(), detail, counter: policy.counter };
-        chains.entry(chain_of_policy(&policy.name).to_owned()).or_default().push(part);
+        let part = part(owner, policy.mode.clone(), &policy.name, detail, policy.counter);
+        chains.entry(&owner.chain).or_default().push(part);
     }
     for sid in &report.sids {
-        let Some((chain, detail)) = sid.comment.as_deref().and_then(chain_of_comment) else { continue };
-        let part =
-            |what: String, counter| ChainPart { what, name: sid.sid.clone(), detail: detail.to_owned(), counter };
-        let parts = chains.entry(chain.to_owned()).or_default();
-        parts.push(part(sid.behaviour.clone(), sid.counter));
-        parts.extend(sid.returned.map(|counter| part(format!("{} back", sid.behaviour), counter)));
+        let Some(owner) = &sid.owner else { continue };
+        let served = Some(owner.part()).filter(|part| !part.is_empty());
+        let detail = served.into_iter().chain(sid.comment.clone()).collect::<Vec<_>>().join(", ");
+        let parts = chains.entry(&owner.chain).or_default();
+        parts.push(part(owner, sid.behaviour.clone(), &sid.sid, detail.clone(), sid.counter));
+        let back = |counter| part(owner, format!("{} back", sid.behaviour), &sid.sid, detail, counter);
+        parts.extend(sid.returned.map(back));
     }
-    chains.into_iter().map(|(name, parts)| ChainReport { name, parts }).collect()
-}
-
-fn chain_of_policy(policy: &str) -> &str {
-    let family = policy.strip_suffix("-ipv4").or_else(|| policy.strip_suffix("-ipv6")).unwrap_or(policy);
-    family.strip_suffix("-forward").or_else(|| family.strip_suffix("-reverse")).unwrap_or(policy)
-}
-
-/// `chain web forward, function fw`: the name, and the rest.
-fn chain_of_comment(comment: &str) -> Option<(&str, &str)> {
-    comment.strip_prefix("chain ")?.split_once(' ')
+    chains.into_iter().map(|(name, parts)| ChainReport { name: name.to_owned(), parts }).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn chains_are_known_by_the_planner_s_names() {
-        assert_eq!(chain_of_policy("web-forward"), "web");
-        assert_eq!(chain_of_policy("web-reverse-ipv4"), "web");
-        assert_eq!(chain_of_policy("mine"), "mine");
-        assert_eq!(chain_of_policy("mine-ipv6"), "mine-ipv6");
-        assert_eq!(chain_of_comment("chain web forward, function fw"), Some(("web", "forward, function fw")));
-        assert_eq!(chain_of_comment("waypoint"), None);
-    }
 
     #[test]
     fn a_node_s_part_in_a_chain_has_policies_and_both_sides_of_a_proxy() {
@@ -460,15 +449,31 @@ mod tests {
             "node": "n", "time": 0, "generation": 1, "ports": [], "steering": [], "outcomes": [],
             "icmp": {"unreachable": 0, "too_big": 0, "time_exceeded": 0, "parameter_problem": 0, "echo_reply": 0,
                 "relayed": 0, "tcp_reset": 0, "rate_limited": 0, "not_sent": 0},
-            "policies": [{"name": "web-forward", "mode": "H.Encaps.Red", "counter": counter(3), "segment_lists":
-                [{"weight": 1, "segments": ["a", "b"], "counter": counter(3)}]}],
-            "sids": [{"sid": "a", "behaviour": "End.AS", "kernel_route": "blackhole", "counter": counter(2),
-                "returned": counter(1), "comment": "chain web forward, function fw"}],
+            "policies": [
+                {"name": "web-forward", "mode": "H.Encaps.Red", "counter": counter(3), "segment_lists":
+                    [{"weight": 1, "segments": ["a", "b"], "counter": counter(3)}],
+                    "owner": {"chain": "web", "direction": "forward", "family": "ipv4"}},
+                // An operator's own: names and comments are nothing but that.
+                {"name": "x-forward", "mode": "H.Encaps.Red", "counter": counter(4), "segment_lists": []},
+            ],
+            "sids": [
+                {"sid": "a", "behaviour": "End.AS", "kernel_route": "blackhole", "counter": counter(2),
+                    "returned": counter(1), "comment": "function fw", "owner": {"chain": "web", "direction": "forward"}},
+                {"sid": "b", "behaviour": "End.DT46", "counter": counter(5), "comment": "ours", "owner": {"chain": "all"}},
+                {"sid": "c", "behaviour": "End.AS", "counter": counter(6), "comment": "chain x forward, function fw"},
+            ],
         }))
         .unwrap();
         let chains = chains(&report);
-        assert_eq!(chains.len(), 1);
-        let parts: Vec<_> = chains[0].parts.iter().map(|part| (part.what.as_str(), part.counter.packets)).collect();
-        assert_eq!(parts, [("H.Encaps.Red", 3), ("End.AS", 2), ("End.AS back", 1)]);
+        let names: Vec<_> = chains.iter().map(|chain| chain.name.as_str()).collect();
+        assert_eq!(names, ["all", "web"], "what has no owner makes no chain");
+        assert_eq!(chains[0].parts[0].detail, "ours");
+        let part =
+            |part: &ChainPart| (part.what.clone(), part.detail.clone(), part.family.clone(), part.counter.packets);
+        let parts: Vec<_> = chains[1].parts.iter().map(part).collect();
+        let proxy = |what: &str, packets| (what.to_owned(), "forward, function fw".to_owned(), None, packets);
+        let headend = ("H.Encaps.Red".to_owned(), "a > b".to_owned(), Some("ipv4".to_owned()), 3);
+        assert_eq!(parts, [headend, proxy("End.AS", 2), proxy("End.AS back", 1)]);
+        assert!(chains[1].parts.iter().all(|part| part.direction.as_deref() == Some("forward")));
     }
 }

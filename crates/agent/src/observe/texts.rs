@@ -103,6 +103,8 @@ pub fn field(out: &mut Vec<u8>, name: &str, value: &impl Serialize) {
 
 #[cfg(test)]
 mod tests {
+    use segue_model::owner::{Direction, Owner};
+
     use super::*;
     use crate::report::{MemoryReport, PolicyReport, SegmentListReport, SidReport};
 
@@ -122,6 +124,7 @@ mod tests {
             returned: Some(counter(number + 1)),
             memory: Some(MemoryReport { shared: "b \"flow\"".into(), renewed: number, ..MemoryReport::default() }),
             comment: comment.map(str::to_owned),
+            owner: comment.is_some().then(|| Owner { chain: NOTHING.to_owned(), direction: None, family: None }),
         };
         // A comment that looks like a counter.
         let sids = [sid(0, None), sid(7, Some(NOTHING)), sid(u64::MAX / 200, Some("\n"))];
@@ -155,6 +158,7 @@ mod tests {
                 .iter()
                 .map(|number| SegmentListReport { weight: 1, segments: vec!["a".into()], counter: counter(*number) })
                 .collect(),
+            owner: Some(Owner { chain: "c".into(), direction: Some(Direction::Reverse), family: None }),
         };
         let texts = Texts::new([policy([0; 3])].into_iter());
         for numbers in [[0; 3], [3, 0, 3], [3, 1, 2]] {

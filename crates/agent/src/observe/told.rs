@@ -181,6 +181,7 @@ impl Sids<'_> {
                     returned: (returned != 0).then(|| counted.of(&[returned])),
                     memory: memory(counted.memories.get(&scope)),
                     comment: sid.comment.clone(),
+                    owner: sid.owner.clone(),
                 }
             });
             let binding = bindings(state).zip(state.sids.len()..);
@@ -194,6 +195,7 @@ impl Sids<'_> {
                 returned: None,
                 memory: None,
                 comment: Some(format!("binding SID of policy {}", policy.name)),
+                owner: None,
             }))
         })
     }
@@ -271,6 +273,7 @@ fn policy_report(policy: &Policy, rows: &[u32], counted: &Counted<'_>) -> Policy
         mode: policy.mode.name().to_owned(),
         counter: counted.of(rows),
         segment_lists: lists.collect(),
+        owner: policy.owner.clone(),
     }
 }
 
@@ -286,12 +289,13 @@ mod tests {
         let state = serde_json::json!({
             "node": "n", "source_address": "fc00::1",
             "sids": [
-                {"sid": "fc00:2::/64", "behaviour": "End", "flavours": ["PSP", "USD"], "comment": "a \"b\""},
+                {"sid": "fc00:2::/64", "behaviour": "End", "flavours": ["PSP", "USD"], "comment": "a \"b\"", "owner": {"chain": "c"}},
                 {"sid": "fc00:1::", "behaviour": "End.DT46", "table": 7},
                 {"sid": "fc00:4::", "behaviour": "End"},
             ],
             "policies": [{"name": "p", "binding_sid": "fc00:3::", "color": 1, "endpoint": "fc00::2",
-                "segment_lists": [{"segments": ["fc00:4::", "fc00:5::"], "weight": 2}, {"segments": ["fc00:6::"]}]}],
+                "segment_lists": [{"segments": ["fc00:4::", "fc00:5::"], "weight": 2}, {"segments": ["fc00:6::"]}],
+                "owner": {"chain": "c", "direction": "forward", "family": "ipv4"}}],
         });
         let state: Arc<NodeState> = Arc::new(serde_json::from_value(state).unwrap());
         let names = Names::new(&state, None);

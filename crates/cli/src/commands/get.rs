@@ -5,7 +5,7 @@ use segue_agent::liveness::FunctionReport;
 use segue_agent::report::{
     ChainReport, DropReport, MemoryReport, OutcomeReport, PolicyReport, PortReport, SidReport, SteeringReport,
 };
-use segue_model::node::NodeState;
+use segue_model::node::{NodeState, Owner};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
@@ -125,9 +125,14 @@ impl Listed for SidReport {
             self.returned.map(|counter| counter.packets.to_string()).unwrap_or_default(),
             self.memory.as_ref().map(remembers).unwrap_or_default(),
             self.kernel_route.clone(),
-            self.comment.clone().unwrap_or_default(),
+            owned(self.owner.as_ref(), self.comment.as_deref()),
         ]]
     }
+}
+
+/// Whom it was made for, and the comment.
+fn owned(owner: Option<&Owner>, comment: Option<&str>) -> String {
+    owner.map(Owner::to_string).into_iter().chain(comment.map(str::to_owned)).collect::<Vec<_>>().join(", ")
 }
 
 /// What a proxy remembers, in a few words; what is 0 and should be is left out.
@@ -402,6 +407,7 @@ mod tests {
             mode: "H.Encaps.Red".into(),
             counter: Counter::default(),
             segment_lists: vec![list(1), list(2)],
+            owner: None,
         };
         let rows = policy.rows();
         assert!(rows.iter().all(|row| row.len() == PolicyReport::COLUMNS.len()));

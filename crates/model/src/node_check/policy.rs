@@ -54,6 +54,7 @@ impl Check<'_> {
                 }
                 self.binding_sid(policy, binding_sid, &sids, &key);
             }
+            self.owner(policy.owner.as_ref(), &key);
             self.outer_header(policy, &key);
             self.segment_lists(policy, &key.at("segment_lists"));
         }

@@ -86,6 +86,7 @@ impl Check<'_> {
             }
             self.sid_parameters(sid, &key);
             self.sid_flavours(sid, &key);
+            self.owner(sid.owner.as_ref(), &key);
             if let Some(proxy) = &sid.proxy {
                 self.proxy(sid, proxy, &key.at("proxy"));
             }

@@ -7,6 +7,7 @@ use super::Direction;
 use super::address::HostAddress;
 use crate::error::{KeyPath, Report};
 use crate::node::InnerType;
+use crate::owner::{AddressFamily, Owner};
 use crate::topology::{Chain, Dataplane, Endpoint, Match, Topology};
 use crate::topology_check::WAYPOINT;
 
@@ -32,11 +33,15 @@ impl Family {
         }
     }
 
-    pub(super) fn suffix(self) -> &'static str {
+    fn address_family(self) -> AddressFamily {
         match self {
-            Self::V4 => "ipv4",
-            Self::V6 => "ipv6",
+            Self::V4 => AddressFamily::Ipv4,
+            Self::V6 => AddressFamily::Ipv6,
         }
+    }
+
+    pub(super) fn suffix(self) -> &'static str {
+        self.address_family().name()
     }
 }
 
@@ -111,6 +116,12 @@ impl Lane<'_> {
             (true, Some(family)) => format!("{}-{direction}-{}", self.chain, family.suffix()),
             _ => format!("{}-{direction}", self.chain),
         }
+    }
+
+    /// What SIDs and policies of one direction are made for.
+    pub(super) fn owner(&self, direction: Direction) -> Owner {
+        let family = self.families.first().filter(|_| self.split).map(|family| family.address_family());
+        Owner { chain: self.chain.to_owned(), direction: Some(direction), family }
     }
 
     pub(super) fn carries(&self, prefix: &IpNet) -> bool {

@@ -3,7 +3,6 @@
 //! Pure: the same topology always gives the same plan, and nothing here touches the kernel. Each planned item says why it is
 //! there.
 
-use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 
 use indexmap::IndexMap;
@@ -18,6 +17,7 @@ use crate::value::MacAddress;
 use build::Builder;
 use steer::Steerer;
 
+pub use crate::owner::Direction;
 pub use route::{Encap, Neighbour, NextHop, Route, Rule, Seg6LocalAction};
 
 mod address;
@@ -244,25 +244,6 @@ pub enum LinkKind {
     Access,
     /// Between a node and a function.
     Service,
-}
-
-/// Which way traffic of a chain goes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Direction {
-    /// From the chain's `from` to its `to`.
-    Forward,
-    /// The other way.
-    Reverse,
-}
-
-impl fmt::Display for Direction {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(match self {
-            Self::Forward => "forward",
-            Self::Reverse => "reverse",
-        })
-    }
 }
 
 /// One step of a chain's traffic.

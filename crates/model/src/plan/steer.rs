@@ -296,6 +296,7 @@ impl<'a, 'b> Steerer<'a, 'b> {
             segment_lists: vec![SegmentList { weight: 1, segments: list.to_vec() }],
             traffic_class: TrafficClass::Copy,
             hop_limit: 64,
+            owner: Some(lane.owner(direction)),
         };
         let clash = self.parts[from.node].policies.iter().find(|other| {
             policy.endpoint.is_some() && (other.color, other.endpoint) == (policy.color, policy.endpoint)
@@ -527,6 +528,7 @@ pub(super) fn local_sid(sid: Ipv6Addr, behaviour: Behaviour, comment: String) ->
         allow_inner_sid: false,
         outside_locator: false,
         comment: Some(comment),
+        owner: None,
     }
 }
 
@@ -549,6 +551,7 @@ fn proxy_sid(
             reduced: !is_static || lane.definition.mode == HeadendMode::HEncapsRed,
             ..Proxy::new(&passage.out, &passage.back)
         }),
-        ..local_sid(segment.sid, segment.behaviour, format!("chain {} {direction}, function {function}", lane.chain))
+        owner: Some(lane.owner(direction)),
+        ..local_sid(segment.sid, segment.behaviour, format!("function {function}"))
     }
 }
