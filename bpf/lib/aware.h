@@ -3,7 +3,7 @@
  * SR-aware functions on a port of this node (End.AN): they get the packet with its SRH, do their own End processing,
  * and may change the segment list as far as they are permitted. The header that each flow was sent with is remembered;
  * what comes back is compared with it, field by field (docs/using/connector.md has the table). Since the segments that
- * were visited stay in the list, and a list is at most SEGUE_SEGMENTS_MAX long, functions can not send a packet in a
+ * were visited stay in the list, and a list is at most SEGUE_SEGMENTS_MAX long, functions cannot send a packet in a
  * circle for ever, whatever segments they add.
  */
 #ifndef SEGUE_AWARE_H
@@ -27,7 +27,7 @@ struct aware_inner {
 
 /*
  * The inner flow: that of the inner packet, or, where the SRH was inserted into the packet's own header, source,
- * Segment List[0] and what follows the SRH. 0, or why it can not be read.
+ * Segment List[0] and what follows the SRH. 0, or why it cannot be read.
  */
 INLINE u32 aware_flow(struct xdp_md *ctx, const struct aware_inner *inner, struct flow *flow)
 {

@@ -192,7 +192,7 @@ struct memory_order {
 	u64 shape;
 	u64 scope;
 	u32 margin;
-	u32 outcome; /* why it can not be remembered */
+	u32 outcome; /* why it cannot be remembered */
 };
 
 /* What one stage tells the next across a tail call. Each stage writes all that the next one reads. */

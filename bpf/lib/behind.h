@@ -56,7 +56,7 @@ RARE int addresses_name_sid(struct xdp_md *ctx, u32 at, u32 count, u32 generatio
 
 /*
  * Walks from the header of type `place` >> 16 & 0xff at the offset `place` & 0xffff on, up to `limit`, the packet's
- * end. 0: nothing leads on; otherwise the offset behind the last thing that does; -1: that can not be said, or not be
+ * end. 0: nothing leads on; otherwise the offset behind the last thing that does; -1: that cannot be said, or not be
  * remembered.
  */
 RARE int behind_end(struct xdp_md *ctx, u32 place, u32 limit, u32 generation)

@@ -12,7 +12,7 @@
 #define BOUNDARY_MAX 8 /* headers that are walked; what is behind them is still looked at */
 
 enum boundary_found {
-	BOUNDARY_SR = 1 << 0,	 /* an SRH, or headers that can not be walked */
+	BOUNDARY_SR = 1 << 0,	 /* an SRH, or headers that cannot be walked */
 	BOUNDARY_ERROR = 1 << 1, /* an error about a packet to a SID, or to infrastructure */
 };
 

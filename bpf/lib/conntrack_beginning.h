@@ -71,7 +71,7 @@ INLINE u64 beginning_side(const struct segue_connection *connection, u32 from)
 {
 	u32 window = connection->side[from].window;
 
-	/* More than 16 bits it can not have said, but a server may have sent more than its SYN/ACK already. */
+	/* More than 16 bits it cannot have said, but a server may have sent more than its SYN/ACK already. */
 	window = window < 0xffff ? window : 0xffff;
 	return window << 6 | (connection->scale[from] & 15) << 2 |
 	       (connection->side_flags[from] & (SEGUE_SIDE_SCALING | SEGUE_SIDE_SACK));

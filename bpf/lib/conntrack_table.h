@@ -49,7 +49,7 @@ INLINE u64 conntrack_now(struct conntrack *track)
  * A bucket's lock says who holds it: CPU + 1, and in the 20 bits above since when, in 32 jiffies. Only who holds it
  * frees it, by exchanging his own word for 0. Programs of XDP do not interrupt each other on one CPU, and what is done
  * under the lock is short; a holder whose virtual CPU sleeps may keep it for milliseconds, though. Who waits in vain
- * changes nothing, and his packet is dropped and counted. Who has held it for two of these units or more can not be at
+ * changes nothing, and his packet is dropped and counted. Who has held it for two of these units or more cannot be at
  * work: whoever comes then takes it from him, and he finds it gone.
  */
 #define CONNECTION_LOCK_TRIES (1 << 14)
@@ -95,7 +95,7 @@ INLINE void connection_unlock(struct segue_connection_bucket *bucket, u32 token)
 }
 
 /*
- * The hash of a key. Who does not know the secret can not choose keys that meet: the sum of products is NH of UMAC
+ * The hash of a key. Who does not know the secret cannot choose keys that meet: the sum of products is NH of UMAC
  * (RFC 4418 section 5.2), for which two keys meet with a probability of 2^-32. What follows spreads it over 64 bits.
  */
 INLINE u64 connection_hash(const struct segue_firewall *firewall, const struct segue_connection_key *key)

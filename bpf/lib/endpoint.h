@@ -102,7 +102,7 @@ INLINE int remembers(const struct segue_sid *sid)
 	return sid->behaviour >= SEGUE_END_AD;
 }
 
-/* The function of a static proxy is dead, and the SID is the last segment: there is none to go on to. */
+/* The function of a static proxy is down, and the SID is the last segment: there is none to go on to. */
 INLINE int function_dead_last(const struct packet *packet, const struct segue_sid *sid, const struct outer *outer)
 {
 	void *data = (void *)(long)packet->ctx->data;
@@ -114,7 +114,7 @@ INLINE int function_dead_last(const struct packet *packet, const struct segue_si
 	if (sid->failure == SEGUE_FAILURE_REROUTE &&
 	    !(ip->nexthdr == PROTOCOL_ROUTING && function_rerouted(ip, (void *)(ip + 1) + SRH_FIXED_LENGTH, end)))
 		return function_reroute(packet, sid, ip, outer->limit - ETHERNET_LENGTH);
-	return drop(packet, SEGUE_OUTCOME_drop_function_dead);
+	return drop(packet, SEGUE_OUTCOME_drop_function_down);
 }
 
 /* Segments Left is 0 or there is no SRH: RFC 8986 section 4.1.1 and the decapsulating behaviours. */
@@ -123,7 +123,7 @@ INLINE int upper_layer(const struct packet *packet, const struct segue_sid *sid,
 	struct scratch *scratch;
 
 	if (likely(takes_inner(sid, outer->protocol) && !remembers(sid))) {
-		if (unlikely(sid->flags & SEGUE_SID_DEAD))
+		if (unlikely(sid->flags & SEGUE_SID_DOWN))
 			return function_dead_last(packet, sid, outer);
 		if (sid->behaviour == SEGUE_END_AS)
 			return proxy_to_function(packet, sid, outer, (struct address){});
@@ -168,7 +168,7 @@ INLINE int end_proxy(const struct packet *packet, const struct segue_sid *sid, s
 {
 	struct headers headers = {};
 
-	if (unlikely(sid->flags & SEGUE_SID_DEAD)) {
+	if (unlikely(sid->flags & SEGUE_SID_DOWN)) {
 		if (sid->failure == SEGUE_FAILURE_BYPASS)
 			return end_forward(packet, sid, ip, srh, offset, previous, outer->limit, sl, next);
 		/* A reduced list has no first segment to compare with. */
@@ -176,7 +176,7 @@ INLINE int end_proxy(const struct packet *packet, const struct segue_sid *sid, s
 		    !(sl < srh->last_entry && function_rerouted(ip, (void *)srh + SRH_FIXED_LENGTH + 16 + sl * 16,
 								(void *)(long)packet->ctx->data_end)))
 			return function_reroute(packet, sid, ip, outer->limit - ETHERNET_LENGTH);
-		return drop(packet, SEGUE_OUTCOME_drop_function_dead);
+		return drop(packet, SEGUE_OUTCOME_drop_function_down);
 	}
 	outer->srh = offset;
 	outer->naming = offset;

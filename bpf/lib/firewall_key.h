@@ -254,7 +254,7 @@ INLINE u32 upper_length(u32 family, u32 protocol)
 
 /*
  * Layer 4, of a whole packet or a first fragment. 0, or the outcome: a header that is not all there is dropped, as
- * netfilter's matches do, and conditions on what is missing can not be slipped past (RFC 3128, RFC 7112 section 5).
+ * netfilter's matches do, and conditions on what is missing cannot be slipped past (RFC 3128, RFC 7112 section 5).
  */
 INLINE u32 firewall_key_upper(struct xdp_md *ctx, struct firewall_work *work, u32 offset, u32 limit)
 {

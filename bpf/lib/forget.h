@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * SIDs whose entries changed in place are forgotten, and no others: of each cached copy only the word goes by which it
- * is found, so that a packet which is at it goes on with what it has. User space can not do that, because it writes
+ * is found, so that a packet which is at it goes on with what it has. User space cannot do that, because it writes
  * whole entries of a map, be it another SID's that has come there meanwhile.
  */
 #ifndef SEGUE_FORGET_H

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* The function behind a proxy: the link to it, and what its SID does while it is dead. */
+/* The function behind a proxy: the link to it, and what its SID does while it is down. */
 #ifndef SEGUE_FUNCTION_H
 #define SEGUE_FUNCTION_H
 

@@ -3,7 +3,7 @@
  * The masquerading proxy, End.AM (draft-ietf-spring-sr-service-programming section 6.4): the function sees the packet
  * with its SRH, addressed to its last segment. What leads on comes back from the function: the SRH, and what may be
  * behind it (lib/behind.h). So it is compared with what was sent to it, but for Segment List[0] where that is the
- * packet's own destination and no SID; and there the function can not put a SID.
+ * packet's own destination and no SID; and there the function cannot put a SID.
  */
 #ifndef SEGUE_MASQUERADE_H
 #define SEGUE_MASQUERADE_H

@@ -385,7 +385,7 @@ INLINE int proxy_wrap(struct packet *packet, const struct segue_sid *sid, const 
 
 /*
  * Function to SR: whatever comes in by IFACE-IN and is not for the node itself gets a steering header, packets that the
- * function made included. Packets addressed to a SID are wrapped too: a function can not choose its path.
+ * function made included. Packets addressed to a SID are wrapped too: a function cannot choose its path.
  */
 INLINE int proxy_from_function(struct packet *packet, const struct segue_sid *sid)
 {

@@ -9,7 +9,7 @@
 PERCPU(sids_cached, struct segue_sid_cached, 1 << SEGUE_SID_CACHE_BITS);
 
 /*
- * Entries change in place: a function dies, the link to it goes down. The agent writes the entry, raises
+ * Entries change in place: a function goes down, the link to it goes down. The agent writes the entry, raises
  * `narrow_changes`, and then has copies of it forgotten on all CPUs (lib/forget.h). A copy that is being made meanwhile
  * is either there to be forgotten or not kept: it is complete, by an operation that no load overtakes, before the
  * number is read again.

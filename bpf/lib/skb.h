@@ -113,7 +113,7 @@ INLINE int skb_copy_header(void *to, void *end, const void *from, u32 length)
 
 /*
  * Does each segment of a GSO packet fit the link with `push` octets in front of it? The packet is unchanged.
- * bpf_check_mtu() can not say: of segments it takes no difference in length.
+ * bpf_check_mtu() cannot say: of segments it takes no difference in length.
  */
 RARE int skb_segments_fit(struct __sk_buff *skb, u32 push, u32 mtu)
 {

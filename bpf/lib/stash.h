@@ -84,7 +84,7 @@ INLINE int stash_last_is_chains(u64 word)
 
 /*
  * Makes the content of scratch->stash from the frame: the header as the next endpoint shall see it (RFC 8986 section
- * 4.1, S12 to S14), Payload Length 0. The hash, or 0: it can not be remembered. SEGUE_STASH_SRH: the SRH alone,
+ * 4.1, S12 to S14), Payload Length 0. The hash, or 0: it cannot be remembered. SEGUE_STASH_SRH: the SRH alone,
  * advanced only if its place is given.
  */
 INLINE u64 stash_prepare(struct xdp_md *ctx, struct segue_stash *draft, u64 shape, u64 scope)
@@ -218,7 +218,7 @@ INLINE u64 stash_write(struct scratch *scratch)
 
 /*
  * Remembers the steering header of the frame, which begins behind its Ethernet header and is not changed. The
- * reference, or 0 if it can not be remembered.
+ * reference, or 0 if it cannot be remembered.
  */
 RARE u64 stash_put(struct xdp_md *ctx, u64 shape, u64 scope)
 {

@@ -127,7 +127,7 @@ INLINE int ipv4_usual_key(const struct iphdr *ip, const void *end, u64 *key)
 
 /*
  * A packet through the kernel, without an argument that would become its mark: is what is remembered its own, and does
- * it fit the link behind the function? The kernel can not tell its sender.
+ * it fit the link behind the function? The kernel cannot tell its sender.
  */
 INLINE int exact_usual(const struct packet *packet, const struct segue_sid *sid, const struct segue_stash *entry,
 		       u32 hop_limit, u32 length)
@@ -162,7 +162,7 @@ INLINE u16 dynamic_usual_inner(struct packet *packet, const struct segue_sid *si
 	u32 length, six, exact = sid->memory == SEGUE_MEMORY_PACKET;
 
 	if (data + USUAL_INNER + IPV6_LENGTH > end ||
-	    (sid->flags & (SEGUE_SID_DEAD | SEGUE_SID_NEXT_HOP_MAC)) != SEGUE_SID_NEXT_HOP_MAC ||
+	    (sid->flags & (SEGUE_SID_DOWN | SEGUE_SID_NEXT_HOP_MAC)) != SEGUE_SID_NEXT_HOP_MAC ||
 	    packet->port->config_flags & (SEGUE_CONFIG_CHECK_SOURCE | SEGUE_CONFIG_MANY_BLOCKS))
 		return 0;
 	head = word[0];
@@ -402,7 +402,7 @@ INLINE int masquerade_usual_inner(struct packet *packet, const struct segue_sid 
 	u64 id = 0;
 
 	if (data + USUAL_INNER > end ||
-	    (sid->flags & (SEGUE_SID_DEAD | SEGUE_SID_NEXT_HOP_MAC)) != SEGUE_SID_NEXT_HOP_MAC ||
+	    (sid->flags & (SEGUE_SID_DOWN | SEGUE_SID_NEXT_HOP_MAC)) != SEGUE_SID_NEXT_HOP_MAC ||
 	    packet->port->config_flags & (SEGUE_CONFIG_CHECK_SOURCE | SEGUE_CONFIG_MANY_BLOCKS))
 		return 0;
 	source = (struct address){word[1], word[2]};

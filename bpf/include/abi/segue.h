@@ -123,7 +123,7 @@ enum segue_sid_flags {
 		1 << 2, /* proxy: wrong inner type goes on to the next segment (draft S15); else dropped */
 	SEGUE_SID_ALLOW_INNER_SID =
 		1 << 3,		 /* decapsulation: the inner destination may lie in a SID block (nested policy) */
-	SEGUE_SID_DEAD = 1 << 4, /* proxies: the function is dead, `failure` says what to do. Set and cleared in place
+	SEGUE_SID_DOWN = 1 << 4, /* proxies: the function is down, `failure` says what to do. Set and cleared in place
 				    by the agent, which then has copies of this entry forgotten (lib/forget.h) */
 };
 
@@ -135,7 +135,7 @@ enum segue_memory_kind {
 	SEGUE_MEMORY_PACKET = 3,    /* for each packet: goes with it through the kernel (skb->hash, skb->tc_index) */
 };
 
-/* What a proxy SID does while its function is dead. */
+/* What a proxy SID does while its function is down. */
 enum segue_failure {
 	SEGUE_FAILURE_DROP = 0,	   /* also for `withdraw`, where the route goes too */
 	SEGUE_FAILURE_BYPASS = 1,  /* on to the next segment */

@@ -98,7 +98,7 @@ pub fn generate(definitions: &[Definition]) -> String {
     for Definition { number, name, kind, text } in definitions {
         let variant = camel(name);
         let kind = camel(&kind.to_ascii_lowercase());
-        // Writing to a String can not fail.
+        // Writing to a String cannot fail.
         let _ = writeln!(out, "    /// {}.\n    {variant} = {number},", capital(text));
         let _ = writeln!(all, "        Outcome::{variant},");
         let _ = writeln!(table, "            Outcome::{variant} => ({name:?}, OutcomeKind::{kind}, {text:?}),");

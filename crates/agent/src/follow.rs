@@ -1,9 +1,9 @@
-//! Following the kernel: when links, addresses, routes or neighbours change, ports and caches are put right; and the
+//! Following the kernel: when links, addresses, routes or neighbours change, ports and caches are reconciled; and the
 //! neighbours that the data plane needs are kept fresh, because packets that XDP forwards do not tell the kernel that a
 //! neighbour is in use.
 //!
 //! Others than the operator can make neighbours and links change as often as they like. So a neighbour costs only the ways by
-//! it, without the node's thread; interfaces that nothing here is about cost nothing; and ports are put right at most once a
+//! it, without the node's thread; interfaces that nothing here is about cost nothing; and ports are reconciled at most once a
 //! second.
 
 use std::{
@@ -29,7 +29,7 @@ use crate::{
 
 /// Notifications that follow each other closer than this are worked off together.
 const QUIET: Duration = Duration::from_millis(20);
-/// From one time that ports are put right to the next.
+/// From one time that ports are reconciled to the next.
 const PACE: Duration = Duration::from_secs(1);
 /// Between two rounds of asking the kernel to confirm neighbours. It believes a confirmation 15 to 45 s.
 const NEIGHBOUR_INTERVAL: Duration = Duration::from_secs(15);

@@ -33,8 +33,8 @@ pub fn open(options: &Options) -> Result<Node> {
     })?;
     let plane = Xdp::open(&options.pin_dir)?;
     // The maps know too, unless they are new.
-    let dead = functions(options).into_iter().filter(|(_, entry)| entry.dead);
-    plane.life().set(dead.map(|(sid, _)| sid), true)?;
+    let down = functions(options).into_iter().filter(|(_, entry)| entry.down);
+    plane.life().set(down.map(|(sid, _)| sid), true)?;
     let adopted = plane.applied_state();
     let mut node = Agent::new(plane, kernel, store)?;
     if let Some(state) = adopted {
@@ -46,7 +46,7 @@ pub fn open(options: &Options) -> Result<Node> {
 /// Opens the node and makes it what the configuration says, or what it was before a restart.
 ///
 /// # Errors
-/// A configuration that can not be applied; what could not be opened.
+/// A configuration that cannot be applied; what could not be opened.
 pub fn start(options: &Options) -> Result<Node> {
     let mut node = open(options)?;
     match &options.config {
@@ -55,7 +55,7 @@ pub fn start(options: &Options) -> Result<Node> {
             let text = fs::read_to_string(path).with_context(|| format!("--config {name}"))?;
             let mut state = load_node_state(&text, &name)?;
             crate::firewall::read_files(&mut state, path).map_err(anyhow::Error::msg)?;
-            let report = node.apply(&state).with_context(|| format!("--config {name} can not be applied"))?;
+            let report = node.apply(&state).with_context(|| format!("--config {name} cannot be applied"))?;
             for warning in &report.warnings {
                 tracing::warn!("{warning}");
             }

@@ -34,8 +34,8 @@ pub trait DataPlane {
     fn sign(&mut self, signature: [u8; 6]) -> Result<(), Vec<Problem>>;
     /// Takes the data plane off all ports and removes what is pinned.
     fn remove(&mut self) -> Result<(), Vec<Problem>>;
-    /// SIDs whose functions are dead.
-    fn dead(&self) -> BTreeSet<Ipv6Net>;
+    /// SIDs whose functions are down.
+    fn down(&self) -> BTreeSet<Ipv6Net>;
     /// Drops cached adjacencies, because routes, neighbours or links changed.
     fn bump_caches(&mut self) -> Result<(), Vec<Problem>>;
 }

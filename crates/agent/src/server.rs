@@ -113,18 +113,18 @@ async fn watch_functions(node: &Handle<Node>, options: &Options) -> Result<liven
             if sids.is_none_or(|sids| !sids.is_empty())
                 && let Err(failure) = node.follow_life(sids)
             {
-                tracing::error!("routes of functions that died or came to life: {failure}");
+                tracing::error!("routes of functions that went down or came up: {failure}");
             }
-            if let Err(failure) = node.mend_functions(&notice.died) {
-                tracing::warn!("namespaces of functions that died: {failure}");
+            if let Err(failure) = node.repair_functions(&notice.went_down) {
+                tracing::warn!("namespaces of functions that failed: {failure}");
             }
             if let Err(error) = journal.save(&entries) {
-                tracing::warn!("what is known about functions can not be saved: {error}");
+                tracing::warn!("what is known about functions cannot be saved: {error}");
             }
             Ok(())
         });
         if let Err(failure) = done {
-            tracing::error!("functions that died or came to life: {failure}");
+            tracing::error!("functions that went down or came up: {failure}");
         }
     });
     let watching = watching.context("watch functions; it takes CAP_NET_RAW")?;

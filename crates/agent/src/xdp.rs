@@ -77,7 +77,7 @@ impl Xdp {
         self.plane.as_ref().and_then(Dataplane::applied_state).cloned()
     }
 
-    /// Which functions are dead, for those who watch them.
+    /// Which functions are down, for those who watch them.
     pub fn life(&self) -> &Life {
         &self.life
     }
@@ -162,7 +162,7 @@ pub fn problem(error: &Error) -> Problem {
     let text = error.to_string();
     let (message, remedy) = match text.split_once("; ") {
         Some((message, remedy)) if !text.contains('\n') => (message.to_owned(), remedy.to_owned()),
-        _ => (text.clone(), "see the agent's log, mend it, and apply again".to_owned()),
+        _ => (text.clone(), "see the agent's log, fix it, and apply again".to_owned()),
     };
     let (key, message) = match message.split_once(": ") {
         Some((key, rest)) if key.len() < 80 => (key.to_owned(), rest.to_owned()),
@@ -204,8 +204,8 @@ impl DataPlane for Xdp {
         self.plane.take().map_or(Ok(()), Dataplane::remove).map_err(problems)
     }
 
-    fn dead(&self) -> BTreeSet<Ipv6Net> {
-        self.life.dead()
+    fn down(&self) -> BTreeSet<Ipv6Net> {
+        self.life.down()
     }
 
     fn bump_caches(&mut self) -> Result<(), Vec<Problem>> {

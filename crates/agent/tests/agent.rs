@@ -82,7 +82,7 @@ fn a_link_that_goes_down_and_up_makes_no_configuration() {
     for up in [false, true, false] {
         network.left.sh(&format!("ip link set dev n {}", if up { "up" } else { "down" }));
         agent.eventually("the port", |agent| agent.get("/v1/ports")[0]["up"] == up);
-        // Longer than from one time that ports are put right to the next.
+        // Longer than from one time that ports are reconciled to the next.
         pause();
         let (now, routes) = seen();
         assert_eq!(now, generation, "no other configuration");
@@ -243,7 +243,7 @@ fn an_interface_that_comes_back_forwards_again() {
     agent.eventually("the MTU", |agent| port(agent, "mtu") == 1400);
     network.node.sh("ip link del west");
     agent.eventually("the port's end", |agent| port(agent, "xdp") == "none");
-    // Links are put right once a second at most, and the MTU was just now.
+    // Links are reconciled once a second at most, and the MTU was just now.
     agent.eventually("routes moved to the other port", |_| network.routes() == ROUTES);
     network.connect_left();
     agent.eventually("the port", |agent| port(agent, "xdp") == "native" && port(agent, "up") == true);

@@ -373,7 +373,7 @@ fn a_port_that_is_made_anew_is_outside_until_the_data_plane_is_on_it() {
             site.neighbours();
         });
     });
-    // Somebody takes the program off a link that stays a port: what comes in by it has not been judged, and can not look so.
+    // Somebody takes the program off a link that stays a port: what comes in by it has not been judged, and cannot look so.
     agent.kill();
     let links = fs::read_dir(agent.pins()).unwrap().map(|entry| entry.unwrap().path());
     let links = links.filter(|path| path.display().to_string().contains("/link-")).collect::<Vec<_>>();

@@ -105,7 +105,7 @@ fn rules_are_replaced_and_switched_under_traffic() {
             agent.apply(&on(10 + 7 * (round % 3)));
             thread::sleep(Duration::from_millis(50));
         }
-        // A file that can not be honoured changes nothing.
+        // A file that cannot be honoured changes nothing.
         let bad = rules(3, &[PASS, "-A FORWARD -m string --string x --algo bm -j DROP"]);
         let (status, body) = agent.ask("PUT", "/v1/state", Some(&state(&bad, json!({}))));
         assert_eq!(status, 409, "{body}");

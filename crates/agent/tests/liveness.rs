@@ -1,4 +1,4 @@
-//! Functions that die and come back: with a real agent, real functions and real packets.
+//! Functions that go down and come back: with a real agent, real functions and real packets.
 
 mod support;
 
@@ -65,7 +65,7 @@ impl Function {
         );
     }
 
-    fn mend(&self) {
+    fn repair(&self) {
         self.netns.sh("nft delete table inet broken");
     }
 }
@@ -225,8 +225,8 @@ fn a_function_that_stops_forwarding_is_found_out_and_each_sid_does_what_it_was_t
 
     let start = Instant::now();
     function.break_it();
-    agent.eventually("the death", |agent| function_states(agent) == all("dead", 4));
-    println!("from the broken function to its death: {:?}", start.elapsed());
+    agent.eventually("the failure", |agent| function_states(agent) == all("down", 4));
+    println!("from the broken function to its failure: {:?}", start.elapsed());
     traffic.always(SICK);
     assert!(withdrawn(&network), "{:?}", network.routes());
     let report = &agent.get("/v1/functions")[3];
@@ -234,11 +234,11 @@ fn a_function_that_stops_forwarding_is_found_out_and_each_sid_does_what_it_was_t
     assert!(report["reason"].as_str().unwrap().contains("3 probes in a row failed"), "{report}");
     assert!(report["probe"]["last"].as_str().unwrap().contains("no answer within 200 ms"), "{report}");
     let (_, metrics) = agent.ask("GET", "/metrics", None);
-    assert!(metrics.contains(r#"segue_function_alive{node="n1",sid="fc00:0:1:1::",on_failure="drop"} 0"#), "{metrics}");
+    assert!(metrics.contains(r#"segue_function_up{node="n1",sid="fc00:0:1:1::",on_failure="drop"} 0"#), "{metrics}");
     assert!(metrics.contains(r#"segue_function_changes_total{node="n1",sid="fc00:0:1:1::"} 1"#), "{metrics}");
     let drops = agent.get("/v1/drops");
-    assert!(drops.to_string().contains("drop_function_dead"), "{drops}");
-    assert!(agent.log().contains("function dead"), "{}", agent.log());
+    assert!(drops.to_string().contains("drop_function_down"), "{drops}");
+    assert!(agent.log().contains("function down"), "{}", agent.log());
 
     // Another configuration in between: flags and route stay away.
     agent.apply(&all_actions(THROUGH).replace("sid_blocks", "source_prefixes: ['2001:db8::/32'], sid_blocks"));
@@ -250,13 +250,13 @@ fn a_function_that_stops_forwarding_is_found_out_and_each_sid_does_what_it_was_t
     assert!(withdrawn(&network), "{:?}", network.routes());
 
     let start = Instant::now();
-    function.mend();
-    agent.eventually("the recovery", |agent| function_states(agent) == all("alive", 4));
-    println!("from the mended function to its life: {:?}", start.elapsed());
+    function.repair();
+    agent.eventually("the recovery", |agent| function_states(agent) == all("up", 4));
+    println!("from the repaired function to its recovery: {:?}", start.elapsed());
     traffic.until(&agent, WELL);
     traffic.always(WELL);
     agent.eventually("the route", |_| !withdrawn(&network));
-    assert!(agent.log().contains("function alive"), "{}", agent.log());
+    assert!(agent.log().contains("function up"), "{}", agent.log());
 }
 
 /// The exact proxy has no XDP program where packets come back; its function's MAC address is given.
@@ -271,10 +271,10 @@ fn a_function_of_the_exact_proxy_is_probed_through_too() {
     let mut traffic = Traffic::new(&network);
     traffic.until(&agent, WELL);
     function.break_it();
-    agent.eventually("the death", |agent| function_states(agent) == all("dead", 4));
+    agent.eventually("the failure", |agent| function_states(agent) == all("down", 4));
     traffic.always(SICK);
-    function.mend();
-    agent.eventually("the recovery", |agent| function_states(agent) == all("alive", 4));
+    function.repair();
+    agent.eventually("the recovery", |agent| function_states(agent) == all("up", 4));
     traffic.until(&agent, WELL);
 }
 
@@ -292,7 +292,7 @@ fn a_link_that_goes_down_or_away_is_death_at_once() {
         ("the function's end of IFACE-IN", "ip link set out down", "ip link set out up"),
     ] {
         function.netns.sh(down);
-        agent.eventually(what, |agent| function_states(agent) == all("dead", 4));
+        agent.eventually(what, |agent| function_states(agent) == all("down", 4));
         traffic.always(SICK);
         agent.eventually("the withdrawal", |_| withdrawn(&network));
         function.netns.sh(up);
@@ -300,12 +300,12 @@ fn a_link_that_goes_down_or_away_is_death_at_once() {
             "ip route replace default via 192.0.2.1
              ip -6 address replace 2001:db8:f1::2/64 dev in nodad",
         );
-        agent.eventually("the recovery", |agent| function_states(agent) == all("alive", 4));
+        agent.eventually("the recovery", |agent| function_states(agent) == all("up", 4));
         traffic.until(&agent, WELL);
     }
     // The interfaces go; the SIDs still know what to do.
     network.node.sh("ip link del to");
-    agent.eventually("the death", |agent| function_states(agent) == all("dead", 4));
+    agent.eventually("the failure", |agent| function_states(agent) == all("down", 4));
     let reason = agent.get("/v1/functions")[0]["reason"].as_str().unwrap().to_owned();
     assert_eq!(reason, "link down or gone: to");
     traffic.always(SICK);
@@ -314,7 +314,7 @@ fn a_link_that_goes_down_or_away_is_death_at_once() {
     traffic.always(SICK);
     network.node.sh("ip link del from");
     function.connect(&network);
-    agent.eventually("the recovery", |agent| function_states(agent) == all("alive", 4));
+    agent.eventually("the recovery", |agent| function_states(agent) == all("up", 4));
     traffic.until(&agent, WELL);
 }
 
@@ -328,7 +328,7 @@ fn a_killed_agent_leaves_the_dead_dead_and_the_next_one_wants_proof() {
     let mut traffic = Traffic::new(&network);
     traffic.until(&agent, WELL);
     function.break_it();
-    agent.eventually("the death", |agent| function_states(agent) == all("dead", 4));
+    agent.eventually("the failure", |agent| function_states(agent) == all("down", 4));
     agent.eventually("the withdrawal", |_| withdrawn(&network));
     let since = agent.get("/v1/functions")[0]["since_ms"].clone();
     agent.kill();
@@ -337,28 +337,28 @@ fn a_killed_agent_leaves_the_dead_dead_and_the_next_one_wants_proof() {
     traffic.always(SICK);
     assert!(withdrawn(&network), "{:?}", network.routes());
     let report = &agent.get("/v1/functions")[0];
-    assert_eq!((&report["state"], &report["changes"]), (&Value::from("dead"), &Value::from(1)));
-    assert_eq!(report["since_ms"], since, "since its death, not since the agent's start");
+    assert_eq!((&report["state"], &report["changes"]), (&Value::from("down"), &Value::from(1)));
+    assert_eq!(report["since_ms"], since, "since its failure, not since the agent's start");
     // It recovers while no agent looks.
     agent.terminate();
     assert!(agent.pins().exists());
-    function.mend();
+    function.repair();
     traffic.always(SICK);
     agent.restart(&[]);
-    agent.eventually("the recovery", |agent| function_states(agent) == all("alive", 4));
+    agent.eventually("the recovery", |agent| function_states(agent) == all("up", 4));
     traffic.until(&agent, WELL);
     agent.eventually("the route", |_| !withdrawn(&network));
     assert_eq!(agent.get("/v1/functions")[0]["changes"], 2);
-    // And dies while no agent looks.
+    // And goes down while no agent looks.
     agent.kill();
     function.break_it();
     agent.restart(&[]);
-    agent.eventually("the death", |agent| function_states(agent) == all("dead", 4));
+    agent.eventually("the failure", |agent| function_states(agent) == all("down", 4));
     traffic.until(&agent, SICK);
-    // No longer watched: no longer dead.
+    // No longer watched: no longer down.
     agent.apply(&state(&[sid(1, "192.0.1.2", "hop_limit_margin: 9")]));
     assert_eq!(agent.get("/v1/functions"), Value::Array(Vec::new()));
-    function.mend();
+    function.repair();
     let end = Instant::now() + Duration::from_secs(60);
     while traffic.ways()[0] != Some(Way::Function) {
         assert!(Instant::now() < end, "{}", agent.log());
@@ -372,7 +372,7 @@ fn a_flapping_link_is_held_down() {
     let function = Function::new(&network);
     let agent = Agent::start(&network);
     agent.apply(&all_actions("{hold_ms: 100}"));
-    agent.eventually("life", |agent| function_states(agent) == all("alive", 4));
+    agent.eventually("life", |agent| function_states(agent) == all("up", 4));
     let start = Instant::now();
     let mut flaps = 0;
     while start.elapsed() < Duration::from_secs(5) || flaps <= 20 {
@@ -390,7 +390,7 @@ fn a_flapping_link_is_held_down() {
     assert!(changes >= 2 && changes <= bound, "{changes} changes, at most {bound}");
     agent.eventually("the last recovery", |agent| {
         let hold = Duration::from_millis(report["hold_ms"].as_u64().unwrap());
-        hold > Duration::from_secs(4) || function_states(agent) == all("alive", 4)
+        hold > Duration::from_secs(4) || function_states(agent) == all("up", 4)
     });
 }
 
@@ -421,38 +421,38 @@ fn neighbours_echoes_and_connections_tell_life_and_death() {
         functions.as_array().unwrap().iter().map(|function| function["probe"]["last"] == "answered").collect()
     };
     agent.eventually("answers to all", |agent| answered(agent) == [true; 8]);
-    let dead =
-        |agent: &Agent<'_>| -> Vec<bool> { function_states(agent).iter().map(|state| state == "dead").collect() };
+    let down =
+        |agent: &Agent<'_>| -> Vec<bool> { function_states(agent).iter().map(|state| state == "down").collect() };
     let (t, f) = (true, false);
 
     function.netns.script("sysctl -qw net.ipv4.conf.in.arp_ignore=8");
-    agent.eventually("no ARP", |agent| dead(agent)[0]);
-    assert_eq!(dead(&agent)[2..6], [f; 4], "everything else lives on");
+    agent.eventually("no ARP", |agent| down(agent)[0]);
+    assert_eq!(down(&agent)[2..6], [f; 4], "everything else lives on");
     function.netns.script("sysctl -qw net.ipv4.conf.in.arp_ignore=0");
-    agent.eventually("ARP", |agent| dead(agent) == [f; 8]);
+    agent.eventually("ARP", |agent| down(agent) == [f; 8]);
 
     function.netns.script("ip address del 2001:db8:f1::2/64 dev in");
-    agent.eventually("no IPv6", |agent| dead(agent) == [f, t, f, t, f, t, f, f]);
+    agent.eventually("no IPv6", |agent| down(agent) == [f, t, f, t, f, t, f, f]);
     function.netns.script("ip address add 2001:db8:f1::2/64 dev in nodad");
-    agent.eventually("IPv6", |agent| dead(agent) == [f; 8]);
+    agent.eventually("IPv6", |agent| down(agent) == [f; 8]);
 
     drop(listener);
-    agent.eventually("no listener", |agent| dead(agent) == [f, f, f, f, t, t, f, f]);
+    agent.eventually("no listener", |agent| down(agent) == [f, f, f, f, t, t, f, f]);
     assert!(agent.get("/v1/functions")[4]["reason"].as_str().unwrap().contains("refused"));
     let _listener = function.netns.enter(|| std::net::TcpListener::bind("[::]:7777").unwrap());
-    agent.eventually("a listener", |agent| dead(agent) == [f; 8]);
+    agent.eventually("a listener", |agent| down(agent) == [f; 8]);
 
     function.break_it();
-    agent.eventually("no forwarding", |agent| dead(agent) == [f, f, f, f, f, f, t, t]);
-    function.mend();
-    agent.eventually("forwarding", |agent| dead(agent) == [f; 8]);
+    agent.eventually("no forwarding", |agent| down(agent) == [f, f, f, f, f, f, t, t]);
+    function.repair();
+    agent.eventually("forwarding", |agent| down(agent) == [f; 8]);
 
     function.netns.script(
         "nft add table inet deaf
          nft add chain inet deaf input { type filter hook input priority 0; policy drop; }
          nft add rule inet deaf input icmpv6 type { nd-neighbor-solicit, nd-neighbor-advert } accept",
     );
-    agent.eventually("silence", |agent| dead(agent) == [f, f, t, t, t, t, f, f]);
+    agent.eventually("silence", |agent| down(agent) == [f, f, t, t, t, t, f, f]);
 }
 
 /// Hundredths of a second that the agent has used, of user and system time. It is the only process in the namespace.
@@ -496,12 +496,12 @@ fn a_thousand_functions_are_probed_by_one_thread() {
     std::thread::sleep(Duration::from_secs(3));
     let (elapsed, used) = (start.elapsed().as_secs_f64(), ticks() - before);
     println!("{COUNT} functions, 5 probes a second each: {:.1} % of a CPU", used as f64 / elapsed);
-    assert!(function_states(&agent).iter().all(|state| state == "alive"), "{}", agent.log());
+    assert!(function_states(&agent).iter().all(|state| state == "up"), "{}", agent.log());
     // A link event finds its way past all of them.
     let start = Instant::now();
     function.netns.sh("ip link set in down");
-    agent.eventually("all dead", |agent| function_states(agent) == all("dead", COUNT as usize));
-    println!("{COUNT} SIDs dead {:?} after `ip link set down` began", start.elapsed());
+    agent.eventually("all down", |agent| function_states(agent) == all("down", COUNT as usize));
+    println!("{COUNT} SIDs down {:?} after `ip link set down` began", start.elapsed());
 }
 
 /// `2026-11-21T23:32:19.123456`: microseconds of the day.
@@ -540,11 +540,11 @@ impl Drop for KernelLog {
     }
 }
 
-/// When the log says that the function behind this port died, microseconds of the day; it is written right after the data
+/// When the log says that the function behind this port went down, microseconds of the day; it is written right after the data
 /// plane.
 fn time_of_death(log: &str, port: &str) -> Option<i64> {
     let name = format!("function=\"{port}/{port}\"");
-    let line = log.lines().find(|line| line.contains("function dead") && line.contains(&name))?;
+    let line = log.lines().find(|line| line.contains("function down") && line.contains(&name))?;
     Some(time_of_day(line))
 }
 
@@ -586,7 +586,7 @@ fn times_from_event_to_action() {
         functions.as_array().unwrap().iter().filter(|function| function["probe"]["last"] == "answered").count()
     };
     agent.eventually("answers to all", |agent| probed(agent) == COUNT);
-    assert_eq!(function_states(&agent), all("alive", 2 * COUNT));
+    assert_eq!(function_states(&agent), all("up", 2 * COUNT));
     // One `ip` for all, so that its start is not measured.
     let mut ip = functions.enter(|| {
         let mut command = std::process::Command::new("ip");
@@ -610,7 +610,7 @@ fn times_from_event_to_action() {
     }
     drop(input);
     assert!(ip.wait().unwrap().success());
-    agent.eventually("all dead", |agent| function_states(agent) == all("dead", 2 * COUNT));
+    agent.eventually("all down", |agent| function_states(agent) == all("down", 2 * COUNT));
     let log = agent.log();
     for (what, numbers) in [("link", 0..COUNT), ("probe", COUNT..2 * COUNT)] {
         let mut times: Vec<f64> = numbers

@@ -847,13 +847,13 @@ fn a_dead_namespace_is_found_out() {
     lab.nft("table inet t { counter seen { } chain through { type filter hook forward priority 0; udp dport 40001 counter name seen } }");
     let mut seen = 0;
     let mut works = |what: &str| {
-        becomes(what, "alive");
+        becomes(what, "up");
         lab.passes(what, &four(path.sent(), 64), &four(path.advanced(), 64));
         seen += 1;
         assert_eq!(lab.counter("seen"), seen, "{what}");
     };
     let bypassed = |what: &str| {
-        becomes(what, "dead");
+        becomes(what, "down");
         let before = lab.counter("seen");
         lab.passes(what, &four(path.sent(), 64), &four(path.advanced(), 64));
         assert_eq!(lab.counter("seen"), before, "{what}: the function was not bypassed");
@@ -870,7 +870,7 @@ fn a_dead_namespace_is_found_out() {
     bypassed("rules that drop the probe");
     lab.sh("nft delete table inet deaf");
     works("without these rules");
-    // No link tells of it, but the function's death does.
+    // No link tells of it, but the function's failure does.
     lab.sh("ip route del default");
     lab.sh("ip -6 route del default");
     routes_are_there();
@@ -879,17 +879,17 @@ fn a_dead_namespace_is_found_out() {
     bypassed("a link that is down");
     lab.sh("ip link set dev west up");
     works("the link is up again");
-    // The other link has no carrier that the node could see. The agent mends it, and the route that went with it.
+    // The other link has no carrier that the node could see. The agent repairs it, and the route that went with it.
     lab.sh("ip link set dev east down");
     routes_are_there();
-    works("mended");
+    works("repaired");
     let drop = lab.state(&watch.replace("bypass", "drop"));
     lab.agent.apply(&drop);
     lab.sh("ip link set dev west down");
-    becomes("dropped", "dead");
-    let before = lab.counted("drop_function_dead");
+    becomes("dropped", "down");
+    let before = lab.counted("drop_function_down");
     lab.swallows("dropped", &four(path.sent(), 64));
-    assert_eq!(lab.counted("drop_function_dead"), before + 1);
+    assert_eq!(lab.counted("drop_function_down"), before + 1);
 }
 
 fn works_without_agent(lab: &Lab<'_>, path: &Steered) {

@@ -21,7 +21,7 @@ use segue_wire::PseudoHeader;
 use serde_json::{Value, json};
 use support::{Agent, Network};
 
-/// Functions that die at once.
+/// Functions that go down at once.
 const FUNCTIONS: u32 = 1000;
 
 fn many() -> u32 {
@@ -328,7 +328,7 @@ fn a_hundred_thousand_sids_and_policies_are_counted_and_changed() {
         }
     }
     assert!(!withdrawn(&network));
-    costs(&agent, "death of 1,000 functions, to the last route", || {
+    costs(&agent, "failure of 1,000 functions, to the last route", || {
         function.sh("ip link set dev n down");
         until(|| withdrawn(&network));
     });

@@ -225,7 +225,7 @@ impl Point {
 }
 
 /// Whether netfilter's hooks see what goes through `seg6` routes (the sysctl `net.netfilter.nf_hooks_lwtunnel`). It is the whole
-/// machine's and can not be set back, so a bench leaves that to the operator.
+/// machine's and cannot be set back, so a bench leaves that to the operator.
 fn tunnels_have_hooks() -> Result<bool> {
     let path = "/proc/sys/net/netfilter/nf_hooks_lwtunnel";
     match std::fs::read_to_string(path) {
@@ -238,7 +238,7 @@ fn tunnels_have_hooks() -> Result<bool> {
 /// Sets up a lane.
 ///
 /// # Errors
-/// If any of it can not be set up; nothing stays behind.
+/// If any of it cannot be set up; nothing stays behind.
 pub fn open(point: &Point, side: Side, flows: u32) -> Result<Lane> {
     let name = match side {
         Side::Segue => "nf-segue",
@@ -355,7 +355,7 @@ fn wire(node: &Namespace, namespace: &Namespace, wiring: &Wiring) -> Result<()> 
 /// Measures one point: a report for each peer.
 ///
 /// # Errors
-/// If a lane can not be set up, or delivers a wrong frame.
+/// If a lane cannot be set up, or delivers a wrong frame.
 pub fn run(point: &Point, effort: &Effort, pinned: &Pinned) -> Result<Vec<Report>> {
     let mut lanes = Vec::new();
     let sides = [Side::Segue, Side::End, Side::DtAndEncaps, Side::ThroughNamespace];

@@ -38,7 +38,7 @@ pub struct Found {
 /// Measures with `effort.flows` flows, and with as many as the generator has. `done` is told of each report as soon as it is there.
 ///
 /// # Errors
-/// If a lane can not be set up, or delivers a wrong frame.
+/// If a lane cannot be set up, or delivers a wrong frame.
 pub fn run(octets: usize, effort: &Effort, pinned: &Pinned, mut done: impl FnMut(&Report)) -> Result<Found> {
     let mut found = Found::default();
     for flows in [effort.flows, FLOWS_MAX] {

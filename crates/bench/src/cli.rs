@@ -38,7 +38,7 @@ const FLOOD_SECONDS: f64 = 60.0;
 #[command(after_help = "Needs root. Everything that a run sets up is removed again, also after Ctrl-C.\n\
     docs/developing/benchmarks.md explains the method and how to read the figures.")]
 pub struct Args {
-    /// What to measure. `cost`: clocks of the program alone, behaviour by behaviour. `all`: all of it
+    /// What to measure. `cost`: cycles of the program alone, behaviour by behaviour. `all`: all of it
     #[arg(value_enum)]
     pub scenario: Choice,
     /// With what to compare: the kernel's seg6 (receiving with GRO, or with an XDP program that passes), or a bare redirect
@@ -138,7 +138,7 @@ pub enum Choice {
     WrongHeader,
     /// SYNs as fast as one processor makes them: whether handshakes and connections survive, there and in the neighbour
     ConntrackFlood,
-    /// Clocks of the program alone, every behaviour
+    /// Cycles of the program alone, every behaviour
     Cost,
     /// All of these but wrong-header and conntrack-flood
     All,
@@ -231,7 +231,7 @@ fn pause(text: &str) -> std::result::Result<f64, String> {
 /// Measures what `args` say and prints the result.
 ///
 /// # Errors
-/// If it can not be measured; what was printed until then holds.
+/// If it cannot be measured; what was printed until then holds.
 pub fn run(args: &Args) -> Result<()> {
     let tasks = args.scenario.tasks();
     if args.svg.is_some() && tasks.len() > 1 {

@@ -189,7 +189,7 @@ impl Subject {
 /// Measures all of them, in turns.
 ///
 /// # Errors
-/// If a lane can not be set up or delivers a wrong frame.
+/// If a lane cannot be set up or delivers a wrong frame.
 pub fn run(octets: usize, flows: u32, rounds: usize, each: Duration, pinned: &Pinned) -> Result<Vec<Found>> {
     let mut subjects = Vec::new();
     for what in WHAT {

@@ -132,7 +132,7 @@ impl fmt::Display for Found {
 /// Floods for so long, and with so many SYNs at least.
 ///
 /// # Errors
-/// If the node can not be set up, or a program does not run.
+/// If the node cannot be set up, or a program does not run.
 pub fn run(kind: Kind, length: Duration, least: u64) -> Result<Found> {
     let topology = Topology::build("flood")?;
     for (index, port) in FIREWALLS.iter().enumerate() {

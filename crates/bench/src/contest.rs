@@ -46,7 +46,7 @@ pub(crate) struct Tally {
 /// Measures `scenario` with an inner packet of `octets`, Segue beside `peer`.
 ///
 /// # Errors
-/// If an engine can not be set up, or delivers a wrong frame: then there is nothing to compare.
+/// If an engine cannot be set up, or delivers a wrong frame: then there is nothing to compare.
 pub fn run(scenario: Scenario, octets: usize, peer: Engine, effort: &Effort, pinned: &Pinned) -> Result<Report> {
     let bare = faster_bare(scenario, octets, effort)?;
     let peer = if matches!(peer, Engine::Bare(_)) { bare } else { peer };

@@ -1,4 +1,4 @@
-//! The scenario `cost`: what the data plane's program costs by itself, in nanoseconds and TSC clocks for each packet.
+//! The scenario `cost`: what the data plane's program costs by itself, in nanoseconds and TSC cycles for each packet.
 //!
 //! bpf/bench/cost.bpf.c and docs/developing/benchmarks.md explain the method.
 
@@ -61,7 +61,7 @@ pub struct Effort {
 /// Measures all behaviours whose names contain `only`. `done` is told of each report as soon as it is there.
 ///
 /// # Errors
-/// If the node can not be set up, or a program did not do its work on every packet.
+/// If the node cannot be set up, or a program did not do its work on every packet.
 pub fn run(only: &str, effort: Effort, pinned: &Pinned, mut done: impl FnMut(&Report)) -> Result<Vec<Report>> {
     if u64::from(effort.packets) < 2 * STAMP || effort.rounds == 0 {
         return Err(Error::Usage(format!("cost needs at least {} packets in a run and one round", 2 * STAMP)));
@@ -215,7 +215,7 @@ impl Bench<'_> {
 fn load(case: &Case) -> Result<Object> {
     let words = case.headers.div_ceil(8).max(case.connections.map_or(0, |(_, word)| word as usize + 1));
     if words > WORDS || ETHERNET + 8 * words > case.frame.len() {
-        return Err(Error::Usage(format!("{}: {} octets of headers can not be restored", case.name, case.headers)));
+        return Err(Error::Usage(format!("{}: {} octets of headers cannot be restored", case.name, case.headers)));
     }
     let mut config = Config {
         header: [[0; 8]; WORDS],
@@ -243,10 +243,10 @@ fn load(case: &Case) -> Result<Object> {
 
 fn report(case: &Case, costs: &Costs, frequency: f64, source: &str, effort: Effort) -> Result<Report> {
     let (alone, with, without) = (summary(&costs.alone())?, summary(&costs.with)?, summary(&costs.without)?);
-    let clocks = alone.scaled(frequency / 1e9);
+    let cycles = alone.scaled(frequency / 1e9);
     let mut notes = Vec::new();
     if let Some(limit) = case.limit {
-        notes.push(target_at_most(&format!("clocks of {}", case.name), clocks.median, limit));
+        notes.push(target_at_most(&format!("cycles of {}", case.name), cycles.median, limit));
     }
     notes.extend([
         format!("{:.1} ns ({:.1} to {:.1})", alone.median, alone.min, alone.max),
@@ -263,29 +263,29 @@ fn report(case: &Case, costs: &Costs, frequency: f64, source: &str, effort: Effo
             frequency / 1e9
         ),
     ]);
-    Ok(of_clocks(case.name, clocks, notes, case.frame.len()))
+    Ok(of_cycles(case.name, cycles, notes, case.frame.len()))
 }
 
 fn report_of_pair(pair: &Pair, both: &[f64], frequency: f64) -> Result<Report> {
     let alone = summary(both)?;
-    let clocks = alone.scaled(frequency / 1e9);
+    let cycles = alone.scaled(frequency / 1e9);
     let mut notes = Vec::new();
     if let Some(limit) = pair.limit {
-        notes.push(target_at_most(&format!("clocks of {}", pair.name), clocks.median, limit));
+        notes.push(target_at_most(&format!("cycles of {}", pair.name), cycles.median, limit));
     }
     notes.push(format!("the sum, round by round, of {} and {}", pair.cases[0], pair.cases[1]));
-    Ok(of_clocks(pair.name, clocks, notes, 0))
+    Ok(of_cycles(pair.name, cycles, notes, 0))
 }
 
 fn summary(values: &[f64]) -> Result<Summary> {
     Summary::of(values).ok_or_else(|| Error::Usage("nothing was measured".into()))
 }
 
-fn of_clocks(name: &str, clocks: Summary, notes: Vec<String>, size: usize) -> Report {
+fn of_cycles(name: &str, cycles: Summary, notes: Vec<String>, size: usize) -> Report {
     Report {
         scenario: format!("cost/{name}"),
-        unit: "clocks/packet".into(),
-        ours: clocks,
+        unit: "cycles/packet".into(),
+        ours: cycles,
         peer: None,
         ratio: None,
         packets_lost: 0,

@@ -38,7 +38,7 @@ pub struct Case {
     pub verdict: u32,
     /// What is measured.
     pub program: Program,
-    /// TSC clocks that the project has set itself as a limit.
+    /// TSC cycles that the project has set itself as a limit.
     pub limit: Option<f64>,
     /// The case whose frame goes through once before, so that a proxy has something to put back.
     pub before: Option<Box<Case>>,
@@ -56,7 +56,7 @@ pub struct Pair {
     pub name: &'static str,
     /// The names of its cases.
     pub cases: [&'static str; 2],
-    /// TSC clocks that the project has set itself as a limit.
+    /// TSC cycles that the project has set itself as a limit.
     pub limit: Option<f64>,
 }
 

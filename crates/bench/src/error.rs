@@ -57,7 +57,7 @@ pub enum Error {
         /// The reason.
         message: String,
     },
-    /// A size, number of rounds or the like that can not be measured.
+    /// A size, number of rounds or the like that cannot be measured.
     #[error("{0}")]
     Usage(String),
     /// The user ended the run.

@@ -192,7 +192,7 @@ impl Filter {
     /// Sets up topology, engine, generator and sink, with one rule.
     ///
     /// # Errors
-    /// If any of it can not be set up; nothing stays behind.
+    /// If any of it cannot be set up; nothing stays behind.
     pub fn open(engine: Engine, course: &Course, flows: u32) -> Result<Self> {
         let (form, octets) = (engine.form(), course.octets);
         let topology = Topology::build(match engine {
@@ -269,7 +269,7 @@ impl Filter {
     /// Sends `packets` frames as fast as the engine takes them.
     ///
     /// # Errors
-    /// If the generator can not run, or the engine does nothing.
+    /// If the generator cannot run, or the engine does nothing.
     pub fn run(&mut self, packets: u32) -> Result<Run> {
         if self.last == Last::Accept {
             let run = self.lane.saturate(packets)?;
@@ -335,7 +335,7 @@ pub struct Found {
 /// Measures one form of packets over all numbers of rules. `done` is told of each report as soon as it is there.
 ///
 /// # Errors
-/// If an engine can not be set up, refuses rules, or lets packets past the last rule.
+/// If an engine cannot be set up, refuses rules, or lets packets past the last rule.
 pub fn run(course: &Course, effort: &Effort, pinned: &Pinned, mut done: impl FnMut(&Report)) -> Result<Found> {
     if let Some(count) = course.rules.iter().find(|count| !(1..=RULES_MAX).contains(*count)) {
         return Err(Error::Usage(format!("--rules {count}: 1 to {RULES_MAX} rules can be measured")));

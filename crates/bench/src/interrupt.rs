@@ -14,7 +14,7 @@ static WATCHING: OnceLock<()> = OnceLock::new();
 /// From now on SIGINT, SIGTERM and SIGHUP only make [`check`] fail. Call it before other threads start.
 ///
 /// # Errors
-/// If the signal mask can not be set.
+/// If the signal mask cannot be set.
 pub fn watch() -> Result<()> {
     let signals: SigSet = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP].into_iter().collect();
     signals.thread_block().map_err(Error::system("block signals"))?;

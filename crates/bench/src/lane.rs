@@ -65,7 +65,7 @@ impl Lane {
     /// Sets up topology, engine, generator and sink.
     ///
     /// # Errors
-    /// If any of it can not be set up; nothing stays behind.
+    /// If any of it cannot be set up; nothing stays behind.
     pub fn open(scenario: Scenario, octets: usize, engine: Engine, flows: u32) -> Result<Self> {
         Self::open_expecting(scenario, octets, engine, flows, &scenario.arrival(octets, engine)?)
     }
@@ -139,7 +139,7 @@ impl Lane {
     /// Sends `packets` frames that shall not arrive, and returns how many were sent and in what time all of them were dealt with.
     ///
     /// # Errors
-    /// If the generator can not run.
+    /// If the generator cannot run.
     pub fn pour(&self, packets: u32) -> Result<(u64, Duration)> {
         interrupt::check()?;
         self.traffic.reset(Duration::ZERO)?;
@@ -183,7 +183,7 @@ impl Lane {
     /// Sends at `rate` frames per second for at least `duration`. Loss is no error here.
     ///
     /// # Errors
-    /// If the generator can not run, or nothing at all arrives.
+    /// If the generator cannot run, or nothing at all arrives.
     pub fn pace(&self, rate: f64, duration: Duration) -> Result<Run> {
         self.traffic.reset(Duration::from_secs_f64(1.0 / rate))?;
         let start = Instant::now();
@@ -224,7 +224,7 @@ impl Lane {
     /// Sends `packets` frames without a pause.
     ///
     /// # Errors
-    /// If the generator can not run, or nothing at all arrives.
+    /// If the generator cannot run, or nothing at all arrives.
     pub fn saturate(&self, packets: u32) -> Result<Run> {
         interrupt::check()?;
         self.traffic.reset(Duration::ZERO)?;
@@ -235,7 +235,7 @@ impl Lane {
     /// Sends at `rate` frames per second for at least `duration` while the sink compares every octet.
     ///
     /// # Errors
-    /// If the generator can not run, nothing at all arrives, or a frame differs. Loss is no error here.
+    /// If the generator cannot run, nothing at all arrives, or a frame differs. Loss is no error here.
     pub fn pace_verified(&mut self, rate: f64, duration: Duration) -> Result<Run> {
         self.traffic.verify(true)?;
         let run = self.pace(rate, duration);

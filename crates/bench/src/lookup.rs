@@ -82,7 +82,7 @@ impl Classifier {
     /// Asks at most [`QUERIES`] questions.
     ///
     /// # Errors
-    /// If a map can not be written or read, or the program does not run.
+    /// If a map cannot be written or read, or the program does not run.
     pub fn ask(&self, questions: &[Question]) -> Result<Vec<Answer>> {
         for (index, question) in questions.iter().enumerate() {
             let mut query = Vec::with_capacity(QUERY);

@@ -70,7 +70,7 @@ impl Case {
         }
     }
 
-    /// TSC clocks that the project has set itself as a limit.
+    /// TSC cycles that the project has set itself as a limit.
     fn limit(&self) -> Option<f64> {
         match self.rules {
             Rules::Hosts(1) => None,
@@ -97,7 +97,7 @@ pub fn run(only: &str, rounds: usize, pinned: &Pinned, mut done: impl FnMut(&Rep
     Ok(reports)
 }
 
-fn measure(case: &Case, rounds: usize, clocks: f64) -> Result<Report> {
+fn measure(case: &Case, rounds: usize, cycles: f64) -> Result<Report> {
     let program = case.program();
     let (compiled, time, memory) = measured_compilation(&program)?;
     let classifier = Classifier::with(compiled)?;
@@ -110,12 +110,12 @@ fn measure(case: &Case, rounds: usize, clocks: f64) -> Result<Report> {
         classifier.nanoseconds(keys)?;
         let values = (0..rounds).map(|_| classifier.nanoseconds(keys)).collect::<Result<Vec<_>>>()?;
         let summary = Summary::of(&values).ok_or_else(|| Error::Usage("--rounds must be at least 1".into()))?;
-        Ok::<Summary, Error>(summary.scaled(clocks))
+        Ok::<Summary, Error>(summary.scaled(cycles))
     };
     let (varying, same) = (times(&keys)?, times(&keys[..1])?);
     let mut notes = Vec::new();
     if let Some(limit) = case.limit() {
-        notes.push(target_at_most("clocks of a lookup", varying.median, limit));
+        notes.push(target_at_most("cycles of a lookup", varying.median, limit));
     }
     if let Rules::ClassBench(..) = case.rules {
         notes.push(target_at_most("seconds to compile", time.as_secs_f64(), 2.0));
@@ -130,12 +130,12 @@ fn measure(case: &Case, rounds: usize, clocks: f64) -> Result<Report> {
     notes.push(effort(&classifier, &keys));
     notes.push(format!(
         "{QUERIES} packets in turn, each made for a rule drawn at random, {rounds} runs of {ROUNDS} lookups; one packet over and over: \
-         {:.0} clocks ({:.0} to {:.0})",
+         {:.0} cycles ({:.0} to {:.0})",
         same.median, same.min, same.max
     ));
     Ok(Report {
         scenario: format!("cost/{}", case.name()),
-        unit: "clocks/packet".into(),
+        unit: "cycles/packet".into(),
         ours: varying,
         peer: None,
         ratio: None,

@@ -32,7 +32,7 @@ type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 /// Draws rates over packet sizes: Segue, the peer and the bare redirect, with their spreads.
 ///
 /// # Errors
-/// If there is nothing to draw or the file can not be written.
+/// If there is nothing to draw or the file cannot be written.
 pub fn rates(path: &Path, title: &str, reports: &[Report]) -> Result<()> {
     save(path, (!reports.is_empty()).then(|| rates_svg(title, reports)))
 }

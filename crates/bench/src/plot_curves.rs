@@ -11,7 +11,7 @@ use crate::plot::{self, COLOURS, Drawn};
 /// Draws all runs of all proxies: S above, U with the fitted lines below.
 ///
 /// # Errors
-/// If there is nothing to draw or the file can not be written.
+/// If there is nothing to draw or the file cannot be written.
 pub fn connector(path: &Path, all: &[Found]) -> Result<()> {
     plot::save(path, (!all.is_empty()).then(|| svg(all)))
 }

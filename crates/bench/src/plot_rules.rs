@@ -20,7 +20,7 @@ pub struct Curve {
 /// Draws the curves with their spreads.
 ///
 /// # Errors
-/// If there is nothing to draw or the file can not be written.
+/// If there is nothing to draw or the file cannot be written.
 pub fn rules(path: &Path, title: &str, what: &str, curves: &[Curve]) -> Result<()> {
     let some = curves.iter().any(|curve| !curve.points.is_empty());
     plot::save(path, some.then(|| svg(title, what, curves)))

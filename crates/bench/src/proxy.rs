@@ -203,7 +203,7 @@ fn arrival(course: &Course, side: Side) -> Arrival {
 /// Sets up a lane through a function.
 ///
 /// # Errors
-/// If any of it can not be set up; nothing stays behind.
+/// If any of it cannot be set up; nothing stays behind.
 pub fn open(side: Side, course: &Course, name: &str) -> Result<Lane> {
     let topology = Topology::build_shaped(name, course.shape)?;
     let links = Links::build(&topology, name, course.shape)?;
@@ -261,11 +261,11 @@ pub(crate) fn kernel(topology: &Topology) -> Result<()> {
 /// Measures one proxy beside the kernel.
 ///
 /// # Errors
-/// If a lane can not be set up, or delivers a wrong frame.
+/// If a lane cannot be set up, or delivers a wrong frame.
 pub fn run(proxy: Proxy, course: &Course, effort: &Effort, pinned: &Pinned) -> Result<Report> {
     if course.chains > 1 && !proxy.chains().contains(&10_000) {
         return Err(Error::Usage(format!(
-            "{} serves one chain for each return interface: --chains {} can not be measured",
+            "{} serves one chain for each return interface: --chains {} cannot be measured",
             proxy.name(),
             course.chains
         )));

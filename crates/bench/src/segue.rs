@@ -96,7 +96,7 @@ impl Node {
     /// Packets that the last rule of the first firewall has counted.
     ///
     /// # Errors
-    /// If the counters can not be read.
+    /// If the counters cannot be read.
     pub fn last_rule(&mut self) -> Result<u64> {
         let firewalls = self.inner()?.firewall_counters().map_err(failed)?;
         let rule = firewalls.first().and_then(|firewall| firewall.rules.last());
@@ -118,7 +118,7 @@ impl Node {
     /// The verdict on one frame that comes in by `ingress`, an interface of this thread's namespace.
     ///
     /// # Errors
-    /// If the program can not be run.
+    /// If the program cannot be run.
     pub fn verdict(&mut self, frame: &[u8], ingress: u32) -> Result<u32> {
         self.inner()?.test_run(&TestRun::once(frame, ingress)).map(|output| output.verdict).map_err(failed)
     }
@@ -126,7 +126,7 @@ impl Node {
     /// What became of packets since the start, of all ports together, by name of the outcome.
     ///
     /// # Errors
-    /// If the counters can not be read.
+    /// If the counters cannot be read.
     pub fn outcomes(&self) -> Result<BTreeMap<&'static str, u64>> {
         let mut sum = BTreeMap::new();
         let Some(dataplane) = &self.dataplane else { return Ok(sum) };

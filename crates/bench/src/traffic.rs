@@ -236,7 +236,7 @@ impl Traffic {
     /// Latencies since [`Traffic::measure_latency`].
     ///
     /// # Errors
-    /// If the histogram can not be read.
+    /// If the histogram cannot be read.
     pub fn latency(&self) -> Result<Option<Latency>> {
         let latencies = map(&self.object, "latencies")?;
         let mut histogram = Vec::new();
@@ -283,7 +283,7 @@ impl Traffic {
     /// Sets all counts to zero. With an `interval`, frames are then sent that far apart, else as fast as possible.
     ///
     /// # Errors
-    /// If the maps can not be written.
+    /// If the maps cannot be written.
     pub fn reset(&self, interval: Duration) -> Result<()> {
         let nanoseconds = u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX);
         update_per_cpu(&map(&self.object, "sent")?, &Sent { interval: nanoseconds, ..Sent::default() })?;
@@ -302,7 +302,7 @@ impl Traffic {
     /// What was sent and what arrived since [`Traffic::reset`].
     ///
     /// # Errors
-    /// If the counters can not be read.
+    /// If the counters cannot be read.
     pub fn counts(&self) -> Result<(Sent, Received)> {
         // One processor generates and sinks, so only its values are not zero.
         let sent = per_cpu::<Sent>(&map(&self.object, "sent")?)?.into_iter().max_by_key(|value| value.packets);
@@ -332,7 +332,7 @@ impl Traffic {
     /// Frames of the expected length that each processor brought to the sink.
     ///
     /// # Errors
-    /// If the counters can not be read.
+    /// If the counters cannot be read.
     pub fn received_by_processor(&self) -> Result<Vec<u64>> {
         Ok(per_cpu::<Received>(&map(&self.object, "received")?)?.iter().map(|value| value.packets).collect())
     }
@@ -393,7 +393,7 @@ pub fn rate(sent: &Sent, received: &Received) -> Option<f64> {
 fn config(topology: &Topology, packet: &Packet, arrival: &Arrival, settings: Settings) -> Result<Config> {
     let words = packet.headers.div_ceil(8);
     if words > HEADER_WORDS || 8 * words > packet.octets.len() {
-        return Err(Error::Usage(format!("{} octets of headers can not be restored by the generator", packet.headers)));
+        return Err(Error::Usage(format!("{} octets of headers cannot be restored by the generator", packet.headers)));
     }
     if !(1..=FLOWS_MAX).contains(&settings.flows) {
         return Err(Error::Usage(format!("{} flows: 1 to {FLOWS_MAX} can be sent", settings.flows)));
@@ -429,7 +429,7 @@ fn config(topology: &Topology, packet: &Packet, arrival: &Arrival, settings: Set
 fn expected_of(arrival: &Arrival) -> Result<Expected> {
     let length = arrival.frame.len();
     if !(ETHERNET..=8 * FRAME_WORDS).contains(&length) || arrival.mask.len() != length {
-        return Err(Error::Usage(format!("frames of {length} octets can not be verified")));
+        return Err(Error::Usage(format!("frames of {length} octets cannot be verified")));
     }
     let masked: Vec<u8> = arrival.frame.iter().zip(&arrival.mask).map(|(octet, mask)| octet & mask).collect();
     let words = |octets: &[u8]| {

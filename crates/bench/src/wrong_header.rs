@@ -109,7 +109,7 @@ impl fmt::Display for Found {
 /// rounds of changes to the data plane, each an upgrade, a growth and an apply; zero: it is left alone.
 ///
 /// # Errors
-/// If the lane can not be set up, or this machine has one processor only.
+/// If the lane cannot be set up, or this machine has one processor only.
 pub fn run(proxy: Proxy, chains: u32, packets: u64, function: Option<Vnf>, every: Duration) -> Result<Found> {
     let processors = processors()?;
     // The fastest function that the proxy can serve, so that both processors are in the proxy most of the time.

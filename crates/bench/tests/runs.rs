@@ -133,7 +133,7 @@ fn cost_measures_every_behaviour_or_fails() {
     assert_eq!(reports.len(), segue_bench::cost_case::all().len() + segue_bench::cost_case::PAIRS.len());
     // That every packet was counted under its outcome is what `cost::run` itself insists on.
     for report in &reports {
-        assert_eq!((report.unit.as_str(), report.packets_lost), ("clocks/packet", 0));
+        assert_eq!((report.unit.as_str(), report.packets_lost), ("cycles/packet", 0));
         assert!(report.scenario.starts_with("cost/"), "{}", report.scenario);
     }
     nothing_left_behind();

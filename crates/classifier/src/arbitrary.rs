@@ -86,7 +86,7 @@ fn test(field: Field, random: &mut Random) -> Test {
         }
         3 => {
             let mask = random.wide() & random.wide() & max;
-            // Rarely a value that can not be: it never matches.
+            // Rarely a value that cannot be: it never matches.
             let value = if random.below(20) == 0 { value(field, random) } else { value(field, random) & mask };
             Test::Masked { value, mask }
         }

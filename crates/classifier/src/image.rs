@@ -344,7 +344,7 @@ impl<'a> Layout<'a> {
                     number += 1;
                 }
             }
-            // A clause without alternatives can not come from a rule that some packet matches.
+            // A clause without alternatives cannot come from a rule that some packet matches.
             debug_assert_eq!(number, next_clause);
         }
         self.align(LINE_WORDS);

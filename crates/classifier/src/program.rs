@@ -425,7 +425,7 @@ pub enum Seg6 {
     EvalArgs,
 }
 
-/// Why a program can not be loaded.
+/// Why a program cannot be loaded.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{}{reason}", self.place())]
 pub struct ProgramError {

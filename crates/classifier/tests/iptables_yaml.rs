@@ -155,7 +155,7 @@ fn limits_comments_and_targets() {
     }
 }
 
-/// A value can not become an option or a negation.
+/// A value cannot become an option or a negation.
 #[test]
 fn values_stay_values() {
     table(

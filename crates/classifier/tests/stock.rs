@@ -103,7 +103,7 @@ fn other_tables_are_refused_without_leave_and_the_remedy_names_what_would_be_los
         parse_rules("*raw\n-A PREROUTING -j DROP\nCOMMIT\n*filter\nCOMMIT\n", "file", Family::Ipv4).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "file:2:4: `PREROUTING`: the table raw has a rule (1) that can not be honoured: connections are tracked by \
+        "file:2:4: `PREROUTING`: the table raw has a rule (1) that cannot be honoured: connections are tracked by \
          configuration, not by rules; take what `iptables-save -t filter` writes, or skip other tables; rules of it that \
          drop packets (line 2) have to be written into *filter then"
     );

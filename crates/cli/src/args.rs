@@ -334,7 +334,7 @@ pub enum What {
     Policies,
     /// This node's part in each chain
     Chains,
-    /// Functions that are watched: alive or dead, and why
+    /// Functions that are watched: up or down, and why
     Functions,
     /// Network interfaces that Segue forwards on
     Ports,

@@ -196,8 +196,8 @@ mod tests {
 
     #[test]
     fn a_refusal_shows_every_problem() {
-        let body = r#"{"error":[{"key":"sids[0]","message":"wrong","remedy":"mend it"}]}"#;
+        let body = r#"{"error":[{"key":"sids[0]","message":"wrong","remedy":"fix it"}]}"#;
         let error = answered("409 Conflict", body).unwrap_err().to_string();
-        assert!(error.contains("status 409") && error.contains("sids[0]: wrong; mend it"), "{error}");
+        assert!(error.contains("status 409") && error.contains("sids[0]: wrong; fix it"), "{error}");
     }
 }

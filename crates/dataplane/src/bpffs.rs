@@ -11,7 +11,7 @@ use crate::Error;
 /// Makes the directory and mounts a BPF file system on it, unless it lies on one already.
 ///
 /// # Errors
-/// [`Error::Pin`] if the directory can not be made or mounted on.
+/// [`Error::Pin`] if the directory cannot be made or mounted on.
 pub fn mount_bpffs(directory: &Path) -> Result<(), Error> {
     let failed = |action, source| Error::Pin { path: directory.to_owned(), action, source };
     fs::create_dir_all(directory).map_err(|source| failed("make the directory", source))?;

@@ -19,7 +19,7 @@ pub enum Error {
         path: PathBuf,
     },
     /// A file operation in the pin directory failed.
-    #[error("{path}: can not {action}: {source}")]
+    #[error("{path}: cannot {action}: {source}")]
     Pin {
         /// What was pinned, opened or removed.
         path: PathBuf,
@@ -29,7 +29,7 @@ pub enum Error {
         source: std::io::Error,
     },
     /// libbpf could not pin or open something.
-    #[error("{path}: can not {action}: {source}")]
+    #[error("{path}: cannot {action}: {source}")]
     BpfPin {
         /// What was pinned or opened.
         path: PathBuf,
@@ -66,7 +66,7 @@ pub enum Error {
         name: String,
     },
     /// An access to a map failed.
-    #[error("map {map}: can not {action}: {source}")]
+    #[error("map {map}: cannot {action}: {source}")]
     Map {
         /// Name of the map.
         map: String,
@@ -81,9 +81,9 @@ pub enum Error {
         /// Name of the map.
         map: String,
     },
-    /// The XDP program can not be attached.
+    /// The XDP program cannot be attached.
     #[error(
-        "interface {interface}: can not attach the XDP program: {source}. If another XDP program is attached, remove it (ip link set dev \
+        "interface {interface}: cannot attach the XDP program: {source}. If another XDP program is attached, remove it (ip link set dev \
          INTERFACE xdp off); a driver may also refuse XDP because of the MTU or because large receive offload is on"
     )]
     Attach {
@@ -92,8 +92,8 @@ pub enum Error {
         /// Why.
         source: libbpf_rs::Error,
     },
-    /// An attached program can not be replaced or detached.
-    #[error("interface {interface}: can not {action} the XDP program: {source}")]
+    /// An attached program cannot be replaced or detached.
+    #[error("interface {interface}: cannot {action} the XDP program: {source}")]
     Link {
         /// Name, or number where no name is known.
         interface: String,
@@ -102,9 +102,9 @@ pub enum Error {
         /// Why.
         source: libbpf_rs::Error,
     },
-    /// A program of the TC hook can not be attached.
+    /// A program of the TC hook cannot be attached.
     #[error(
-        "interface {interface}: can not {action} it: {source}; the kernel needs CONFIG_NET_SCH_INGRESS and CONFIG_NET_CLS_BPF, and the \
+        "interface {interface}: cannot {action} it: {source}; the kernel needs CONFIG_NET_SCH_INGRESS and CONFIG_NET_CLS_BPF, and the \
          interface a queueing discipline `clsact` or none on its ingress (tc qdisc show dev INTERFACE)"
     )]
     Filter {
@@ -131,17 +131,17 @@ pub enum Error {
         /// Why.
         source: libbpf_rs::Error,
     },
-    /// The packet capture can not be set up or read.
+    /// The packet capture cannot be set up or read.
     #[error("capture: {source}")]
     Capture {
         /// Why.
         source: libbpf_rs::Error,
     },
-    /// Interfaces can not be listed.
-    #[error("can not list the network interfaces: {0}")]
+    /// Interfaces cannot be listed.
+    #[error("cannot list the network interfaces: {0}")]
     Netlink(String),
-    /// The active configuration can not be written beside the maps.
-    #[error("the state of {octets} octets can not be kept: {problem}")]
+    /// The active configuration cannot be written beside the maps.
+    #[error("the state of {octets} octets cannot be kept: {problem}")]
     State {
         /// Its size.
         octets: usize,

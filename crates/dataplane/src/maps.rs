@@ -17,7 +17,7 @@ pub(crate) const BATCH: u32 = 4096;
 pub(crate) struct MapSet(BTreeMap<String, MapHandle>);
 
 impl MapSet {
-    /// Opens all of `names` in `directory`. `None` if one is missing or can not be opened.
+    /// Opens all of `names` in `directory`. `None` if one is missing or cannot be opened.
     pub fn open<'a>(directory: &Path, names: impl IntoIterator<Item = &'a str>) -> Option<Self> {
         let open = |name: &str| Some((name.to_owned(), MapHandle::from_pinned_path(directory.join(name)).ok()?));
         names.into_iter().map(open).collect::<Option<_>>().map(Self)

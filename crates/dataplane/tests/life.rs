@@ -1,4 +1,4 @@
-//! The flag of dead functions: in the right entries, whatever else is applied. Needs root.
+//! The flag of failed functions: in the right entries, whatever else is applied. Needs root.
 
 mod support;
 
@@ -44,7 +44,7 @@ fn flagged(dataplane: &Dataplane) -> BTreeSet<Ipv6Net> {
         u32::from(abi::Sid::read_from_bytes(&bytes).expect("a SID").flags)
     };
     let compiled = &dataplane.applied().expect("a configuration").sids;
-    compiled.iter().filter(|sid| flags(sid.index) & abi::SEGUE_SID_DEAD != 0).map(|sid| sid.prefix).collect()
+    compiled.iter().filter(|sid| flags(sid.index) & abi::SEGUE_SID_DOWN != 0).map(|sid| sid.prefix).collect()
 }
 
 fn control(dataplane: &Dataplane) -> abi::Control {
@@ -71,7 +71,7 @@ fn the_flag_is_set_in_place_and_survives_every_apply() {
         assert_eq!(flagged(&dataplane), BTreeSet::from([sid(1), sid(3)]));
         apply(&mut dataplane, &with(2..6, 2));
         assert_eq!(flagged(&dataplane), BTreeSet::from([sid(3)]), "1 is not there");
-        assert_eq!(life.dead(), BTreeSet::from([sid(3)]), "and forgotten");
+        assert_eq!(life.down(), BTreeSet::from([sid(3)]), "and forgotten");
         apply(&mut dataplane, &with(1..6, 2));
         assert_eq!(flagged(&dataplane), BTreeSet::from([sid(3)]), "1 is a new one");
 
@@ -102,7 +102,7 @@ fn larger_tables_and_the_next_agent_know_the_dead() {
 
         drop(dataplane);
         let mut dataplane = open(pins);
-        assert_eq!(dataplane.life().dead(), BTreeSet::from([sid(2), sid(3)]));
+        assert_eq!(dataplane.life().down(), BTreeSet::from([sid(2), sid(3)]));
         // A handle that outlives it takes over.
         let kept = Life::default();
         dataplane.share_life(&kept);
@@ -142,7 +142,7 @@ fn setting_it_while_another_thread_applies_loses_nothing() {
             stop.store(true, Ordering::Relaxed);
             assert!(watching.join().expect("no panic") > 100);
         });
-        assert_eq!(flagged(&dataplane), life.dead());
+        assert_eq!(flagged(&dataplane), life.down());
         let all: BTreeSet<Ipv6Net> = (1..40).map(sid).collect();
         life.set(all.iter().copied(), true).expect("writes");
         assert_eq!(flagged(&dataplane), all);
@@ -187,12 +187,12 @@ fn what_came_as_to_a_backup_is_not_rerouted_again() {
         apply(&mut dataplane, &state);
         dataplane.life().clone().set([sid(1), sid(2)], true).expect("a write");
         assert_eq!(flagged(&dataplane), BTreeSet::from([sid(1), sid(2)]));
-        assert_eq!(run(&mut dataplane, &packet()).verdict, DROPPED, "both are dead");
+        assert_eq!(run(&mut dataplane, &packet()).verdict, DROPPED, "both are down");
         let counters = dataplane.counters().expect("counters");
         let port = counters.ports.iter().find(|port| port.ifindex == ifindex("p1")).expect("p1");
         let outcomes: Vec<(&str, u64)> =
             port.outcomes.iter().map(|(name, counter)| (&**name, counter.packets)).collect();
-        assert_eq!(outcomes, [("drop_function_dead", 3), ("forwarded", 2)], "counted as what they are, once each");
+        assert_eq!(outcomes, [("drop_function_down", 3), ("forwarded", 2)], "counted as what they are, once each");
     });
 }
 
@@ -298,7 +298,7 @@ fn a_death_costs_what_is_remembered_of_its_sid() {
     });
 }
 
-/// Two SIDs are looked up anew all the time while a function dies and comes back.
+/// Two SIDs are looked up anew all the time while a function goes down and comes back.
 #[test]
 fn what_is_looked_up_while_a_function_dies_is_not_believed() {
     isolated(|pins| {
@@ -321,10 +321,10 @@ fn what_is_looked_up_while_a_function_dies_is_not_believed() {
             stop.store(true, Ordering::Relaxed);
             assert!(toggling.join().expect("no panic") > 100);
         });
-        for dead in [true, false, true] {
-            life.set([sid(1), sid(2)], dead).expect("a write");
+        for down in [true, false, true] {
+            life.set([sid(1), sid(2)], down).expect("a write");
             for last in [0, 1, 100, 255] {
-                assert_eq!((functions.reaches(1, last), functions.reaches(2, last)), (!dead, !dead), "{last}");
+                assert_eq!((functions.reaches(1, last), functions.reaches(2, last)), (!down, !down), "{last}");
             }
         }
     });
@@ -346,8 +346,8 @@ fn a_copy_made_while_something_changes_is_not_kept() {
         let mut functions = Functions::new(pins);
         let life = functions.dataplane.life().clone();
         let mut kept = || {
-            for dead in [true, false] {
-                life.set([sid(1)], dead).expect("a write");
+            for down in [true, false] {
+                life.set([sid(1)], down).expect("a write");
             }
             assert!(functions.is_remembered(1).is_empty());
             for last in 0..ADDRESSES {

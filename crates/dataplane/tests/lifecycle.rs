@@ -304,7 +304,7 @@ fn write_that_fails_half_way_leaves_the_old_one() {
     isolated(|pins| {
         let mut dataplane = open(pins);
         apply(&mut dataplane, &state());
-        // Fills the trie of SIDs, whose entries the compiler can not know of.
+        // Fills the trie of SIDs, whose entries the compiler cannot know of.
         let sids = dataplane.map("sids").expect("sids");
         let room = options().capacity.sids * 2 - 1;
         for number in 0..room {
@@ -445,7 +445,7 @@ fn interface_that_comes_back_is_attached_again() {
         ip("link set p2 up");
         apply(&mut dataplane, &state());
         assert_eq!(dataplane.attached(), [ifindex("p1"), old]);
-        // Gone and back with the same number, and nobody told: the next apply mends it.
+        // Gone and back with the same number, and nobody told: the next apply repairs it.
         ip("link delete p2");
         ip(&format!("link add p2 index {old} type veth peer name h2"));
         assert_eq!(dataplane.attached(), [ifindex("p1")]);

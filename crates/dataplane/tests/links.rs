@@ -50,12 +50,12 @@ fn up(dataplane: &Dataplane, name: &str) -> bool {
     u32::from(entry.flags) & abi::SEGUE_PORT_UP != 0
 }
 
-/// What packets to a function find: the MTU towards it, and whether it is dead.
+/// What packets to a function find: the MTU towards it, and whether it is down.
 fn function(dataplane: &Dataplane) -> (u16, bool) {
     let applied = dataplane.applied().expect("a configuration");
     let sid = applied.sid(&"fc00:1:9::/128".parse().expect("a prefix")).expect("the SID");
     let entry = abi::Sid::read_from_bytes(&raw(dataplane, "sid_entries", sid.index)).expect("a SID's entry");
-    (entry.function_mtu, u32::from(entry.flags) & abi::SEGUE_SID_DEAD != 0)
+    (entry.function_mtu, u32::from(entry.flags) & abi::SEGUE_SID_DOWN != 0)
 }
 
 #[test]
@@ -85,7 +85,7 @@ fn a_function_s_link_costs_what_leads_to_it_and_outlives_the_agent() {
         dataplane.life().set([sid], true).expect("a write");
         let before = control(&dataplane);
         assert!(dataplane.follow_links(&turned("h1", false)).expect("a write"));
-        assert_eq!(function(&dataplane), (0, true), "it stays dead");
+        assert_eq!(function(&dataplane), (0, true), "it stays down");
         let after = control(&dataplane);
         let narrow_changes = before.narrow_changes + 1;
         assert_eq!(
@@ -94,7 +94,7 @@ fn a_function_s_link_costs_what_leads_to_it_and_outlives_the_agent() {
             "copies of this SID are forgotten, and nothing else"
         );
         dataplane.life().set([sid], false).expect("a write");
-        assert_eq!(function(&dataplane), (0, false), "alive, but the link is down still");
+        assert_eq!(function(&dataplane), (0, false), "up, but the link is down still");
         // Larger tables, and another agent: neither takes what was compiled for what is.
         drop(dataplane);
         let mut dataplane = open(pins);

@@ -113,7 +113,7 @@ fn not_ready(paths: &LabPaths, node: &str, what: String) -> LabError {
     LabError::Agent {
         node: node.to_owned(),
         what,
-        remedy: "mend what the log names, then bring the lab up again".into(),
+        remedy: "fix what the log names, then bring the lab up again".into(),
     }
 }
 

@@ -12,7 +12,7 @@ pub enum LabError {
     #[error("{0}")]
     Topology(String),
     /// A rule file of a firewall is wrong.
-    #[error("firewall {function}: {what}.\n  do: mend the rule file; `segue firewall check FILE` looks at one")]
+    #[error("firewall {function}: {what}.\n  do: fix the rule file; `segue firewall check FILE` looks at one")]
     Rules {
         /// The function.
         function: String,
@@ -21,7 +21,7 @@ pub enum LabError {
     },
     /// The program of a function on TAP does not do its work.
     #[error(
-        "function {function}: {what}.\n  do: mend the program, or `program` in the topology: it must open the devices that its environment names"
+        "function {function}: {what}.\n  do: fix the program, or `program` in the topology: it must open the devices that its environment names"
     )]
     Program {
         /// The function.

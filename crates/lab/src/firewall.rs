@@ -14,7 +14,7 @@ use crate::error::{LabError, Result};
 /// Replaces the paths of rule files, which are relative to the topology's file, by what the files hold.
 ///
 /// # Errors
-/// A file that can not be read; all that is wrong with a file, with line and column.
+/// A file that cannot be read; all that is wrong with a file, with line and column.
 pub(crate) fn read(topology: &mut Topology, document: &Path) -> Result<()> {
     let directory = document.parent().unwrap_or(Path::new(""));
     for (name, function) in &mut topology.functions {
@@ -22,7 +22,7 @@ pub(crate) fn read(topology: &mut Topology, document: &Path) -> Result<()> {
         for rules in firewall.files_mut() {
             if let RuleFile::Path(file) = rules {
                 let path = directory.join(&*file);
-                let remedy = "mend `firewall` of the function in the topology: a path relative to the topology's file";
+                let remedy = "fix `firewall` of the function in the topology: a path relative to the topology's file";
                 let text = fs::read_to_string(&path).map_err(LabError::io("read", &path, remedy))?;
                 *rules = RuleFile::Text { file: file.clone(), text };
             }

@@ -59,7 +59,7 @@ pub fn start(paths: &LabPaths, loaded: &Loaded, function: &str, command: &str) -
     let mut child = child.map_err(|cause| LabError::Start {
         program: command.to_owned(),
         cause,
-        remedy: "mend `program` of this function in the topology".into(),
+        remedy: "fix `program` of this function in the topology".into(),
     })?;
     let devices = loaded.plan.links().into_iter().filter(|[_, (there, _)]| *there == function);
     let devices: Vec<&Interface> = devices.map(|[(_, near), _]| near).collect();

@@ -80,7 +80,7 @@ fn check_before(loaded: &Loaded) -> Result<Vec<(String, String)>> {
             Some(Ruleset::Inline(text)) => rulesets.push((name.clone(), text.to_owned())),
             Some(Ruleset::File(path)) => {
                 let path = loaded.file.parent().unwrap_or(Path::new("")).join(path);
-                let remedy = "mend `nftables` of the function in the topology: a path relative to the topology's file";
+                let remedy = "fix `nftables` of the function in the topology: a path relative to the topology's file";
                 rulesets.push((name.clone(), fs::read_to_string(&path).map_err(LabError::io("read", &path, remedy))?));
             }
             None => {}
@@ -203,7 +203,7 @@ impl Building<'_> {
             Run::new("nft", ["-f", "-"])
                 .inside(&self.paths.namespace(function))
                 .input(text.clone())
-                .remedy("mend the ruleset of this function (`nft -c -f FILE` checks one)")
+                .remedy("fix the ruleset of this function (`nft -c -f FILE` checks one)")
                 .text()?;
             self.progress.step()?;
         }
@@ -250,7 +250,7 @@ impl Building<'_> {
             for line in &function.commands {
                 Run::new("sh", ["-c", line])
                     .inside(&self.paths.namespace(name))
-                    .remedy("mend `commands` of this function in the topology")
+                    .remedy("fix `commands` of this function in the topology")
                     .text()?;
             }
             self.progress.step()?;
@@ -281,7 +281,7 @@ impl Building<'_> {
         netns::inside(&self.paths.namespace(space.name), || {
             for (file, value) in files {
                 let path = Path::new("/proc/sys").join(file);
-                let remedy = "mend `sysctls` in the topology: the kernel does not have this one, or not this value";
+                let remedy = "fix `sysctls` in the topology: the kernel does not have this one, or not this value";
                 fs::write(&path, value).map_err(LabError::io("set sysctl", &path, remedy))?;
             }
             Ok(())

@@ -439,20 +439,20 @@ fn a_dead_instance_is_withdrawn_and_the_other_one_serves() {
     // The function and its proxy are a hop each.
     traffic.reaches(1, 4);
     let serving = usize::from(frr(&daemons, HEAD).best_path(SID).as_deref() == Some("65002 65005"));
-    let (dies, lives) = ([4_u8, 5][serving], [4_u8, 5][1 - serving]);
+    let (fails, lives) = ([4_u8, 5][serving], [4_u8, 5][1 - serving]);
     let before = instances[1 - serving].packets(SID);
 
-    let died = Instant::now();
+    let failed = Instant::now();
     functions[serving].sh("ip link set dev west down");
-    wait_for("the dead one's route to go", CONVERGES_WITHIN, || (!own_route(dies)).then_some(()));
-    let withdrawn = died.elapsed();
+    wait_for("the failed one's route to go", CONVERGES_WITHIN, || (!own_route(fails)).then_some(()));
+    let withdrawn = failed.elapsed();
     traffic.reaches(1, 4);
-    println!("route gone after {withdrawn:?}, traffic through the other instance after {:?}", died.elapsed());
+    println!("route gone after {withdrawn:?}, traffic through the other instance after {:?}", failed.elapsed());
     let after = instances[1 - serving].packets(SID);
     assert!(after.0 > before.0 && after.1 > before.1, "the other instance serves: {before:?}, then {after:?}");
     assert_eq!(frr(&daemons, HEAD).best_path(SID), Some(format!("65002 {}", 65_000 + u32::from(lives))));
 
     functions[serving].sh("ip link set dev west up");
-    wait_for("it to come back", CONVERGES_WITHIN, || (own_route(dies) && at_transit(dies)).then_some(()));
+    wait_for("it to come back", CONVERGES_WITHIN, || (own_route(fails) && at_transit(fails)).then_some(()));
     traffic.reaches(1, 4);
 }

@@ -462,14 +462,14 @@ fn backup() {
 
     lab.sh("meter", "ip link set dev west down");
     let deadline = Instant::now() + Duration::from_secs(60);
-    let dead = || {
+    let down = || {
         let functions = agent::get(&lab.paths().socket("nfv1"), "nfv1", "/v1/functions").unwrap();
         let states: Vec<_> = functions.as_array().unwrap().iter().map(|one| one["state"].clone()).collect();
         assert_eq!(states.len(), 2, "one SID for each way: {functions}");
-        states.iter().all(|state| state == "dead")
+        states.iter().all(|state| state == "down")
     };
-    while !dead() {
-        assert!(Instant::now() < deadline, "nobody saw the function die");
+    while !down() {
+        assert!(Instant::now() < deadline, "nobody saw the function go down");
         std::thread::sleep(Duration::from_millis(20));
     }
     assert_eq!(carried(&lab, functions), [[false; 2], [true; 2]], "the spare has all");

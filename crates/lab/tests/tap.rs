@@ -158,7 +158,7 @@ fn a_program_that_does_not_open_its_devices_fails_the_lab() {
     let loaded = segue_lab::up::load(&file.path).unwrap();
     let roots = segue_lab::names::Roots::default();
     let error = segue_lab::up::up(&roots, &loaded, &segue_lab::progress::Progress::silent()).unwrap_err().to_string();
-    for part in ["function filter", "exit status: 3", "filter-w", "it goes wrong", "do: mend the program"] {
+    for part in ["function filter", "exit status: 3", "filter-w", "it goes wrong", "do: fix the program"] {
         assert!(error.contains(part), "{part}: {error}");
     }
     common::assert_nothing_left(&roots, &name);

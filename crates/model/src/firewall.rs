@@ -37,7 +37,7 @@ pub struct Firewall {
     /// The built-in chain that packets meet.
     #[serde(default = "forward", skip_serializing_if = "is_forward")]
     pub hook: String,
-    /// What becomes of tables and rules that can not be honoured.
+    /// What becomes of tables and rules that cannot be honoured.
     #[serde(default, skip_serializing_if = "Unsupported::is_refuse")]
     pub unsupported: Unsupported,
     /// `seg6-eval-args`: bits of the argument right behind LOC:FUNCT of the active SID, 1 to 32.

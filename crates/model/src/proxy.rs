@@ -67,13 +67,13 @@ pub struct Proxy {
     /// End.AN: what the function may rewrite beside the segment list. Without it, all else comes back as it was sent.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub may_rewrite: Vec<MayRewrite>,
-    /// What becomes of packets to the SID while the function is dead; needs `watch`.
+    /// What becomes of packets to the SID while the function is down; needs `watch`.
     #[serde(default, skip_serializing_if = "OnFailure::is_drop")]
     pub on_failure: OnFailure,
     /// `on_failure: reroute`: the SID that packets go to instead.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backup: Option<Ipv6Addr>,
-    /// How to see that the function is dead; not watched if not given.
+    /// How to see that the function is down; not watched if not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub watch: Option<Watch>,
 }
@@ -88,13 +88,13 @@ pub struct Netfilter {
     /// What becomes of packets that netfilter makes itself, such as those of REJECT.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub own_traffic: Option<OwnTraffic>,
-    /// What becomes of packets to the SID while the namespace is dead; needs `watch`.
+    /// What becomes of packets to the SID while the namespace is down; needs `watch`.
     #[serde(default, skip_serializing_if = "OnFailure::is_drop")]
     pub on_failure: OnFailure,
     /// `on_failure: reroute`: the SID that packets go to instead.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backup: Option<Ipv6Addr>,
-    /// How to see that it is dead; not watched if not given.
+    /// How to see that it is down; not watched if not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub watch: Option<Watch>,
 }
@@ -177,7 +177,7 @@ pub enum MayRewrite {
     Tlvs,
 }
 
-/// What a SID does while its function is dead.
+/// What a SID does while its function is down.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum OnFailure {
@@ -202,13 +202,13 @@ impl OnFailure {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Watch {
-    /// The function is dead while one of its interfaces is down, has no carrier or is gone.
+    /// The function is down while one of its interfaces is down, has no carrier or is gone.
     #[serde(default = "yes")]
     pub link: bool,
     /// Probes, beside the link.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub probe: Option<Probe>,
-    /// A function that died stays dead for at least so many milliseconds, 0 to 3600000.
+    /// A function that went down stays down for at least so many milliseconds, 0 to 3600000.
     #[serde(default = "default_hold_ms")]
     pub hold_ms: u32,
 }
@@ -237,10 +237,10 @@ pub struct Probe {
     /// Milliseconds to wait for an answer, 10 to 60000.
     #[serde(default = "default_timeout_ms")]
     pub timeout_ms: u32,
-    /// Probes without an answer in a row that make the function dead, 1 to 100.
+    /// Probes without an answer in a row that make the function down, 1 to 100.
     #[serde(default = "default_fall")]
     pub fall: u8,
-    /// Answers in a row that make it alive again, 1 to 100.
+    /// Answers in a row that make it up again, 1 to 100.
     #[serde(default = "default_rise")]
     pub rise: u8,
     /// `kind: icmp` and `tcp`: a packet that the function must forward goes out by `to_function`, from the node's address there,
@@ -405,13 +405,13 @@ impl Sid {
         )
     }
 
-    /// What it does while its function is dead.
+    /// What it does while its function is down.
     pub fn on_failure(&self) -> OnFailure {
         let of_proxy = self.proxy.as_ref().map(|proxy| proxy.on_failure);
         of_proxy.or(self.netfilter.as_ref().map(|netfilter| netfilter.on_failure)).unwrap_or_default()
     }
 
-    /// Where packets go while its function is dead, if it reroutes them.
+    /// Where packets go while its function is down, if it reroutes them.
     pub fn backup(&self) -> Option<Ipv6Addr> {
         let of_proxy = self.proxy.as_ref().and_then(|proxy| proxy.backup);
         of_proxy.or(self.netfilter.as_ref().and_then(|netfilter| netfilter.backup))

@@ -181,13 +181,13 @@ pub struct Function {
     /// What stands in for a function that knows nothing of Segment Routing.
     #[serde(default, skip_serializing_if = "ProxyChoice::is_auto")]
     pub proxy: ProxyChoice,
-    /// What becomes of packets while it is dead; needs `watch`.
+    /// What becomes of packets while it is down; needs `watch`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_failure: Option<OnFailure>,
     /// `on_failure: reroute`: the function that packets go to instead, one that any number of chains can share.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backup: Option<String>,
-    /// How to see that it is dead; not watched if not given.
+    /// How to see that it is down; not watched if not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub watch: Option<Watch>,
     /// What it takes.

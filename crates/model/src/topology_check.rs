@@ -377,12 +377,12 @@ impl Check<'_> {
             self.report.error(&key.at("may_rewrite"), message, "remove the key, or add `aware: true`");
         }
         if function.on_failure.is_some_and(|action| action != OnFailure::Drop) && function.watch.is_none() {
-            let message = "nothing tells whether the function is dead";
+            let message = "nothing tells whether the function is down";
             self.report.error(&key.at("on_failure"), message, "add `watch: {}` beside it, or remove the key");
         }
         match (&function.backup, function.on_failure) {
             (None, Some(OnFailure::Reroute)) => {
-                let message = "packets of a dead function have nowhere to go";
+                let message = "packets of a failed function have nowhere to go";
                 self.report.error(&key.at("on_failure"), message, "add `backup:` with the name of another function");
             }
             (Some(_), Some(OnFailure::Reroute)) | (None, _) => {}

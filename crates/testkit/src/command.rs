@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 ///
 /// # Panics
 ///
-/// When it can not be started or does not exit with status 0; the message holds all that it printed.
+/// When it cannot be started or does not exit with status 0; the message holds all that it printed.
 pub fn run(command: &mut Command) -> String {
     let output = output(command);
     assert!(output.status.success(), "{command:?} failed: {}\n{}", output.status, printed(&output));
@@ -23,10 +23,10 @@ pub fn sh(line: &str) -> String {
 ///
 /// # Panics
 ///
-/// When it can not be started.
+/// When it cannot be started.
 pub fn output(command: &mut Command) -> Output {
     command.output().unwrap_or_else(|error| {
-        panic!("can not start {:?}: {error}; ./x test installs what the tests need", command.get_program())
+        panic!("cannot start {:?}: {error}; ./x test installs what the tests need", command.get_program())
     })
 }
 

@@ -36,9 +36,9 @@ impl Initramfs {
     ///
     /// # Panics
     ///
-    /// When the file can not be read.
+    /// When the file cannot be read.
     pub fn copy(&mut self, path: &Path) {
-        let content = std::fs::read(path).unwrap_or_else(|error| panic!("can not read {}: {error}", path.display()));
+        let content = std::fs::read(path).unwrap_or_else(|error| panic!("cannot read {}: {error}", path.display()));
         self.file(&path.to_string_lossy(), true, &content);
     }
 

@@ -53,13 +53,13 @@ impl Netns {
     ///
     /// # Panics
     ///
-    /// When the namespace can not be entered, or when `body` panics.
+    /// When the namespace cannot be entered, or when `body` panics.
     pub fn enter<T: Send>(&self, body: impl FnOnce() -> T + Send) -> T {
         let path = format!("/run/netns/{}", self.name);
         std::thread::scope(|scope| {
             let thread = scope.spawn(move || {
                 let handle = File::open(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
-                setns(handle, CloneFlags::CLONE_NEWNET).unwrap_or_else(|error| panic!("can not enter {path}: {error}"));
+                setns(handle, CloneFlags::CLONE_NEWNET).unwrap_or_else(|error| panic!("cannot enter {path}: {error}"));
                 body()
             });
             thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))

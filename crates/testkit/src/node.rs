@@ -97,7 +97,7 @@ impl Drop for PinDirectory {
     fn drop(&mut self) {
         let unmounted = Command::new("umount").arg(self.0.path()).output();
         if !unmounted.as_ref().is_ok_and(|output| output.status.success()) {
-            eprintln!("can not unmount {}: {unmounted:?}", self.0.path().display());
+            eprintln!("cannot unmount {}: {unmounted:?}", self.0.path().display());
         }
     }
 }
@@ -130,7 +130,7 @@ impl<'a> Node<'a> {
     ///
     /// # Panics
     ///
-    /// When it can not be read.
+    /// When it cannot be read.
     pub fn firewall_counters(&self) -> Vec<segue_dataplane::FirewallCounters> {
         self.with(|dataplane| dataplane.firewall_counters().unwrap_or_else(|error| panic!("{error}")))
     }
@@ -188,7 +188,7 @@ impl<'a> Node<'a> {
     ///
     /// # Panics
     ///
-    /// When a table can not be read.
+    /// When a table cannot be read.
     pub fn connections(&self) -> Vec<(u32, abi::ConnectionEntry)> {
         let mut found = Vec::new();
         self.change_buckets(|slot, bucket| {
@@ -202,7 +202,7 @@ impl<'a> Node<'a> {
     ///
     /// # Panics
     ///
-    /// When a table can not be read or written.
+    /// When a table cannot be read or written.
     pub fn change_connections(&self, mut change: impl FnMut(&mut abi::ConnectionEntry)) {
         self.change_buckets(|_, bucket| {
             for way in (0..bucket.entries.len()).filter(|way| bucket.tags[*way] != 0) {
@@ -216,7 +216,7 @@ impl<'a> Node<'a> {
     ///
     /// # Panics
     ///
-    /// When a table can not be read or written.
+    /// When a table cannot be read or written.
     pub fn change_buckets(&self, mut change: impl FnMut(u32, &mut abi::ConnectionBucket)) {
         self.with(|dataplane| {
             let mut changed = false;
@@ -272,7 +272,7 @@ impl<'a> Node<'a> {
     ///
     /// # Panics
     ///
-    /// When the map can not be written.
+    /// When the map cannot be written.
     pub fn forget_routes(&self) {
         self.with(|dataplane| dataplane.bump_caches().expect("the map control"));
     }
@@ -281,7 +281,7 @@ impl<'a> Node<'a> {
     ///
     /// # Panics
     ///
-    /// When the map can not be written.
+    /// When the map cannot be written.
     pub fn forget_neighbours(&self, neighbours: &[(u32, std::net::IpAddr)]) {
         self.with(|dataplane| dataplane.life().forget_neighbours(neighbours).expect("the map control"));
     }

@@ -13,7 +13,7 @@ pub fn repository() -> PathBuf {
 ///
 /// # Panics
 ///
-/// When the directory can not be read or holds none.
+/// When the directory cannot be read or holds none.
 pub fn sources() -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut directories = vec![repository().join("bpf")];

@@ -6,7 +6,7 @@ use std::path::Path;
 ///
 /// # Panics
 ///
-/// When the file can not be written.
+/// When the file cannot be written.
 pub fn write(path: &Path, frames: &[Vec<u8>]) {
     const ETHERNET: u32 = 1;
     let mut bytes = Vec::new();

@@ -143,7 +143,7 @@ fn bookworm_lists(work: &Path) -> Result<Vec<String>, String> {
 ///
 /// # Panics
 ///
-/// When a program or library can not be read.
+/// When a program or library cannot be read.
 pub fn initramfs(programs: &[&str], script: &str) -> Initramfs {
     let mut archive = Initramfs::default();
     archive.file("/bin/busybox", true, &std::fs::read("/bin/busybox").expect("busybox-static is installed"));

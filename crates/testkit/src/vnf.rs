@@ -150,7 +150,7 @@ impl Steered {
     ///
     /// # Panics
     ///
-    /// When the SRH can not be written: no segment, or more than it holds.
+    /// When the SRH cannot be written: no segment, or more than it holds.
     pub fn frame(&self) -> Vec<u8> {
         let srh = PacketBuilder::new().srh(self.srh.clone()).payload(&self.rest).build();
         let mut frame = [self.ethernet.as_slice(), &self.ipv6, &srh].concat();

@@ -1,4 +1,4 @@
-//! What a firewall's rules can not be asked about: layer-4 headers that are cut short, tags around what they look at, fragments that
+//! What a firewall's rules cannot be asked about: layer-4 headers that are cut short, tags around what they look at, fragments that
 //! must not be answered, and packets that belong to no connection.
 
 use segue_testkit::fixture::{DOMAIN, Network, address::*, arriving, configuration, leaving};

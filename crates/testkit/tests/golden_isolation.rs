@@ -444,7 +444,7 @@ fn functions_send_no_packet_in_a_circle() {
     long.srh = SrhRepr::new(&[&[b, a, own], visited.as_slice()].concat()).with_segments_left(2);
     long.srh.segments[..3].copy_from_slice(&[b, a, own]);
     (long.ip.destination, long.ip.hop_limit) = (own, 64);
-    node.drops("a list that can not be remembered", "core0", &long.build(arriving("core0")), "drop_header_unfit");
+    node.drops("a list that cannot be remembered", "core0", &long.build(arriving("core0")), "drop_header_unfit");
     node.finish();
 }
 

@@ -190,7 +190,7 @@ fn a_masquerading_proxy_does_not_follow_a_list_that_the_function_changed() {
         change(&mut changed);
         node.drops(case, "mask0", &packet(arriving("mask0"), SERVER, 60, changed), "drop_header_changed");
     }
-    // In front of an inner packet the last segment is the chain's, too: a SID that decapsulates. The function can not choose another
+    // In front of an inner packet the last segment is the chain's, too: a SID that decapsulates. The function cannot choose another
     // by changing destination and list alike, unless it is the packet's own destination.
     let egress = [local(END_AM), behind_core1(0xa), behind_core1(0x46)];
     let steered = |start: PacketBuilder, destination, hop_limit, list: &[Ipv6Addr], left| {

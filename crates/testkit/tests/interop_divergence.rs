@@ -120,7 +120,7 @@ fn packets_that_linux_lets_through() {
     swallowed("inner version 4 under Next Header 41", six(to(END_DX6), SERVER, 64).with_bytes(inner, &[0x45]));
     let longer = six(to(END_DX6), SERVER, 64).with_bytes(inner + 4, &[1, 0]);
     swallowed("inner Payload Length beyond the packet", longer);
-    // RFC 6040: congestion was met, and the inner packet can not say so. Linux: forwarded as if none had been.
+    // RFC 6040: congestion was met, and the inner packet cannot say so. Linux: forwarded as if none had been.
     let congested = Ipv6Repr { traffic_class: 3, ..outer(local(END_DX6)) };
     let frame = six(arriving("core0").ipv6(congested), SERVER, 64);
     swallowed("outer CE, inner not ECN-capable", frame);

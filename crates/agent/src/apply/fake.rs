@@ -49,8 +49,8 @@ pub struct Inner {
     pub batches: usize,
     /// What was made for functions: only in these namespaces, or all.
     pub made: Vec<Option<BTreeSet<String>>>,
-    /// SIDs of dead functions.
-    pub dead: BTreeSet<Ipv6Net>,
+    /// SIDs of failed functions.
+    pub down: BTreeSet<Ipv6Net>,
 }
 
 /// A handle on the world; plays all three parts.
@@ -252,8 +252,8 @@ impl DataPlane for Fake {
         Ok(())
     }
 
-    fn dead(&self) -> BTreeSet<Ipv6Net> {
-        self.lock().dead.clone()
+    fn down(&self) -> BTreeSet<Ipv6Net> {
+        self.lock().down.clone()
     }
 
     fn bump_caches(&mut self) -> Result<(), Vec<Problem>> {

@@ -71,7 +71,7 @@ impl<P: DataPlane, K: Kernel, S: Store> Agent<P, K, S> {
         Ok(Links::Followed)
     }
 
-    /// What is in a function's namespace is put right by whatever happens to the links that lead there. Whether the node has got other
+    /// What is in a function's namespace is repaired by whatever happens to the links that lead there. Whether the node has got other
     /// interfaces by that.
     fn make_behind(
         &mut self,
@@ -91,12 +91,12 @@ impl<P: DataPlane, K: Kernel, S: Store> Agent<P, K, S> {
         made.map_err(|error| kernel_failure("functions", &error))
     }
 
-    /// After these functions died: the namespaces that the agent made for them are put right, for what somebody did there may be why. What
+    /// After these functions failed: the namespaces that the agent made for them are repaired, for what somebody did there may be why. What
     /// that does to links is followed as any change of them is.
-    pub fn mend_functions(&mut self, died: &BTreeSet<Ipv6Net>) -> Result<(), Failure> {
+    pub fn repair_functions(&mut self, failed: &BTreeSet<Ipv6Net>) -> Result<(), Failure> {
         let Some(state) = self.shared_state() else { return Ok(()) };
         let namespaces = state.sids.iter().filter_map(|sid| {
-            let netfilter = sid.netfilter.as_ref().filter(|_| died.contains(&sid.sid.trunc()))?;
+            let netfilter = sid.netfilter.as_ref().filter(|_| failed.contains(&sid.sid.trunc()))?;
             Some(netfilter.namespace.clone())
         });
         let namespaces: BTreeSet<String> = namespaces.collect();

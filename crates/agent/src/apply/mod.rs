@@ -215,7 +215,7 @@ impl<P: DataPlane, K: Kernel, S: Store> Agent<P, K, S> {
         } else {
             links
         };
-        let routes = plan::routes_while_dead(wanted, links, &self.plane.dead());
+        let routes = plan::routes_while_down(wanted, links, &self.plane.down());
         let (stale, mut warnings) =
             self.put_routes(&routes, notes).map_err(|error| kernel_failure("kernel routes", &error))?;
         let outcome = self
@@ -342,7 +342,7 @@ impl<P: DataPlane, K: Kernel, S: Store> Agent<P, K, S> {
         problems
     }
 
-    /// After links, addresses or routes changed: puts ports, kernel routes and caches right again. What can not be done
+    /// After links, addresses or routes changed: puts ports, kernel routes and caches right again. What cannot be done
     /// now is tried again at the next change.
     pub fn reconcile(&mut self) -> Result<(), Failure> {
         // Until all is done.

@@ -98,13 +98,13 @@ impl<P: DataPlane, K: Kernel, S: Store> Agent<P, K, S> {
         Ok(())
     }
 
-    /// After the life of functions changed: the kernel routes of dead ones that withdraw go, those of others come back. `sids`: only
+    /// After the life of functions changed: the kernel routes of failed ones that withdraw go, those of others come back. `sids`: only
     /// theirs, all at once; none: whatever is not as it should be.
     pub fn follow_life(&mut self, sids: Option<&BTreeSet<Ipv6Net>>) -> Result<(), Failure> {
         let Some(state) = self.shared_state() else { return Ok(()) };
         let links = self.kernel.links().map_err(|error| kernel_failure("interfaces", &error))?;
         let Some(sids) = sids else { return self.put_right_routes(&state, &links) };
-        let gone = plan::withdrawn(&state, &self.plane.dead());
+        let gone = plan::withdrawn(&state, &self.plane.down());
         let (withdraw, back): (Vec<Ipv6Net>, Vec<Ipv6Net>) = sids.iter().partition(|sid| gone.contains(sid));
         // What the kernel refused before is a blackhole, as when it was applied.
         let wanted = plan::routes_of(&state, &links, &back.into_iter().collect());
@@ -126,7 +126,7 @@ impl<P: DataPlane, K: Kernel, S: Store> Agent<P, K, S> {
     }
 
     pub(super) fn put_right_routes(&mut self, state: &NodeState, links: &Interfaces) -> Result<(), Failure> {
-        let wanted = plan::routes_while_dead(state, links, &self.plane.dead());
+        let wanted = plan::routes_while_down(state, links, &self.plane.down());
         let (stale, warnings) =
             self.put_routes(&wanted, &mut Vec::new()).map_err(|error| kernel_failure("kernel routes", &error))?;
         self.delete_routes(stale, &mut Vec::new()).map_err(|error| kernel_failure("kernel routes", &error))?;

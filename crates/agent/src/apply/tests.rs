@@ -333,7 +333,7 @@ fn the_route_of_a_dead_function_stays_away_until_it_lives() {
     let routes = || fake.world().routes.keys().map(ToString::to_string).collect::<Vec<_>>();
     let (both, one) = (["fc00:0:1:1::/128", "fc00:0:1:2::/128"], ["fc00:0:1:2::/128"]);
     assert_eq!(routes(), both);
-    fake.lock().dead = ["fc00:0:1:1::/128", "fc00:0:1:2::/128"].map(|sid| sid.parse().unwrap()).into();
+    fake.lock().down = ["fc00:0:1:1::/128", "fc00:0:1:2::/128"].map(|sid| sid.parse().unwrap()).into();
     agent.follow_life(None).unwrap();
     assert_eq!(routes(), one);
     agent.apply(&state).unwrap();
@@ -342,7 +342,7 @@ fn the_route_of_a_dead_function_stays_away_until_it_lives() {
     assert_eq!(routes(), one, "not by following the kernel");
     fake.agent().reconcile().unwrap();
     assert_eq!(routes(), one, "not by the next agent");
-    fake.lock().dead.clear();
+    fake.lock().down.clear();
     agent.follow_life(None).unwrap();
     assert_eq!(routes(), both);
 }
@@ -358,10 +358,10 @@ fn functions_that_die_at_once_are_one_batch_of_routes() {
     let mut agent = fake.agent();
     agent.apply(&state).unwrap();
     let most = sids[1..].iter().copied().collect();
-    fake.lock().dead = sids[1..].iter().copied().collect();
+    fake.lock().down = sids[1..].iter().copied().collect();
     agent.follow_life(Some(&most)).unwrap();
     assert_eq!((fake.world().routes.len(), fake.lock().batches), (1, 1));
-    fake.lock().dead.clear();
+    fake.lock().down.clear();
     agent.follow_life(Some(&most)).unwrap();
     assert_eq!((fake.world().routes.len(), fake.lock().batches), (1000, 2));
 }
@@ -389,9 +389,9 @@ fn what_is_in_a_namespace_is_looked_at_when_its_links_change_or_its_function_die
     let two = [Some(["two".to_owned()].into())];
     assert_eq!(made(), two);
     let sids = |sids: &[&str]| sids.iter().map(|sid| format!("{sid}/128").parse().unwrap()).collect();
-    agent.mend_functions(&sids(&["fc00:0:1:1::"])).unwrap();
+    agent.repair_functions(&sids(&["fc00:0:1:1::"])).unwrap();
     assert_eq!(made(), [], "it has no namespace");
-    agent.mend_functions(&sids(&["fc00:0:1:1::", "fc00:0:1:4::"])).unwrap();
+    agent.repair_functions(&sids(&["fc00:0:1:1::", "fc00:0:1:4::"])).unwrap();
     assert_eq!(made(), two);
 }
 

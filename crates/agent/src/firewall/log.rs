@@ -44,7 +44,7 @@ struct Meaning {
 /// Starts the thread that reads records. pcapng files are `nflog-GROUP.pcapng` in `directory`.
 ///
 /// # Errors
-/// A thread that can not be started.
+/// A thread that cannot be started.
 pub fn spawn(node: Handle<Node>, directory: PathBuf) -> io::Result<()> {
     std::thread::Builder::new().name("firewall-log".into()).spawn(move || follow(&node, directory)).map(drop)
 }

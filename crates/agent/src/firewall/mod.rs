@@ -54,7 +54,7 @@ pub struct FirewallReport {
 /// All firewalls of the node with what they have counted.
 ///
 /// # Errors
-/// A map that can not be read.
+/// A map that cannot be read.
 pub fn counted(taken: &Snapshot) -> Result<Vec<(Firewall, FirewallCounters)>, Failure> {
     let failed = |error| Failure::one(Fault::Kernel, xdp::problem(&error));
     let all = taken.reader.as_ref().map(Reader::firewall_counters).transpose().map_err(failed)?.unwrap_or_default();
@@ -113,7 +113,7 @@ fn file_of(firewall: &Firewall, rule: &str) -> String {
 /// Replaces the paths of rule files, which are relative to the document at `document`, by what the files hold.
 ///
 /// # Errors
-/// The firewall and the file that can not be read.
+/// The firewall and the file that cannot be read.
 pub fn read_files(state: &mut NodeState, document: &Path) -> Result<(), String> {
     let directory = document.parent().unwrap_or(Path::new(""));
     for firewall in &mut state.firewalls {

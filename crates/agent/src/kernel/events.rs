@@ -70,7 +70,7 @@ impl Changes {
         self.all_neighbours |= other.all_neighbours;
     }
 
-    /// Whether ports, or routes of Segue's, may have to be put right.
+    /// Whether ports, or routes of Segue's, may have to be reconciled.
     pub fn structural(&self) -> bool {
         self.all_links || self.own_route_gone || !self.links.is_empty()
     }
@@ -207,7 +207,7 @@ fn subscribed(groups: &[u32]) -> io::Result<Socket> {
     Ok(socket)
 }
 
-/// Reads all that has come, and by whom it was brought about, as the kernel numbers sockets; false if something was lost, because more came than fits, or can not be read.
+/// Reads all that has come, and by whom it was brought about, as the kernel numbers sockets; false if something was lost, because more came than fits, or cannot be read.
 fn received(socket: &mut Socket, mut note: impl FnMut(&RouteNetlinkMessage, u32)) -> io::Result<bool> {
     let mut whole = true;
     loop {
@@ -233,7 +233,7 @@ fn read(bytes: &[u8], note: &mut impl FnMut(&RouteNetlinkMessage, u32)) -> bool 
                 note(&message, header.port_number);
             }
             Ok(_) => {}
-            // A notification that this version can not read may matter.
+            // A notification that this version cannot read may matter.
             Err(_) => whole = false,
         }
         rest = rest.get(length.next_multiple_of(4)..).unwrap_or(&[]);

@@ -293,7 +293,7 @@ impl Batch {
         self.message(abi::NEWTABLE, NLM_F_CREATE, &Attributes::default().text(1, TABLE).number(2, flags));
     }
 
-    /// No table. What is not there can not be removed, so it is made first.
+    /// No table. What is not there cannot be removed, so it is made first.
     fn no_table(&mut self, flags: u32) {
         self.table(flags);
         self.message(abi::DELTABLE, 0, &Attributes::default().text(1, TABLE));

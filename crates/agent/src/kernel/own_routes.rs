@@ -20,7 +20,7 @@ pub struct OwnRoutes {
 
 impl OwnRoutes {
     /// # Errors
-    /// Sockets that can not be opened.
+    /// Sockets that cannot be opened.
     pub fn open() -> Result<Self, KernelError> {
         let changes = subscribe().map_err(|error| KernelError {
             action: "subscribe to changes of routes".to_owned(),
@@ -34,7 +34,7 @@ impl OwnRoutes {
     /// All of them as they are now, by prefix.
     ///
     /// # Errors
-    /// Routes that can not be listed.
+    /// Routes that cannot be listed.
     pub fn read(&mut self) -> Result<Arc<[SidRoute]>, KernelError> {
         // Before they are listed: what changes while that goes on is for the next time.
         let changed = self.changed();

@@ -56,15 +56,15 @@ fn policies(state: &NodeState) -> HashMap<&str, &Policy> {
     state.policies.iter().map(|policy| (policy.name.as_str(), policy)).collect()
 }
 
-/// SIDs whose routes are not to be there: their functions are dead, and the operator chose `on_failure: withdraw`.
-pub fn withdrawn(state: &NodeState, dead: &BTreeSet<Ipv6Net>) -> BTreeSet<Ipv6Net> {
+/// SIDs whose routes are not to be there: their functions are down, and the operator chose `on_failure: withdraw`.
+pub fn withdrawn(state: &NodeState, down: &BTreeSet<Ipv6Net>) -> BTreeSet<Ipv6Net> {
     let withdraws = state.sids.iter().filter(|sid| sid.on_failure() == OnFailure::Withdraw);
-    withdraws.map(|sid| sid.sid.trunc()).filter(|sid| dead.contains(sid)).collect()
+    withdraws.map(|sid| sid.sid.trunc()).filter(|sid| down.contains(sid)).collect()
 }
 
-/// As [`routes`], without those of dead functions that [`withdrawn`] names. `dead` are the SIDs whose functions are dead.
-pub fn routes_while_dead(state: &NodeState, links: &Interfaces, dead: &BTreeSet<Ipv6Net>) -> Vec<SidRoute> {
-    let gone = withdrawn(state, dead);
+/// As [`routes`], without those of failed functions that [`withdrawn`] names. `down` are the SIDs whose functions are down.
+pub fn routes_while_down(state: &NodeState, links: &Interfaces, down: &BTreeSet<Ipv6Net>) -> Vec<SidRoute> {
+    let gone = withdrawn(state, down);
     routes(state, links).into_iter().filter(|route| !gone.contains(&route.prefix)).collect()
 }
 
@@ -131,7 +131,7 @@ fn encapsulation(policy: &Policy) -> Option<LocalAction> {
     }
 }
 
-/// An IPv6 next hop that needs no interface beside it, which kernels before 7.2 can not be told.
+/// An IPv6 next hop that needs no interface beside it, which kernels before 7.2 cannot be told.
 fn global(next_hop: Option<IpAddr>) -> Option<Ipv6Addr> {
     match next_hop {
         Some(IpAddr::V6(address)) if !address.is_unicast_link_local() => Some(address),
@@ -180,9 +180,9 @@ mod tests {
             "sids": [sid("fc00:1:a::", "withdraw"), sid("fc00:1:b::", "drop"), sid("fc00:1:c::/64", "withdraw")],
         }))
         .unwrap();
-        let shown = |dead: &[&str]| -> Vec<String> {
-            let dead = dead.iter().map(|sid| sid.parse().unwrap()).collect();
-            let routes = routes_while_dead(&state, &Interfaces::default(), &dead);
+        let shown = |down: &[&str]| -> Vec<String> {
+            let down = down.iter().map(|sid| sid.parse().unwrap()).collect();
+            let routes = routes_while_down(&state, &Interfaces::default(), &down);
             routes.iter().map(|route| route.prefix.to_string()).collect()
         };
         assert_eq!(shown(&[]), ["fc00:1:a::/128", "fc00:1:b::/128", "fc00:1:c::/64"]);

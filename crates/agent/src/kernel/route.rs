@@ -136,7 +136,7 @@ pub struct Known {
 }
 
 impl Known {
-    /// As [`from_message`], of a message's octets with its header. `None` also if they can not be read.
+    /// As [`from_message`], of a message's octets with its header. `None` also if they cannot be read.
     pub fn read(&mut self, message: &[u8]) -> Option<SidRoute> {
         let Some(prefix) = self.split(message) else { return whole(message) };
         if let Some((_, target)) = self.last.as_ref().filter(|(rest, _)| *rest == self.rest) {

@@ -30,7 +30,7 @@ pub enum NetlinkError {
         text: Option<String>,
     },
     /// An answer could not be understood.
-    #[error("the kernel's answer can not be read: {0}")]
+    #[error("the kernel's answer cannot be read: {0}")]
     Answer(String),
 }
 

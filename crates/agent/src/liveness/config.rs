@@ -22,7 +22,7 @@ pub struct Watched {
     pub key: String,
     /// IFACE-OUT and IFACE-IN.
     pub ports: [String; 2],
-    /// What makes it dead or alive.
+    /// What makes it down or up.
     pub settings: Settings,
     /// How it is probed.
     pub probe: Option<ProbePlan>,
@@ -37,7 +37,7 @@ pub struct WatchedSid {
     pub sid: Ipv6Net,
     /// Endpoint behaviour.
     pub behaviour: &'static str,
-    /// What it does while the function is dead.
+    /// What it does while the function is down.
     pub on_failure: OnFailure,
     /// Where it sends packets then, if it reroutes.
     pub backup: Option<Ipv6Addr>,

@@ -33,7 +33,7 @@ pub struct Running {
 pub struct Function {
     /// What was configured.
     pub watched: Arc<Watched>,
-    /// Whether it is alive.
+    /// Whether it is up.
     pub machine: Machine,
     /// Why.
     pub reason: String,
@@ -54,14 +54,14 @@ pub struct Function {
 }
 
 impl Function {
-    /// A function that is new to this agent; `entry` is what earlier ones knew, `dead` what the data plane says.
-    pub fn new(watched: Watched, dead: bool, entry: Option<Entry>, now: Time) -> Self {
-        let (state, reason) = if dead {
-            (State::Dead, "was dead before the agent started, and has not proven to be alive")
+    /// A function that is new to this agent; `entry` is what earlier ones knew, `down` what the data plane says.
+    pub fn new(watched: Watched, down: bool, entry: Option<Entry>, now: Time) -> Self {
+        let (state, reason) = if down {
+            (State::Down, "was down before the agent started, and has not proven to be up")
         } else {
-            (State::Alive, "nothing speaks against it yet")
+            (State::Up, "nothing speaks against it yet")
         };
-        let since = entry.filter(|entry| entry.dead == dead).map(|entry| Duration::from_millis(entry.since_ms));
+        let since = entry.filter(|entry| entry.down == down).map(|entry| Duration::from_millis(entry.since_ms));
         Self {
             machine: Machine::new(watched.settings, state, now),
             watched: Arc::new(watched),
@@ -89,9 +89,9 @@ impl Function {
         self.watched = Arc::new(watched);
     }
 
-    /// Whether it is dead.
-    pub fn dead(&self) -> bool {
-        self.machine.state() == State::Dead
+    /// Whether it is down.
+    pub fn down(&self) -> bool {
+        self.machine.state() == State::Down
     }
 
     /// Whether a change of its life changes kernel routes.
@@ -121,8 +121,8 @@ impl Function {
         }
         let changed = self.machine.set_probe(result.is_ok(), now)?;
         self.reason = match changed {
-            State::Dead => format!("{} probes in a row failed: {}", self.machine.failures(), self.last),
-            State::Alive => self.proof(),
+            State::Down => format!("{} probes in a row failed: {}", self.machine.failures(), self.last),
+            State::Up => self.proof(),
         };
         Some(changed)
     }
@@ -142,7 +142,7 @@ impl Function {
         }
         let changed = self.machine.set_link(all, now)?;
         self.reason = match changed {
-            State::Dead => {
+            State::Down => {
                 let mut down: Vec<&str> = Vec::new();
                 for (name, up) in self.watched.ports.iter().zip(up) {
                     if !up && !down.contains(&name.as_str()) {
@@ -151,7 +151,7 @@ impl Function {
                 }
                 format!("link down or gone: {}", down.join(", "))
             }
-            State::Alive => self.proof(),
+            State::Up => self.proof(),
         };
         Some(changed)
     }
@@ -177,7 +177,7 @@ impl Function {
 
     /// What the next agent is to know.
     pub fn entry(&self) -> Entry {
-        Entry { dead: self.dead(), since_ms: milliseconds(self.since), changes: self.changes() }
+        Entry { down: self.down(), since_ms: milliseconds(self.since), changes: self.changes() }
     }
 
     /// What operators are told is made of this.
@@ -185,7 +185,7 @@ impl Function {
         Glance {
             watched: Arc::clone(&self.watched),
             up: self.watched.ports.each_ref().map(|name| link_up(name)),
-            dead: self.dead(),
+            down: self.down(),
             reason: self.reason.clone(),
             since: self.since,
             changes: self.changes(),
@@ -203,7 +203,7 @@ impl Function {
 pub struct Glance {
     watched: Arc<Watched>,
     up: [bool; 2],
-    dead: bool,
+    down: bool,
     reason: String,
     since: SystemTime,
     changes: u64,
@@ -224,7 +224,7 @@ impl Glance {
             behaviour: sid.behaviour.to_owned(),
             to_function: link(0),
             from_function: link(1),
-            state: if self.dead { "dead" } else { "alive" }.to_owned(),
+            state: if self.down { "down" } else { "up" }.to_owned(),
             reason: self.reason.clone(),
             since_ms: milliseconds(self.since),
             for_ms: for_ms.as_millis() as u64,

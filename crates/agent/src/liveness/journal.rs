@@ -16,9 +16,10 @@ const NAME: &str = "functions.json";
 /// What is remembered about the function behind one SID.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
-    /// Whether it is dead.
-    pub dead: bool,
-    /// When it became so or alive: milliseconds since 1970.
+    /// Whether it is down.
+    #[serde(alias = "dead")] // as agents up to 0.1 wrote it
+    pub down: bool,
+    /// When it became so or up: milliseconds since 1970.
     pub since_ms: u64,
     /// How often it changed.
     pub changes: u64,
@@ -37,7 +38,7 @@ impl Journal {
         Self(directory.join(NAME))
     }
 
-    /// What it holds. One that can not be read is worth a warning, no more: functions prove what they are.
+    /// What it holds. One that cannot be read is worth a warning, no more: functions prove what they are.
     pub fn load(&self) -> Entries {
         let text = match fs::read_to_string(&self.0) {
             Ok(text) => text,
@@ -79,7 +80,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let journal = Journal::new(directory.path());
         assert_eq!(journal.load(), Entries::new());
-        let entry = Entry { dead: true, since_ms: 5, changes: 7 };
+        let entry = Entry { down: true, since_ms: 5, changes: 7 };
         let entries = Entries::from([("fc00:1::/64".parse().unwrap(), entry)]);
         journal.save(&entries).unwrap();
         assert_eq!(journal.load(), entries);

@@ -108,8 +108,8 @@ impl Links {
             }
             match NetlinkMessage::<RouteNetlinkMessage>::deserialize(&rest[..length]) {
                 Ok(message) => self.message(message, changed)?,
-                // An interface with an attribute that this version can not read: the rest is still right.
-                Err(error) => tracing::debug!(%error, "a notification about an interface can not be read"),
+                // An interface with an attribute that this version cannot read: the rest is still right.
+                Err(error) => tracing::debug!(%error, "a notification about an interface cannot be read"),
             }
             rest = rest.get(length.next_multiple_of(4)..).unwrap_or(&[]);
         }

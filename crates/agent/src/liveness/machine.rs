@@ -1,8 +1,8 @@
-//! When a function counts as alive. Pure: time comes from outside, as the time since any origin, so that tests make it up.
+//! When a function counts as up. Pure: time comes from outside, as the time since any origin, so that tests make it up.
 //!
-//! Death is at once: a link that is down, or `fall` failed probes in a row. Life takes proof: the link up, `rise` answers in
-//! a row, and the hold time since the death. A function that dies soon after it came back is held down twice as long each
-//! time, so that it can not flap.
+//! Failure is at once: a link that is down, or `fall` failed probes in a row. Life takes proof: the link up, `rise` answers in
+//! a row, and the hold time since the failure. A function that goes down soon after it came back is held down twice as long each
+//! time, so that it cannot flap.
 
 use std::time::Duration;
 
@@ -18,18 +18,18 @@ const STABLE: u32 = 10;
 /// At least so many times the operator's hold time is the longest hold time.
 const GROWTH: u32 = 16;
 
-/// What makes a function dead or alive.
+/// What makes a function down or up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settings {
     /// Whether its links count.
     pub link: bool,
     /// Whether it is probed.
     pub probe: bool,
-    /// Failed probes in a row that make it dead, at least 1.
+    /// Failed probes in a row that make it down, at least 1.
     pub fall: u32,
     /// Answered probes in a row that it takes to live again, at least 1.
     pub rise: u32,
-    /// How long it stays dead at least.
+    /// How long it stays down at least.
     pub hold: Duration,
 }
 
@@ -37,9 +37,9 @@ pub struct Settings {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
     /// It does, or nothing speaks against it yet.
-    Alive,
+    Up,
     /// It does not.
-    Dead,
+    Down,
 }
 
 /// One function.
@@ -52,18 +52,18 @@ pub struct Machine {
     link: Option<bool>,
     failures: u32,
     successes: u32,
-    /// Deaths that came too soon after the life before, in a row.
+    /// Failures that came too soon after the life before, in a row.
     flaps: u32,
     changes: u64,
-    /// Nothing but an assumption has made it alive yet.
+    /// Nothing but an assumption has made it up yet.
     assumed: bool,
 }
 
 impl Machine {
-    /// A function that nobody has looked at yet: `Alive` until something speaks against it, or `Dead`, as an agent before
-    /// this one left it, until it has proven to be alive.
+    /// A function that nobody has looked at yet: `Up` until something speaks against it, or `Down`, as an agent before
+    /// this one left it, until it has proven to be up.
     pub fn new(settings: Settings, state: State, now: Time) -> Self {
-        let assumed = state == State::Alive;
+        let assumed = state == State::Up;
         Self { settings, state, since: now, link: None, failures: 0, successes: 0, flaps: 0, changes: 0, assumed }
     }
 
@@ -75,7 +75,7 @@ impl Machine {
         self.settings = settings;
     }
 
-    /// Alive or dead.
+    /// Up or down.
     pub fn state(&self) -> State {
         self.state
     }
@@ -90,7 +90,7 @@ impl Machine {
         self.changes
     }
 
-    /// Whether it is alive only because nothing speaks against it yet.
+    /// Whether it is up only because nothing speaks against it yet.
     pub fn assumed(&self) -> bool {
         self.assumed
     }
@@ -110,7 +110,7 @@ impl Machine {
         self.successes
     }
 
-    /// How long a death lasts at least, as things are.
+    /// How long a failure lasts at least, as things are.
     pub fn hold(&self) -> Duration {
         let base = self.settings.hold;
         if self.flaps == 0 {
@@ -147,9 +147,9 @@ impl Machine {
         self.decide(now)
     }
 
-    /// When it will come to life if nothing happens till then: [`Machine::tick`] is due.
+    /// When it will come up if nothing happens till then: [`Machine::tick`] is due.
     pub fn deadline(&self) -> Option<Time> {
-        (self.state == State::Dead && self.well()).then(|| self.since.saturating_add(self.hold()))
+        (self.state == State::Down && self.well()).then(|| self.since.saturating_add(self.hold()))
     }
 
     /// All that is watched speaks for it.
@@ -164,19 +164,19 @@ impl Machine {
 
     fn decide(&mut self, now: Time) -> Option<State> {
         match self.state {
-            State::Alive if self.ill() => {
+            State::Up if self.ill() => {
                 let lived = now.saturating_sub(self.since);
-                // The first death ends an assumption, not a life.
+                // The first failure ends an assumption, not a life.
                 if self.changes > 0 {
                     let stable = lived >= self.hold().max(HOLD_MIN).saturating_mul(STABLE);
                     self.flaps = if stable { 0 } else { self.flaps.saturating_add(1) };
                 }
-                Some(self.become_(State::Dead, now))
+                Some(self.become_(State::Down, now))
             }
-            State::Dead if self.well() && now >= self.since.saturating_add(self.hold()) => {
-                Some(self.become_(State::Alive, now))
+            State::Down if self.well() && now >= self.since.saturating_add(self.hold()) => {
+                Some(self.become_(State::Up, now))
             }
-            State::Alive if self.well() => {
+            State::Up if self.well() => {
                 self.assumed = false;
                 None
             }
@@ -206,37 +206,37 @@ mod tests {
 
     #[test]
     fn a_link_that_goes_down_is_death_at_once_and_life_takes_the_hold_time() {
-        let mut machine = Machine::new(LINK, State::Alive, ms(0));
+        let mut machine = Machine::new(LINK, State::Up, ms(0));
         assert!(machine.assumed());
         assert_eq!(machine.set_link(true, ms(1)), None);
         assert!(!machine.assumed(), "the link is all that is watched");
-        assert_eq!(machine.set_link(false, ms(5000)), Some(State::Dead));
+        assert_eq!(machine.set_link(false, ms(5000)), Some(State::Down));
         assert_eq!(machine.deadline(), None, "nothing speaks for it");
         assert_eq!(machine.set_link(true, ms(5010)), None);
         assert_eq!(machine.deadline(), Some(ms(6000)));
         assert_eq!(machine.tick(ms(5999)), None);
-        assert_eq!(machine.tick(ms(6000)), Some(State::Alive));
+        assert_eq!(machine.tick(ms(6000)), Some(State::Up));
         assert_eq!((machine.changes(), machine.since()), (2, ms(6000)));
     }
 
     #[test]
     fn fall_and_rise_count_probes_in_a_row() {
-        let mut machine = Machine::new(PROBE, State::Alive, ms(0));
+        let mut machine = Machine::new(PROBE, State::Up, ms(0));
         machine.set_link(true, ms(0));
         for answered in [false, false, true, false, false] {
             assert_eq!(machine.set_probe(answered, ms(100)), None);
         }
-        assert_eq!(machine.set_probe(false, ms(200)), Some(State::Dead));
+        assert_eq!(machine.set_probe(false, ms(200)), Some(State::Down));
         for answered in [true, true, false, true, true] {
             assert_eq!(machine.set_probe(answered, ms(5000)), None);
         }
-        assert_eq!(machine.set_probe(true, ms(5000)), Some(State::Alive));
+        assert_eq!(machine.set_probe(true, ms(5000)), Some(State::Up));
     }
 
     #[test]
     fn answers_do_not_outweigh_a_link_that_is_down() {
-        let mut machine = Machine::new(PROBE, State::Alive, ms(0));
-        assert_eq!(machine.set_link(false, ms(0)), Some(State::Dead));
+        let mut machine = Machine::new(PROBE, State::Up, ms(0));
+        assert_eq!(machine.set_link(false, ms(0)), Some(State::Down));
         for now in 1..100 {
             assert_eq!(machine.set_probe(true, ms(100 * now)), None);
         }
@@ -245,32 +245,32 @@ mod tests {
         assert_eq!(machine.set_link(true, ms(10_000)), None);
         assert_eq!(machine.set_probe(true, ms(10_200)), None);
         assert_eq!(machine.set_probe(true, ms(10_400)), None);
-        assert_eq!(machine.set_probe(true, ms(10_600)), Some(State::Alive));
+        assert_eq!(machine.set_probe(true, ms(10_600)), Some(State::Up));
     }
 
     #[test]
     fn what_was_dead_before_a_restart_stays_dead_until_it_is_proven_alive() {
-        let mut machine = Machine::new(PROBE, State::Dead, ms(0));
+        let mut machine = Machine::new(PROBE, State::Down, ms(0));
         assert!(!machine.assumed());
         assert_eq!(machine.set_link(true, ms(1)), None);
         assert_eq!(machine.tick(ms(60_000)), None, "no probe was answered");
         assert_eq!(machine.set_probe(true, ms(60_000)), None);
         assert_eq!(machine.set_probe(true, ms(60_000)), None);
-        assert_eq!(machine.set_probe(true, ms(60_000)), Some(State::Alive));
+        assert_eq!(machine.set_probe(true, ms(60_000)), Some(State::Up));
     }
 
     #[test]
     fn flapping_doubles_the_hold_time_and_a_long_life_forgives() {
-        let mut machine = Machine::new(LINK, State::Alive, ms(0));
+        let mut machine = Machine::new(LINK, State::Up, ms(0));
         let mut now = ms(0);
         let mut held = Vec::new();
         for _ in 0..9 {
-            assert_eq!(machine.set_link(false, now), Some(State::Dead));
+            assert_eq!(machine.set_link(false, now), Some(State::Down));
             machine.set_link(true, now);
             let deadline = machine.deadline().unwrap();
             held.push((deadline - now).as_secs());
             now = deadline;
-            assert_eq!(machine.tick(now), Some(State::Alive));
+            assert_eq!(machine.tick(now), Some(State::Up));
         }
         assert_eq!(held, [1, 2, 4, 8, 16, 32, 60, 60, 60]);
         now += ms(600_000);
@@ -280,10 +280,10 @@ mod tests {
 
     #[test]
     fn other_settings_keep_what_is_known() {
-        let mut machine = Machine::new(LINK, State::Alive, ms(0));
+        let mut machine = Machine::new(LINK, State::Up, ms(0));
         machine.set_link(false, ms(10));
         machine.reconfigure(Settings { hold: ms(0), ..LINK });
-        assert_eq!(machine.set_link(true, ms(20)), Some(State::Alive));
+        assert_eq!(machine.set_link(true, ms(20)), Some(State::Up));
         assert_eq!(machine.changes(), 2);
     }
 
@@ -300,7 +300,7 @@ mod tests {
     }
 
     /// However links and probes behave: at most ten changes at once, and two in eleven hold times in the long run. (A cycle
-    /// with a stable life takes one hold time dead and ten alive; every other one doubles the next hold time.)
+    /// with a stable life takes one hold time down and ten up; every other one doubles the next hold time.)
     #[test]
     fn no_behaviour_of_links_and_probes_makes_it_flap() {
         let mut most = 0_u64;
@@ -314,7 +314,7 @@ mod tests {
                 probe: random.below(4) > 0,
                 ..LINK
             };
-            let mut machine = Machine::new(settings, State::Alive, ms(0));
+            let mut machine = Machine::new(settings, State::Up, ms(0));
             let mut now = ms(0);
             let end = ms(hold * 2000);
             // From hostile to mostly well.
@@ -335,17 +335,17 @@ mod tests {
         assert!(most > 20, "the test has made nothing flap: {most}");
     }
 
-    /// The worst that can be done: die at once whenever alive, or exactly when the life counts as stable.
+    /// The worst that can be done: go down at once whenever up, or exactly when the life counts as stable.
     #[test]
     fn an_adversary_gets_no_further() {
         for patience in [0, 1, 5, 10, 11] {
-            let mut machine = Machine::new(LINK, State::Alive, ms(0));
+            let mut machine = Machine::new(LINK, State::Up, ms(0));
             let mut now = ms(0);
             while now < ms(3_600_000) {
                 machine.set_link(false, now);
                 machine.set_link(true, now);
                 now = machine.deadline().unwrap();
-                assert_eq!(machine.tick(now), Some(State::Alive));
+                assert_eq!(machine.tick(now), Some(State::Up));
                 now += machine.hold() * patience;
                 assert!(machine.changes() <= 2 * (now.as_millis() as u64 / 11_000 + 5), "patience {patience}");
             }

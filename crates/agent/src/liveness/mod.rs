@@ -58,7 +58,7 @@ impl Handle {
 /// that neither a log that takes its time nor `notify` holds up the first. What happens while `notify` is at work is told together.
 ///
 /// # Errors
-/// What can not be opened.
+/// What cannot be opened.
 pub fn spawn(life: Life, earlier: Entries, mut notify: impl FnMut(Notice) + Send + 'static) -> io::Result<Handle> {
     raise_file_limit();
     let (sender, notices) = mpsc::channel::<Notice>();
@@ -86,10 +86,10 @@ fn tell(notices: &mpsc::Receiver<Notice>, mut notify: impl FnMut(Notice)) {
 
 fn log(change: &Change) {
     let Change { function, sid, sids, reason, on_failure, .. } = change;
-    if change.dead {
-        tracing::warn!(function, sid, sids, on_failure, "function dead: {reason}");
+    if change.down {
+        tracing::warn!(function, sid, sids, on_failure, "function down: {reason}");
     } else {
-        tracing::info!(function, sid, sids, "function alive: {reason}");
+        tracing::info!(function, sid, sids, "function up: {reason}");
     }
 }
 
@@ -117,7 +117,7 @@ mod tests {
         tell(&notices, |notice| {
             let Routes::Of(sids) = notice.routes else { panic!("these only") };
             told.push(sids.len());
-            // A thousand die one after the other meanwhile.
+            // A thousand go down one after the other meanwhile.
             if let Some(sender) = sender.take() {
                 (1..=1000).for_each(|number| sender.send(numbered(number)).unwrap());
             }
@@ -128,7 +128,7 @@ mod tests {
     fn numbered(number: u16) -> Notice {
         Notice {
             changes: Vec::new(),
-            died: Default::default(),
+            went_down: Default::default(),
             routes: Routes::Of([format!("fc00:{number:x}::/64").parse().unwrap()].into()),
             entries: News::default(),
         }

@@ -49,8 +49,8 @@ pub enum Command {
 pub struct Notice {
     /// What has been done already, in the order in which it was.
     pub changes: Vec<Change>,
-    /// SIDs of functions that died.
-    pub died: BTreeSet<Ipv6Net>,
+    /// SIDs of functions that went down.
+    pub went_down: BTreeSet<Ipv6Net>,
     /// Kernel routes of SIDs must go or come back.
     pub routes: Routes,
     /// What the next agent is to know.
@@ -94,7 +94,7 @@ impl Notice {
     /// Adds what happened later, to be acted on together.
     pub fn add(&mut self, later: Self) {
         self.changes.extend(later.changes);
-        self.died.extend(later.died);
+        self.went_down.extend(later.went_down);
         match (&mut self.routes, later.routes) {
             (Routes::Of(sids), Routes::Of(later)) => sids.extend(later),
             (routes, _) => *routes = Routes::All,
@@ -118,20 +118,20 @@ impl Default for Routes {
     }
 }
 
-/// A function that died or came to life.
+/// A function that went down or came up.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
     /// Its interfaces.
     pub function: String,
-    /// Whether it is dead now.
-    pub dead: bool,
+    /// Whether it is down now.
+    pub down: bool,
     /// Why.
     pub reason: String,
     /// The first SID that leads to it.
     pub sid: String,
     /// How many lead to it.
     pub sids: usize,
-    /// What they do while it is dead.
+    /// What they do while it is down.
     pub on_failure: String,
 }
 
@@ -178,7 +178,7 @@ pub struct Monitor<N> {
     saved: Entries,
     notify: N,
     changes: Vec<Change>,
-    died: BTreeSet<Ipv6Net>,
+    went_down: BTreeSet<Ipv6Net>,
     dirty: bool,
     routes: Routes,
     /// What is known since it was told last; none: all has to be told anew.
@@ -198,7 +198,7 @@ impl<N: FnMut(Notice)> Monitor<N> {
         epoll.add(&links, EpollEvent::new(EpollFlags::EPOLLIN, LINKS))?;
         let (sender, commands) = mpsc::channel();
         let handle = Handle { commands: sender, wake: wake.clone() };
-        // Nobody must be able to foresee it: who knows it could answer for a dead function.
+        // Nobody must be able to foresee it: who knows it could answer for a failed function.
         let nonce = RandomState::new().build_hasher().finish() as u32;
         let monitor = Self {
             prober: Prober::new(epoll.clone(), PROBES, nonce),
@@ -216,7 +216,7 @@ impl<N: FnMut(Notice)> Monitor<N> {
             earlier,
             notify,
             changes: Vec::new(),
-            died: BTreeSet::new(),
+            went_down: BTreeSet::new(),
             dirty: false,
             routes: Routes::default(),
             news: Some(Entries::new()),
@@ -286,7 +286,7 @@ impl<N: FnMut(Notice)> Monitor<N> {
 
     fn configure(&mut self, watched: Vec<Watched>) {
         let now = self.now();
-        let dead = self.life.dead();
+        let down = self.life.down();
         let legs_before = self.legs();
         let mut before = std::mem::take(&mut self.functions);
         let mut fresh = Vec::new();
@@ -313,10 +313,10 @@ impl<N: FnMut(Notice)> Monitor<N> {
         for watched in fresh {
             // The same SID with other settings: what is known about it stays.
             let known = watched.sids.iter().find_map(|sid| before.get(by_sid.get(&sid.sid)?));
-            let known = known.map(|function| (function.dead(), Some(function.entry())));
+            let known = known.map(|function| (function.down(), Some(function.entry())));
             let (is_dead, entry) = known.unwrap_or_else(|| {
                 let entry = watched.sids.iter().find_map(|sid| self.earlier.get(&sid.sid)).copied();
-                (watched.sids.iter().any(|sid| dead.contains(&sid.sid)), entry)
+                (watched.sids.iter().any(|sid| down.contains(&sid.sid)), entry)
             });
             self.add(Function::new(watched, is_dead, entry, now));
         }
@@ -326,7 +326,7 @@ impl<N: FnMut(Notice)> Monitor<N> {
         if legs != legs_before {
             self.prober.reconfigure(legs.iter());
         }
-        self.settle(&dead);
+        self.settle(&down);
         let slots: Vec<u32> = self.functions.keys().copied().collect();
         slots.into_iter().for_each(|slot| self.look_at_links(slot));
         self.news = None;
@@ -359,14 +359,14 @@ impl<N: FnMut(Notice)> Monitor<N> {
         plans.filter_map(|plan| plan.legs.as_ref().ok()).flatten().copied().collect()
     }
 
-    /// The data plane is made to agree: SIDs that joined a dead function, and those that nobody watches any more.
-    fn settle(&mut self, dead: &BTreeSet<Ipv6Net>) {
-        let mut unwatched = dead.clone();
+    /// The data plane is made to agree: SIDs that joined a failed function, and those that nobody watches any more.
+    fn settle(&mut self, down: &BTreeSet<Ipv6Net>) {
+        let mut unwatched = down.clone();
         let mut all = Vec::new();
         for function in self.functions.values() {
             for sid in &function.watched.sids {
                 unwatched.remove(&sid.sid);
-                all.push((sid.sid, function.dead()));
+                all.push((sid.sid, function.down()));
             }
         }
         let changes = !unwatched.is_empty();
@@ -377,7 +377,7 @@ impl<N: FnMut(Notice)> Monitor<N> {
         }
     }
 
-    /// The data plane is told of all functions that died or came to life in this turn: however many, its caches are dropped once.
+    /// The data plane is told of all functions that went down or came up in this turn: however many, its caches are dropped once.
     fn act(&mut self) {
         if self.lives.is_empty() {
             return;
@@ -435,10 +435,10 @@ impl<N: FnMut(Notice)> Monitor<N> {
             self.due.push(Reverse((deadline, slot, Due::Hold)));
         }
         let Some(state) = changed else { return };
-        let dead = state == State::Dead;
-        self.lives.extend(function.watched.sids.iter().map(|sid| (sid.sid, dead)));
-        if dead {
-            self.died.extend(function.watched.sids.iter().map(|sid| sid.sid));
+        let down = state == State::Down;
+        self.lives.extend(function.watched.sids.iter().map(|sid| (sid.sid, down)));
+        if down {
+            self.went_down.extend(function.watched.sids.iter().map(|sid| sid.sid));
         }
         function.since = SystemTime::now();
         self.dirty = true;
@@ -452,7 +452,7 @@ impl<N: FnMut(Notice)> Monitor<N> {
         let actions: BTreeSet<String> = function.watched.sids.iter().map(|sid| name_of(&sid.on_failure)).collect();
         self.changes.push(Change {
             function: function.name(),
-            dead,
+            down,
             reason: function.reason.clone(),
             sid: function.watched.sids.first().map(|sid| sid.sid.to_string()).unwrap_or_default(),
             sids: function.watched.sids.len(),
@@ -571,7 +571,7 @@ impl<N: FnMut(Notice)> Monitor<N> {
                     }
                 }
                 Err(Unsent::Busy(error)) => return function.not_probed(format!("not sent: {error}")),
-                Err(Unsent::Failed(error)) => return self.failed(slot, &format!("{leg} can not be sent: {error}")),
+                Err(Unsent::Failed(error)) => return self.failed(slot, &format!("{leg} cannot be sent: {error}")),
             }
         }
         self.due.push(Reverse((deadline, slot, Due::Answer(cycle))));
@@ -611,7 +611,7 @@ impl<N: FnMut(Notice)> Monitor<N> {
         }
         let routes = std::mem::take(&mut self.routes);
         let changes = std::mem::take(&mut self.changes);
-        let died = std::mem::take(&mut self.died);
+        let went_down = std::mem::take(&mut self.went_down);
         let (entries, newer) = match self.news.replace(Entries::new()) {
             Some(news) => {
                 self.saved.extend(news.iter().map(|(sid, entry)| (*sid, *entry)));
@@ -619,7 +619,7 @@ impl<N: FnMut(Notice)> Monitor<N> {
                 (News::Of(news), newer)
             }
             None => {
-                let worth = self.functions.values().filter(|function| function.dead() || function.changes() > 0);
+                let worth = self.functions.values().filter(|function| function.down() || function.changes() > 0);
                 let known =
                     worth.flat_map(|function| function.watched.sids.iter().map(|sid| (sid.sid, function.entry())));
                 let known: Entries = known.collect();
@@ -629,7 +629,7 @@ impl<N: FnMut(Notice)> Monitor<N> {
             }
         };
         if routes != Routes::default() || !changes.is_empty() || newer {
-            (self.notify)(Notice { changes, died, routes, entries });
+            (self.notify)(Notice { changes, went_down, routes, entries });
         }
     }
 }
@@ -640,9 +640,9 @@ mod tests {
     use crate::liveness::journal::Entry;
 
     fn entries(all: &[(u16, bool)]) -> Entries {
-        let entry = |(number, dead): &(u16, bool)| {
+        let entry = |(number, down): &(u16, bool)| {
             let sid = format!("fc00:{number:x}::/64").parse().unwrap();
-            (sid, Entry { dead: *dead, since_ms: 0, changes: 1 })
+            (sid, Entry { down: *down, since_ms: 0, changes: 1 })
         };
         all.iter().map(entry).collect()
     }
@@ -672,14 +672,14 @@ mod tests {
     fn notices_are_joined() {
         let notice = |sid: &str| Notice {
             changes: Vec::new(),
-            died: [sid.parse().unwrap()].into(),
+            went_down: [sid.parse().unwrap()].into(),
             routes: Routes::Of([sid.parse().unwrap()].into()),
             entries: News::default(),
         };
         let mut joined = notice("fc00:1::/64");
         joined.add(notice("fc00:2::/64"));
         let both = BTreeSet::from(["fc00:1::/64".parse().unwrap(), "fc00:2::/64".parse().unwrap()]);
-        assert_eq!((joined.routes.clone(), joined.died.clone()), (Routes::Of(both.clone()), both));
+        assert_eq!((joined.routes.clone(), joined.went_down.clone()), (Routes::Of(both.clone()), both));
         joined.add(Notice { routes: Routes::All, ..notice("fc00:3::/64") });
         joined.add(notice("fc00:4::/64"));
         assert_eq!(joined.routes, Routes::All);

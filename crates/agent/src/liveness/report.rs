@@ -15,7 +15,7 @@ pub struct FunctionReport {
     pub to_function: LinkReport,
     /// IFACE-IN.
     pub from_function: LinkReport,
-    /// `alive` or `dead`.
+    /// `up` or `down`.
     pub state: String,
     /// Why.
     pub reason: String,
@@ -25,7 +25,7 @@ pub struct FunctionReport {
     pub for_ms: u64,
     /// How often it changed, also under agents before this one.
     pub changes: u64,
-    /// What the SID does while the function is dead: `drop`, `bypass`, `withdraw` or `reroute`.
+    /// What the SID does while the function is down: `drop`, `bypass`, `withdraw` or `reroute`.
     pub on_failure: String,
     /// The SID that packets go to then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -33,7 +33,7 @@ pub struct FunctionReport {
     /// What became of the last probe, if it is probed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub probe: Option<ProbeReport>,
-    /// How long a death lasts at least, as things are, milliseconds: more than configured if it flapped.
+    /// How long a failure lasts at least, as things are, milliseconds: more than configured if it flapped.
     pub hold_ms: u64,
     /// The operator's or the planner's comment on the SID.
     #[serde(default, skip_serializing_if = "Option::is_none")]

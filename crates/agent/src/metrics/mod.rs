@@ -101,7 +101,7 @@ impl Few {
 
     fn functions(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let node = ("node", self.report.node.as_str());
-        let help = "Deaths and recoveries of the function behind a SID";
+        let help = "Failures and recoveries of the function behind a SID";
         let rows = self.functions.iter().map(|row| ([node, ("sid", row.sid.as_str())], row.changes));
         counters(encoder, ("segue_function_changes", help, None), rows)?;
         let probes = self.functions.iter().filter_map(|row| Some((row.sid.as_str(), row.probe.as_ref()?)));
@@ -144,9 +144,9 @@ impl Collector for Few {
         gauges(encoder, ("segue_port_up", "Whether a port's interface is up"), rows)?;
         let rows = functions.iter().map(|function| {
             let labels = [node, ("sid", function.sid.as_str()), ("on_failure", &function.on_failure)];
-            (labels, u64::from(function.state == "alive"))
+            (labels, u64::from(function.state == "up"))
         });
-        gauges(encoder, ("segue_function_alive", "Whether the function behind a SID is alive"), rows)?;
+        gauges(encoder, ("segue_function_up", "Whether the function behind a SID is up"), rows)?;
         let rows = memories.iter().map(|memory| ([node, ("shared", memory.shared.as_str())], memory.present));
         gauges(encoder, ("segue_proxy_flows", "Flows that proxies remember now"), rows)
     }

@@ -116,7 +116,7 @@ impl Snapshot {
     /// Has these parts of all that can be told, and what is cheap, written. `names`: those of [`Snapshot::names`].
     ///
     /// # Errors
-    /// A map or a route table that can not be read; those of `write`.
+    /// A map or a route table that cannot be read; those of `write`.
     pub fn tell<T>(
         &self,
         parts: Parts,
@@ -148,7 +148,7 @@ impl Snapshot {
     /// What there is few of: ports, if they are asked for, and what the node itself is.
     ///
     /// # Errors
-    /// A map that can not be read.
+    /// A map that cannot be read.
     pub fn few(&self, ports: bool, state: &NodeState) -> Result<Report, Failure> {
         let mut report = Report {
             node: state.node.clone(),
@@ -183,7 +183,7 @@ impl Snapshot {
     /// What proxies remember, once for all SIDs that share it, by what they share.
     ///
     /// # Errors
-    /// A map that can not be read.
+    /// A map that cannot be read.
     pub fn memories(&self) -> Result<Vec<MemoryReport>, Failure> {
         let memories = self.reader.as_ref().map(Reader::memories).transpose().map_err(failed)?.unwrap_or_default();
         let used = self.reader.as_ref().and_then(Reader::applied).map(|compiled| compiled.sids.as_slice());
@@ -203,7 +203,7 @@ impl Snapshot {
     /// What was counted in rows of [`Names::rows`].
     ///
     /// # Errors
-    /// A map that can not be read.
+    /// A map that cannot be read.
     pub fn counted(&self, rows: &[u32]) -> Result<Sums, Failure> {
         let sums = self.reader.as_ref().map(|reader| reader.counted(rows)).transpose();
         Ok(sums.map_err(failed)?.unwrap_or_default())
@@ -212,7 +212,7 @@ impl Snapshot {
     /// Drops by port and reason, most frequent first.
     ///
     /// # Errors
-    /// A map that can not be read.
+    /// A map that cannot be read.
     pub fn drops(&self) -> Result<Vec<DropReport>, Failure> {
         let Some(reader) = &self.reader else { return Ok(Vec::new()) };
         let counters = reader.ports().map_err(failed)?;

@@ -25,7 +25,7 @@ const COPIES: usize = 24;
 const COPIES_SMALL: usize = 1 << 13;
 /// How dear copies are, tried one after the other until a tree fits its bounds.
 const THRIFTS: [f32; 8] = [0.2, 0.3, 0.45, 0.7, 1.0, 1.5, 2.5, 4.0];
-/// What a step, the begin of a tree and a rule that is compared cost, in clocks.
+/// What a step, the begin of a tree and a rule that is compared cost, in cycles.
 const STEP: f32 = 14.0;
 const BEGIN: f32 = 12.0;
 const COMPARE: f32 = 10.0;
@@ -175,7 +175,7 @@ fn plant(items: &Items, members: Vec<u32>, from: usize) -> (Tree, usize) {
     (Tree::Leaf(members, Default::default()), THRIFTS.len())
 }
 
-/// Mean cost of finding a packet that matches some rule, in clocks. Only differences between trees of the same items matter.
+/// Mean cost of finding a packet that matches some rule, in cycles. Only differences between trees of the same items matter.
 fn cost(items: &Items, trees: &[Tree]) -> f32 {
     let mut random = Random::new(0x5e90_e5e9);
     let mut total = 0.0;
@@ -191,7 +191,7 @@ fn cost(items: &Items, trees: &[Tree]) -> f32 {
         };
         let mut best = u32::MAX;
         for tree in trees {
-            let (mut at, mut clocks) = (tree, BEGIN);
+            let (mut at, mut cycles) = (tree, BEGIN);
             let leaf = loop {
                 match at {
                     _ if at.first() >= best => break &[][..],
@@ -202,16 +202,16 @@ fn cost(items: &Items, trees: &[Tree]) -> f32 {
                     Tree::Split { word, thresholds, children, .. } => {
                         let value = value(*word);
                         at = &children[thresholds.partition_point(|threshold| *threshold < value)];
-                        clocks += STEP * 0.4;
+                        cycles += STEP * 0.4;
                     }
                 }
-                clocks += STEP;
+                cycles += STEP;
             };
             let tried = leaf.iter().filter(|item| **item <= target && **item < best).count();
             if leaf.contains(&target) {
                 best = best.min(target);
             }
-            total += clocks + if tried == 0 { 0.0 } else { COMPARE };
+            total += cycles + if tried == 0 { 0.0 } else { COMPARE };
             if leaf.len() > ENTRIES {
                 total += LONG + LONG_GROUP * (tried / ENTRIES) as f32;
             }

@@ -16,7 +16,7 @@ pub(super) fn chains(table: &Table, index: &HashMap<String, usize>, errors: &mut
                 errors.push(error(rule, name, reason.to_owned(), &format!("correct it, or declare :{name} - [0:0]")));
             }
             Some(chain) if chain.policy.is_some() => {
-                let reason = "a built-in chain can not be jumped to".to_owned();
+                let reason = "a built-in chain cannot be jumped to".to_owned();
                 errors.push(error(rule, name, reason, "put its rules into a user chain, and jump to that from both"));
             }
             Some(_) => {}

@@ -42,11 +42,11 @@ pub enum ErrorKind {
     Missing,
     /// Options that exclude each other, or one given twice.
     Conflict,
-    /// iptables would take it, Segue can not honour it.
+    /// iptables would take it, Segue cannot honour it.
     NotHonoured,
     /// A chain that is not there, twice there, leads to itself or has a bad name.
     Chain,
-    /// A table whose rules can not be honoured, or that is not known.
+    /// A table whose rules cannot be honoured, or that is not known.
     Table,
     /// A set that is not there or does not fit.
     Set,

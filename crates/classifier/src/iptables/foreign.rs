@@ -70,9 +70,9 @@ impl Foreign {
         let (place, chain, what) = match (&self.first, Self::dropping_policies(table).next()) {
             (Some((place, chain)), _) => {
                 let rules = if self.rules == 1 { "a rule" } else { "rules" };
-                (*place, chain.as_str(), format!("has {rules} ({}) that can not be honoured", self.rules))
+                (*place, chain.as_str(), format!("has {rules} ({}) that cannot be honoured", self.rules))
             }
-            (None, Some((place, chain))) => (place, chain, "has the policy DROP, which can not be honoured".to_owned()),
+            (None, Some((place, chain))) => (place, chain, "has the policy DROP, which cannot be honoured".to_owned()),
             (None, None) => return None,
         };
         let reason = format!("the table {name} {what}: {}", reason_of(name));

@@ -4,7 +4,7 @@
 //! [`parse_rules`] reads a file into a [`RuleSet`], which prints again as a file ([`RuleSet::save`]) and as the listing of
 //! `iptables -L` ([`RuleSet::list`]), and becomes a [`crate::Program`] ([`RuleSet::lower`]). [`parse_sets`] reads the sets.
 //!
-//! A rule that can not be honoured is an error with line, column, reason and remedy: never ignored.
+//! A rule that cannot be honoured is an error with line, column, reason and remedy: never ignored.
 //! docs/using/firewall-rules.md has every match and target.
 
 mod check;

@@ -21,7 +21,7 @@ pub(super) const CHAIN_NAME_MAX: usize = 28;
 ///
 /// # Errors
 ///
-/// All that is wrong, and all that can not be honoured, in the order of lines.
+/// All that is wrong, and all that cannot be honoured, in the order of lines.
 pub fn parse_rules(source: &str, file: &str, family: Family) -> Result<RuleSet, RuleErrors> {
     parse_rules_for(source, file, family, Reading::default()).map(|(rules, _)| rules)
 }
@@ -49,10 +49,10 @@ pub fn parse_rules_for(
 /// How a file is read.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Reading<'a> {
-    /// The built-in chain that packets enter by. What can not be honoured in chains that it does not lead to is a warning. None:
+    /// The built-in chain that packets enter by. What cannot be honoured in chains that it does not lead to is a warning. None:
     /// every chain counts.
     pub hook: Option<&'a str>,
-    /// Tables other than `filter` are skipped, and so are rules that can not be honoured, where the others let no more packets pass
+    /// Tables other than `filter` are skipped, and so are rules that cannot be honoured, where the others let no more packets pass
     /// without them: those that accept, and those that decide nothing. Each is a warning.
     pub skip: bool,
 }

@@ -19,7 +19,7 @@ const MARKS: &str =
 ///
 /// # Errors
 ///
-/// All that is wrong, and all that can not be honoured, in the order of lines: types that are not known, and entries with a timeout
+/// All that is wrong, and all that cannot be honoured, in the order of lines: types that are not known, and entries with a timeout
 /// that would run out, because sets here do not change by themselves.
 pub fn parse_sets(source: &str, file: &str) -> Result<SetFile, RuleErrors> {
     let mut parser = Parser::default();
@@ -163,7 +163,7 @@ impl Parser {
                 let member = self.index.get(name).map(|index| &self.sets[*index]);
                 let (reason, remedy) = match member {
                     Some(member) if member.kind.parts.contains(&Part::Set) => {
-                        ("a list of sets can not have a list as member", "add the members of that list")
+                        ("a list of sets cannot have a list as member", "add the members of that list")
                     }
                     Some(_) => continue,
                     None if self.refused.contains(name) => continue,

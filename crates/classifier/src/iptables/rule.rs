@@ -140,7 +140,7 @@ impl<'w, 'a> Builder<'w, 'a> {
                 Owner::Head if spec.names[0] == "-m" => self.skipping = true,
                 _ => {}
             }
-            let reason = format!("{name} can not be negated");
+            let reason = format!("{name} cannot be negated");
             return Err(RuleError::at(negation, ErrorKind::Conflict, reason, "remove the !"));
         }
         let joined;
@@ -381,7 +381,7 @@ fn networks(given: &Given<'_, '_>, place: &mut Option<Not<Network>>, list: &mut 
     }
     if given.negated {
         let reason =
-            "a list can not be negated: its members become rules of their own, and every packet would match one";
+            "a list cannot be negated: its members become rules of their own, and every packet would match one";
         return Err(RuleError::at(word, ErrorKind::Conflict, reason, "use a set"));
     }
     if networks.len() > LIST_MAX {

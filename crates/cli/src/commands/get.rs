@@ -383,7 +383,7 @@ mod tests {
         );
         check::<ChainReport>(serde_json::json!({"name": "c", "parts":
             [{"what": "policy", "name": "p", "detail": "", "counter": counter}]}));
-        check::<FunctionReport>(serde_json::json!({"sid": "a", "behaviour": "End.AS", "state": "dead", "reason": "r",
+        check::<FunctionReport>(serde_json::json!({"sid": "a", "behaviour": "End.AS", "state": "down", "reason": "r",
             "to_function": {"name": "t", "up": false}, "from_function": {"name": "f", "up": true}, "since_ms": 1,
             "for_ms": 2, "changes": 3, "on_failure": "drop", "hold_ms": 1000,
             "probe": {"kind": "icmp", "last": "answered", "round_trip_us": 1234, "answered": 1, "failed": 0}}));

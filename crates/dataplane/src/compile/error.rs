@@ -1,4 +1,4 @@
-//! Why a configuration can not become map entries.
+//! Why a configuration cannot become map entries.
 
 use std::net::Ipv6Addr;
 
@@ -103,7 +103,7 @@ pub enum CompileError {
         list: usize,
     },
     /// A table is too small.
-    #[error("{place}: the table of {table} is full; it holds {capacity}, and can not grow further. Use fewer of them")]
+    #[error("{place}: the table of {table} is full; it holds {capacity}, and cannot grow further. Use fewer of them")]
     TableFull {
         /// The object that has no room.
         place: String,

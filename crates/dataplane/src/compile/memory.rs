@@ -66,7 +66,7 @@ fn kind(sid: &Sid) -> Option<&'static str> {
     }
 }
 
-/// Fills what a SID remembers, by what, and what it does while its function is dead. `entry.oif` is known.
+/// Fills what a SID remembers, by what, and what it does while its function is down. `entry.oif` is known.
 pub(super) fn fill(
     compiler: &mut Compiler<'_>,
     sid: &Sid,

@@ -152,7 +152,7 @@ fn function(
             entry.source_mac = to.mac;
             entry.function_mtu = function_mtu(to);
         }
-        // It leads nowhere now, but it says what becomes of packets while the function is dead.
+        // It leads nowhere now, but it says what becomes of packets while the function is down.
         _ if sid.watch().is_some() => {}
         _ => return Ok(None),
     }

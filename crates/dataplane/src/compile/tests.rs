@@ -372,7 +372,7 @@ fn an_interface_with_too_large_a_number_is_refused_or_left_out() {
     }
 }
 
-/// What becomes of packets while the function is dead does not depend on its ports.
+/// What becomes of packets while the function is down does not depend on its ports.
 #[test]
 fn a_watched_function_without_its_ports_keeps_its_sid() {
     let mut case = Case::with(json!({

@@ -104,7 +104,7 @@ pub(super) fn names(directory: &Path) -> Result<Vec<String>, Error> {
     Ok(names)
 }
 
-/// The maps of `set` with what is known about them. `None` if this build can not use them.
+/// The maps of `set` with what is known about them. `None` if this build cannot use them.
 fn adopt(open: &mut OpenObject, pin_dir: &Path, set: &Path, options: Options) -> Result<Option<Dataplane>, Error> {
     let (Some(maps), Some(store)) = (MapSet::open(set, SHARED), Store::open(&set.join(STATE))) else {
         return Ok(None);

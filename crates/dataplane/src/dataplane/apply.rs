@@ -246,7 +246,7 @@ impl Dataplane {
         let result = self.attach_ports(&linked, &mut warnings);
         if let Err(error) = result {
             if self.origin == Origin::Replacing && matches!(error, Error::Link { .. }) {
-                // Links that have the new programs already can not be given the old ones back.
+                // Links that have the new programs already cannot be given the old ones back.
                 return Err(error);
             }
             self.write_control(before.generation, before.captures, before.loop_)?;
@@ -272,7 +272,7 @@ impl Dataplane {
         }
         self.carried = Arc::new(carried);
         self.down = now_down;
-        // From here on the new generation stays. What can not be tidied up now is tidied up by the next apply.
+        // From here on the new generation stays. What cannot be tidied up now is tidied up by the next apply.
         self.origin = if self.origin == Origin::Replacing { Origin::Loaded } else { self.origin };
         if let Err(error) = self.tidy(&linked, old.as_deref()) {
             self.unclean = true;

@@ -13,7 +13,7 @@ use crate::facts::{Interface, Interfaces};
 
 impl Dataplane {
     /// Makes the active configuration agree with which of its ports are up, in place. Nothing else may have changed about them since
-    /// the last apply. False if it can not be done so: an apply does it.
+    /// the last apply. False if it cannot be done so: an apply does it.
     ///
     /// # Errors
     /// [`Error::Map`]: the next call, or an apply, does the rest.

@@ -122,7 +122,7 @@ impl Dataplane {
             && let Err(refused) = self.update_links().and_then(|()| self.attach_filters())
         {
             // The new tables must stay: there are links that use them.
-            tracing::warn!("the old programs can not be put back: {refused}");
+            tracing::warn!("the old programs cannot be put back: {refused}");
             *self = larger;
             return Err(error);
         }
@@ -146,7 +146,7 @@ impl Dataplane {
             "returns" => active.returns.iter().try_for_each(|found| {
                 maps.write(name, &sid_key(&found.segment.into(), active.generation), &found.entry)
             }),
-            // It knows which are dead, now and from now on.
+            // It knows which are down, now and from now on.
             "sid_entries" => {
                 let mut sids = active.sids.clone();
                 self.life.bring_up_to_date(&self.set, &mut sids);

@@ -1,8 +1,8 @@
-//! Which functions are dead: a flag in the entries of their SIDs, set and cleared in place.
+//! Which functions are down: a flag in the entries of their SIDs, set and cleared in place.
 //!
 //! Whoever watches functions must not wait until an apply is done, and an apply must not lose what was found meanwhile. So
 //! both work on this, under a lock that is held for few writes only: an apply writes all SIDs through [`Life::write_all`],
-//! which knows the dead ones, and from then on [`Life::set`] reaches that entry too, whether its generation is active yet
+//! which knows the failed ones, and from then on [`Life::set`] reaches that entry too, whether its generation is active yet
 //! or not. The word that all this shares with everything else, `control`, is written under the same lock.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,15 +23,15 @@ use crate::maps::{BATCH, MapSet, map_error, write_batch};
 
 const ENTRIES: &str = "sid_entries";
 const CONTROL: &str = "control";
-const DEAD: u8 = abi::SEGUE_SID_DEAD as u8;
+const DOWN: u8 = abi::SEGUE_SID_DOWN as u8;
 
-/// The dead functions of one data plane, by the SIDs in front of them. Clones are the same.
+/// The failed functions of one data plane, by the SIDs in front of them. Clones are the same.
 #[derive(Debug, Clone, Default)]
 pub struct Life(Arc<Mutex<Inner>>);
 
 #[derive(Debug, Default)]
 struct Inner {
-    dead: BTreeSet<Ipv6Net>,
+    down: BTreeSet<Ipv6Net>,
     /// The link-layer source of what the data plane gives to the kernel.
     signature: [u8; 6],
     /// Two while larger tables take over.
@@ -50,37 +50,37 @@ struct Target {
 }
 
 impl Life {
-    /// SIDs whose functions are dead.
-    pub fn dead(&self) -> BTreeSet<Ipv6Net> {
-        self.lock().dead.clone()
+    /// SIDs whose functions are down.
+    pub fn down(&self) -> BTreeSet<Ipv6Net> {
+        self.lock().down.clone()
     }
 
-    /// Declares the functions behind these SIDs dead or alive; packets are treated so when it returns. A SID that the data
+    /// Declares the functions behind these SIDs down or up; packets are treated so when it returns. A SID that the data
     /// plane does not have is remembered until an apply of a configuration without it. Returns how many were not so already.
     ///
     /// # Errors
     /// [`Error::Map`]: the rest was done nevertheless, and what is remembered holds for the next apply.
-    pub fn set(&self, sids: impl IntoIterator<Item = Ipv6Net>, dead: bool) -> Result<usize, Error> {
-        self.set_all(sids.into_iter().map(|sid| (sid, dead))).map(|changed| changed.len())
+    pub fn set(&self, sids: impl IntoIterator<Item = Ipv6Net>, down: bool) -> Result<usize, Error> {
+        self.set_all(sids.into_iter().map(|sid| (sid, down))).map(|changed| changed.len())
     }
 
-    /// As [`Life::set`] for many functions at once, of which some died and some came to life: one pass over their entries, and one over
+    /// As [`Life::set`] for many functions at once, of which some went down and some came up: one pass over their entries, and one over
     /// the copies of them that are cached. Returns the SIDs that were not so already.
     ///
     /// # Errors
     /// As [`Life::set`].
     pub fn set_all(&self, sids: impl IntoIterator<Item = (Ipv6Net, bool)>) -> Result<Vec<Ipv6Net>, Error> {
         let mut inner = self.lock();
-        let Inner { dead: all, targets, .. } = &mut *inner;
+        let Inner { down: all, targets, .. } = &mut *inner;
         let changed: Vec<(Ipv6Net, bool)> =
-            sids.into_iter().filter(|(sid, dead)| if *dead { all.insert(*sid) } else { all.remove(sid) }).collect();
+            sids.into_iter().filter(|(sid, down)| if *down { all.insert(*sid) } else { all.remove(sid) }).collect();
         let mut result = Ok(changed.iter().map(|(sid, _)| *sid).collect());
         for target in targets {
             let mut written = BTreeSet::new();
-            for (sid, dead) in &changed {
+            for (sid, down) in &changed {
                 for (index, entry) in target.sids.get(sid).into_iter().flatten() {
                     written.insert(*sid);
-                    if let Err(error) = write_entry(&target.entries, *index, *entry, *dead) {
+                    if let Err(error) = write_entry(&target.entries, *index, *entry, *down) {
                         result = Err(error);
                     }
                 }
@@ -184,7 +184,7 @@ impl Life {
     pub(crate) fn write_all(&self, set: &Path, maps: &MapSet, sids: &[CompiledSid]) -> Result<(), Error> {
         for sids in sids.chunks(BATCH as usize) {
             let mut inner = self.lock();
-            let flagged = |sid: &CompiledSid| entry(sid.entry, inner.dead.contains(&sid.prefix));
+            let flagged = |sid: &CompiledSid| entry(sid.entry, inner.down.contains(&sid.prefix));
             let keys: Vec<u8> = sids.iter().flat_map(|sid| sid.index.to_ne_bytes()).collect();
             let mut values = Vec::with_capacity(size_of::<abi::Sid>() * sids.len());
             sids.iter().for_each(|sid| values.extend_from_slice(flagged(sid).as_bytes()));
@@ -203,12 +203,12 @@ impl Life {
             return Ok(());
         }
         let mut inner = self.lock();
-        let Inner { dead, .. } = &*inner;
-        let flags: Vec<bool> = entries.iter().map(|(sid, ..)| dead.contains(sid)).collect();
+        let Inner { down, .. } = &*inner;
+        let flags: Vec<bool> = entries.iter().map(|(sid, ..)| down.contains(sid)).collect();
         let target = inner.target(set, maps)?;
-        for ((sid, index, entry), dead) in entries.iter().zip(flags) {
+        for ((sid, index, entry), down) in entries.iter().zip(flags) {
             target.sids.entry(*sid).or_default().insert(*index, *entry);
-            write_entry(&target.entries, *index, *entry, dead)?;
+            write_entry(&target.entries, *index, *entry, down)?;
         }
         target.forget(&entries.iter().map(|(sid, ..)| *sid).collect())
     }
@@ -223,19 +223,19 @@ impl Life {
         }
     }
 
-    /// Takes up the maps of an agent that has ended: what is dead in them is dead.
+    /// Takes up the maps of an agent that has ended: what is down in them is down.
     pub(crate) fn adopt(&self, set: &Path, maps: &MapSet, active: Option<&Compiled>) -> Result<(), Error> {
         let mut inner = self.lock();
-        let mut dead = Vec::new();
+        let mut down = Vec::new();
         let target = inner.target(set, maps)?;
         for sid in active.map(|active| active.sids.as_slice()).unwrap_or_default() {
             let entry: abi::Sid = maps.read_array(ENTRIES, sid.index)?;
             // The link to the function may have gone down, or come up, since.
             let known = abi::Sid { function_mtu: entry.function_mtu, ..sid.entry };
             target.sids.entry(sid.prefix).or_default().insert(sid.index, known);
-            dead.extend((entry.flags & DEAD != 0).then_some(sid.prefix));
+            down.extend((entry.flags & DOWN != 0).then_some(sid.prefix));
         }
-        inner.dead.extend(dead);
+        inner.down.extend(down);
         Ok(())
     }
 
@@ -245,7 +245,7 @@ impl Life {
         if let Some(state) = state {
             // By the desired state: a SID may be left out of what is compiled while its port is missing.
             let known: BTreeSet<Ipv6Net> = state.sids.iter().map(|sid| sid.sid.trunc()).collect();
-            inner.dead.retain(|sid| known.contains(sid));
+            inner.down.retain(|sid| known.contains(sid));
         }
         if let Some(target) = inner.targets.iter_mut().find(|target| target.set == set) {
             target.sids.clear();
@@ -267,12 +267,12 @@ impl Life {
         }
         let mine = std::mem::take(&mut *self.lock());
         let mut inner = other.lock();
-        inner.dead.extend(mine.dead);
+        inner.down.extend(mine.down);
         inner.targets = mine.targets;
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        // What it guards is put right entry by entry: a panic elsewhere leaves nothing half done.
+        // What it guards is repaired entry by entry: a panic elsewhere leaves nothing half done.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -328,15 +328,15 @@ fn neighbour_slot((ifindex, address): (u32, IpAddr)) -> usize {
 }
 
 /// The entry with the flag as it should be.
-fn entry(mut entry: abi::Sid, dead: bool) -> abi::Sid {
-    if dead {
-        entry.flags |= DEAD;
+fn entry(mut entry: abi::Sid, down: bool) -> abi::Sid {
+    if down {
+        entry.flags |= DOWN;
     }
     entry
 }
 
-fn write_entry(map: &MapHandle, index: u32, without: abi::Sid, dead: bool) -> Result<(), Error> {
-    let entry = entry(without, dead);
+fn write_entry(map: &MapHandle, index: u32, without: abi::Sid, down: bool) -> Result<(), Error> {
+    let entry = entry(without, down);
     map.update(&index.to_ne_bytes(), entry.as_bytes(), MapFlags::ANY).map_err(map_error(ENTRIES, "write an entry"))
 }
 

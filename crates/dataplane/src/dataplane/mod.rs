@@ -67,7 +67,7 @@ pub enum Origin {
     Adopted,
     /// The maps were there; programs of another build gave way to this one's, without losing a packet.
     ProgramReplaced,
-    /// Maps that this build can not use are there. They and their programs stay active until the next apply.
+    /// Maps that this build cannot use are there. They and their programs stay active until the next apply.
     Replacing,
 }
 
@@ -95,7 +95,7 @@ pub struct Dataplane {
     down: BTreeSet<u32>,
     /// Something of another generation may have been left in the maps.
     unclean: bool,
-    /// Which functions are dead; watched by others while this applies.
+    /// Which functions are down; watched by others while this applies.
     life: Life,
     grace: Grace,
 }
@@ -139,7 +139,7 @@ impl Dataplane {
         self.life.control(&self.maps, |control| control.cache_generation = control.cache_generation.wrapping_add(1))
     }
 
-    /// Which functions are dead, for those who watch them.
+    /// Which functions are down, for those who watch them.
     pub fn life(&self) -> &Life {
         &self.life
     }
@@ -161,7 +161,7 @@ impl Dataplane {
     /// The program on the ports.
     ///
     /// # Errors
-    /// [`Error::Load`] if the programs of an adopted data plane can not be loaded again.
+    /// [`Error::Load`] if the programs of an adopted data plane cannot be loaded again.
     pub fn program_fd(&mut self) -> Result<OwnedFd, Error> {
         let object = self.object()?;
         let program = object::program(object, object::PROGRAM)?;

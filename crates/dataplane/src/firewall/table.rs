@@ -139,7 +139,7 @@ impl Dataplane {
 }
 
 /// The rules of a firewall as iptables prints them, with what they have counted. It reads the rule files: it may take a while for
-/// large ones. None if they can not be read.
+/// large ones. None if they cannot be read.
 pub fn firewall_listing(state: &Firewall, counters: &FirewallCounters) -> Option<FirewallListing> {
     // They were read when they were applied; which interfaces there are changes neither their order nor their number.
     let (Ok(sets), Ok((lowered, ..))) = (rules::rule_sets(state), rules::lower(state, &Interfaces::default())) else {

@@ -1,7 +1,7 @@
 //! The data plane where packets are socket buffers: the programs of `bpf/segue_skb.bpf.c` for the TC hook, which lead
 //! packets through functions on the kernel's path.
 //!
-//! They are attached by links, which are pinned. Kernels before 6.6 know no links of this kind: there a filter does it, which can not be
+//! They are attached by links, which are pinned. Kernels before 6.6 know no links of this kind: there a filter does it, which cannot be
 //! pinned and stays with its interface until it is removed. What is pinned is enough to find, replace and remove them after a crash:
 //!
 //! ```text

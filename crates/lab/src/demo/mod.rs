@@ -100,7 +100,7 @@ impl<'a> Scene<'a> {
         if scene.functions().is_empty() || scene.reverse.is_empty() { Err(unfit()) } else { Ok(scene) }
     }
 
-    /// Functions that the chain visits, but for those without a namespace, where packets can not be recorded.
+    /// Functions that the chain visits, but for those without a namespace, where packets cannot be recorded.
     fn functions(&self) -> BTreeSet<String> {
         let apart = |name: &&str| self.plan.functions.get(*name).is_some_and(FunctionPlan::has_namespace);
         self.forward.iter().filter_map(function_of).filter(apart).map(str::to_owned).collect()

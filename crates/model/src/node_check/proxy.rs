@@ -139,7 +139,7 @@ impl Check<'_> {
             return;
         }
         if proxy.inner.iter().any(|inner| *inner != InnerType::Ethernet) {
-            let message = "Ethernet frames and IP packets can not be told apart when they come back";
+            let message = "Ethernet frames and IP packets cannot be told apart when they come back";
             self.error(key, message, "write [Ethernet] alone, or IP types only, and make a SID for the other");
         }
         if let Some(memory @ (Memory::Flow | Memory::Packet)) = sid.memory() {
@@ -197,7 +197,7 @@ impl Check<'_> {
             return;
         }
         if !check::is_namespace_name(&netfilter.namespace) {
-            let message = format!("{:?} can not be the name of a namespace", netfilter.namespace);
+            let message = format!("{:?} cannot be the name of a namespace", netfilter.namespace);
             let remedy = "use 1 to 63 letters, digits, dots, hyphens and underscores, not beginning with a dot";
             self.error(&key.at("namespace"), message, remedy);
         }
@@ -213,12 +213,12 @@ impl Check<'_> {
         key: &KeyPath,
     ) {
         if on_failure != OnFailure::Drop && watch.is_none() {
-            let message = "nothing tells whether the function is dead";
+            let message = "nothing tells whether the function is down";
             self.error(&key.at("on_failure"), message, "add `watch: {}` beside it, or remove the key");
         }
         match (on_failure, backup) {
             (OnFailure::Reroute, None) => {
-                let message = "packets of a dead function have nowhere to go";
+                let message = "packets of a failed function have nowhere to go";
                 self.error(&key.at("on_failure"), message, "add `backup:` with the SID of another instance");
             }
             (OnFailure::Reroute, Some(backup)) => {

@@ -1,4 +1,4 @@
-//! Functions that stand in for dead ones.
+//! Functions that stand in for failed ones.
 
 use super::{Check, WAYPOINT};
 use crate::error::KeyPath;
@@ -35,8 +35,8 @@ impl Check<'_> {
         }
     }
 
-    /// A packet that went from a dead function to its backup shows it by its list, whose active segment is another than its
-    /// destination: if that is dead too, the packet is dropped. The first segment of a reduced list is not in it. So it must not be
+    /// A packet that went from a failed function to its backup shows it by its list, whose active segment is another than its
+    /// destination: if that is down too, the packet is dropped. The first segment of a reduced list is not in it. So it must not be
     /// one whose backups lead round in a circle.
     pub(super) fn backups_of(&mut self, chain: &Chain, key: &KeyPath) {
         if chain.mode != HeadendMode::HEncapsRed {
@@ -60,7 +60,7 @@ impl Check<'_> {
         for name in circles {
             let message = format!(
                 "the backups of {name:?} lead round in a circle, and it is the first segment of a list, which a reduced list does not \
-                 contain: while all of them are dead, packets would go to and fro until their hop limit ends them"
+                 contain: while all of them are down, packets would go to and fro until their hop limit ends them"
             );
             self.report.error(key, message, "write `mode: H.Encaps`, or break the circle");
         }

@@ -143,7 +143,7 @@ pub enum Answer {
 pub enum Unsent {
     /// The node itself is short of something for a moment: says nothing about the function.
     Busy(io::Error),
-    /// It can not be sent as things are.
+    /// It cannot be sent as things are.
     Failed(io::Error),
 }
 
