@@ -146,3 +146,19 @@ fn the_acceptance_list_is_that_of_the_tests() {
         }
     }
 }
+
+/// docs/using/troubleshooting.md has a row for each outcome, and none for what is no outcome.
+#[test]
+fn troubleshooting_has_every_outcome() {
+    let read = |path: &str| std::fs::read_to_string(root().join(path)).expect("a file of the repository");
+    let definitions = read("bpf/include/abi/outcomes.def");
+    let outcomes = definitions.lines().filter_map(|line| line.strip_prefix("OUTCOME(")?.split(", ").nth(1));
+    let page = read("docs/using/troubleshooting.md");
+    let rows = page.lines().filter_map(|line| line.strip_prefix("| `")?.split_once('`').map(|(name, _)| name));
+    let (outcomes, rows): (Vec<&str>, Vec<&str>) = (outcomes.collect(), rows.collect());
+    let told: BTreeSet<&str> = rows.iter().copied().collect();
+    assert_eq!(told.len(), rows.len(), "an outcome is there twice");
+    let outcomes: BTreeSet<&str> = outcomes.into_iter().collect();
+    assert_eq!(outcomes.difference(&told).collect::<Vec<_>>(), Vec::<&&str>::new(), "outcomes without a row");
+    assert_eq!(told.difference(&outcomes).collect::<Vec<_>>(), Vec::<&&str>::new(), "rows of no outcome");
+}
