@@ -164,3 +164,33 @@ fn troubleshooting_has_every_outcome() {
     assert_eq!(outcomes.difference(&told).collect::<Vec<_>>(), Vec::<&&str>::new(), "outcomes without a row");
     assert_eq!(told.difference(&outcomes).collect::<Vec<_>>(), Vec::<&&str>::new(), "rows of no outcome");
 }
+
+/// Each row of docs/design/threat-model.md ends with tests: functions, or whole files of them, that are there.
+#[test]
+fn the_threat_model_names_tests_that_exist() {
+    let page = std::fs::read_to_string(root().join("docs/design/threat-model.md")).expect("the threat model");
+    let texts = texts();
+    let stems = texts.iter().filter_map(|(path, _)| path.file_stem());
+    let files: BTreeSet<String> = stems.map(|stem| stem.to_string_lossy().into_owned()).collect();
+    let in_c =
+        |name: &str| texts.iter().any(|(path, text)| path.starts_with(root().join("bpf")) && text.contains(name));
+    let functions = functions();
+    let mut wrong = Vec::new();
+    for row in page.lines().filter(|line| line.starts_with("| ") && line.contains('`')) {
+        let tests = row.trim_end_matches([' ', '|']).rsplit(" | ").next().unwrap_or_default();
+        for name in tests.split('`').skip(1).step_by(2) {
+            let last = name.rsplit([' ', ':', '/']).next().unwrap_or_default();
+            let known = match last.strip_suffix(')') {
+                Some(function) => in_c(function),
+                None => {
+                    let last = last.trim_end_matches(".rs").trim_end_matches(".h");
+                    !last.contains('_') || functions.contains(last) || files.contains(last)
+                }
+            };
+            if !known {
+                wrong.push(name);
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "neither tests nor files: {wrong:?}");
+}
