@@ -3,9 +3,14 @@
  * Segue's data plane where packets are socket buffers: programs for the TC hook, by which functions on the kernel's
  * path are reached. Wiring only: what happens to a packet is in lib/.
  */
-#include "lib/skb.h"
-#include "lib/skb_answer.h"
-#include "lib/skb_function.h"
+#define SEGUE_SKB
+#include "lib/base/types.h"
+#include "lib/base/maps.h"
+#include "lib/packet/packet.h"
+#include "lib/packet/stage.h"
+#include "lib/packet/outcome.h"
+#include "lib/kernel/function.h"
+#include "lib/kernel/answer.h"
 
 #define SEGUE_SKB_STAGE_OWN 0
 
@@ -48,7 +53,7 @@ int segue_own(struct __sk_buff *skb)
 {
 	struct packet packet;
 
-	if (skb_begin(skb, &packet, epoch_carried()))
+	if (packet_begin(skb, &packet, epoch_carried()))
 		return drop_counted(skb, 0, 0, SEGUE_OUTCOME_drop_port_unknown);
 	return function_own(&packet);
 }
@@ -60,7 +65,7 @@ int segue_function_out(struct __sk_buff *skb)
 	struct scratch *scratch;
 	struct packet packet;
 
-	if (unlikely(skb_begin(skb, &packet, epoch_now())))
+	if (unlikely(packet_begin(skb, &packet, epoch_now())))
 		return drop_counted(skb, 0, 0, SEGUE_OUTCOME_drop_port_unknown);
 	epoch_in_domain(&packet);
 	if (unlikely(packet.port->flags & SEGUE_PORT_CAPTURE))
@@ -85,7 +90,7 @@ int segue_function_egress(struct __sk_buff *skb)
 {
 	struct packet packet;
 
-	if (unlikely(skb_begin(skb, &packet, epoch_now())))
+	if (unlikely(packet_begin(skb, &packet, epoch_now())))
 		return drop_counted(skb, 0, 0, SEGUE_OUTCOME_drop_port_unknown);
 	epoch_in_domain(&packet);
 	if (unlikely((skb->tc_index & SEGUE_TC_INDEX_MASK) != SEGUE_TC_INDEX)) {

@@ -3,8 +3,9 @@
  * For tests only: asks the classifier many questions in one run, so that its answers can be compared with the
  * interpreter's and its time be measured (crates/testkit/tests/classifier.rs).
  */
-#include "lib/base.h"
-#include "lib/classifier.h"
+#include "lib/base/types.h"
+#include "lib/base/maps.h"
+#include "lib/classifier/rules.h"
 
 #define QUERIES 4096
 

@@ -3,8 +3,11 @@
  * For tests only: shows what the data plane's walk over extension headers makes of a frame, so that it can be compared
  * with the Rust parser (crates/testkit/tests/differential.rs).
  */
-#include "lib/base.h"
-#include "lib/headers.h"
+#include "lib/base/types.h"
+#include "lib/base/protocol.h"
+#include "lib/base/maps.h"
+#include "lib/packet/frame.h"
+#include "lib/packet/headers.h"
 
 struct parsed {
 	u32 walked; /* 1: the fields below are the walk's; 0: the fixed header already was wrong */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * What the firewall's programs (bpf/lib/firewall*.h, conntrack.h) share with the agent, beside the rules themselves,
+ * What the firewall's programs (bpf/lib/firewall, bpf/lib/conntrack) share with the agent, beside the rules themselves,
  * which are an image of the classifier (classifier.h). docs/using/firewall.md says what it is for.
  *
  * An index (firewall, row) is never used by two live generations with different content, as all objects of segue.h.
@@ -48,7 +48,7 @@ struct segue_firewall {
 	__u32 beginnings; /* buckets behind those, each with SEGUE_BEGINNING_LINES lines of beginnings; may be 0 */
 	__u32 previous;	  /* slot of a table whose connections move to `table`; 0: none */
 	__u32 previous_buckets; /* of that one */
-	__u32 hash[12];		/* secret, for connection_hash() of lib/conntrack_table.h; the same for both tables */
+	__u32 hash[12];		/* secret, for connection_hash() of lib/conntrack/table.h; the same for both tables */
 	__u32 reserved1;
 	__u64 reserved2;
 };
@@ -212,7 +212,7 @@ struct segue_connection {
 	__u32 last_acknowledgment;
 	__u32 last_end;
 	__u16 last_window;  /* as in the segment */
-	__u8 last_event;    /* enum tcp_event of lib/conntrack_tcp.h */
+	__u8 last_event;    /* enum tcp_event of lib/conntrack/tcp.h */
 	__u8 last_side;	    /* 0, 1 */
 	__u8 side_flags[2]; /* enum segue_tcp_side_flags */
 	__u8 scale[2];	    /* of `window` in segments from that side: 0 to 14 */
@@ -225,7 +225,7 @@ struct segue_connection {
 struct segue_connection_entry {
 	struct segue_connection_key key;
 	struct segue_connection connection;
-	__u64 hash; /* of the key: connection_hash() of lib/conntrack_table.h */
+	__u64 hash; /* of the key: connection_hash() of lib/conntrack/table.h */
 };
 
 #define SEGUE_CONNECTION_WAYS 8
@@ -235,7 +235,7 @@ struct segue_connection_entry {
  * than its lifetime holds the lock.
  */
 struct segue_connection_bucket {
-	__u32 lock; /* 0, or who holds it: lib/conntrack_table.h */
+	__u32 lock; /* 0, or who holds it: lib/conntrack/table.h */
 	__u32 reserved;
 	__u64 evicted;			    /* when a beginning last had to give way here, CLOCK_MONOTONIC_COARSE */
 	__u32 tags[SEGUE_CONNECTION_WAYS];  /* bits of the hash of the entry's key; 0: empty */
@@ -244,7 +244,7 @@ struct segue_connection_bucket {
 	struct segue_connection_entry entries[SEGUE_CONNECTION_WAYS];
 };
 
-/* A bucket of beginnings is lines of words: see lib/conntrack_beginning.h. */
+/* A bucket of beginnings is lines of words: see lib/conntrack/beginning.h. */
 #define SEGUE_BEGINNING_LINES 16
 #define SEGUE_BEGINNING_WORDS 8
 

@@ -122,9 +122,10 @@ enum segue_sid_flags {
 	SEGUE_SID_BYPASS_OTHER_TYPE =
 		1 << 2, /* proxy: wrong inner type goes on to the next segment (draft S15); else dropped */
 	SEGUE_SID_ALLOW_INNER_SID =
-		1 << 3,		 /* decapsulation: the inner destination may lie in a SID block (nested policy) */
-	SEGUE_SID_DOWN = 1 << 4, /* proxies: the function is down, `failure` says what to do. Set and cleared in place
-				    by the agent, which then has copies of this entry forgotten (lib/forget.h) */
+		1 << 3, /* decapsulation: the inner destination may lie in a SID block (nested policy) */
+	SEGUE_SID_DOWN =
+		1 << 4, /* proxies: the function is down, `failure` says what to do. Set and cleared in place
+			   by the agent, which then has copies of this entry forgotten (lib/forward/sid_forget.h) */
 };
 
 /* What a proxy remembers the steering header by. */
@@ -320,8 +321,8 @@ enum segue_stash_flags {
 	SEGUE_STASH_EXACT =
 		1 << 1, /* MEMORY_PACKET: traffic class and flow label are those of the packet; else made anew */
 	SEGUE_STASH_LAST = 1 << 3,   /* with SEGUE_STASH_SRH: Segment List[0] too, which is the chain's or a SID */
-	SEGUE_STASH_BEHIND = 1 << 4, /* End.AM, End.AN: what leads on behind the SRH (lib/behind.h) */
-	SEGUE_STASH_AWARE = 1 << 5,  /* End.AN that translates: what such a packet must still have (lib/aware.h) */
+	SEGUE_STASH_BEHIND = 1 << 4, /* End.AM, End.AN: what leads on behind the SRH (lib/proxy/behind.h) */
+	SEGUE_STASH_AWARE = 1 << 5, /* End.AN that translates: what such a packet must still have (lib/proxy/aware.h) */
 };
 
 /* What proxies of one scope remember last. Map `memories`. 64 octets, so that two scopes share no cache line. */

@@ -1,4 +1,4 @@
-//! Walks an image as `bpf/lib/classifier.h` does, octet for octet: so the structure is tested without a kernel.
+//! Walks an image as `bpf/lib/classifier/rules.h` does, octet for octet: so the structure is tested without a kernel.
 
 use crate::compile::forest::TREES_MAX;
 use crate::compile::tree::{WINDOW_BITS, WINDOW_STEP};

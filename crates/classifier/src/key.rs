@@ -217,7 +217,7 @@ impl Key {
     }
 
     /// What rules see of the packet where some rule looks at connections: not a fragment but its datagram, whose first fragment tells all
-    /// that is asked (`bpf/lib/firewall_fragment.h`). None: a later fragment, which no rule sees.
+    /// that is asked (`bpf/lib/firewall/fragment.h`). None: a later fragment, which no rule sees.
     pub fn datagram(&self) -> Option<Self> {
         let mut key = *self;
         match self.get(Field::FragmentOffset) {

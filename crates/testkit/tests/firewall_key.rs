@@ -1,4 +1,4 @@
-//! What the firewall's rules look at: the data plane's reading of a packet (`bpf/lib/firewall_key.h`) and that of `firewall explain`
+//! What the firewall's rules look at: the data plane's reading of a packet (`bpf/lib/firewall/key.h`) and that of `firewall explain`
 //! (`segue_classifier::frame`) must agree on whole and broken packets, field by field.
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle};

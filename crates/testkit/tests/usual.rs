@@ -1,5 +1,5 @@
-//! The usual way to and from a function and out of a steering header (bpf/lib/usual.h), with what each processor remembers of flows,
-//! against the general one (bpf/lib/proxy.h, bpf/lib/masquerade.h, bpf/lib/decapsulation.h): the same packets once through the
+//! The usual way to and from a function and out of a steering header (bpf/lib/proxy/fast.h), with what each processor remembers of flows,
+//! against the general one (bpf/lib/proxy/take_off.h, bpf/lib/proxy/masquerade.h, bpf/lib/core/decapsulation.h): the same packets once through the
 //! program of the ports, which takes the usual way where it can, and once through the stages that know only the general one.
 //! Verdicts, octets, outcomes and all counters are the same.
 

@@ -27,9 +27,9 @@
 //!
 //! What comes in by a slave of a VRF passes here twice, first with its own interface, then with the VRF's: the first time
 //! decides. What the data plane itself passes up to a SID by an access or service port has a link-layer source that nobody
-//! else knows (`sign()` in bpf/lib/outcome.h), drawn when the table is made: anything else has slipped past it, in the moment in
+//! else knows (`sign()` in bpf/lib/packet/outcome.h), drawn when the table is made: anything else has slipped past it, in the moment in
 //! which a link goes down and its program is off, or before it is on. What IPsec took out of a tunnel comes in anew by the interface of the outer packet, and is from outside. The last
-//! rule is that of bpf/lib/flow.h: errors about packets of the domain come from inside the domain.
+//! rule is that of bpf/lib/packet/flow.h: errors about packets of the domain come from inside the domain.
 //!
 //! Where the kernel knows it (6.9 and newer), the table is owned by the agent's socket: nobody else can change it, and `nft
 //! flush ruleset` leaves it alone; without an agent it stays, and belongs to nobody until the next one takes it over.

@@ -47,7 +47,7 @@ const GATEWAY_IPV6: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1);
 /// The far end of the link that only keeps `nfe-NAME` up.
 const IDLE: &str = "east0";
 
-/// Link-layer address of [`LOOP_OUT`]: `LOOP_MAC_HIGH` and `LOOP_MAC_LOW` of bpf/lib/skb.h.
+/// Link-layer address of [`LOOP_OUT`]: `LOOP_MAC_HIGH` and `LOOP_MAC_LOW` of bpf/lib/kernel/leave.h.
 const LOOP_OUT_MAC: MacAddress = MacAddress([0x02, 0x5e, 0x65, 0x67, 0x00, 0x01]);
 const LOOP_IN_MAC: MacAddress = MacAddress([0x02, 0x5e, 0x65, 0x67, 0x00, 0x02]);
 

@@ -198,7 +198,7 @@ impl Listed {
         Self(given.iter().cloned().collect())
     }
 
-    /// What the data plane does (`bpf/lib/firewall_limit.h`).
+    /// What the data plane does (`bpf/lib/firewall/limit.h`).
     fn holds(&mut self, recent: &Recent) -> bool {
         let noted = self.0.entry(recent.name.clone()).or_default();
         let found = match recent.action {

@@ -44,7 +44,7 @@ const SRV6_SIDS: Ipv6Net = Ipv6Net::new_assert(Ipv6Addr::new(0x5f00, 0, 0, 0, 0,
 const FLOW_BUCKETS_MASK: u16 = 15;
 
 /// Interfaces have smaller numbers than this, which is a flag beside them in the keys of the adjacency cache
-/// (`ADJACENCY_INSIDE` in `bpf/lib/adjacency.h`).
+/// (`ADJACENCY_INSIDE` in `bpf/lib/forward/adjacency.h`).
 const IFINDEX_LIMIT: u32 = 1 << 23;
 
 /// What [`compile`] works on.

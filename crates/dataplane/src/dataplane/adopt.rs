@@ -222,7 +222,7 @@ impl Dataplane {
         let program = object::program(&object, object::MOVE)?;
         for firewall in old {
             for first in (0..firewall.entry.previous_buckets).step_by(PORTION as usize) {
-                // struct connection_order of lib/conntrack_move.h, behind an Ethernet header.
+                // struct connection_order of lib/conntrack/move.h, behind an Ethernet header.
                 let mut order = vec![0; 14];
                 order.extend([firewall.index, first, PORTION].into_iter().flat_map(u32::to_ne_bytes));
                 let input = ProgramInput { data_in: Some(&order), ..ProgramInput::default() };

@@ -301,7 +301,7 @@ impl Target {
         if sids.is_empty() {
             return Ok(());
         }
-        // Before those that are there are looked for: see `sid_resolve` in bpf/lib/sid.h.
+        // Before those that are there are looked for: see `sid_resolve` in bpf/lib/forward/sid.h.
         change_control(&self.control, |control| control.narrow_changes = control.narrow_changes.wrapping_add(1))?;
         match self.copies.as_ref().map(|copies| copies.forget(sids)) {
             Some(Ok(count)) => tracing::debug!(count, "copies of SIDs' entries are forgotten"),
@@ -318,7 +318,7 @@ impl Target {
     }
 }
 
-/// Where `bpf/lib/adjacency.h` looks whether a neighbour is what it was.
+/// Where `bpf/lib/forward/adjacency.h` looks whether a neighbour is what it was.
 fn neighbour_slot((ifindex, address): (u32, IpAddr)) -> usize {
     let last = match address {
         IpAddr::V4(address) => address.octets()[3],

@@ -150,7 +150,7 @@ impl Dataplane {
         self.life = life.clone();
     }
 
-    /// A map of the data plane by its name in `bpf/lib/base.h`: one of those that the ABI covers.
+    /// A map of the data plane by its name in `bpf/lib/base/maps.h`: one of those that the ABI covers.
     ///
     /// # Errors
     /// [`Error::NotInObject`].

@@ -1,4 +1,4 @@
-//! What CPUs remember of SIDs (`bpf/lib/sid.h`): copies of their entries, which are forgotten when the entries change in place. Those of
+//! What CPUs remember of SIDs (`bpf/lib/forward/sid.h`): copies of their entries, which are forgotten when the entries change in place. Those of
 //! other SIDs, and ways, stay: functions go down and links go down as often as others than the operator like.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};

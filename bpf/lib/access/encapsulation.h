@@ -1,0 +1,275 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Puts a steering header on: H.Encaps, H.Encaps.Red, their L2 forms and H.Insert (RFC 8986 section 5). */
+#ifndef SEGUE_ACCESS_ENCAPSULATION_H
+#define SEGUE_ACCESS_ENCAPSULATION_H
+
+#include "lib/base/types.h"
+#include "lib/base/protocol.h"
+#include "lib/base/address.h"
+#include "lib/base/maps.h"
+#include "lib/packet/buffer.h"
+#include "lib/packet/packet.h"
+#include "lib/packet/outcome.h"
+#include "lib/packet/inner.h"
+#include "lib/forward/adjacency.h"
+#include "lib/forward/leave.h"
+
+/* What is to be wrapped. */
+struct payload {
+	u32 offset;	  /* first octet of the inner packet (IP: its header, Ethernet: 0) */
+	u32 length;	  /* octets */
+	u32 flow;	  /* hash of the inner flow */
+	u8 protocol;	  /* PROTOCOL_IPV4, PROTOCOL_IPV6, PROTOCOL_ETHERNET */
+	u8 traffic_class; /* of the inner packet; 0 for Ethernet */
+	u8 decrement;	  /* lower the inner hop limit or TTL by one (RFC 8986 section 5.1 S05) */
+	u32 flow_label;	  /* of the inner IPv6 header; else 0 */
+	u32 counter;	  /* row of the SID or rule that led here: counted with the list's once all has gone well */
+	/* End.B6.*: the inner packet's own SRH is advanced once nothing can go wrong any more. 0: no. */
+	u32 advance_srh; /* offset */
+	u32 advance_sl;	 /* Segments Left afterwards */
+	struct address advance_to;
+};
+
+/* The list that this flow takes in the policy, or NULL. */
+INLINE const struct segue_segment_list *policy_list(u32 index, u32 flow)
+{
+	const struct segue_policy *policy = bpf_map_lookup_elem(&policies, &index);
+	u32 list;
+
+	if (!policy || policy->lists == 0)
+		return NULL;
+	list = policy->list[policy->bucket[flow & (SEGUE_POLICY_BUCKETS - 1)] & 15];
+	return bpf_map_lookup_elem(&segment_lists, &list);
+}
+
+/* Copies `header` of a list in front: 40 octets, then the SRH in units of 8 + 16 n. */
+INLINE int template_copy(void *to, void *end, const struct segue_segment_list *list)
+{
+	const u64 *from = (const u64 *)list->header;
+	u64 *word = to;
+	u32 segments;
+
+	if (to + IPV6_LENGTH > end)
+		return -1;
+	word[0] = from[0];
+	word[1] = from[1];
+	word[2] = from[2];
+	word[3] = from[3];
+	word[4] = from[4];
+	if (list->header_length <= IPV6_LENGTH)
+		return 0;
+	if (to + IPV6_LENGTH + SRH_FIXED_LENGTH > end)
+		return -1;
+	word[5] = from[5];
+	/* One or two segments in the SRH: the commonest, and without a loop. */
+	if (to + IPV6_LENGTH + SRH_FIXED_LENGTH + 16 > end)
+		return -1;
+	word[6] = from[6];
+	word[7] = from[7];
+	if (list->header_length == IPV6_LENGTH + SRH_FIXED_LENGTH + 16)
+		return 0;
+	if (likely(list->header_length == IPV6_LENGTH + SRH_FIXED_LENGTH + 32)) {
+		if (to + IPV6_LENGTH + SRH_FIXED_LENGTH + 32 > end)
+			return -1;
+		word[8] = from[8];
+		word[9] = from[9];
+		return 0;
+	}
+	segments = (list->header_length - IPV6_LENGTH - SRH_FIXED_LENGTH) / 16;
+	for (int i = 0; i < SEGUE_SEGMENTS_MAX; i++) {
+		if (i >= segments)
+			break;
+		if ((void *)(word + 6 + 2 * i + 2) > end)
+			return -1;
+		word[6 + 2 * i] = from[6 + 2 * i];
+		word[7 + 2 * i] = from[7 + 2 * i];
+	}
+	return 0;
+}
+
+INLINE u32 outer_word(const struct segue_segment_list *list, const struct payload *payload)
+{
+	u32 traffic_class = payload->traffic_class;
+	u32 label = payload->flow & 0xfffff;
+
+	if (!(list->flags & SEGUE_LIST_TRAFFIC_CLASS_COPY))
+		traffic_class = list->traffic_class | (traffic_class & 3);
+	if (list->flags & SEGUE_LIST_FLOW_LABEL_COPY && payload->flow_label)
+		label = payload->flow_label;
+	if (!label)
+		label = 1;
+	return bpf_htonl(6U << 28 | traffic_class << 20 | label);
+}
+
+/* The way to a list's first segment. */
+INLINE const struct adjacency *list_adjacency(const struct packet *packet, const struct segue_segment_list *list,
+					      u32 flow)
+{
+	return adjacency_find(packet, address_load(list->first), 0, list->oif | ADJACENCY_INSIDE, flow);
+}
+
+/*
+ * What stands against wrapping a packet for this adjacency, which is no link that it fits: refused, or too big. 0: go
+ * on, to the kernel or to a SID of this node. The packet is unchanged.
+ */
+INLINE int encapsulation_obstacle(const struct packet *packet, const struct payload *payload,
+				  const struct adjacency *adjacency, u32 family, u32 push, int *action)
+{
+	u32 refusal = adjacency_refusal(adjacency);
+
+	if (adjacency->kind == ADJACENCY_LINK)
+		refusal = SEGUE_OUTCOME_drop_too_big;
+	if (!refusal)
+		return 0;
+	if (payload->protocol == PROTOCOL_ETHERNET)
+		*action = drop(packet, refusal);
+	else if (refusal == SEGUE_OUTCOME_drop_too_big)
+		*action = too_big(packet, family, payload->offset, adjacency->fits - push);
+	else
+		*action = refuse(packet, refusal, family, payload->offset);
+	return 1;
+}
+
+/* The packet is unchanged so far. Ends it. */
+INLINE int encapsulate(const struct packet *packet, const struct segue_segment_list *list,
+		       const struct payload *payload, const struct adjacency *adjacency)
+{
+	u32 family = payload->protocol == PROTOCOL_IPV4 ? 4 : 6;
+	u32 push = list->header_length;
+	int by_link, action;
+	void *data, *end;
+	u8 *octet;
+
+	if (unlikely(!adjacency))
+		return drop(packet, SEGUE_OUTCOME_drop_no_route);
+	by_link = adjacency_fits(adjacency, payload->length + push);
+	if (unlikely(!by_link) && encapsulation_obstacle(packet, payload, adjacency, family, push, &action))
+		return action;
+	data = (void *)(long)packet->ctx->data;
+	end = (void *)(long)packet->ctx->data_end;
+	if (payload->decrement) {
+		if (data + ETHERNET_LENGTH + IPV6_LENGTH <= end && family == 6)
+			((struct ipv6hdr *)(data + ETHERNET_LENGTH))->hop_limit--;
+		else if (data + ETHERNET_LENGTH + sizeof(struct iphdr) <= end && family == 4)
+			ipv4_decrement(data + ETHERNET_LENGTH);
+	}
+	if (payload->advance_srh) {
+		struct srh *srh = data + (payload->advance_srh & OFFSET_MASK);
+
+		if ((void *)(srh + 1) <= end && data + ETHERNET_LENGTH + IPV6_LENGTH <= end) {
+			srh->segments_left = payload->advance_sl;
+			address_store(data + ETHERNET_LENGTH + 24, payload->advance_to);
+		}
+	}
+	if (payload->protocol == PROTOCOL_ETHERNET)
+		push += ETHERNET_LENGTH;
+	if (buffer_adjust_head(packet->ctx, -(int)push))
+		return drop(packet, SEGUE_OUTCOME_drop_no_headroom);
+	data = (void *)(long)packet->ctx->data;
+	end = (void *)(long)packet->ctx->data_end;
+	if (template_copy(data + ETHERNET_LENGTH, end, list))
+		return drop(packet, SEGUE_OUTCOME_drop_adjust);
+	octet = data + ETHERNET_LENGTH;
+	if ((void *)octet + IPV6_LENGTH + SRH_FIXED_LENGTH > end)
+		return drop(packet, SEGUE_OUTCOME_drop_adjust);
+	*(u32 *)octet = outer_word(list, payload);
+	*(u16 *)(octet + 4) = bpf_htons(list->header_length - IPV6_LENGTH + payload->length);
+	if (list->flags & SEGUE_LIST_HAS_SRH)
+		octet[IPV6_LENGTH] = payload->protocol;
+	else
+		octet[6] = payload->protocol;
+	count(payload->counter, packet->length);
+	count(list->counter, packet->length);
+	if (likely(by_link))
+		return leave_by_link(packet, adjacency);
+	/* The kernel will lower the outer hop limit when it forwards. */
+	if (!hops_used(adjacency) && octet[7] != 255)
+		octet[7]++;
+	return leave(packet, adjacency, bpf_htons(ETH_P_IPV6));
+}
+
+/* Copies `segments` of a list behind the slot at `word`. 0: done. */
+INLINE int insert_segments(u64 *word, const void *end, const u64 *from, u32 segments)
+{
+	for (int i = 1; i <= SEGUE_SEGMENTS_MAX; i++) {
+		if (i > segments)
+			break;
+		if ((void *)(word + 2 * i + 2) > end)
+			return -1;
+		word[2 * i] = from[2 * i + 1];
+		word[2 * i + 1] = from[2 * i + 2];
+	}
+	return 0;
+}
+
+/*
+ * H.Insert: an SRH right behind the packet's own IPv6 header, the original destination in Segment List[0]. Not for
+ * packets that begin with a hop-by-hop header, which must stay there (RFC 8200 section 4.3).
+ */
+INLINE int insert(const struct packet *packet, const struct segue_segment_list *list, const struct payload *payload,
+		  const struct adjacency *adjacency)
+{
+	const u64 *from = (const u64 *)list->header;
+	u32 push = list->header_length;
+	struct address destination;
+	u64 moved[5], *word;
+	void *data, *end;
+	u8 *octet;
+	int action;
+
+	if (payload->protocol != PROTOCOL_IPV6)
+		return drop(packet, SEGUE_OUTCOME_drop_inner_type);
+	if (unlikely(!adjacency))
+		return drop(packet, SEGUE_OUTCOME_drop_no_route);
+	if (unlikely(!adjacency_fits(adjacency, payload->length + push)) &&
+	    encapsulation_obstacle(packet, payload, adjacency, 6, push, &action))
+		return action;
+	data = (void *)(long)packet->ctx->data;
+	end = (void *)(long)packet->ctx->data_end;
+	if (data + ETHERNET_LENGTH + IPV6_LENGTH > end)
+		return drop(packet, SEGUE_OUTCOME_drop_truncated);
+	octet = data + ETHERNET_LENGTH;
+	if (octet[6] == PROTOCOL_HOP_BY_HOP)
+		return drop(packet, SEGUE_OUTCOME_drop_inner_type);
+	word = (u64 *)octet;
+	for (int i = 0; i < 5; i++)
+		moved[i] = word[i];
+	if (buffer_adjust_head(packet->ctx, -(int)push))
+		return drop(packet, SEGUE_OUTCOME_drop_no_headroom);
+	data = (void *)(long)packet->ctx->data;
+	end = (void *)(long)packet->ctx->data_end;
+	octet = data + ETHERNET_LENGTH;
+	if (data + ETHERNET_LENGTH + IPV6_LENGTH + SRH_FIXED_LENGTH + 16 > end)
+		return drop(packet, SEGUE_OUTCOME_drop_adjust);
+	word = (u64 *)octet;
+	for (int i = 0; i < 5; i++)
+		word[i] = moved[i];
+	destination = address_load(octet + 24);
+	octet += IPV6_LENGTH;
+	*(u64 *)octet = from[0];
+	word = (u64 *)(octet + SRH_FIXED_LENGTH);
+	address_store(word, destination);
+	/* Slot 0 is the original destination; the list's own segments follow. Two: the commonest, and without a loop.
+	 */
+	if (likely(list->segments == 2)) {
+		if ((void *)(word + 6) > end)
+			return drop(packet, SEGUE_OUTCOME_drop_adjust);
+		word[2] = from[3];
+		word[3] = from[4];
+		word[4] = from[5];
+		word[5] = from[6];
+	} else if (insert_segments(word, end, from, list->segments)) {
+		return drop(packet, SEGUE_OUTCOME_drop_adjust);
+	}
+	octet -= IPV6_LENGTH;
+	octet[IPV6_LENGTH] = octet[6];
+	octet[6] = PROTOCOL_ROUTING;
+	*(u16 *)(octet + 4) = bpf_htons(bpf_ntohs(*(u16 *)(octet + 4)) + push);
+	octet[7] -= hops_used(adjacency);
+	address_store(octet + 24, address_load(list->first));
+	count(payload->counter, packet->length);
+	count(list->counter, packet->length);
+	return leave(packet, adjacency, bpf_htons(ETH_P_IPV6));
+}
+
+#endif

@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* A packet in by an access port, from outside the SR domain: the boundary, then steering. */
+#ifndef SEGUE_ACCESS_PORT_H
+#define SEGUE_ACCESS_PORT_H
+
+#include "lib/base/types.h"
+#include "lib/base/protocol.h"
+#include "lib/base/address.h"
+#include "lib/base/maps.h"
+#include "lib/base/config.h"
+#include "lib/packet/packet.h"
+#include "lib/packet/stage.h"
+#include "lib/packet/frame.h"
+#include "lib/packet/outcome.h"
+#include "lib/packet/tags.h"
+#include "lib/packet/flow.h"
+#include "lib/forward/sid.h"
+#include "lib/core/boundary.h"
+#include "lib/access/encapsulation.h"
+#include "lib/access/steering.h"
+
+/* Every frame of the port into one policy. */
+INLINE int access_l2(struct packet *packet, u32 hash, struct payload *payload)
+{
+	const struct segue_segment_list *list;
+
+	payload->protocol = PROTOCOL_ETHERNET;
+	payload->length = frame_length(packet->ctx);
+	payload->flow = hash;
+	payload->counter = SEGUE_NONE;
+	packet->length = payload->length;
+	list = policy_list(packet->port->policy, hash);
+	if (!list)
+		return drop(packet, SEGUE_OUTCOME_drop_policy_invalid);
+	return encapsulate(packet, list, payload, list_adjacency(packet, list, hash));
+}
+
+#define SRH_FLAG_HMAC 0x08 /* Linux expects it; RFC 8754 knows no such flag */
+#define HMAC_TLV_LENGTH 40
+#define HMAC_TLV_TYPE 5
+
+/* An SRH with an HMAC where Linux looks for it: in its last 40 octets. */
+INLINE int srh_has_hmac(const struct packet *packet, u32 offset)
+{
+	void *data = (void *)(long)packet->ctx->data;
+	void *end = (void *)(long)packet->ctx->data_end;
+	const struct srh *srh;
+	const u8 *tlv;
+	u32 length;
+
+	offset &= OFFSET_MASK;
+	srh = data + offset;
+	if (!offset || (void *)(srh + 1) > end)
+		return 0;
+	length = (srh->length + 1) * 8;
+	if (!(srh->flags & SRH_FLAG_HMAC) || length < SRH_FIXED_LENGTH + 16 + HMAC_TLV_LENGTH)
+		return 0;
+	length += offset - HMAC_TLV_LENGTH;
+	opaque(length);
+	tlv = data + (length & OFFSET_MASK);
+	if ((void *)tlv + 2 > end)
+		return 0;
+	return tlv[0] == HMAC_TLV_TYPE && tlv[1] == HMAC_TLV_LENGTH - 2;
+}
+
+INLINE int to_infrastructure(u32 generation, struct address destination)
+{
+	const struct segue_config *config = config_get(generation);
+
+	return config && in_infrastructure(config, destination);
+}
+
+/*
+ * A fragment, ICMPv6, or a Routing header of another type that somebody else has to visit, at which the walk over its
+ * headers ends: there may be more in it than that has told.
+ */
+INLINE int flow_suspect(const struct flow *flow)
+{
+	u32 protocol = (flow->key[4] >> 32) & 0xff;
+
+	return flow->family == 6 &&
+	       ((flow->key[4] >> 48) & FLOW_FRAGMENT || protocol == PROTOCOL_ICMPV6 || protocol == PROTOCOL_ROUTING);
+}
+
+/* A packet from outside the SR domain: the boundary (RFC 8754 section 5.1), then steering. */
+INLINE int access_port(struct packet *packet)
+{
+	const struct segue_segment_list *list;
+	const struct flow_verdict *verdict;
+	struct payload payload = {};
+	struct flow flow = {};
+	u32 index, refused;
+	u16 *half;
+
+	flow_read(packet, &flow);
+	if (packet->port->flags & SEGUE_PORT_L2)
+		return access_l2(packet, flow.hash, &payload);
+	if (unlikely(flow.foreign)) {
+		packet->length = frame_length(packet->ctx) - ETHERNET_LENGTH;
+		return pass(packet, flow.family || flow.outcome ? SEGUE_OUTCOME_passed_other_host
+								: SEGUE_OUTCOME_passed_not_for_segue);
+	}
+	if (flow.length)
+		packet->length = flow.length;
+	if (unlikely(flow.outcome))
+		return drop(packet, flow.outcome);
+	if (!flow.family) {
+		if (priority_tag_remove(packet->ctx)) {
+			stage(packet, SEGUE_STAGE_ACCESS);
+			return drop(packet, SEGUE_OUTCOME_drop_recirculation);
+		}
+		return pass(packet, SEGUE_OUTCOME_passed_not_for_segue);
+	}
+	if (unlikely(flow.sr_seen)) {
+		/* The kernel verifies it at a SID of its own; to another node's it would forward the packet unseen. */
+		if (packet->port->flags & SEGUE_PORT_HMAC && srh_has_hmac(packet, flow.srh) &&
+		    sid_find(packet->epoch, (struct address){flow.key[2], flow.key[3]})) {
+			half = (void *)(long)packet->ctx->data;
+			if ((void *)half + ETHERNET_LENGTH > (void *)(long)packet->ctx->data_end)
+				return drop(packet, SEGUE_OUTCOME_drop_adjust);
+			sign(half);
+			return pass(packet, SEGUE_OUTCOME_passed_hmac);
+		}
+		return drop(packet, SEGUE_OUTCOME_drop_sr_from_outside);
+	}
+	if (unlikely(flow_suspect(&flow))) {
+		refused = boundary_look(packet->ctx, flow.length, packet->generation);
+		if (refused & BOUNDARY_SR)
+			return drop(packet, SEGUE_OUTCOME_drop_sr_from_outside);
+		if (refused)
+			return drop(packet, SEGUE_OUTCOME_drop_error_from_outside);
+	}
+	if (unlikely(flow.group)) {
+		/* The kernel takes such frames in, whatever their IP destination is. */
+		if (flow.family == 6 && in_sid_block(packet->generation, (struct address){flow.key[2], flow.key[3]}))
+			return drop(packet, SEGUE_OUTCOME_drop_sid_from_outside);
+		if (flow.family == 6 &&
+		    to_infrastructure(packet->generation, (struct address){flow.key[2], flow.key[3]}))
+			return drop(packet, SEGUE_OUTCOME_drop_infrastructure_from_outside);
+		return pass(packet, SEGUE_OUTCOME_passed_not_for_segue);
+	}
+	verdict = steering_verdict(packet, &flow);
+	if (unlikely(!verdict))
+		return drop(packet, SEGUE_OUTCOME_drop_policy_invalid);
+	if (unlikely(verdict->outcome)) {
+		if (verdict->counter != SEGUE_NONE)
+			count(verdict->counter, packet->length);
+		if (verdict->outcome < SEGUE_OUTCOME_DROPPED)
+			return pass(packet, verdict->outcome);
+		if (verdict->outcome == SEGUE_OUTCOME_drop_bad_source && flow.family == 6)
+			return refuse_source(packet, (struct address){flow.key[0], flow.key[1]},
+					     (struct address){flow.key[2], flow.key[3]});
+		return drop(packet, verdict->outcome);
+	}
+	if (unlikely(flow.hop_limit <= 1))
+		return time_exceeded(packet, flow.family, ETHERNET_LENGTH);
+	if (unlikely(flow.odd)) {
+		refused = flow_make_even(packet, &flow, ETHERNET_LENGTH);
+		if (refused)
+			return drop(packet, refused);
+	}
+	index = verdict->list;
+	list = bpf_map_lookup_elem(&segment_lists, &index);
+	if (unlikely(!list))
+		return drop(packet, SEGUE_OUTCOME_drop_policy_invalid);
+	payload.offset = ETHERNET_LENGTH;
+	payload.length = flow.length;
+	payload.flow = flow.hash;
+	payload.protocol = flow.family == 4 ? PROTOCOL_IPV4 : PROTOCOL_IPV6;
+	payload.traffic_class = flow.traffic_class;
+	payload.flow_label = flow.flow_label;
+	payload.decrement = 1;
+	payload.counter = verdict->counter;
+	if (unlikely(list->mode == SEGUE_H_INSERT))
+		return insert(packet, list, &payload, &verdict->adjacency);
+	return encapsulate(packet, list, &payload, &verdict->adjacency);
+}
+
+#endif

@@ -1,0 +1,354 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* A packet addressed to a SID of this node (RFC 8986 section 4). */
+#ifndef SEGUE_CORE_ENDPOINT_H
+#define SEGUE_CORE_ENDPOINT_H
+
+#include "lib/base/types.h"
+#include "lib/base/protocol.h"
+#include "lib/base/address.h"
+#include "lib/packet/packet.h"
+#include "lib/packet/stage.h"
+#include "lib/packet/outcome.h"
+#include "lib/packet/headers.h"
+#include "lib/core/advance.h"
+#include "lib/core/decapsulation.h"
+#include "lib/access/encapsulation.h"
+#include "lib/service/function.h"
+#include "lib/proxy/take_off.h"
+#include "lib/proxy/masquerade.h"
+#include "lib/proxy/aware.h"
+#include "lib/firewall/filter.h"
+
+INLINE int is_decapsulating(u32 behaviour)
+{
+	return behaviour >= SEGUE_END_DX2 && behaviour <= SEGUE_END_DT46;
+}
+
+/* End.B6.Encaps, End.B6.Encaps.Red (RFC 8986 sections 4.13, 4.14): advanced first, then the policy's header in front.
+ */
+INLINE int end_b6(const struct packet *packet, const struct segue_sid *sid, const struct ipv6hdr *ip, u32 offset,
+		  u32 limit, u32 sl, struct address next)
+{
+	const struct segue_segment_list *list;
+	struct payload payload = {};
+	u32 word;
+
+	word = bpf_ntohl(*(const u32 *)ip);
+	payload.offset = ETHERNET_LENGTH;
+	payload.length = limit - ETHERNET_LENGTH;
+	payload.flow = outer_flow(ip);
+	payload.protocol = PROTOCOL_IPV6;
+	payload.traffic_class = word >> 20;
+	payload.flow_label = word & 0xfffff;
+	payload.decrement = 1;
+	list = policy_list(sid->policy, payload.flow);
+	if (!list)
+		return drop(packet, SEGUE_OUTCOME_drop_policy_invalid);
+	payload.advance_srh = offset;
+	payload.advance_sl = sl;
+	payload.advance_to = next;
+	payload.counter = sid->counter;
+	return encapsulate(packet, list, &payload, list_adjacency(packet, list, payload.flow));
+}
+
+/* The inner packet leaves the SR domain, or goes on by its own destination. */
+INLINE int end_decapsulate(const struct packet *packet, const struct segue_sid *sid, const struct outer *outer)
+{
+	struct exit exit = {.table = sid->table};
+
+	if (unlikely(outer->fragment))
+		return drop(packet, SEGUE_OUTCOME_drop_fragment_at_decapsulation);
+	if (outer->protocol == PROTOCOL_ETHERNET)
+		return decapsulate_ethernet(packet, sid, outer, SEGUE_OUTCOME_forwarded);
+	if (outer->protocol == PROTOCOL_IPV6 && (sid->behaviour == SEGUE_END_DX6 || sid->behaviour == SEGUE_END_X)) {
+		exit.next_hop = address_load(sid->next_hop);
+		exit.oif = sid->oif;
+	} else if (sid->behaviour == SEGUE_END_DX4) {
+		exit.next_hop.high = 0;
+		exit.next_hop.low = sid->next_hop_ipv4;
+		exit.oif = sid->oif;
+	}
+	return decapsulate_ip(packet, sid, outer, &exit);
+}
+
+/* Does this SID take the inner packet out? */
+INLINE int takes_inner(const struct segue_sid *sid, u32 protocol)
+{
+	switch (sid->behaviour) {
+	case SEGUE_END_DX2:
+		return protocol == PROTOCOL_ETHERNET;
+	case SEGUE_END_DX4:
+	case SEGUE_END_DT4:
+		return protocol == PROTOCOL_IPV4;
+	case SEGUE_END_DX6:
+	case SEGUE_END_DT6:
+		return protocol == PROTOCOL_IPV6;
+	case SEGUE_END_DT46:
+		return protocol == PROTOCOL_IPV4 || protocol == PROTOCOL_IPV6;
+	case SEGUE_END:
+	case SEGUE_END_T:
+		return sid->flavours & SEGUE_USD && (protocol == PROTOCOL_IPV4 || protocol == PROTOCOL_IPV6);
+	case SEGUE_END_X:
+		/* Its adjacency is an IPv6 next hop: inner IPv4 has no next hop there. */
+		return sid->flavours & SEGUE_USD && protocol == PROTOCOL_IPV6;
+	case SEGUE_END_AS:
+	case SEGUE_END_AD:
+	case SEGUE_END_AN_NF:
+		return !!(sid->inner & inner_type_of(protocol));
+	}
+	return 0;
+}
+
+/* A proxy that needs segments left: without them there is nothing to go back to (draft section 6.2). */
+INLINE int remembers(const struct segue_sid *sid)
+{
+	return sid->behaviour >= SEGUE_END_AD;
+}
+
+/* The function of a static proxy is down, and the SID is the last segment: there is none to go on to. */
+INLINE int function_dead_last(const struct packet *packet, const struct segue_sid *sid, const struct outer *outer)
+{
+	void *data = (void *)(long)packet->ctx->data;
+	void *end = (void *)(long)packet->ctx->data_end;
+	struct ipv6hdr *ip = data + ETHERNET_LENGTH;
+
+	if ((void *)(ip + 1) > end)
+		return drop(packet, SEGUE_OUTCOME_drop_truncated);
+	if (sid->failure == SEGUE_FAILURE_REROUTE &&
+	    !(ip->nexthdr == PROTOCOL_ROUTING && function_rerouted(ip, (void *)(ip + 1) + SRH_FIXED_LENGTH, end)))
+		return function_reroute(packet, sid, ip, outer->limit - ETHERNET_LENGTH);
+	return drop(packet, SEGUE_OUTCOME_drop_function_down);
+}
+
+/* Segments Left is 0 or there is no SRH: RFC 8986 section 4.1.1 and the decapsulating behaviours. */
+INLINE int upper_layer(const struct packet *packet, const struct segue_sid *sid, const struct outer *outer)
+{
+	struct scratch *scratch;
+
+	if (likely(takes_inner(sid, outer->protocol) && !remembers(sid))) {
+		if (unlikely(sid->flags & SEGUE_SID_DOWN))
+			return function_dead_last(packet, sid, outer);
+		if (sid->behaviour == SEGUE_END_AS)
+			return proxy_to_function(packet, sid, outer, (struct address){});
+		return end_decapsulate(packet, sid, outer);
+	}
+	if (outer->protocol == PROTOCOL_ICMPV6 && sid->flags & SEGUE_SID_ALLOW_ICMPV6 && !outer->fragment) {
+		void *data = (void *)(long)packet->ctx->data;
+		void *end = (void *)(long)packet->ctx->data_end;
+		u32 offset = outer->offset & OFFSET_MASK;
+		const u8 *type = data + offset;
+
+		if ((void *)(type + 8) > end || outer->offset + 8 > outer->limit)
+			return drop(packet, SEGUE_OUTCOME_drop_truncated);
+		if (*type != ICMPV6_ECHO_REQUEST)
+			return pass(packet, SEGUE_OUTCOME_passed_upper_layer);
+		scratch = scratch_get();
+		if (scratch) {
+			scratch->length = packet->length;
+			scratch->counter = sid->counter;
+			scratch->icmp_kind = SEGUE_ICMP_ECHO_REPLY;
+			scratch->family = 6;
+			scratch->l3 = ETHERNET_LENGTH;
+			scratch->upper = offset;
+			scratch->param = outer->limit;
+			stage(packet, SEGUE_STAGE_ICMP);
+		}
+		return drop(packet, SEGUE_OUTCOME_drop_not_answered);
+	}
+	return parameter_problem(packet, SEGUE_OUTCOME_drop_upper_layer, ETHERNET_LENGTH,
+				 ICMPV6_SR_UPPER_LAYER_HEADER_ERROR, outer->offset);
+}
+
+/* What only segue_proxy does: flows and packets as memory, SR-aware functions. */
+INLINE int proxy_elsewhere(const struct segue_sid *sid)
+{
+	return sid->memory >= SEGUE_MEMORY_FLOW || sid->behaviour == SEGUE_END_AN;
+}
+
+/* A proxy with segments left. `ip` and `srh` lie within the frame; `sl` is Segments Left after the decrement. */
+INLINE int end_proxy(const struct packet *packet, const struct segue_sid *sid, struct ipv6hdr *ip, struct srh *srh,
+		     u32 offset, u32 previous, struct outer *outer, u32 sl, struct address next)
+{
+	struct headers headers = {};
+
+	if (unlikely(sid->flags & SEGUE_SID_DOWN)) {
+		if (sid->failure == SEGUE_FAILURE_BYPASS)
+			return end_forward(packet, sid, ip, srh, offset, previous, outer->limit, sl, next);
+		/* A reduced list has no first segment to compare with. */
+		if (sid->failure == SEGUE_FAILURE_REROUTE &&
+		    !(sl < srh->last_entry && function_rerouted(ip, (void *)srh + SRH_FIXED_LENGTH + 16 + sl * 16,
+								(void *)(long)packet->ctx->data_end)))
+			return function_reroute(packet, sid, ip, outer->limit - ETHERNET_LENGTH);
+		return drop(packet, SEGUE_OUTCOME_drop_function_down);
+	}
+	outer->srh = offset;
+	outer->naming = offset;
+	outer->protocol = srh->next_header;
+	outer->offset = offset + (srh->length + 1) * 8;
+	outer->fragment = 0;
+	outer->dscp = (*(const u8 *)ip & 15) << 2 | ((const u8 *)ip)[1] >> 6;
+	if (!packet->in_proxy && sid->behaviour == SEGUE_END_AM)
+		return masquerade(packet, sid, ip, srh, outer, sl);
+	if (packet->in_proxy && sid->behaviour == SEGUE_END_AN)
+		return aware_to_function(packet, sid, ip, outer);
+	if (unlikely(!takes_inner(sid, outer->protocol))) {
+		headers_walk(packet->ctx, offset, outer->offset, outer->limit, &headers);
+		if (headers.error && headers.error != SEGUE_OUTCOME_drop_routing_type)
+			return drop(packet, headers.error);
+		outer->protocol = headers.protocol;
+		outer->offset = headers.upper;
+		outer->naming = headers.previous;
+		outer->fragment = headers.fragment;
+		if (outer->fragment) /* its inner packet is not known: it must not slip past the function */
+			return drop(packet, SEGUE_OUTCOME_drop_fragment_at_decapsulation);
+		if (!takes_inner(sid, outer->protocol)) {
+			if (packet->in_proxy && sid->behaviour == SEGUE_END_AN_NF && !headers.sr_seen &&
+			    outer->protocol != PROTOCOL_ETHERNET)
+				return proxy_inserted_elsewhere(packet);
+			if (sid->flags & SEGUE_SID_BYPASS_OTHER_TYPE)
+				return end_forward(packet, sid, ip, srh, offset, previous, outer->limit, sl, next);
+			return drop(packet, SEGUE_OUTCOME_drop_inner_type);
+		}
+	}
+	return proxy_to_function(packet, sid, outer, next);
+}
+
+/* An SRH with Segments Left not 0 at `offset`: RFC 8986 section 4.1, S05 to S14, in its order. */
+INLINE int segment_advance(const struct packet *packet, const struct segue_sid *sid, void *data, void *end,
+			   struct ipv6hdr *ip, u32 offset, u32 previous, struct outer *outer)
+{
+	struct srh *srh = data + offset;
+	const void *segment;
+	struct address next;
+	u32 sl;
+
+	if ((void *)(srh + 1) > end)
+		return drop(packet, SEGUE_OUTCOME_drop_truncated);
+	if (unlikely(offset + (srh->length + 1) * 8 > outer->limit))
+		return drop(packet, SEGUE_OUTCOME_drop_bad_length);
+	if (unlikely(is_decapsulating(sid->behaviour)))
+		return parameter_problem(packet, SEGUE_OUTCOME_drop_segments_left, ETHERNET_LENGTH, 0, offset + 3);
+	if (unlikely(ip->hop_limit <= 1))
+		return time_exceeded(packet, 6, ETHERNET_LENGTH);
+	/* max_LE is -1 for a header without room for a segment: every Last Entry is too large. */
+	if (unlikely((s32)srh->last_entry > (s32)(srh->length / 2) - 1 || srh->segments_left > srh->last_entry + 1))
+		return parameter_problem(packet, SEGUE_OUTCOME_drop_segments_left, ETHERNET_LENGTH, 0, offset + 3);
+	sl = (srh->segments_left - 1) & 0xff;
+	segment = data + offset + SRH_FIXED_LENGTH + sl * 16;
+	if (unlikely(segment + 16 > end))
+		return drop(packet, SEGUE_OUTCOME_drop_multi_buffer_header);
+	next = address_load(segment);
+	if (unlikely(!address_forwardable(next)))
+		return drop(packet, SEGUE_OUTCOME_drop_bad_next_segment);
+	if (packet->in_firewall)
+		return firewall_segment(packet, sid, ip, srh, offset, previous, outer, sl, next);
+	if (packet->in_proxy)
+		return end_proxy(packet, sid, ip, srh, offset, previous, outer, sl, next);
+	switch (sid->behaviour) {
+	case SEGUE_END:
+	case SEGUE_END_X:
+	case SEGUE_END_T:
+		return end_forward(packet, sid, ip, srh, offset, previous, outer->limit, sl, next);
+	case SEGUE_END_AS:
+	case SEGUE_END_AD:
+	case SEGUE_END_AM:
+	case SEGUE_END_AN:
+	case SEGUE_END_AN_NF:
+		if (unlikely(proxy_elsewhere(sid))) {
+			/* Never both: without its firewall a packet is dropped, not handed on. */
+			if (sid->firewall)
+				stage(packet, SEGUE_STAGE_FIREWALL);
+			else
+				stage(packet, SEGUE_STAGE_PROXY);
+			return drop(packet, SEGUE_OUTCOME_drop_recirculation);
+		}
+		return end_proxy(packet, sid, ip, srh, offset, previous, outer, sl, next);
+	case SEGUE_END_B6_ENCAPS:
+	case SEGUE_END_B6_ENCAPS_RED:
+		return end_b6(packet, sid, ip, offset, outer->limit, sl, next);
+	}
+	return drop(packet, SEGUE_OUTCOME_drop_behaviour);
+}
+
+/*
+ * What option_refused() has found: dropped, and for an option that this node does not know the source told unless its
+ * type says not to (RFC 8200 section 4.2). The packet's destination is a SID, so none that is multicast.
+ */
+INLINE int refuse_option(const struct packet *packet, u32 refused)
+{
+	void *data = (void *)(long)packet->ctx->data;
+	void *end = (void *)(long)packet->ctx->data_end;
+	u32 outcome = refused >> 16, at = refused & OFFSET_MASK;
+	const u8 *type = data + at;
+
+	if (outcome != SEGUE_OUTCOME_drop_option || (void *)(type + 1) > end || OPTION_ACTION(*type) == 1)
+		return drop(packet, outcome);
+	return parameter_problem(packet, SEGUE_OUTCOME_drop_option, ETHERNET_LENGTH, 2, at);
+}
+
+/*
+ * A packet whose destination is a local SID. `ip` lies within the frame; `limit`: end of the packet by its Payload
+ * Length, within `frame`.
+ */
+INLINE int endpoint(const struct packet *packet, const struct segue_sid *sid, void *data, void *end, struct ipv6hdr *ip,
+		    u32 limit, u32 frame)
+{
+	u32 offset = ETHERNET_LENGTH + IPV6_LENGTH, previous = ETHERNET_LENGTH + 6;
+	struct outer outer = {.limit = limit, .frame = frame};
+	const struct srh *srh = data + offset;
+	struct headers headers = {};
+
+	outer.ecn = (((const u8 *)ip)[1] >> 4) & 3;
+	/* The usual case, without a walk. */
+	if (likely(ip->nexthdr == PROTOCOL_ROUTING && (void *)(srh + 1) <= end && offset + 8 <= limit &&
+		   srh->type == ROUTING_TYPE_SRH && srh->segments_left)) {
+		/* All that follows is done there. */
+		if (!packet->in_proxy && unlikely(sid->firewall))
+			stage(packet, SEGUE_STAGE_FIREWALL);
+		return segment_advance(packet, sid, data, end, ip, offset, previous, &outer);
+	}
+	if (!packet->in_proxy &&
+	    (ip->nexthdr == PROTOCOL_IPV4 || ip->nexthdr == PROTOCOL_IPV6 || ip->nexthdr == PROTOCOL_ETHERNET)) {
+		outer.offset = offset;
+		outer.protocol = ip->nexthdr;
+		return upper_layer(packet, sid, &outer);
+	}
+	if (!packet->in_proxy && ip->nexthdr == PROTOCOL_ROUTING && (void *)(srh + 1) <= end &&
+	    srh->type == ROUTING_TYPE_SRH && offset + (srh->length + 1) * 8 <= limit &&
+	    takes_inner(sid, srh->next_header)) {
+		outer.offset = offset + (srh->length + 1) * 8;
+		outer.protocol = srh->next_header;
+		return upper_layer(packet, sid, &outer);
+	}
+	headers_walk(packet->ctx, previous, offset, limit, &headers);
+	if (headers.error == SEGUE_OUTCOME_drop_routing_type)
+		return parameter_problem(packet, headers.error, ETHERNET_LENGTH, 0, headers.error_at);
+	/* RFC 8200 section 4: a Next Header value of 0 is not recognized there. */
+	if (headers.error == SEGUE_OUTCOME_drop_too_many_headers && headers.error_at)
+		return parameter_problem(packet, headers.error, ETHERNET_LENGTH, 1, headers.error_at);
+	if (headers.error)
+		return drop(packet, headers.error);
+	/* In segue_proxy it has been seen that there is none. */
+	if (!packet->in_proxy && headers.options) {
+		u32 refused = options_refused(packet->ctx, limit);
+
+		if (refused)
+			return refuse_option(packet, refused);
+	}
+	if (packet->in_proxy && !headers.srh)
+		return drop(packet, SEGUE_OUTCOME_drop_upper_layer);
+	if (!packet->in_proxy && !headers.srh) {
+		outer.offset = headers.upper;
+		outer.protocol = headers.protocol;
+		outer.fragment = headers.fragment;
+		return upper_layer(packet, sid, &outer);
+	}
+	data = (void *)(long)packet->ctx->data;
+	end = (void *)(long)packet->ctx->data_end;
+	ip = data + ETHERNET_LENGTH;
+	if ((void *)(ip + 1) > end)
+		return drop(packet, SEGUE_OUTCOME_drop_truncated);
+	return segment_advance(packet, sid, data, end, ip, headers.srh & OFFSET_MASK, headers.previous, &outer);
+}
+
+#endif

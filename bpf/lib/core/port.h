@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* A packet in by a core port: to a SID of this node, on through the domain, or for the kernel. */
+#ifndef SEGUE_CORE_PORT_H
+#define SEGUE_CORE_PORT_H
+
+#include "lib/base/types.h"
+#include "lib/base/protocol.h"
+#include "lib/base/address.h"
+#include "lib/base/config.h"
+#include "lib/packet/packet.h"
+#include "lib/packet/stage.h"
+#include "lib/packet/outcome.h"
+#include "lib/forward/sid.h"
+#include "lib/core/endpoint.h"
+#include "lib/core/endpoint_fast.h"
+#include "lib/core/transit.h"
+#include "lib/core/frame.h"
+#include "lib/icmp/relay.h"
+
+/*
+ * IPv6 on a core port: to a SID of this node, on through the domain, or for the kernel. The frame ends where the packet
+ * does, unless it is for the kernel.
+ */
+INLINE int core_ipv6(struct packet *packet, void *data, void *end, int again)
+{
+	struct ipv6hdr *ip = data + ETHERNET_LENGTH;
+	struct address source, destination;
+	const struct segue_sid *sid = NULL;
+	u32 limit;
+	int action;
+
+	if (unlikely((void *)(ip + 1) > end))
+		return drop(packet, SEGUE_OUTCOME_drop_truncated);
+	destination = address_load(&ip->daddr);
+	if (!again) {
+		sid = sid_find(packet->epoch, destination);
+		if (sid && sid->behaviour > SEGUE_END_T && likely(endpoint_fast(packet, sid, data, end, &action)))
+			return action;
+	}
+	if (unlikely(*(const u8 *)ip >> 4 != 6))
+		return drop(packet, SEGUE_OUTCOME_drop_bad_version);
+	packet->length = IPV6_LENGTH + bpf_ntohs(ip->payload_len);
+	limit = ETHERNET_LENGTH + packet->length;
+	if (again) /* here, where the verifier of 6.1 keeps in mind what it is */
+		sid = sid_find(packet->epoch, destination);
+	if (packet->in_proxy)
+		return sid ? endpoint(packet, sid, data, end, ip, limit, limit)
+			   : drop(packet, SEGUE_OUTCOME_drop_recirculation);
+	if (unlikely(!sid)) {
+		if (relay_wanted(packet, ip, end))
+			stage(packet, SEGUE_STAGE_RELAY);
+		return transit(packet, limit);
+	}
+	source = address_load(&ip->saddr);
+	if (unlikely(!address_forwardable(source) || address_equal(source, destination)))
+		return refuse_source(packet, source, destination);
+	if (unlikely(packet->port->config_flags & SEGUE_CONFIG_CHECK_SOURCE) && !again) {
+		const struct segue_config *config_ = config_get(packet->generation);
+
+		if (!config_ || !in_prefixes(config_->source_prefixes, config_->source_prefixes_count, source))
+			return drop(packet, SEGUE_OUTCOME_drop_source_outside_domain);
+	}
+	return endpoint(packet, sid, data, end, ip, limit, limit);
+}
+
+INLINE int core_port(struct packet *packet, int again)
+{
+	void *data = (void *)(long)packet->ctx->data;
+	void *end = (void *)(long)packet->ctx->data_end;
+	u32 outcome;
+
+	if (unlikely(!core_fast(packet, data, end, again))) {
+		if (data + ETHERNET_LENGTH > end)
+			return drop(packet, SEGUE_OUTCOME_drop_truncated);
+		if (!again)
+			outcome = core_odd(packet->ctx, packet->epoch, *(const u64 *)packet->port->mac);
+		else if (*(const u16 *)(data + 12) != bpf_htons(ETH_P_IPV6))
+			outcome = SEGUE_OUTCOME_passed_not_for_segue;
+		else
+			outcome = 0;
+		if (outcome)
+			return pass_odd(packet, outcome);
+		outcome = core_trim(packet->ctx, packet->epoch, packet->port->config_flags);
+		if (outcome)
+			return core_trimmed(packet, outcome);
+		data = (void *)(long)packet->ctx->data;
+		end = (void *)(long)packet->ctx->data_end;
+	}
+	return core_ipv6(packet, data, end, again);
+}
+
+#endif

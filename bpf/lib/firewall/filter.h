@@ -1,0 +1,541 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * The firewall: rules as iptables has them, executed on the packet that firewall_key.h reads; and what their verdicts
+ * do to it. crates/classifier/src/interpreter.rs defines what a program means.
+ */
+#ifndef SEGUE_FIREWALL_FILTER_H
+#define SEGUE_FIREWALL_FILTER_H
+
+#include "lib/base/types.h"
+#include "lib/base/protocol.h"
+#include "lib/base/address.h"
+#include "lib/base/maps.h"
+#include "lib/packet/buffer.h"
+#include "lib/packet/packet.h"
+#include "lib/packet/stage.h"
+#include "lib/packet/frame.h"
+#include "lib/packet/outcome.h"
+#include "lib/packet/tags.h"
+#include "lib/forward/sid.h"
+#include "lib/core/advance.h"
+#include "lib/firewall/fragment.h"
+#include "lib/firewall/key.h"
+#include "lib/firewall/limit.h"
+#include "lib/firewall/tags.h"
+#include "lib/firewall/verdict.h"
+#include "lib/conntrack/track.h"
+#include "lib/conntrack/valid.h"
+#include "lib/classifier/rules.h"
+
+ARRAY(firewalls, struct segue_firewall, 16);
+ARRAY(firewall_rules, struct segue_firewall_rule, 1024);
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERF_EVENT_ARRAY);
+	__uint(key_size, sizeof(u32));
+	__uint(value_size, sizeof(u32));
+} firewall_logs SEC(".maps");
+
+/* A rule or a policy counts the packet in `work`. */
+INLINE void firewall_hit(struct firewall_work *work, u32 row)
+{
+	work->rows[work->hits & (VERDICT_ROWS - 1)] = row;
+	work->hits++;
+	firewall_count(row, work->key.length);
+}
+
+/* LOG and NFLOG: the agent writes it. */
+RARE int firewall_log(buffer *ctx, const struct firewall_work *work, u32 name, u32 most)
+{
+	struct segue_firewall_log log = {};
+
+	if (!work)
+		return 0;
+	log.time = bpf_ktime_get_ns();
+	log.name = name;
+	log.firewall = work->firewall;
+	log.ingress = buffer_interface(ctx);
+	log.length = frame_length(ctx);
+	log.captured = log.length < most ? log.length : most;
+	log.offset = work->l3;
+	log.family = work->key.family;
+	log.mark = work->key.mark;
+	bpf_perf_event_output(ctx, &firewall_logs, BPF_F_CURRENT_CPU | (u64)log.captured << 32, &log, sizeof(log));
+	return 0;
+}
+
+struct firewall_state {
+	buffer *ctx;
+	struct firewall_work *work;
+	const struct segue_firewall *firewall;
+};
+
+/* The end of a chain: back to the caller, or the policy of the base chain. 1: the end. */
+INLINE int firewall_return(const struct firewall_state *state, struct firewall_place *place)
+{
+	const struct segue_classifier_root *root;
+	struct firewall_work *work = state->work;
+	u64 caller;
+
+	if (place->depth) {
+		place->depth--;
+		caller = work->callers[place->depth & (SEGUE_CLASSIFIER_CALLS_MAX - 1)];
+		place->chain = caller;
+		place->after = caller >> 32;
+		return 0;
+	}
+	root = classifier_line(struct segue_classifier_root, place->base);
+	work->line = 0;
+	work->action = root ? root->policy : SEGUE_ACTION_DROP;
+	firewall_hit(work, state->firewall->policy[work->key.family == 6]);
+	return 1;
+}
+
+/* One of the conditions that the rule at `after` has beside those in the image. 1: all of them hold; LIMIT_FULL: the
+ * packet is dropped. */
+INLINE int firewall_condition(const struct firewall_state *state, struct firewall_place *place)
+{
+	const struct segue_firewall_extension *extension;
+	const struct segue_classifier_rule *rule;
+	struct firewall_work *work = state->work;
+	u32 row = place->condition, line, holds;
+
+	extension = bpf_map_lookup_elem(&firewall_extensions, &row);
+	if (!extension) {
+		place->conditions = 0;
+		return 0;
+	}
+	if (extension->kind == SEGUE_EXTENSION_SET) {
+		line = classifier_find(extension->chain, &work->key, 0);
+		rule = line ? classifier_rule(line) : NULL;
+		holds = rule && rule->action == SEGUE_ACTION_ACCEPT;
+		holds ^= extension->flags & SEGUE_EXTENSION_NEGATED;
+	} else if (unlikely(extension->kind == SEGUE_EXTENSION_RECENT)) {
+		holds = firewall_recent_holds(row);
+	} else {
+		holds = firewall_bucket_holds(row);
+		if (unlikely(holds == LIMIT_FULL)) {
+			work->error = SEGUE_OUTCOME_drop_hashlimit_full;
+			return LIMIT_FULL;
+		}
+	}
+	place->condition++;
+	place->conditions = holds ? place->conditions - 1 : 0;
+	return holds && !place->conditions;
+}
+
+/*
+ * One find: the next rule that is hit, or one of its further conditions, or the end of a chain. 1: the packet's way
+ * ends. All in one function, because BPF allows eight calls at once, and a find needs five. `first`, a constant: it is
+ * the packet's first, and most packets need no other; so it is inlined, find and all.
+ */
+INLINE long firewall_find(const struct firewall_state *state, struct firewall_place *place, u32 first)
+{
+	const struct segue_classifier_rule *rule;
+	const struct segue_classifier_mark *mark;
+	const struct segue_firewall_rule *more;
+	struct firewall_work *work = state->work;
+	u32 line, row, held = 0;
+
+	if (!first && unlikely(place->conditions)) {
+		held = firewall_condition(state, place);
+		if (unlikely(held == LIMIT_FULL))
+			return 1;
+		if (!held)
+			return 0;
+		line = place->after;
+	} else {
+		line = first ? classifier_find_here(place->chain, &work->key, 0)
+			     : classifier_find(place->chain, &work->key, place->after);
+	}
+	if (!line)
+		return firewall_return(state, place);
+	place->after = line;
+	rule = classifier_rule(line);
+	row = line - state->firewall->first_line + state->firewall->first_rule;
+	more = bpf_map_lookup_elem(&firewall_rules, &row);
+	if (unlikely(!rule || !more))
+		return 1;
+	if (unlikely(rule->flags & SEGUE_RULE_EXTENSIONS && !held)) {
+		place->condition = more->extension;
+		place->conditions = more->extensions;
+		work->varies = 1;
+		return 0;
+	}
+	if (unlikely(work->hits >= SEGUE_CLASSIFIER_STEPS_MAX))
+		return 1;
+	firewall_hit(work, more->counter);
+	work->line = line;
+	switch (rule->action) {
+	case SEGUE_ACTION_LOG:
+	case SEGUE_ACTION_NFLOG:
+		work->varies = 1;
+		firewall_log(state->ctx, work, more->name, more->log);
+		return 0;
+	case SEGUE_ACTION_CONTINUE:
+		return 0;
+	case SEGUE_ACTION_MARK:
+		mark = classifier_line(struct segue_classifier_mark, rule->argument);
+		if (mark)
+			work->key.mark = (work->key.mark & ~mark->mask) ^ mark->value;
+		return 0;
+	case SEGUE_ACTION_JUMP:
+		if (place->depth + 1 >= SEGUE_CLASSIFIER_CALLS_MAX)
+			return 1;
+		work->callers[place->depth & (SEGUE_CLASSIFIER_CALLS_MAX - 1)] = (u64)line << 32 | place->chain;
+		place->depth++;
+		place->chain = rule->argument;
+		place->after = 0;
+		return 0;
+	case SEGUE_ACTION_GOTO:
+		place->chain = rule->argument;
+		place->after = 0;
+		return 0;
+	case SEGUE_ACTION_RETURN:
+		return firewall_return(state, place);
+	}
+	work->action = rule->action;
+	work->detail = rule->detail;
+	work->argument = rule->argument;
+	return 1;
+}
+
+static long firewall_step(u32 index, struct firewall_state *state)
+{
+	(void)index;
+	return firewall_find(state, &state->work->next, 0);
+}
+
+#define FIREWALL_FINDS_MAX 65536 /* more than STEPS_MAX, because extensions may fail */
+
+/* Line of the base chain that the packet meets; 0: there are no rules for it. */
+INLINE u32 firewall_base(const struct segue_firewall *firewall, const struct firewall_work *work)
+{
+	return firewall->chain[work->key.outer_family == 6 && firewall->flags & SEGUE_FIREWALL_ADVANCED
+				       ? SEGUE_FIREWALL_IPV6
+				       : work->key.family == 6];
+}
+
+/* The first find, which is the only one for most packets. 1: firewall_run_on() has to find on. */
+INLINE int firewall_first(buffer *ctx, struct firewall_work *work)
+{
+	struct firewall_state state = {.ctx = ctx, .work = work};
+	struct firewall_place place = {};
+	u32 index;
+
+	index = work->firewall;
+	state.firewall = bpf_map_lookup_elem(&firewalls, &index);
+	/* What ends without a verdict is dropped. */
+	work->action = SEGUE_ACTION_DROP;
+	work->hits = 0;
+	work->varies = 0;
+	work->line = 0;
+	if (!state.firewall)
+		return 0;
+	place.base = firewall_base(state.firewall, work);
+	if (!place.base) {
+		work->action = SEGUE_ACTION_ACCEPT;
+		return 0;
+	}
+	place.chain = place.base;
+	if (firewall_find(&state, &place, 1))
+		return 0;
+	work->next = place;
+	return 1;
+}
+
+RARE int firewall_run_first(buffer *ctx, struct firewall_work *work)
+{
+	return work ? firewall_first(ctx, work) : 0;
+}
+
+/* Beside the first find, not called by it: frames of functions that call each other add up. */
+RARE int firewall_run_on(buffer *ctx, struct firewall_work *work)
+{
+	struct firewall_state state = {.ctx = ctx, .work = work};
+	u32 index;
+
+	if (!work)
+		return 0;
+	index = work->firewall;
+	state.firewall = bpf_map_lookup_elem(&firewalls, &index);
+	if (state.firewall)
+		bpf_loop(FIREWALL_FINDS_MAX, firewall_step, &state, 0);
+	return 0;
+}
+
+/* Runs the packet in `work` through the rules; its verdict is in `work` afterwards. */
+INLINE void firewall_run(buffer *ctx, struct firewall_work *work)
+{
+	if (unlikely(firewall_run_first(ctx, work)))
+		firewall_run_on(ctx, work);
+}
+
+/*
+ * For `-o`: the interface that the packet is about to leave by, which is that of the kernel's route to the next
+ * segment, or to the outermost destination. It stays 0 where there is no such route.
+ */
+RARE int firewall_egress(buffer *ctx, struct firewall_work *work)
+{
+	struct bpf_fib_lookup fib = {};
+	struct segue_classifier_key *key;
+	u64 source[2], destination[2];
+	long verdict;
+
+	if (!work)
+		return 0;
+	key = &work->key;
+	fib.ifindex = buffer_interface(ctx);
+	if (key->outer_family == 6) {
+		source[0] = bpf_cpu_to_be64(key->outer_source[0]);
+		source[1] = bpf_cpu_to_be64(key->outer_source[1]);
+		destination[0] = bpf_cpu_to_be64(work->sid ? key->next_sid[0] : key->outer_destination[0]);
+		destination[1] = bpf_cpu_to_be64(work->sid ? key->next_sid[1] : key->outer_destination[1]);
+		fib.family = 10; /* AF_INET6 */
+		__builtin_memcpy(fib.ipv6_src, source, sizeof(source));
+		__builtin_memcpy(fib.ipv6_dst, destination, sizeof(destination));
+	} else {
+		fib.family = 2; /* AF_INET */
+		fib.ipv4_src = bpf_htonl(key->source[0]);
+		fib.ipv4_dst = bpf_htonl(key->destination[0]);
+	}
+	verdict = bpf_fib_lookup(ctx, &fib, sizeof(fib), 0);
+	if (verdict == BPF_FIB_LKUP_RET_SUCCESS || verdict == BPF_FIB_LKUP_RET_NO_NEIGH)
+		key->egress = fib.ifindex;
+	return 0;
+}
+
+/*
+ * Reads the packet. 0, or an outcome as of firewall_key_read(). Where nothing lies between that and the rules
+ * (`work->direct`), the first find is made here, because the way back from a function is as long as a find;
+ * `work->direct` is 2 if that was not all. Else `work->known` says whether a verdict was kept for such packets.
+ */
+RARE u32 firewall_read(buffer *ctx, struct firewall_work *work)
+{
+	u32 error;
+
+	if (!work)
+		return SEGUE_OUTCOME_drop_truncated;
+	error = firewall_key_read(ctx, work);
+	if (unlikely(error))
+		return error;
+	if (work->direct) {
+		if (unlikely(firewall_first(ctx, work)))
+			work->direct = 2;
+	} else if (work->verdicts && work->key.protocol == PROTOCOL_UDP && likely(!work->fragment) &&
+		   likely(datagram_valid(ctx, work))) {
+		work->known = verdict_find(work, 1);
+	}
+	return 0;
+}
+
+/* Reads and judges the packet. 0, or an outcome for which it is dropped without asking rules. */
+INLINE u32 firewall_filter(buffer *ctx, struct firewall_work *work, const struct segue_firewall *firewall, u32 index,
+			   u32 sid, u64 epoch)
+{
+	u32 error, follows = 0;
+
+	work->firewall = index;
+	work->scope = firewall->scope;
+	work->sid = sid;
+	work->words = firewall->words;
+	work->epoch = epoch;
+	work->verdicts = verdict_suits(firewall);
+	work->known = 0;
+	work->direct = !(firewall->flags & SEGUE_FIREWALL_STATE || firewall->words & KEY_WORDS(egress));
+	error = firewall_read(ctx, work);
+	if (unlikely(error))
+		return error;
+	if (work->direct) {
+		if (likely(work->direct == 1))
+			return 0;
+		work->error = 0;
+		firewall_run_on(ctx, work);
+		return work->error;
+	}
+	if (work->known)
+		return 0;
+	work->fresh = 0;
+	if (firewall->flags & SEGUE_FIREWALL_STATE) {
+		u32 state;
+
+		work->track.until = 0;
+		follows = unlikely(work->fragment) && firewall_base(firewall, work);
+		if (follows) {
+			error = firewall_fragment(work, firewall->scope, 0);
+			if (error != FRAGMENT_JUDGE)
+				return error == FRAGMENT_FOLLOW ? 0 : error;
+		}
+		state = likely(conntrack_valid(ctx, work)) ? conntrack_state(ctx, work, firewall) : SEGUE_STATE_INVALID;
+		if (unlikely(state == CONNTRACK_ERROR))
+			state = conntrack_error(ctx, work, firewall);
+		if (unlikely(state & CONNTRACK_DROP))
+			return state & ~CONNTRACK_DROP;
+		if (work->known)
+			return 0;
+		work->key.connection_state = state;
+	}
+	if (unlikely(firewall->words & KEY_WORDS(egress)))
+		firewall_egress(ctx, work);
+	work->error = 0;
+	firewall_run(ctx, work);
+	if (unlikely(work->error))
+		return work->error;
+	if (work->verdicts && work->track.until && !work->fragment && !work->fresh)
+		verdict_keep(work);
+	if (work->action != SEGUE_ACTION_ACCEPT && work->action != SEGUE_ACTION_SEG6)
+		return 0;
+	if (unlikely(follows) && work->fragment & FIREWALL_FIRST_FRAGMENT) {
+		error = firewall_fragment(work, firewall->scope, 1);
+		if (error != FRAGMENT_FOLLOW)
+			return error;
+	}
+	if (work->fresh)
+		return conntrack_insert(work, firewall);
+	return 0;
+}
+
+/* REJECT: the packet is dropped and its source told. */
+INLINE int firewall_reject(const struct packet *packet, const struct firewall_work *work)
+{
+	u32 family = work->key.family, code = work->argument & 0xff, l3 = work->l3;
+
+	/*
+	 * The first fragment is answered, and once is enough (RFC 1122 section 3.2.2). What has nothing behind its
+	 * headers has nobody who would understand the answer; ip6tables is silent too.
+	 */
+	if (unlikely(work->fragment & FIREWALL_LATER_FRAGMENT || (family == 6 && work->walk.upper >= work->limit))) {
+		count_icmp(SEGUE_ICMP_NOT_SENT);
+		return drop(packet, SEGUE_OUTCOME_drop_firewall_rejected);
+	}
+	if (work->detail == SEGUE_REJECT_TCP_RESET) {
+		drop(packet, SEGUE_OUTCOME_drop_firewall_rejected);
+		stage(packet, SEGUE_STAGE_RESET);
+		return VERDICT_DROP;
+	}
+	return drop_with_icmp(packet, SEGUE_OUTCOME_drop_firewall_rejected, SEGUE_ICMP_UNREACHABLE, family, l3,
+			      family == 6 ? ICMPV6_DESTINATION_UNREACHABLE : ICMPV4_DESTINATION_UNREACHABLE, code, 0);
+}
+
+/* SEG6 at a SID. `sl`: Segments Left after go-next. Ends the packet. */
+INLINE int firewall_seg6(const struct packet *packet, const struct segue_sid *sid,
+			 const struct segue_firewall *firewall, struct firewall_work *work, u32 offset, u32 previous,
+			 u32 limit, u32 sl)
+{
+	void *data = (void *)(long)packet->ctx->data;
+	void *end = (void *)(long)packet->ctx->data_end;
+	struct ipv6hdr *ip = data + ETHERNET_LENGTH;
+	struct srh *srh = data + (offset & OFFSET_MASK);
+	u64 action = work->detail;
+	struct address next;
+	const void *segment;
+
+	if (action == SEGUE_SEG6_EVAL_ARGS) {
+		next.high = bpf_cpu_to_be64(work->key.active_sid[0]);
+		next.low = bpf_cpu_to_be64(work->key.active_sid[1]);
+		action = sid_argument(sid, firewall->argument_length, next);
+		if (action > SEGUE_SEG6_GO_LAST)
+			/* SERA section V.B: points at the active SID, the destination address. */
+			return parameter_problem(packet, SEGUE_OUTCOME_drop_firewall, ETHERNET_LENGTH, 0,
+						 ETHERNET_LENGTH + 24);
+	}
+	if (action == SEGUE_SEG6_GO_LAST) {
+		sl = 0;
+	} else if (action == SEGUE_SEG6_SKIP_NEXT) {
+		if (!sl) /* nothing would be left to go to */
+			return parameter_problem(packet, SEGUE_OUTCOME_drop_segments_left, ETHERNET_LENGTH, 0,
+						 offset + 3);
+		sl--;
+	}
+	opaque(sl);
+	sl &= 0xff;
+	segment = (const void *)srh + SRH_FIXED_LENGTH + sl * 16;
+	if ((void *)(ip + 1) > end || (void *)(srh + 1) > end || segment + 16 > end)
+		return drop(packet, SEGUE_OUTCOME_drop_multi_buffer_header);
+	next = address_load(segment);
+	if (unlikely(!address_forwardable(next)))
+		return drop(packet, SEGUE_OUTCOME_drop_bad_next_segment);
+	return end_forward(packet, sid, ip, srh, offset & OFFSET_MASK, previous, limit, sl, next);
+}
+
+/* At a SID with a firewall and segments left: filtered, then End. */
+INLINE int firewall_segment(const struct packet *packet, const struct segue_sid *sid, struct ipv6hdr *ip,
+			    struct srh *srh, u32 offset, u32 previous, struct outer *outer, u32 sl, struct address next)
+{
+	struct firewall_work *work = firewall_work_get();
+	u32 index = sid->firewall, error;
+	const struct segue_firewall *firewall = bpf_map_lookup_elem(&firewalls, &index);
+
+	(void)ip;
+	(void)srh;
+	(void)next;
+	if (unlikely(!work || !firewall))
+		return drop(packet, SEGUE_OUTCOME_drop_behaviour);
+	work->detail = SEGUE_SEG6_GO_NEXT;
+	if (likely(!(firewall->flags & SEGUE_FIREWALL_OFF))) {
+		error = firewall_filter(packet->ctx, work, firewall, index, 1, packet->epoch);
+		if (unlikely(error))
+			return drop(packet, error);
+		if (work->action == SEGUE_ACTION_ACCEPT)
+			work->detail = SEGUE_SEG6_GO_NEXT;
+		else if (work->action == SEGUE_ACTION_REJECT)
+			return firewall_reject(packet, work);
+		else if (work->action != SEGUE_ACTION_SEG6)
+			return drop(packet, SEGUE_OUTCOME_drop_firewall);
+	}
+	return firewall_seg6(packet, sid, firewall, work, offset, previous, outer->limit, sl);
+}
+
+/* In by a port with a firewall: the plain firewall. */
+INLINE int firewall_port(struct packet *packet)
+{
+	struct firewall_work *work = firewall_work_get();
+	u32 index = packet->port->firewall, error, tags = FIREWALL_TAGS_NONE;
+	const struct segue_firewall *firewall = bpf_map_lookup_elem(&firewalls, &index);
+	void *data = (void *)(long)packet->ctx->data;
+	void *end = (void *)(long)packet->ctx->data_end;
+	int foreign;
+	u16 ethertype;
+
+	if (unlikely(!work || !firewall))
+		return drop(packet, SEGUE_OUTCOME_drop_behaviour);
+	if (data + ETHERNET_LENGTH > end)
+		return drop(packet, SEGUE_OUTCOME_drop_truncated);
+	foreign = !(packet->port->flags & SEGUE_PORT_L2) && frame_foreign(packet, data) && !frame_to_group(data);
+	ethertype = *(const u16 *)(data + 12);
+	if (unlikely(ethertype != bpf_htons(ETH_P_IPV6) && ethertype != bpf_htons(ETH_P_IP))) {
+		if (packet->port->flags & SEGUE_PORT_L2) {
+			if (!(firewall->flags & SEGUE_FIREWALL_OFF))
+				tags = firewall_tags_remove(packet->ctx, work);
+			if (tags == FIREWALL_TAGS_TOO_MANY)
+				return drop(packet, SEGUE_OUTCOME_drop_firewall_tags);
+		} else if (priority_tag_remove(packet->ctx)) {
+			stage(packet, SEGUE_STAGE_FILTER);
+			return drop(packet, SEGUE_OUTCOME_drop_recirculation);
+		}
+		if (tags == FIREWALL_TAGS_NONE)
+			goto passed;
+	}
+	if (likely(!(firewall->flags & SEGUE_FIREWALL_OFF))) {
+		/* What is between others is theirs: neither answered, nor a connection here, nor past the rules to a
+		 * bridge. */
+		if (unlikely(foreign))
+			return drop(packet, SEGUE_OUTCOME_drop_other_host);
+		error = firewall_filter(packet->ctx, work, firewall, index, 0, packet->epoch);
+		packet->length = work->limit - ETHERNET_LENGTH;
+		if (unlikely(error))
+			return drop(packet, error);
+		/* An answer would leave without the tags, to somebody else: the packet is dropped in silence. */
+		if (work->action == SEGUE_ACTION_REJECT)
+			return tags ? drop(packet, SEGUE_OUTCOME_drop_firewall) : firewall_reject(packet, work);
+		if (work->action != SEGUE_ACTION_ACCEPT && work->action != SEGUE_ACTION_SEG6)
+			return drop(packet, SEGUE_OUTCOME_drop_firewall);
+	}
+	if (unlikely(tags) && firewall_tags_restore(packet->ctx, work))
+		return drop(packet, SEGUE_OUTCOME_drop_adjust);
+passed:
+	stage(packet, SEGUE_STAGE_FILTERED);
+	return drop(packet, SEGUE_OUTCOME_drop_recirculation);
+}
+
+#endif

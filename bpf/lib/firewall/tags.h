@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* VLAN tags in front of what a firewall on a layer-2 port looks at. */
+#ifndef SEGUE_FIREWALL_TAGS_H
+#define SEGUE_FIREWALL_TAGS_H
+
+#include "lib/base/types.h"
+#include "lib/base/protocol.h"
+#include "lib/packet/buffer.h"
+#include "lib/packet/tags.h"
+#include "lib/firewall/key.h"
+
+enum firewall_tags {
+	FIREWALL_TAGS_NONE = 0, /* or nothing behind them that rules look at */
+	FIREWALL_TAGS_REMOVED = 1,
+	FIREWALL_TAGS_TOO_MANY = 2,
+};
+
+/*
+ * A frame of a layer-2 port goes on as it is, tags and all; what they carry is filtered like what comes without them.
+ * They are taken off for the rules and put back behind them: at most two (802.1ad), behind which another may not hide.
+ */
+RARE int firewall_tags_remove(buffer *ctx, struct firewall_work *work)
+{
+	void *data = (void *)(long)ctx->data;
+	void *end = (void *)(long)ctx->data_end;
+	u16 *half = data, ethertype;
+	u32 *word = data;
+	u64 tags;
+
+	if (!work || data + ETHERNET_LENGTH + 4 > end || !is_tag(half[6]))
+		return FIREWALL_TAGS_NONE;
+	ethertype = half[8];
+	tags = word[3];
+	if (is_tag(ethertype)) {
+		if (data + ETHERNET_LENGTH + 8 > end)
+			return FIREWALL_TAGS_NONE;
+		ethertype = half[10];
+		tags |= (u64)word[4] << 32;
+	}
+	if (is_tag(ethertype))
+		return FIREWALL_TAGS_TOO_MANY;
+	if (ethertype != bpf_htons(ETH_P_IPV6) && ethertype != bpf_htons(ETH_P_IP))
+		return FIREWALL_TAGS_NONE;
+	work->tags = tags;
+	if (tags >> 32) {
+		if (data + 20 > end)
+			return FIREWALL_TAGS_NONE;
+		word[4] = word[2];
+		word[3] = word[1];
+		word[2] = word[0];
+	} else {
+		word[3] = word[2];
+		word[2] = word[1];
+		word[1] = word[0];
+	}
+	return buffer_adjust_head(ctx, tags >> 32 ? 8 : 4) ? FIREWALL_TAGS_TOO_MANY : FIREWALL_TAGS_REMOVED;
+}
+
+/* 0: they are where they were. */
+RARE int firewall_tags_restore(buffer *ctx, const struct firewall_work *work)
+{
+	void *data, *end;
+	u32 *word;
+
+	if (!work || buffer_adjust_head(ctx, work->tags >> 32 ? -8 : -4))
+		return -1;
+	data = (void *)(long)ctx->data;
+	end = (void *)(long)ctx->data_end;
+	word = data;
+	if (data + 20 > end)
+		return -1;
+	if (work->tags >> 32) {
+		word[0] = word[2];
+		word[1] = word[3];
+		word[2] = word[4];
+		word[4] = work->tags >> 32;
+	} else {
+		word[0] = word[1];
+		word[1] = word[2];
+		word[2] = word[3];
+	}
+	word[3] = work->tags;
+	return 0;
+}
+
+#endif

@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* How socket buffers of the programs of the TC hook grow, and where they go. */
+#ifndef SEGUE_KERNEL_LEAVE_H
+#define SEGUE_KERNEL_LEAVE_H
+
+#include "lib/base/types.h"
+#include "lib/base/protocol.h"
+#include "lib/base/maps.h"
+#include "lib/packet/buffer.h"
+#include "lib/packet/packet.h"
+#include "lib/packet/outcome.h"
+#include "lib/forward/adjacency.h"
+#include "lib/forward/leave.h"
+
+/* Link-layer address of the far end of the link by which packets come to this node's own segments again. */
+#define LOOP_MAC_HIGH 0x67655e02 /* 02:5e:65:67:00:01, in packet order */
+#define LOOP_MAC_LOW 0x0100
+
+/*
+ * Puts `length` octets, which the caller fills, between the Ethernet header and the IP packet. Segments of a GSO packet
+ * keep their size: each becomes the packet that it was before it was merged. 0: done.
+ */
+INLINE int skb_push(buffer *skb, u32 length)
+{
+	u64 flags = BPF_F_ADJ_ROOM_FIXED_GSO | BPF_F_ADJ_ROOM_ENCAP_L3_IPV6;
+	long result = bpf_skb_adjust_room(skb, length, BPF_ADJ_ROOM_MAC, flags);
+
+	/* The buffer is a tunnel's already: only GSO would need the kernel to know of a second one. */
+	if (unlikely(result) && !skb->gso_size)
+		result = bpf_skb_adjust_room(skb, length, BPF_ADJ_ROOM_MAC, 0);
+	return result;
+}
+
+/* Copies a steering header of `length` octets, a multiple of 8 and at least an IPv6 header. 0: done. */
+INLINE int skb_copy_header(void *to, void *end, const void *from, u32 length)
+{
+	const u64 *word = from;
+	u64 *out = to;
+
+	if (to + IPV6_LENGTH > end)
+		return -1;
+	out[0] = word[0];
+	out[1] = word[1];
+	out[2] = word[2];
+	out[3] = word[3];
+	out[4] = word[4];
+	/* An SRH with two segments: the commonest, and without a loop. */
+	if (likely(length == IPV6_LENGTH + SRH_FIXED_LENGTH + 32)) {
+		if (to + IPV6_LENGTH + SRH_FIXED_LENGTH + 32 > end)
+			return -1;
+		out[5] = word[5];
+		out[6] = word[6];
+		out[7] = word[7];
+		out[8] = word[8];
+		out[9] = word[9];
+		return 0;
+	}
+	for (int i = IPV6_LENGTH / 8; i < SEGUE_TEMPLATE_MAX / 8 + 1; i++) {
+		if (8 * i >= length)
+			break;
+		if ((void *)(out + i + 1) > end)
+			return -1;
+		out[i] = word[i];
+	}
+	return 0;
+}
+
+/*
+ * Does each segment of a GSO packet fit the link with `push` octets in front of it? The packet is unchanged.
+ * bpf_check_mtu() cannot say: of segments it takes no difference in length.
+ */
+RARE int skb_segments_fit(buffer *skb, u32 push, u32 mtu)
+{
+	u32 wanted = ETHERNET_LENGTH + 60 + 60, headers, protocol, offset;
+	const u8 *octet;
+	void *data, *end;
+
+	if (!skb->gso_size)
+		return 0;
+	if (wanted > skb->len)
+		wanted = skb->len;
+	if (bpf_skb_pull_data(skb, wanted))
+		return 0;
+	data = (void *)(long)skb->data;
+	end = (void *)(long)skb->data_end;
+	octet = data + ETHERNET_LENGTH;
+	if ((void *)octet + sizeof(struct iphdr) > end)
+		return 0;
+	headers = octet[0] >> 4 == 6 ? IPV6_LENGTH : (octet[0] & 15) * 4;
+	protocol = octet[0] >> 4 == 6 ? octet[6] : octet[9];
+	if (protocol == PROTOCOL_TCP) {
+		offset = (ETHERNET_LENGTH + headers) & OFFSET_MASK;
+		octet = data + offset;
+		if ((void *)octet + 20 > end)
+			return 0;
+		headers += (octet[12] >> 4) * 4;
+	} else {
+		headers += 8;
+	}
+	return headers + skb->gso_size + push <= mtu;
+}
+
+/* Gives a complete packet to the data plane again, by the link that leads back to this node. */
+INLINE int skb_again(const struct packet *packet, void *data)
+{
+	u32 loop = control.loop;
+	u32 *word = data;
+
+	if (!loop)
+		return drop(packet, SEGUE_OUTCOME_drop_recirculation);
+	word[0] = LOOP_MAC_HIGH;
+	word[1] = LOOP_MAC_LOW;
+	word[2] = 0;
+	((u16 *)data)[6] = bpf_htons(ETH_P_IPV6);
+	count_outcome(packet, SEGUE_OUTCOME_forwarded);
+	return bpf_redirect(loop, 0);
+}
+
+/*
+ * Sends on a complete packet whose Ethernet header is yet to come. What stays on the buffer means nothing to its next
+ * receiver, which may be another node of Segue on this machine. `egress`: the program is on a link's way out, from
+ * where no verdict leads up to the kernel; the loop does.
+ */
+INLINE int skb_leave(const struct packet *packet, const struct adjacency *adjacency, int egress)
+{
+	buffer *skb = packet->ctx;
+	void *data = (void *)(long)skb->data;
+	void *end = (void *)(long)skb->data_end;
+	u32 *word = data;
+	u16 *half = data;
+	u8 *hop_limit;
+
+	skb->tc_index = 0;
+	if (data + ETHERNET_LENGTH + IPV6_LENGTH > end)
+		return drop(packet, SEGUE_OUTCOME_drop_adjust);
+	if (likely(adjacency->kind == ADJACENCY_LINK)) {
+		ethernet_write(data, adjacency);
+		return transmit(packet, adjacency->ifindex, SEGUE_OUTCOME_forwarded);
+	}
+	if (adjacency->kind == ADJACENCY_SID)
+		return skb_again(packet, data);
+	/* The kernel lowers the hop limit itself. */
+	hop_limit = data + ETHERNET_LENGTH + 7;
+	if (*hop_limit != 255)
+		++*hop_limit;
+	if (egress)
+		return skb_again(packet, data);
+	word[0] = *(const u32 *)&packet->port->mac[0];
+	half[2] = *(const u16 *)&packet->port->mac[4];
+	sign(half);
+	half[6] = bpf_htons(ETH_P_IPV6);
+	return pass(packet, adjacency->kind == ADJACENCY_NO_NEIGHBOUR ? SEGUE_OUTCOME_passed_no_neighbour
+								      : SEGUE_OUTCOME_passed_route);
+}
+
+/* An adjacency that a packet with `push` octets in front does not fit, or that is no link: refused, or 0 to go on. */
+INLINE u32 skb_obstacle(const struct packet *packet, const struct adjacency *adjacency, u32 push)
+{
+	if (adjacency->kind != ADJACENCY_LINK)
+		return adjacency_refusal(adjacency);
+	return skb_segments_fit(packet->ctx, push, adjacency->fits) ? 0 : SEGUE_OUTCOME_drop_too_big;
+}
+
+#endif

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * The buffer that a packet lies in, as the program's hook has it: a frame of XDP (xdp.h), or a socket buffer of the TC
+ * hook (skb.h), for objects that are compiled with SEGUE_SKB. All else of lib/ is over both, and asks for what differs
+ * by these names:
+ *
+ * buffer: the type of the context. `data` and `data_end` are its octets that can be read and written directly.
+ * VERDICT_PASS, VERDICT_DROP: to the kernel, to nobody.
+ * buffer_length(), buffer_interface(), buffer_load(), buffer_adjust_head(), buffer_adjust_tail().
+ * FIB_LENGTH: what bpf_fib_lookup() is told of the packet's length, so that it answers with the route's MTU.
+ */
+#ifndef SEGUE_PACKET_BUFFER_H
+#define SEGUE_PACKET_BUFFER_H
+
+#ifdef SEGUE_SKB
+#include "lib/packet/skb.h"
+#else
+#include "lib/packet/xdp.h"
+#endif
+
+#endif

@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* The packet in hand, the port that it came in by, and the generation that it meets. */
+#ifndef SEGUE_PACKET_PACKET_H
+#define SEGUE_PACKET_PACKET_H
+
+#include "lib/base/types.h"
+#include "lib/base/address.h"
+#include "lib/base/maps.h"
+#include "lib/base/config.h"
+#include "lib/packet/buffer.h"
+
+/* The packet in hand: passed along by every function, lives in registers once all is inlined. */
+struct packet {
+	buffer *ctx;
+	const struct segue_port *port;
+	u64 epoch; /* generation, cache generation and epoch_in_domain(), read once: what is cached belongs to the
+		      generation that it came from */
+	u32 generation;
+	u32 length;	 /* layer 3 octets as received, for byte counters */
+	u32 in_proxy;	 /* 1: in segue_proxy. A constant in each program, so that it leaves out what the other does */
+	u32 in_firewall; /* 1: in segue_firewall, where in_proxy is 1 too */
+	u64 icmp_way;	 /* where ICMP errors about it are routed: ICMP_WAY() */
+};
+
+/*
+ * Where the answer to a packet is routed: in this table, or as a packet that came in by this interface. 0: as one that
+ * came in where the answered packet did, by the kernel's rules.
+ */
+#define ICMP_WAY(table_, ifindex_) ((u64)(table_) | (u64)(ifindex_) << 32)
+
+/* Generation (low half) and cache generation in one word. */
+INLINE u64 epoch_now(void)
+{
+	return *(const volatile u64 *)&control.generation;
+}
+
+/*
+ * The first program that a packet meets puts the routing domain of its port into the epoch, which stages carry on: so
+ * one comparison asks for all three where something is remembered for packets. The domain is over the high half of the
+ * cache generation: two epochs with one word are 65,536 cache generations apart.
+ */
+INLINE void epoch_in_domain(struct packet *packet)
+{
+	packet->epoch ^= (u64)packet->port->domain << 48;
+	/* Else the compiler keeps the one without domain too, for which the stack is too short. */
+	opaque(packet->epoch);
+	packet->generation = packet->epoch;
+}
+
+/* The slot of a port that another one keeps from the slot of its ifindex. `slot` is that one's; SEGUE_NONE: no port. */
+RARE u32 port_chained(u32 slot, u32 ifindex)
+{
+	u32 first = slot & SEGUE_PORT_SLOTS;
+	const struct segue_port *port;
+
+	for (int i = 0; i < SEGUE_PORT_CHAIN; i++) {
+		port = bpf_map_lookup_elem(&ports, &slot);
+		if (!port)
+			break;
+		if (port->ifindex == ifindex)
+			return slot;
+		if (!port->next)
+			break;
+		slot = first + ((port->next - 1) & (SEGUE_PORT_SLOTS - 1));
+	}
+	return SEGUE_NONE;
+}
+
+/* The port of this interface, or NULL. */
+INLINE const struct segue_port *port_find(u32 generation, u32 ifindex)
+{
+	u32 slot = (ifindex & (SEGUE_PORT_SLOTS - 1)) + (generation & 1) * SEGUE_PORT_SLOTS;
+	const struct segue_port *port = bpf_map_lookup_elem(&ports, &slot);
+
+	if (likely(port && port->ifindex == ifindex))
+		return port;
+	slot = port_chained(slot, ifindex);
+	return bpf_map_lookup_elem(&ports, &slot);
+}
+
+/* Does an address lie in a SID block? For addresses that hardly ever do. */
+INLINE int rarely_in_sid_block(const struct packet *packet, struct address a)
+{
+	const struct segue_port *port = packet->port;
+	u16 first = a.high;
+
+	if (likely(first != port->sid_block_hints[0] && first != port->sid_block_hints[1] &&
+		   !(port->config_flags & SEGUE_CONFIG_MANY_BLOCKS)))
+		return 0;
+	return in_sid_block(packet->generation, a);
+}
+
+/* Finds the port, in the epoch of the packet. 0: go on; 1: not in this generation. */
+INLINE int packet_begin(buffer *ctx, struct packet *packet, u64 epoch)
+{
+	packet->in_proxy = 0;
+	packet->in_firewall = 0;
+	packet->icmp_way = 0;
+	packet->ctx = ctx;
+	packet->epoch = epoch;
+	packet->generation = packet->epoch;
+	packet->length = 0;
+	packet->port = port_find(packet->generation, buffer_interface(ctx));
+	return !packet->port;
+}
+
+#endif

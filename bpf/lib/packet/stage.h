@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* What one stage tells the next, and the way there. */
+#ifndef SEGUE_PACKET_STAGE_H
+#define SEGUE_PACKET_STAGE_H
+
+#include "lib/base/types.h"
+#include "lib/base/maps.h"
+#include "lib/packet/packet.h"
+
+/* The outer packet, once its headers have been walked. */
+struct outer {
+	u32 offset;  /* of what follows its headers: the inner packet */
+	u32 limit;   /* end of the outer payload, by the outer Payload Length */
+	u32 frame;   /* octets in the frame, all buffers */
+	u16 srh;     /* of an SRH with segments left, or 0 */
+	u16 naming;  /* of the Next Header octet that names `protocol` */
+	u8 protocol; /* of the inner packet */
+	u8 ecn;
+	u8 fragment;
+	u8 dscp; /* of the outer header */
+};
+
+/* What is to be remembered for a flow: lib/proxy/memory.h. */
+struct memory_order {
+	struct outer outer;
+	u64 shape;
+	u64 scope;
+	u32 margin;
+	u32 outcome; /* why it cannot be remembered */
+};
+
+/* What one stage tells the next across a tail call. Each stage writes all that the next one reads. */
+struct scratch {
+	u64 epoch;    /* of the packet, for the next stage: see stage() */
+	u8 icmp_kind; /* enum segue_icmp, the row to count */
+	u8 family;
+	u8 type;
+	u8 code;
+	u16 l3;	     /* offset of the offending packet in the frame */
+	u16 upper;   /* echo: offset of the ICMPv6 header */
+	u32 param;   /* pointer or MTU; echo: end of the packet */
+	u32 length;  /* echo and relay: layer 3 octets, for the outcome that the ICMP stage counts */
+	u32 counter; /* echo: row of the SID */
+	u32 reserved;
+	u64 way; /* ICMP_WAY() */
+	struct memory_order order;
+	struct segue_stash stash; /* a header that is about to be remembered */
+	struct segue_last_drop drop;
+	u64 drop_time[SEGUE_OUTCOMES_MAX];
+};
+
+PERCPU(scratches, struct scratch, 1);
+
+INLINE struct scratch *scratch_get(void)
+{
+	u32 zero = 0;
+
+	return bpf_map_lookup_elem(&scratches, &zero);
+}
+
+/*
+ * To another stage, which goes on in the epoch of this one: a packet meets one generation, however many stages it
+ * meets. Nothing comes between: a program and what it calls are one run, which no other of Segue's programs on this CPU
+ * interrupts, since both hooks run with soft interrupts disabled. Returns if there is no such stage.
+ */
+INLINE void stage(const struct packet *packet, u32 number)
+{
+	struct scratch *scratch = scratch_get();
+
+	if (!scratch)
+		return;
+	scratch->epoch = packet->epoch;
+	bpf_tail_call(packet->ctx, &stages, number);
+	scratch->epoch = 0;
+}
+
+/* The epoch in which the stage before this one was. */
+INLINE u64 epoch_carried(void)
+{
+	struct scratch *scratch = scratch_get();
+	u64 epoch;
+
+	if (!scratch)
+		return epoch_now();
+	epoch = scratch->epoch;
+	scratch->epoch = 0;
+	return likely(epoch) ? epoch : epoch_now(); /* 0: run by itself, as tests do */
+}
+
+#endif
