@@ -91,6 +91,29 @@ fn pages_that_are_named_exist() {
     assert!(wrong.is_empty(), "pages that do not exist are named:\n{}", wrong.join("\n"));
 }
 
+/// Files of the repository that pages name by their paths: from its root, or from `bpf/` as the data plane's own files do.
+#[test]
+fn files_that_pages_name_exist() {
+    const FROM: [(&str, &str); 6] =
+        [("bpf/", ""), ("crates/", ""), ("examples/", ""), ("packaging/", ""), ("fuzz/", ""), ("lib/", "bpf")];
+    let part_of_path = |letter: char| letter.is_ascii_alphanumeric() || "/._-".contains(letter);
+    let root = root();
+    let mut wrong = Vec::new();
+    for (path, text) in texts().iter().filter(|(path, _)| path.extension().is_some_and(|end| end == "md")) {
+        for (start, below) in FROM {
+            for (at, _) in text.match_indices(start) {
+                let name = text[at..].split(|letter| !part_of_path(letter)).next().unwrap_or_default();
+                // A pattern, or the middle of another path.
+                let is_whole = !text[at + name.len()..].starts_with(['*', '{']) && !text[..at].ends_with(part_of_path);
+                if is_whole && !root.join(below).join(name.trim_end_matches(['.', '/'])).exists() {
+                    wrong.push(format!("{}: {name}", path.display()));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "files that do not exist are named:\n{}", wrong.join("\n"));
+}
+
 /// docs/README.md leads to every page; results have an index of their own.
 #[test]
 fn the_index_names_every_page() {
