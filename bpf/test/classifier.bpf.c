@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
  * For tests only: asks the classifier many questions in one run, so that its answers can be compared with the
- * interpreter's and its time be measured (crates/testkit/tests/classifier.rs).
+ * interpreter's and its time be measured (crates/testkit/tests/links/classifier.rs).
  */
 #include "lib/base/types.h"
 #include "lib/base/maps.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
  * For tests only: shows what the data plane's walk over extension headers makes of a frame, so that it can be compared
- * with the Rust parser (crates/testkit/tests/differential.rs).
+ * with the Rust parser (crates/testkit/tests/links/differential.rs).
  */
 #include "lib/base/types.h"
 #include "lib/base/protocol.h"

@@ -2,7 +2,7 @@
 /*
  * TCP connections: their states (RFC 9293 section 3.3.2) and the windows of their sequence numbers, after Guido van
  * Rooij, "Real Stateful TCP Packet Filtering in IP Filter" (2001), as netfilter does it: crates/testkit/tests/
- * tcp_netfilter.rs sends the same segments through both.
+ * netfilter/tcp.rs sends the same segments through both.
  *
  * Four bounds, of a segment from S to R whose first octet is `sequence` and whose last one is before `end`:
  *   sequence <= limit of S                  R has offered room for it,

@@ -1,5 +1,5 @@
 //! From a frame to the key that rules are asked with: the twin of `bpf/lib/firewall/key.h`, for explaining what a captured packet
-//! would meet. `crates/testkit/tests/firewall_key.rs` compares the two on broken and whole packets.
+//! would meet. `crates/testkit/tests/firewall/key.rs` compares the two on broken and whole packets.
 //!
 //! It reads octets at offsets, in the order of the data plane's checks, so that it refuses exactly what the data plane refuses; the
 //! views of `segue-wire` are stricter in some places and laxer in others.

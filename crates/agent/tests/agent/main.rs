@@ -1,0 +1,13 @@
+//! A node with a real agent, between neighbours and with functions.
+
+mod background;
+mod boundary;
+mod exact;
+mod firewall;
+mod hmac;
+mod lifecycle;
+mod liveness;
+mod netfilter;
+mod restart_traffic;
+mod scale;
+mod support;

@@ -1,0 +1,4 @@
+//! The measurements run, and say what they are to say.
+
+mod functions;
+mod runs;

@@ -1,0 +1,8 @@
+//! Loading, attaching, pinning and applying, with the kernel.
+
+mod layout;
+mod life;
+mod lifecycle;
+mod links;
+mod steering;
+mod support;

@@ -1,0 +1,16 @@
+//! Whole topologies, and agents beside other routers and functions.
+
+mod bgp;
+mod classes;
+mod common;
+mod connector;
+mod connector_exact;
+mod crash;
+mod examples;
+mod examples_firewall;
+mod examples_traffic;
+mod kernel_lab;
+mod main_job;
+mod path_mtu;
+mod scale;
+mod tap;

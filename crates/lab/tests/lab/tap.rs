@@ -1,0 +1,166 @@
+//! Functions on TAP devices: a program in user space with real traffic, and devices that are left to the operator.
+
+use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::common::TestLab;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use segue_lab::{agent, netns, program};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+const SILENCE: Duration = Duration::from_millis(300);
+const DATAGRAMS: u64 = 100;
+
+fn bound(lab: &TestLab, host: &str, address: SocketAddr) -> UdpSocket {
+    let socket = netns::inside(&lab.namespace(host), || UdpSocket::bind(address)).unwrap().unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket
+}
+
+/// Datagrams there and back, each answered before the next one goes.
+fn datagrams(lab: &TestLab) {
+    for address in lab.addresses("server") {
+        let address: IpAddr = address.parse().unwrap();
+        let server = bound(lab, "server", SocketAddr::new(address, 7000));
+        let any = if address.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
+        let client = bound(lab, "client", any.parse().unwrap());
+        let mut bytes = [0; 2000];
+        for number in 0..DATAGRAMS {
+            let mut text = vec![0; 8 + number as usize * 12];
+            text[..8].copy_from_slice(&number.to_be_bytes());
+            client.send_to(&text, (address, 7000)).unwrap();
+            let (length, peer) = server.recv_from(&mut bytes).unwrap_or_else(|error| panic!("{number} there: {error}"));
+            assert_eq!(bytes[..length], text);
+            server.send_to(&bytes[..length], peer).unwrap();
+            let length = client.recv(&mut bytes).unwrap_or_else(|error| panic!("{number} back: {error}"));
+            assert_eq!(bytes[..length], text);
+        }
+    }
+}
+
+/// Packets to the function and back from it, at the two SIDs of its node: west to east, and east to west.
+fn counted(lab: &TestLab) -> [[u64; 2]; 2] {
+    let report = agent::get(&lab.paths().socket("nfv"), "nfv", agent::REPORT).unwrap();
+    let sids = report["sids"].as_array().unwrap().iter().filter(|sid| !sid["returned"].is_null());
+    let packets = |sid: &serde_json::Value| ["counter", "returned"].map(|key| sid[key]["packets"].as_u64().unwrap());
+    let found: Vec<_> = sids.map(packets).collect();
+    found.try_into().unwrap_or_else(|_| panic!("two SIDs: {report}"))
+}
+
+/// The process at the other end of the function's TAP devices.
+fn behind(lab: &TestLab) -> Pid {
+    let namespace = netns::identity(&lab.namespace("nfv")).unwrap();
+    let agent = lab.record.node("nfv").unwrap().agent.unwrap();
+    let all = netns::processes(&[namespace].into());
+    let mut others = all.into_iter().map(|(pid, _)| pid).filter(|pid| pid.as_raw() != agent);
+    let one = others.next().expect("the program lives");
+    assert_eq!(others.next(), None, "one program");
+    one
+}
+
+#[test]
+#[ignore = "needs root"]
+fn a_program_in_user_space_is_a_function() {
+    let lab = TestLab::example("tap");
+    let before = counted(&lab);
+    datagrams(&lab);
+    let after = counted(&lab);
+    let each = 2 * DATAGRAMS;
+    for way in 0..2 {
+        for at in 0..2 {
+            assert_eq!(after[way][at] - before[way][at], each, "{before:?}, then {after:?}");
+        }
+    }
+    for address in lab.addresses("server") {
+        let telnet = SocketAddr::new(address.parse().unwrap(), 23);
+        let refused =
+            netns::inside(&lab.namespace("client"), || TcpStream::connect_timeout(&telnet, Duration::from_secs(2)));
+        assert!(refused.unwrap().is_err(), "telnet does not get through");
+    }
+    // It tells what it has done when it ends, and nothing else has come by.
+    let (pid, log) = (behind(&lab), lab.paths().file("filter", "log"));
+    kill(pid, Signal::SIGTERM).unwrap();
+    let deadline = Instant::now() + PATIENCE;
+    let said = loop {
+        let said = std::fs::read_to_string(&log).unwrap();
+        if said.contains("telnet: ") {
+            break said;
+        }
+        assert!(Instant::now() < deadline, "it does not end: {said}");
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    assert!(said.contains(&format!("west to east: {each}\neast to west: {each}\ntelnet: ")), "{said}");
+    let telnet: u64 = said.trim_end().rsplit_once(' ').unwrap().1.parse().unwrap();
+    assert!(telnet >= 2, "{said}");
+    lab.down();
+}
+
+#[test]
+#[ignore = "needs root"]
+fn devices_without_a_program_wait_for_one() {
+    let text = std::fs::read_to_string(crate::common::repository("examples/tap.yaml")).unwrap();
+    let text = text.replace("name: tap\n", "").replace("    program: exec python3 tap.py\n", "");
+    let lab = TestLab::up("tap", &text);
+    let (client, server): (IpAddr, SocketAddr) =
+        (lab.addresses("client")[0].parse().unwrap(), format!("{}:7000", lab.addresses("server")[0]).parse().unwrap());
+    let receiver = bound(&lab, "server", server);
+    receiver.set_read_timeout(Some(SILENCE)).unwrap();
+    let sender = bound(&lab, "client", SocketAddr::new(client, 0));
+    let mut bytes = [0; 16];
+    sender.send_to(b"nobody", server).unwrap();
+    assert!(receiver.recv_from(&mut bytes).is_err(), "nobody has opened the devices");
+    let drops = agent::get(&lab.paths().socket("nfv"), "nfv", "/v1/drops").unwrap();
+    assert!(drops.to_string().contains("drop_link_down"), "{drops}");
+
+    // By hand, as an operator would: the environment is what `program` would have had.
+    let variables = program::environment(&lab.loaded.plan, "filter");
+    assert_eq!(variables.len(), 6, "{variables:?}");
+    let mut run = Command::new("python3");
+    run.arg(crate::common::repository("examples/tap.py")).envs(variables).stdin(Stdio::null()).stdout(Stdio::null());
+    let mut child = netns::inside(&lab.namespace("nfv"), || run.spawn()).unwrap().unwrap();
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        sender.send_to(b"somebody", server).unwrap();
+        if let Ok((length, _)) = receiver.recv_from(&mut bytes) {
+            assert_eq!(&bytes[..length], b"somebody");
+            break;
+        }
+        assert!(Instant::now() < deadline, "the node does not see that the devices are open");
+    }
+    // Gone again: the devices stay, and packets are refused.
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let before = link_down(&lab);
+    let deadline = Instant::now() + PATIENCE;
+    while link_down(&lab) == before {
+        assert!(Instant::now() < deadline, "the node does not see that the devices are closed");
+        sender.send_to(b"nobody", server).unwrap();
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    lab.down();
+}
+
+fn link_down(lab: &TestLab) -> u64 {
+    let drops = agent::get(&lab.paths().socket("nfv"), "nfv", "/v1/drops").unwrap();
+    let rows = drops.as_array().unwrap().iter().filter(|row| row["reason"] == "drop_link_down");
+    rows.map(|row| row["counter"]["packets"].as_u64().unwrap()).sum()
+}
+
+#[test]
+#[ignore = "needs root"]
+fn a_program_that_does_not_open_its_devices_fails_the_lab() {
+    crate::common::need_root();
+    let text = std::fs::read_to_string(crate::common::repository("examples/tap.yaml")).unwrap();
+    let name = crate::common::unique("tap");
+    let text = text.replace("name: tap\n", &format!("name: {name}\n"));
+    let file = crate::common::topology_file(&text.replace("exec python3 tap.py", "echo it goes wrong; exit 3"));
+    let loaded = segue_lab::up::load(&file.path).unwrap();
+    let roots = segue_lab::names::Roots::default();
+    let error = segue_lab::up::up(&roots, &loaded, &segue_lab::progress::Progress::silent()).unwrap_err().to_string();
+    for part in ["function filter", "exit status: 3", "filter-w", "it goes wrong", "do: fix the program"] {
+        assert!(error.contains(part), "{part}: {error}");
+    }
+    crate::common::assert_nothing_left(&roots, &name);
+}

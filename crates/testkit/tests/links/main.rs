@@ -1,0 +1,9 @@
+//! Segue between real links, functions and tenants; single programs of the data plane; and the kit itself.
+
+mod answers;
+mod aware;
+mod classifier;
+mod differential;
+mod netns;
+mod tenants;
+mod told;
