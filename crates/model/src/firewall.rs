@@ -153,6 +153,25 @@ impl Firewall {
     }
 }
 
+impl Default for Firewall {
+    /// Without rules; every other key as if it were not written.
+    fn default() -> Self {
+        Self {
+            name: String::new(),
+            ipv4: None,
+            ipv6: None,
+            yaml: None,
+            sets: Vec::new(),
+            mode: FirewallMode::default(),
+            basic: yes(),
+            hook: forward(),
+            unsupported: Unsupported::default(),
+            argument_length: argument_length(),
+            conntrack: Conntrack::default(),
+        }
+    }
+}
+
 fn yes() -> bool {
     true
 }

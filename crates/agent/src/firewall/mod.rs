@@ -3,11 +3,10 @@
 pub mod log;
 
 use std::collections::HashMap;
-use std::fs;
 use std::path::Path;
 
 use segue_dataplane::{FirewallCounters, Reader};
-use segue_model::firewall::{Firewall, FirewallMode, RuleFile};
+use segue_model::firewall::{Firewall, FirewallMode};
 use segue_model::node::NodeState;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -114,21 +113,11 @@ fn file_of(firewall: &Firewall, rule: &str) -> String {
 ///
 /// # Errors
 /// The firewall and the file that cannot be read.
-pub fn read_files(state: &mut NodeState, document: &Path) -> Result<(), String> {
-    let directory = document.parent().unwrap_or(Path::new(""));
-    for firewall in &mut state.firewalls {
+pub fn read_files(state: &mut NodeState, document: &Path) -> Result<(), segue_firewall::Error> {
+    state.firewalls.iter_mut().try_for_each(|firewall| {
         let name = firewall.name.clone();
-        for rules in firewall.files_mut() {
-            if let RuleFile::Path(path) = rules {
-                let place = directory.join(&*path);
-                let text = fs::read_to_string(&place).map_err(|error| {
-                    format!("firewall {name}: {}: {error}; give a file that can be read", place.display())
-                })?;
-                *rules = RuleFile::Text { file: path.clone(), text };
-            }
-        }
-    }
-    Ok(())
+        segue_firewall::files::read(firewall, &name, document)
+    })
 }
 
 #[cfg(test)]
@@ -145,20 +134,5 @@ mod tests {
         let mixed = firewall(r#"{"ipv4": "a.v4", "yaml": "a.yaml"}"#);
         assert_eq!(file_of(&mixed, "IPv4 -A FORWARD -j DROP"), "a.v4");
         assert_eq!(file_of(&mixed, "IPv6 -A FORWARD -j DROP"), "a.yaml");
-    }
-
-    #[test]
-    fn rule_files_are_read_beside_the_document() {
-        let directory = std::env::temp_dir().join(format!("segue-firewall-{}", std::process::id()));
-        fs::create_dir_all(&directory).unwrap();
-        fs::write(directory.join("rules.v6"), "*filter\nCOMMIT\n").unwrap();
-        let yaml = "node: n\nsource_address: fd00::1\nfirewalls: [{name: fw, ipv6: rules.v6}]\n";
-        let mut state = segue_model::load::load_node_state(yaml, "node.yaml").unwrap();
-        read_files(&mut state, &directory.join("node.yaml")).unwrap();
-        assert_eq!(state.firewalls[0].ipv6.as_ref().and_then(RuleFile::text), Some("*filter\nCOMMIT\n"));
-        state.firewalls[0].ipv6 = Some(RuleFile::Path("missing.v6".into()));
-        let error = read_files(&mut state, &directory.join("node.yaml")).unwrap_err();
-        assert!(error.contains("firewall fw") && error.contains("missing.v6"), "{error}");
-        fs::remove_dir_all(&directory).unwrap();
     }
 }

@@ -1,17 +1,15 @@
 //! `firewall`: rules and counters, the switch, checks of rule files.
 
-use std::{collections::BTreeSet, fs, path::Path};
+use std::{fs, path::Path};
 
 use anyhow::{Context, Result, anyhow, bail};
 use segue_agent::firewall::FirewallReport;
-use segue_classifier::{
-    analysis::analyse,
-    iptables::{
-        Family, Mode, NodeInterface, Reading, RuleSet, SetFile, Surroundings, parse_rules_for, parse_sets,
-        parse_yaml_for,
-    },
+use segue_classifier::analysis::analyse;
+use segue_firewall::Source;
+use segue_model::{
+    firewall::{Firewall, FirewallMode, RuleFile, Unsupported},
+    node::NodeState,
 };
-use segue_model::node::NodeState;
 use serde::Serialize;
 
 use crate::{
@@ -33,12 +31,23 @@ pub fn run(global: &Global, command: FirewallCommand) -> Result<()> {
             output::print(&super::firewall_explain::run(&state, firewall, &packet)?)
         }
         FirewallCommand::Check { files, ipv4, sets, advanced, hook, skip_unsupported } => {
-            let sets = read_sets(&sets)?;
-            let family = if ipv4 { Family::Ipv4 } else { Family::Ipv6 };
-            let mode = if advanced { Mode::Advanced } else { Mode::Basic };
-            let reading = Reading { hook: Some(&hook), skip: skip_unsupported };
+            let firewall = Firewall {
+                sets: sets.iter().map(|file| read(file)).collect::<Result<_>>()?,
+                mode: if advanced { FirewallMode::Advanced } else { FirewallMode::Basic },
+                hook,
+                unsupported: if skip_unsupported { Unsupported::Skip } else { Unsupported::Refuse },
+                ..Firewall::default()
+            };
             files.iter().try_for_each(|file| {
-                let (warnings, text) = check(file, family, mode, &sets, reading)?;
+                let yaml = file.extension().is_some_and(|extension| extension == "yaml" || extension == "yml");
+                let mut firewall = firewall.clone();
+                let rules = match (yaml, ipv4) {
+                    (true, _) => &mut firewall.yaml,
+                    (false, true) => &mut firewall.ipv4,
+                    (false, false) => &mut firewall.ipv6,
+                };
+                *rules = Some(read(file)?);
+                let (warnings, text) = check(&firewall)?;
                 for warning in warnings {
                     eprintln!("segue: warning: {warning}");
                 }
@@ -48,67 +57,44 @@ pub fn run(global: &Global, command: FirewallCommand) -> Result<()> {
     }
 }
 
-fn read(file: &Path) -> Result<String> {
-    fs::read_to_string(file).with_context(|| format!("{}: give a file that can be read", file.display()))
+fn read(file: &Path) -> Result<RuleFile> {
+    let text = fs::read_to_string(file);
+    let text = text.with_context(|| format!("{}: give a file that can be read", file.display()))?;
+    Ok(RuleFile::Text { file: file.display().to_string(), text })
 }
 
-fn read_sets(files: &[std::path::PathBuf]) -> Result<SetFile> {
-    let mut all = SetFile::default();
-    for file in files {
-        let sets = parse_sets(&read(file)?, &file.display().to_string()).map_err(|errors| anyhow!("{errors}"))?;
-        all.sets.extend(sets.sets);
+/// Warnings about a firewall with one file, and what is in the file.
+fn check(firewall: &Firewall) -> Result<(Vec<String>, String)> {
+    let source = Source::parse(firewall)?;
+    let (mut warnings, mut text) = (Vec::new(), String::new());
+    let hook = &firewall.hook;
+    // Interfaces are the node's: rules that name some are not wrong because this machine has others.
+    for (family, lowered) in source.lower_each(&source.named_interfaces())? {
+        let (rules, name) = (&family.rules, &family.file);
+        if rules.filter().and_then(|table| table.chain(hook)).is_none_or(|chain| chain.policy.is_none()) {
+            bail!("{name}: the table filter has no built-in chain {hook}; add it, or name another with --hook");
+        }
+        let places = lowered
+            .warnings
+            .iter()
+            .map(|warning| format!("{name}: line {}: {}", warning.position.line, warning.message));
+        warnings.extend(places);
+        warnings.extend(analyse(&lowered.program).iter().map(|warning| format!("{name}: {warning}")));
+        let count: usize = lowered.program.chains.iter().map(|chain| chain.rules.len()).sum();
+        let chains = rules.filter().map_or(&[][..], |table| &table.chains);
+        let (unreached, reached): (Vec<_>, Vec<_>) = chains.iter().partition(|chain| chain.unreached);
+        let others: usize = unreached.iter().map(|chain| chain.rules.len()).sum();
+        let others = match others {
+            0 => String::new(),
+            others => format!("; {others} in chains that {hook} does not lead to are not run"),
+        };
+        let chains = match reached.len() {
+            1 => "1 chain".to_owned(),
+            many => format!("{many} chains"),
+        };
+        text.push_str(&format!("{name}: {count} rules in {chains} can be loaded{others}\n"));
     }
-    Ok(all)
-}
-
-/// Warnings about a file, and what is in it.
-fn check(
-    file: &Path,
-    family: Family,
-    mode: Mode,
-    sets: &SetFile,
-    reading: Reading<'_>,
-) -> Result<(Vec<String>, String)> {
-    let (text, name) = (read(file)?, file.display().to_string());
-    let yaml = file.extension().is_some_and(|extension| extension == "yaml" || extension == "yml");
-    let rules = match yaml {
-        true => parse_yaml_for(&text, &name, reading),
-        false => parse_rules_for(&text, &name, family, reading),
-    };
-    let (rules, skipped) = rules.map_err(|errors| anyhow!("{errors}"))?;
-    let hook = reading.hook.unwrap_or_default();
-    if rules.filter().and_then(|table| table.chain(hook)).is_none_or(|chain| chain.policy.is_none()) {
-        bail!("{name}: the table filter has no built-in chain {hook}; add it, or name another with --hook");
-    }
-    let lowered = rules.lower(sets, &named_interfaces(&rules), mode, &name).map_err(|errors| anyhow!("{errors}"))?;
-    let warnings = skipped.iter().chain(&lowered.warnings).map(|warning| {
-        let place = warning.position;
-        format!("{name}: line {}: {}", place.line, warning.message)
-    });
-    let odd = analyse(&lowered.program);
-    let warnings = warnings.chain(odd.iter().map(|warning| format!("{name}: {warning}"))).collect();
-    let count: usize = lowered.program.chains.iter().map(|chain| chain.rules.len()).sum();
-    let chains = rules.filter().map_or(&[][..], |table| &table.chains);
-    let (unreached, reached): (Vec<_>, Vec<_>) = chains.iter().partition(|chain| chain.unreached);
-    let others: usize = unreached.iter().map(|chain| chain.rules.len()).sum();
-    let others = match others {
-        0 => String::new(),
-        others => format!("; {others} in chains that {hook} does not lead to are not run"),
-    };
-    let chains = match reached.len() {
-        1 => "1 chain".to_owned(),
-        many => format!("{many} chains"),
-    };
-    Ok((warnings, format!("{name}: {count} rules in {chains} can be loaded{others}\n")))
-}
-
-/// Interfaces are the node's: rules that name some are not wrong because this machine has others.
-pub(super) fn named_interfaces(rules: &RuleSet) -> Surroundings {
-    let rules = rules.tables.iter().flat_map(|table| &table.chains).flat_map(|chain| &chain.rules);
-    let named = rules.flat_map(|rule| [&rule.head.in_interface, &rule.head.out_interface]).flatten();
-    let names: BTreeSet<&str> = named.map(|interface| interface.value.name.as_str()).collect();
-    let interfaces = names.into_iter().zip(1..).map(|(name, index)| NodeInterface { name: name.to_owned(), index });
-    Surroundings { interfaces: interfaces.collect(), ..Surroundings::default() }
+    Ok((warnings, text))
 }
 
 /// A firewall, and what is odd about its rules.
@@ -153,10 +139,9 @@ fn shown(state: &NodeState, mut report: FirewallReport, never_hit: bool) -> Resu
     }
     let mut warnings = Vec::new();
     if let Some(firewall) = state.firewalls.iter().find(|firewall| firewall.name == report.name) {
-        for family in [Family::Ipv4, Family::Ipv6] {
-            if let Some((program, file)) = super::firewall_explain::program(firewall, family, None)? {
-                warnings.extend(analyse(&program).iter().map(|warning| format!("{file}: {warning}")));
-            }
+        let source = Source::parse(firewall)?;
+        for (family, lowered) in source.lower_each(&source.named_interfaces())? {
+            warnings.extend(analyse(&lowered.program).iter().map(|warning| format!("{}: {warning}", family.file)));
         }
     }
     Ok(Shown { report, warnings })
@@ -208,8 +193,8 @@ mod tests {
     fn check_names_both_lines_of_a_shadowed_rule() {
         let file = tempfile::Builder::new().suffix(".v6").tempfile().unwrap();
         fs::write(file.path(), RULES).unwrap();
-        let reading = Reading { hook: Some("FORWARD"), skip: false };
-        let (warnings, text) = check(file.path(), Family::Ipv6, Mode::Basic, &SetFile::default(), reading).unwrap();
+        let firewall = || Firewall { ipv6: Some(read(file.path()).unwrap()), ..Firewall::default() };
+        let (warnings, text) = check(&firewall()).unwrap();
         let name = file.path().display();
         assert_eq!(text, format!("{name}: 4 rules in 1 chain can be loaded\n"));
         let shadowed = "line 5: chain FORWARD, rule 3: never hit: rule 1 (line 3) takes every packet that it matches";
@@ -218,8 +203,7 @@ mod tests {
         assert_eq!(warnings[1], format!("{name}: {shadowed}"));
         fs::write(file.path(), "*filter\n:FORWARD DROP [0:0]\n-A FORWARD -m owner --uid-owner 1 -j DROP\nCOMMIT\n")
             .unwrap();
-        let error =
-            check(file.path(), Family::Ipv6, Mode::Basic, &SetFile::default(), reading).unwrap_err().to_string();
+        let error = check(&firewall()).unwrap_err().to_string();
         assert!(error.starts_with(&format!("{name}:3:15: `owner`: the match owner is not honoured: ")), "{error}");
     }
 

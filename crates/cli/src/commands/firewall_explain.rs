@@ -2,20 +2,21 @@
 
 use std::collections::HashMap;
 
-use anyhow::{Result, anyhow};
+use anyhow::Result;
 use segue_classifier::{
     Action, Extension, Field, Key, Program,
     explain::{FieldValue, StepResult, explain},
     interpreter::{End, condition_holds},
-    iptables::{
-        Family, Mode, NodeInterface, Reading, SetFile, Surroundings, parse_rules_for, parse_sets, parse_yaml_for,
-    },
-    program::{Recent, RecentAction, Set, SetValue, Side},
+    iptables::{Family, NodeInterface, Surroundings},
+    program::{Recent, RecentAction},
 };
-use segue_model::firewall::{Firewall, FirewallMode, RuleFile, Unsupported};
-use segue_model::node::NodeState;
+use segue_firewall::{Source, sets::SetChains};
+use segue_model::{
+    firewall::{Firewall, FirewallMode},
+    node::NodeState,
+};
 
-use super::{firewall::named_interfaces, firewall_packet};
+use super::firewall_packet;
 use crate::args::PacketArgs;
 
 /// So many rules are shown whether they were hit or not.
@@ -26,14 +27,10 @@ pub fn run(state: &NodeState, firewall: &Firewall, packet: &PacketArgs) -> Resul
     let interfaces = firewall_packet::interfaces(state, packet).into_iter().zip(1..);
     let interfaces = interfaces.map(|(name, index)| NodeInterface { name, index }).collect();
     let surroundings = Surroundings { interfaces, ..Surroundings::default() };
-    let mut programs = HashMap::new();
+    let mut rules = Source::parse(firewall)?.lower(&surroundings)?;
+    let sets = SetChains::append(&mut rules.lowered.program);
+    let connections = rules.program().looks_at_connections();
     let mut text = String::new();
-    let mut connections = false;
-    for family in [Family::Ipv4, Family::Ipv6] {
-        let rules = program(firewall, family, Some(&surroundings))?;
-        connections |= rules.as_ref().is_some_and(|(program, _)| program.looks_at_connections());
-        programs.insert(family == Family::Ipv4, rules);
-    }
     for asked in firewall_packet::asked(state, &firewall.name, packet)? {
         let key = match asked.key {
             Ok(key) => key,
@@ -50,19 +47,22 @@ pub fn run(state: &NodeState, firewall: &Firewall, packet: &PacketArgs) -> Resul
         }
         // In advanced mode the outermost header says which rules a packet meets.
         let steered = firewall.mode == FirewallMode::Advanced && key.get(Field::OuterFamily) == Some(6);
-        let ipv4 = key.get(Field::Family) == Some(4) && !steered;
-        match &programs[&ipv4] {
+        let family = if key.get(Field::Family) == Some(4) && !steered { Family::Ipv4 } else { Family::Ipv6 };
+        let way = |base: usize, key: &Key| {
+            let file = rules.file(family).unwrap_or_default();
+            way(rules.program(), &sets, (base, file), key, packet)
+        };
+        match rules.base(family) {
             None => {
-                let family = if ipv4 { Family::Ipv4 } else { Family::Ipv6 };
                 text.push_str(&format!("firewall {} has no rules for {family}: the packet passes\n", firewall.name))
             }
-            Some((program, file)) if !connections => text.push_str(&way(firewall, program, file, &key, packet)?),
-            Some((program, file)) => match key.datagram() {
+            Some(base) if !connections => text.push_str(&way(base, &key)),
+            Some(base) => match key.datagram() {
                 Some(datagram) => {
                     if datagram != key {
                         text.push_str("note: with rules on connections, a first fragment is judged as its datagram\n");
                     }
-                    text.push_str(&way(firewall, program, file, &datagram, packet)?);
+                    text.push_str(&way(base, &datagram));
                 }
                 None => text.push_str(
                     "with rules on connections, no rule sees a later fragment: it passes if its first fragment has passed before it, \
@@ -101,11 +101,10 @@ fn summary(key: &Key) -> String {
     text
 }
 
-/// A packet's way through the rules.
-fn way(firewall: &Firewall, program: &Program, file: &str, key: &Key, packet: &PacketArgs) -> Result<String> {
-    let hook = program.chain(&firewall.hook).ok_or_else(|| anyhow!("there is no chain {}", firewall.hook))?;
+/// A packet's way through the rules of a file, from the chain `base` on.
+fn way(program: &Program, sets: &SetChains, (base, file): (usize, &str), key: &Key, packet: &PacketArgs) -> String {
     let mut listed = Listed::new(&packet.recent);
-    let way = explain(program, hook, key, |_, _, extension, key| holds(program, extension, key, &mut listed));
+    let way = explain(program, base, key, |_, _, extension, key| holds(program, sets, extension, key, &mut listed));
     let mut text = String::new();
     let (mut shown, mut hidden) = (0, 0);
     for step in &way.steps {
@@ -155,38 +154,7 @@ fn way(firewall: &Firewall, program: &Program, file: &str, key: &Key, packet: &P
         matches!(action, Action::Accept | Action::Drop | Action::Reject(_) | Action::Seg6(_))
     });
     text.push_str(&format!("{end}{}\n", if decided { "" } else { ", by the policy" }));
-    Ok(text)
-}
-
-fn text(file: &RuleFile) -> Result<&str> {
-    file.text().ok_or_else(|| anyhow!("{}: the agent has no text of it; apply the document again", file.name()))
-}
-
-/// The rules of a family, and the name of their file. Without surroundings there are all interfaces that rules name.
-pub(super) fn program(
-    firewall: &Firewall,
-    family: Family,
-    around: Option<&Surroundings>,
-) -> Result<Option<(Program, String)>> {
-    let mut sets = SetFile::default();
-    for file in &firewall.sets {
-        sets.sets.extend(parse_sets(text(file)?, file.name()).map_err(|errors| anyhow!("{errors}"))?.sets);
-    }
-    let reading = Reading { hook: Some(&firewall.hook), skip: firewall.unsupported == Unsupported::Skip };
-    let own = if family == Family::Ipv4 { &firewall.ipv4 } else { &firewall.ipv6 };
-    let (rules, file) = match (own, &firewall.yaml) {
-        (Some(file), _) => (parse_rules_for(text(file)?, file.name(), family, reading), file),
-        (None, Some(file)) => (parse_yaml_for(text(file)?, file.name(), reading), file),
-        (None, None) => return Ok(None),
-    };
-    let (rules, _) = rules.map_err(|errors| anyhow!("{errors}"))?;
-    if rules.family != family {
-        return Ok(None);
-    }
-    let mode = if firewall.mode == FirewallMode::Advanced { Mode::Advanced } else { Mode::Basic };
-    let named = named_interfaces(&rules);
-    let lowered = rules.lower(&sets, around.unwrap_or(&named), mode, file.name());
-    Ok(Some((lowered.map_err(|errors| anyhow!("{errors}"))?.program, file.name().to_owned())))
+    text
 }
 
 /// Lists of `-m recent` by name, and the packets of each that were noted of the address that is asked about. All are taken to be
@@ -216,12 +184,12 @@ impl Listed {
 }
 
 /// Limits are taken to have a token.
-fn holds(program: &Program, extension: &Extension, key: &Key, listed: &mut Listed) -> bool {
+fn holds(program: &Program, sets: &SetChains, extension: &Extension, key: &Key, listed: &mut Listed) -> bool {
     match extension {
         Extension::Recent(recent) => listed.holds(recent),
         Extension::Limit(_) => true,
         Extension::HashLimit(limit) => !limit.above,
-        Extension::Set { set, sides, negated } => in_set(&program.sets[*set], sides, key) != *negated,
+        Extension::Set { set, sides, negated } => sets.contain(program, *set, sides, key) != *negated,
     }
 }
 
@@ -236,39 +204,6 @@ fn describe(program: &Program, extension: &Extension) -> String {
             format!("{}set {}", if *negated { "not in " } else { "in " }, program.sets[*set].name)
         }
     }
-}
-
-/// The most specific member that fits decides.
-fn in_set(set: &Set, sides: &[Side], key: &Key) -> bool {
-    let fits = |value: &SetValue, side: &Side| {
-        let pick = |source, destination| if *side == Side::Source { source } else { destination };
-        match *value {
-            SetValue::Prefix { address, length } => {
-                let (field, bits) = match set.family {
-                    4 => (pick(Field::SourceIpv4, Field::DestinationIpv4), 32),
-                    _ => (pick(Field::SourceIpv6, Field::DestinationIpv6), 128),
-                };
-                let free = bits - u32::from(length);
-                let cut = |value: u128| value.checked_shr(free).unwrap_or(0);
-                key.get(field).is_some_and(|value| cut(value) == cut(address))
-            }
-            SetValue::Ports { protocol, first, last } => {
-                let same = protocol.is_none_or(|protocol| key.get(Field::Protocol) == Some(protocol.into()));
-                let port = key.get(pick(Field::SourcePort, Field::DestinationPort));
-                same && port.is_some_and(|port| (u128::from(first)..=u128::from(last)).contains(&port))
-            }
-            SetValue::Number(_) => false,
-        }
-    };
-    let length = |entry: &segue_classifier::program::SetEntry| -> u32 {
-        let of = |value: &SetValue| if let SetValue::Prefix { length, .. } = value { u32::from(*length) } else { 0 };
-        entry.values.iter().map(of).sum()
-    };
-    let fitting =
-        set.entries.iter().filter(|entry| entry.values.iter().zip(sides).all(|(value, side)| fits(value, side)));
-    // Among equals the first.
-    let best = fitting.rev().max_by_key(|entry| length(entry));
-    best.is_some_and(|entry| !entry.no_match)
 }
 
 #[cfg(test)]
@@ -398,6 +333,36 @@ mod tests {
         let words = ["--source", "fd00::5", "--destination", "fd01::2", "--ingress", "core0", "--egress"];
         assert!(explained(&state, &[&words[..], &["eth9"]].concat()).ends_with("hit\nthe packet passes\n"));
         assert!(explained(&state, &[&words[..], &["core0"]].concat()).ends_with("is dropped, by the policy\n"));
+    }
+
+    /// Every kind of member, as the data plane finds it: it is asked the same chain.
+    #[test]
+    fn members_of_sets() {
+        let sets = "create nets hash:net family inet6\nadd nets fd00::/16\nadd nets fd00:7::/32 nomatch\n\
+            create pairs hash:net,iface family inet6\nadd pairs fd00::/64,core0\n\
+            create pings hash:ip,port family inet6\nadd pings fd01::2,icmpv6:128/0\n";
+        let rules = |set: &str, sides: &str| {
+            let rule = format!("-A FORWARD -m set --match-set {set} {sides} -j ACCEPT\\n");
+            let mut state = state("basic", &rule);
+            state.firewalls[0].sets =
+                vec![segue_model::firewall::RuleFile::Text { file: "sets".to_owned(), text: sets.to_owned() }];
+            state
+        };
+        let from = |source: &'static str| ["--destination", "fd01::2", "--source", source];
+        let ping = ["--protocol", "58", "--icmp-type", "128"];
+        for (set, sides, words, passes) in [
+            ("nets", "src", vec![], true),
+            ("pairs", "src,src", vec!["--ingress", "core0"], true),
+            ("pairs", "src,src", vec!["--ingress", "eth9"], false),
+            ("pings", "dst,dst", ping.to_vec(), true),
+            ("pings", "dst,dst", vec!["--protocol", "58", "--icmp-type", "129"], false),
+        ] {
+            let text = explained(&rules(set, sides), &[&from("fd00::5")[..], &words].concat());
+            let end = if passes { "the packet passes\n" } else { "the packet is dropped, by the policy\n" };
+            assert!(text.ends_with(end), "{set} {words:?}: {text}");
+        }
+        let text = explained(&rules("nets", "src"), &from("fd00:7::5"));
+        assert!(text.contains("in set nets does not hold"), "{text}");
     }
 
     #[test]

@@ -156,8 +156,8 @@ impl Reader {
             if !source.files().any(|file| file.text().is_some_and(|text| text.to_lowercase().contains("log"))) {
                 continue;
             }
-            let Ok((lowered, ..)) = rules::lower(source, &Interfaces::default()) else { continue };
-            let rules = lowered.program.chains.iter().flat_map(|chain| &chain.rules);
+            let Ok(read) = rules::lower(source, &Interfaces::default()) else { continue };
+            let rules = read.program().chains.iter().flat_map(|chain| &chain.rules);
             for (rule, row) in rules.zip(&firewall.rules) {
                 let (prefix, group) = match &rule.action {
                     Action::Log(log) => (log.prefix.clone(), None),

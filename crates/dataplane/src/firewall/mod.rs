@@ -3,7 +3,6 @@
 pub(crate) mod connections;
 mod log;
 pub(crate) mod rules;
-mod sets;
 mod table;
 
 pub use log::{LogReader, LogRecord, LogRule, LogSource};

@@ -1,22 +1,20 @@
 //! From the rule files of a firewall to an image, without regard to where it will lie.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::ops::Range;
 
 use segue_abi as abi;
 use segue_classifier::image::Image;
-use segue_classifier::iptables::{
-    Family, Lowered, Mode, NodeInterface, Reading, RuleSet, SetFile, Surroundings, Warning, parse_rules_for,
-    parse_sets, parse_yaml_for,
-};
+use segue_classifier::iptables::{Family, NodeInterface, Surroundings};
 use segue_classifier::program::{
     Action, Chain, Extension, HashLimit, HashLimitKey, Limit, Program, Recent, RecentAction, Rule, Side,
 };
-use segue_model::firewall::{Firewall, FirewallMode, RuleFile, Unsupported};
+use segue_firewall::Source;
+use segue_firewall::sets::SetChains;
+use segue_model::firewall::Firewall;
 use zerocopy::FromZeros;
 
-use super::sets;
 use crate::facts::Interfaces;
 
 /// Most further conditions of one rule.
@@ -77,101 +75,26 @@ impl Rules {
 
 /// Reads and compiles; the error names file, line and column.
 pub(crate) fn compile(firewall: &Firewall, interfaces: &Interfaces) -> Result<Rules, String> {
-    let (lowered, base, first_ipv6) = lower(firewall, interfaces)?;
+    let read = lower(firewall, interfaces).map_err(|error| error.to_string())?;
+    let base = [Family::Ipv4, Family::Ipv6].map(|family| read.base(family));
+    let segue_firewall::Rules { lowered, ipv6, .. } = read;
     let mut warnings: Vec<String> =
         lowered.warnings.iter().map(|warning| format!("line {}: {}", warning.position.line, warning.message)).collect();
     warnings.extend(segue_classifier::analysis::analyse(&lowered.program).iter().map(ToString::to_string));
-    let Program { mut chains, sets } = lowered.program;
-    // Each set, by the sides that it is compared with, is a chain of its own.
-    let mut set_chains = HashMap::new();
-    let own = chains.len();
-    for rule in chains.iter().flat_map(|chain| chain.rules.clone()).collect::<Vec<_>>() {
-        for extension in &rule.extensions {
-            if let Extension::Set { set, sides, .. } = extension
-                && !set_chains.contains_key(&(*set, sides.clone()))
-            {
-                set_chains.insert((*set, sides.clone()), chains.len());
-                chains.push(sets::chain(&sets[*set], sides));
-            }
-        }
-    }
-    let program = Program { chains, sets };
+    let mut program = lowered.program;
+    let sets = SetChains::append(&mut program);
     let image = segue_classifier::compile::compile(&program).map_err(|error| error.to_string())?;
-    let rules = rows(&program, &lowered.origins, first_ipv6..own, &set_chains)?;
+    let rules = rows(&program, &lowered.origins, ipv6, &sets)?;
     let state = program.looks_at_connections();
     Ok(Rules { image, base, count: rules.len(), rules, state, warnings, chains: program.chains })
 }
 
-/// The rule sets of a firewall with their files' names, that for IPv4 first.
-pub(crate) fn rule_sets(firewall: &Firewall) -> Result<Vec<(RuleSet, String)>, String> {
-    Ok(read(firewall)?.into_iter().map(|(rules, _, file)| (rules, file)).collect())
-}
-
-/// The same, and what was left out of each.
-fn read(firewall: &Firewall) -> Result<Vec<(RuleSet, Vec<Warning>, String)>, String> {
-    let reading = Reading { hook: Some(&firewall.hook), skip: firewall.unsupported == Unsupported::Skip };
-    let mut found: Vec<(RuleSet, Vec<Warning>, String)> = Vec::new();
-    let sources = [(&firewall.ipv4, Some(Family::Ipv4)), (&firewall.ipv6, Some(Family::Ipv6)), (&firewall.yaml, None)];
-    for (file, family) in sources {
-        let Some(file) = file else { continue };
-        let text = text(file)?;
-        let parsed = match family {
-            Some(family) => parse_rules_for(text, file.name(), family, reading),
-            None => parse_yaml_for(text, file.name(), reading),
-        };
-        let (parsed, skipped) = parsed.map_err(|errors| errors.to_string())?;
-        if let Some((_, _, other)) = found.iter().find(|(other, ..)| other.family == parsed.family) {
-            return Err(format!("{} and {other} are both rules for {}; keep one", file.name(), parsed.family));
-        }
-        found.push((parsed, skipped, file.name().to_owned()));
-    }
-    found.sort_by_key(|(rules, ..)| rules.family != Family::Ipv4);
-    Ok(found)
-}
-
-fn text(file: &RuleFile) -> Result<&str, String> {
-    let missing =
-        || format!("{}: the agent got the path but not the file; apply the document with `segue apply`", file.name());
-    file.text().ok_or_else(missing)
-}
-
-/// One program with the chains of both families, those of IPv4 first; which chains packets
-/// of IPv4 and of IPv6 enter; and the index of the first chain of IPv6 rules.
+/// One program with the chains of both families, for a node with these interfaces.
 pub(crate) fn lower(
     firewall: &Firewall,
     interfaces: &Interfaces,
-) -> Result<(Lowered, [Option<usize>; 2], usize), String> {
-    let mut sets = SetFile::default();
-    for file in &firewall.sets {
-        let more = parse_sets(text(file)?, file.name()).map_err(|errors| errors.to_string())?;
-        if let Some(twice) = more.sets.iter().find(|set| sets.set(&set.name).is_some()) {
-            return Err(format!("{}: the set {} is in another file too; keep one", file.name(), twice.name));
-        }
-        sets.sets.extend(more.sets);
-    }
-    let surroundings = surroundings(interfaces);
-    let mode = match firewall.mode {
-        FirewallMode::Basic => Mode::Basic,
-        FirewallMode::Advanced => Mode::Advanced,
-    };
-    let mut all = Lowered::default();
-    let mut base = [None; 2];
-    let mut first_ipv6 = 0;
-    for (rules, skipped, file) in read(firewall)? {
-        let mut lowered = rules.lower(&sets, &surroundings, mode, &file).map_err(|errors| errors.to_string())?;
-        lowered.warnings.splice(..0, skipped);
-        let hook =
-            lowered.program.chains.iter().position(|chain| chain.name == firewall.hook && chain.policy.is_some());
-        let hook = hook.ok_or_else(|| {
-            format!("{file}: the table filter has no chain {}; add it, or change `hook`", firewall.hook)
-        })?;
-        let first = all.append(lowered);
-        base[usize::from(rules.family == Family::Ipv6)] = Some(first + hook);
-        if rules.family == Family::Ipv4 {
-            first_ipv6 = all.program.chains.len();
-        }
-    }
-    Ok((all, base, first_ipv6))
+) -> Result<segue_firewall::Rules, segue_firewall::Error> {
+    Source::parse(firewall)?.lower(&surroundings(interfaces))
 }
 
 fn surroundings(interfaces: &Interfaces) -> Surroundings {
@@ -201,7 +124,7 @@ fn rows(
     program: &Program,
     origins: &[Vec<usize>],
     ipv6: Range<usize>,
-    set_chains: &HashMap<(usize, Vec<Side>), usize>,
+    sets: &SetChains,
 ) -> Result<Vec<RuleRow>, String> {
     let mut rows = Vec::new();
     let mut seen: BTreeMap<String, usize> = BTreeMap::new();
@@ -223,18 +146,13 @@ fn rows(
                 Some((same, first)) if *same == origin => first,
                 other => &mut other.insert((origin, name.clone())).1,
             };
-            rows.push(row(name, first, rule, set_chains)?);
+            rows.push(row(name, first, rule, sets)?);
         }
     }
     Ok(rows)
 }
 
-fn row(
-    name: String,
-    first: &str,
-    rule: &Rule,
-    set_chains: &HashMap<(usize, Vec<Side>), usize>,
-) -> Result<RuleRow, String> {
+fn row(name: String, first: &str, rule: &Rule, sets: &SetChains) -> Result<RuleRow, String> {
     if rule.extensions.len() > EXTENSIONS_MAX {
         let line = rule.line.unwrap_or_default();
         return Err(format!(
@@ -247,7 +165,7 @@ fn row(
         _ => 0,
     };
     let mut extensions: Vec<ExtensionRow> =
-        rule.extensions.iter().map(|extension| extension_row(extension, set_chains)).collect();
+        rule.extensions.iter().map(|extension| extension_row(extension, sets)).collect();
     for (index, extension) in extensions.iter_mut().enumerate() {
         if extension.entry.kind == abi::SEGUE_EXTENSION_LIMIT {
             extension.bucket = Some(format!("{first} {index}"));
@@ -256,7 +174,7 @@ fn row(
     Ok(RuleRow { name, line: rule.line, log, extensions })
 }
 
-fn extension_row(extension: &Extension, set_chains: &HashMap<(usize, Vec<Side>), usize>) -> ExtensionRow {
+fn extension_row(extension: &Extension, sets: &SetChains) -> ExtensionRow {
     let mut entry = abi::FirewallExtension::new_zeroed();
     let limit = |entry: &mut abi::FirewallExtension, limit: &Limit| {
         entry.interval = limit.interval;
@@ -283,7 +201,7 @@ fn extension_row(extension: &Extension, set_chains: &HashMap<(usize, Vec<Side>),
         Extension::Set { set, sides, negated } => {
             entry.kind = abi::SEGUE_EXTENSION_SET;
             entry.flags = if *negated { abi::SEGUE_EXTENSION_NEGATED } else { 0 };
-            let chain = set_chains.get(&(*set, sides.clone())).copied();
+            let chain = sets.get(*set, sides);
             ExtensionRow { entry, chain, bucket: None, most: 0, list: None }
         }
         Extension::Recent(recent) => {

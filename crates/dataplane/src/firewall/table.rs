@@ -1,18 +1,18 @@
 //! What firewalls have counted, and the writing of their map entries.
 
 use segue_abi as abi;
-use segue_classifier::iptables::{Counters, ListOptions};
+use segue_classifier::iptables::{Counters, ListOptions, Surroundings};
+use segue_firewall::{FamilyRules, Source};
 use segue_model::firewall::Firewall;
 use serde::Serialize;
 
 use std::collections::{BTreeSet, HashSet};
 
-use super::{connections, rules};
+use super::connections;
 use crate::Error;
 use crate::compile::firewall::image_octets;
 use crate::compiled::{Compiled, CompiledFirewall};
 use crate::dataplane::{Counter, Dataplane, Reader};
-use crate::facts::Interfaces;
 use crate::maps::{Sums, ascending};
 
 /// Counters of one rule, or of a chain's policy.
@@ -142,13 +142,12 @@ impl Dataplane {
 /// large ones. None if they cannot be read.
 pub fn firewall_listing(state: &Firewall, counters: &FirewallCounters) -> Option<FirewallListing> {
     // They were read when they were applied; which interfaces there are changes neither their order nor their number.
-    let (Ok(sets), Ok((lowered, ..))) = (rules::rule_sets(state), rules::lower(state, &Interfaces::default())) else {
-        return None;
-    };
+    let source = Source::parse(state).ok()?;
+    let lowered = source.lower(&Surroundings::default()).ok()?.lowered;
     let mut counted = counters.rules.iter();
     let mut origins = lowered.origins.iter();
     let mut found = FirewallListing { listing: String::new(), save: String::new() };
-    for (mut rules, _) in sets {
+    for FamilyRules { mut rules, .. } in source.into_families() {
         let family = rules.family.to_string();
         for table in rules.tables.iter_mut().filter(|table| table.name == "filter") {
             for chain in &mut table.chains {

@@ -1,10 +1,50 @@
 //! A set as a chain of rules: a member's rule says ACCEPT, that of a member with `nomatch` DROP; the most specific comes first.
 
-use segue_classifier::Field;
-use segue_classifier::program::{Action, Chain, Condition, Dimension, Rule, Set, SetEntry, SetValue, Side, Test};
+use std::collections::HashMap;
+
+use segue_classifier::interpreter::classify;
+use segue_classifier::program::{
+    Action, Chain, Condition, Dimension, Extension, Rule, Set, SetEntry, SetValue, Side, Test,
+};
+use segue_classifier::{Field, Key, Program};
+
+/// The chains that stand for the sets of a program: one for each set and the sides of the packet that it is compared with.
+#[derive(Debug, Clone, Default)]
+pub struct SetChains(HashMap<(usize, Vec<Side>), usize>);
+
+impl SetChains {
+    /// Appends the chains of all sets that rules of the program name to its chains.
+    pub fn append(program: &mut Program) -> Self {
+        let mut found = HashMap::new();
+        let mut chains = Vec::new();
+        let extensions = program.chains.iter().flat_map(|chain| &chain.rules).flat_map(|rule| &rule.extensions);
+        for extension in extensions {
+            if let Extension::Set { set, sides, .. } = extension
+                && !found.contains_key(&(*set, sides.clone()))
+            {
+                found.insert((*set, sides.clone()), program.chains.len() + chains.len());
+                chains.push(chain(&program.sets[*set], sides));
+            }
+        }
+        program.chains.extend(chains);
+        Self(found)
+    }
+
+    /// The chain of a set (its index in [`Program::sets`]) that is compared with these sides.
+    pub fn get(&self, set: usize, sides: &[Side]) -> Option<usize> {
+        self.0.get(&(set, sides.to_vec())).copied()
+    }
+
+    /// Whether a packet is in the set: the member that its chain finds first says so. `program`: the one with these chains.
+    pub fn contain(&self, program: &Program, set: usize, sides: &[Side], key: &Key) -> bool {
+        let Some(chain) = self.get(set, sides) else { return false };
+        let member = classify(program, chain, key, None).and_then(|rule| program.chains.get(chain)?.rules.get(rule));
+        member.is_some_and(|member| member.action == Action::Accept)
+    }
+}
 
 /// The chain of a set whose dimensions are compared with these sides of the packet.
-pub(super) fn chain(set: &Set, sides: &[Side]) -> Chain {
+fn chain(set: &Set, sides: &[Side]) -> Chain {
     let mut entries: Vec<&SetEntry> = set.entries.iter().collect();
     // Stable: among equals the file's order.
     entries.sort_by_key(|entry| {
