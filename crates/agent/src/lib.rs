@@ -14,7 +14,6 @@ pub mod kernel;
 pub mod liveness;
 pub mod metrics;
 mod netfilter;
-pub mod netns;
 pub mod node;
 pub mod observe;
 pub mod options;

@@ -4,7 +4,8 @@
 use std::{io::IsTerminal, process::ExitCode};
 
 use clap::Parser;
-use segue_agent::{netns, options::Options, server};
+use segue_agent::{options::Options, server};
+use segue_host::Namespace;
 
 fn main() -> ExitCode {
     let options = Options::parse();
@@ -21,7 +22,8 @@ fn main() -> ExitCode {
         .with_ansi(std::io::stderr().is_terminal())
         .init();
     // Before anything starts a thread: threads stay in the namespace in which they were made.
-    let entered = options.netns.as_deref().map_or(Ok(()), netns::enter).map_err(anyhow::Error::from);
+    let enter = |name| Namespace::open(name)?.enter_for_good();
+    let entered = options.netns.as_deref().map_or(Ok(()), enter).map_err(anyhow::Error::from);
     match entered.and_then(|()| server::run(&options)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

@@ -2,15 +2,12 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs::File,
     path::{Path, PathBuf},
 };
 
 use ipnet::Ipv6Net;
-use nix::fcntl::{Flock, FlockArg};
-use segue_dataplane::{
-    CaptureSource, Compiled, Dataplane, Error, Interfaces, Life, MissingInterface, Options, Reader, mount_bpffs,
-};
+use segue_dataplane::{CaptureSource, Compiled, Dataplane, Error, Interfaces, Life, MissingInterface, Options, Reader};
+use segue_host::bpffs;
 use segue_model::node::NodeState;
 
 use crate::{
@@ -140,25 +137,18 @@ fn names(compiled: &Compiled) -> BTreeMap<u32, String> {
     compiled.ports.iter().map(|port| (port.entry.ifindex, port.name.clone())).collect()
 }
 
-/// Sees to it that the pin directory lies on a BPF file system. Two agents that start at once must not both mount one:
-/// the second would hide the pins of the first.
+/// Sees to it that the pin directory lies on a BPF file system.
 fn mount(pin_dir: &Path) -> Result<(), Error> {
     let root = if pin_dir.starts_with(BPF_ROOT) { Path::new(BPF_ROOT) } else { pin_dir.parent().unwrap_or(pin_dir) };
-    let lock_path = root.parent().unwrap_or(root).join(".segue-bpf.lock");
-    let failed = |action, source| Error::Pin { path: lock_path.clone(), action, source };
-    if segue_dataplane::is_bpffs(root) {
-        return Ok(());
-    }
-    if let Some(directory) = lock_path.parent() {
-        std::fs::create_dir_all(directory).map_err(|source| failed("make its directory", source))?;
-    }
-    let file = File::create(&lock_path).map_err(|source| failed("make it", source))?;
-    let _lock = Flock::lock(file, FlockArg::LockExclusive).map_err(|(_, errno)| failed("lock it", errno.into()))?;
-    mount_bpffs(root)
+    Ok(bpffs::ensure(root)?)
 }
 
 /// What the data plane says, for the operator; its texts carry the remedy.
 pub fn problem(error: &Error) -> Problem {
+    if let Error::Host(error) = error {
+        let (what, cause, remedy) = error.parts();
+        return Problem::new("data plane", format!("cannot {what}: {cause}"), remedy);
+    }
     let text = error.to_string();
     let (message, remedy) = match text.split_once("; ") {
         Some((message, remedy)) if !text.contains('\n') => (message.to_owned(), remedy.to_owned()),

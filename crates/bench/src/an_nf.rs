@@ -4,11 +4,10 @@
 //! Packet sizes and rules are those of "Integrating Netfilter into SRv6 Routing Infrastructure of Linux as an SR-Aware Network Function" (Sawada and others),
 //! section IV. Its frames carry a VLAN tag; ours do not and are four octets shorter for the same packet.
 
-use std::io::Write as _;
 use std::net::Ipv6Addr;
-use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use segue_host::Run;
 use segue_model::proxy::Wiring;
 use serde_json::json;
 
@@ -205,22 +204,8 @@ impl Point {
         if self.rules == 0 {
             return Ok(());
         }
-        let _inside = namespace.enter()?;
-        let failed = |message: String| Error::Command { command: "nft -f -".into(), message };
-        let mut nft = Command::new("nft")
-            .args(["-f", "-"])
-            .stdin(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .map_err(|error| failed(error.to_string()))?;
-        if let Some(mut stdin) = nft.stdin.take() {
-            stdin.write_all(self.ruleset(hook).as_bytes()).map_err(|error| failed(error.to_string()))?;
-        }
-        let output = nft.wait_with_output().map_err(|error| failed(error.to_string()))?;
-        if output.status.success() {
-            return Ok(());
-        }
-        Err(failed(String::from_utf8_lossy(&output.stderr).trim().to_owned()))
+        Run::new("nft", ["-f", "-"]).inside(namespace.name()).input(self.ruleset(hook)).text()?;
+        Ok(())
     }
 }
 
@@ -231,7 +216,7 @@ fn tunnels_have_hooks() -> Result<bool> {
     match std::fs::read_to_string(path) {
         Ok(text) => Ok(text.trim() == "1"),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
-        Err(error) => Err(Error::Command { command: format!("read {path}"), message: error.to_string() }),
+        Err(error) => Err(Error::file(path)(error)),
     }
 }
 

@@ -252,7 +252,7 @@ pub fn run(args: &Args) -> Result<()> {
         std::fs::create_dir_all(directory).map_err(Error::file(&directory.display().to_string()))?;
     }
     let _alone = alone()?;
-    interrupt::watch()?;
+    interrupt::watch();
     netns::remove_stale();
     // Without a rate there is nothing that other programs could disturb, and both processors would be taken from them.
     let pinned = cpu::pin(args.cpu, !args.no_real_time && args.scenario != Choice::WrongHeader)?;

@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::{Pid, gettid};
+use segue_host::Run;
 
-use crate::command;
 use crate::error::{Error, Result};
 
 /// This thread is pinned to one processor; undone when dropped.
@@ -58,7 +58,7 @@ pub(crate) struct RealTime(());
 impl RealTime {
     fn begin() -> Option<Self> {
         let thread = gettid().to_string();
-        command::run("chrt", &["--fifo", "--pid", "1", &thread]).is_ok().then_some(Self(()))
+        Run::new("chrt", ["--fifo", "--pid", "1", &thread]).text().is_ok().then_some(Self(()))
     }
 
     /// The priority, if [`pin`] was asked for it and may have it.
@@ -69,7 +69,7 @@ impl RealTime {
 
 impl Drop for RealTime {
     fn drop(&mut self) {
-        let _ = command::run("chrt", &["--other", "--pid", "0", &gettid().to_string()]);
+        let _ = Run::new("chrt", ["--other", "--pid", "0", &gettid().to_string()]).text();
     }
 }
 

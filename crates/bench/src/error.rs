@@ -2,16 +2,21 @@
 
 use std::io;
 
+use segue_host::HostError;
+
 /// A failed measurement. Nothing of it stays behind: the namespaces of a run are removed with it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A program such as `ip` or `ethtool` failed.
-    #[error("`{command}` failed: {message}")]
-    Command {
-        /// The command line.
+    /// A program such as `ip` or `ethtool` failed, or a namespace could not be made or entered.
+    #[error(transparent)]
+    Host(#[from] HostError),
+    /// A program's answer could not be understood.
+    #[error("`{command}`: {message}")]
+    Answer {
+        /// The program.
         command: String,
-        /// Its standard error, or why it did not start.
+        /// What is odd about it.
         message: String,
     },
     /// A file of the kernel could not be read or written.

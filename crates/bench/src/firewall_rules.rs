@@ -3,11 +3,10 @@
 //! Chaining scenarios", section VI.B).
 
 use std::fmt::Write as _;
-use std::io::Write as _;
 use std::net::Ipv6Addr;
-use std::process::{Command, Stdio};
 
-use crate::command;
+use segue_host::Run;
+
 use crate::error::{Error, Result};
 use crate::netns::Namespace;
 use crate::topology::{HEADEND, INNER_DESTINATION, INNER_SOURCE, SID};
@@ -97,24 +96,9 @@ pub fn nft(count: usize, last: Last) -> String {
 }
 
 /// Gives `text` to a program on its standard input, in the namespace.
-fn feed(namespace: &Namespace, program: &str, arguments: &[&str], text: &str) -> Result<()> {
-    let _inside = namespace.enter()?;
-    let failed = |message: String| Error::Command { command: format!("{program} {}", arguments.join(" ")), message };
-    let mut child = Command::new(program)
-        .args(arguments)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()
-        .map_err(|error| failed(error.to_string()))?;
-    if let Some(mut stdin) = child.stdin.take() {
-        stdin.write_all(text.as_bytes()).map_err(|error| failed(error.to_string()))?;
-    }
-    let output = child.wait_with_output().map_err(|error| failed(error.to_string()))?;
-    if output.status.success() {
-        return Ok(());
-    }
-    Err(failed(String::from_utf8_lossy(&output.stderr).trim().to_owned()))
+fn feed(namespace: &Namespace, program: &str, arguments: &[&str], text: String) -> Result<()> {
+    Run::new(program, arguments).inside(namespace.name()).input(text).text()?;
+    Ok(())
 }
 
 const IP6TABLES: &str = "ip6tables-legacy";
@@ -124,7 +108,7 @@ const IP6TABLES: &str = "ip6tables-legacy";
 /// # Errors
 /// If ip6tables refuses them.
 pub fn lay_ip6tables(namespace: &Namespace, count: usize, last: Last) -> Result<()> {
-    feed(namespace, &format!("{IP6TABLES}-restore"), &[], &save(count, Compared::Two, last))
+    feed(namespace, &format!("{IP6TABLES}-restore"), &[], save(count, Compared::Two, last))
 }
 
 /// Replaces the namespace's nft rules.
@@ -132,7 +116,7 @@ pub fn lay_ip6tables(namespace: &Namespace, count: usize, last: Last) -> Result<
 /// # Errors
 /// If nft refuses them.
 pub fn lay_nft(namespace: &Namespace, count: usize, last: Last) -> Result<()> {
-    feed(namespace, "nft", &["-f", "-"], &nft(count, last))
+    feed(namespace, "nft", &["-f", "-"], nft(count, last))
 }
 
 /// Packets that the last of `count` ip6tables rules has counted.
@@ -141,8 +125,8 @@ pub fn lay_nft(namespace: &Namespace, count: usize, last: Last) -> Result<()> {
 /// If ip6tables does not say.
 pub fn counted_by_ip6tables(namespace: &Namespace, count: usize) -> Result<u64> {
     let number = count.to_string();
-    let _inside = namespace.enter()?;
-    let text = command::run(IP6TABLES, &["-n", "-v", "-x", "-L", "FORWARD", &number])?;
+    let run = Run::new(IP6TABLES, ["-n", "-v", "-x", "-L", "FORWARD", &number]);
+    let text = run.inside(namespace.name()).text()?;
     text.split_whitespace().next().and_then(|packets| packets.parse().ok()).ok_or_else(|| unreadable(IP6TABLES, &text))
 }
 
@@ -151,14 +135,13 @@ pub fn counted_by_ip6tables(namespace: &Namespace, count: usize) -> Result<u64> 
 /// # Errors
 /// If nft does not say.
 pub fn counted_by_nft(namespace: &Namespace) -> Result<u64> {
-    let _inside = namespace.enter()?;
-    let text = command::run("nft", &["list", "counter", "ip6", "bench", COUNTER])?;
+    let text = Run::new("nft", ["list", "counter", "ip6", "bench", COUNTER]).inside(namespace.name()).text()?;
     let packets = text.split_whitespace().skip_while(|word| *word != "packets").nth(1);
     packets.and_then(|packets| packets.parse().ok()).ok_or_else(|| unreadable("nft", &text))
 }
 
 fn unreadable(program: &str, text: &str) -> Error {
-    Error::Command { command: program.into(), message: format!("no packet counter in its answer: {text}") }
+    Error::Answer { command: program.into(), message: format!("no packet counter in its answer: {text}") }
 }
 
 #[cfg(test)]

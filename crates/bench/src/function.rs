@@ -7,8 +7,8 @@
 //! ```
 
 use libbpf_rs::Link;
+use segue_host::Run;
 
-use crate::command;
 use crate::error::Result;
 use crate::netns::{Entered, Namespace};
 use crate::topology::{Shape, Topology, link, mac};
@@ -148,6 +148,6 @@ fn forward(namespace: &Namespace) -> Result<()> {
 /// # Errors
 /// If `ethtool` fails.
 pub fn gro(namespace: &Namespace, interface: &str) -> Result<()> {
-    let _inside = namespace.enter()?;
-    command::run("ethtool", &["-K", interface, "gro", "on"]).map(drop)
+    Run::new("ethtool", ["-K", interface, "gro", "on"]).inside(namespace.name()).text()?;
+    Ok(())
 }

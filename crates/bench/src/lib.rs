@@ -6,7 +6,6 @@
 pub mod an_nf;
 pub mod classify;
 pub mod cli;
-mod command;
 pub mod connector;
 pub mod conntrack_flood;
 pub mod contest;

@@ -5,9 +5,8 @@ use std::fs;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-use segue_dataplane::{
-    Capacity, Dataplane, Interfaces, MissingInterface, Options, Origin, TestRun, build_id, mount_bpffs,
-};
+use segue_dataplane::{Capacity, Dataplane, Interfaces, MissingInterface, Options, Origin, TestRun, build_id};
+use segue_host::bpffs;
 use segue_model::node::NodeState;
 
 use crate::error::{Error, Result};
@@ -48,7 +47,7 @@ impl Node {
 
     fn start_with(namespace: &Namespace, state: serde_json::Value, options: Options) -> Result<Self> {
         let inside = namespace.enter()?;
-        mount_bpffs(Path::new(PINS)).map_err(failed)?;
+        bpffs::ensure(Path::new(PINS))?;
         let pins = Path::new(PINS).join(namespace.name());
         let dataplane = Dataplane::open_or_load(&pins, options).map_err(|error| {
             let _ = fs::remove_dir_all(&pins);

@@ -2,10 +2,11 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
+use segue_host::Run;
 use segue_model::proxy::{LOOP_IN, LOOP_OUT};
 
-use crate::command;
 use crate::error::Result;
+use crate::function;
 use crate::netns::Namespace;
 
 /// Link-layer address of the generator's end of the first link.
@@ -108,8 +109,7 @@ impl Topology {
     /// # Errors
     /// If `ethtool` fails.
     pub fn enable_gro(&self) -> Result<()> {
-        let _inside = self.node.enter()?;
-        command::run("ethtool", &["-K", "in", "gro", "on"]).map(drop)
+        function::gro(&self.node, "in")
     }
 
     /// Adds the link by which programs of the TC hook give packets to the node's own segments; the agent makes it in operation.
@@ -132,8 +132,7 @@ impl Topology {
         for (namespace, interface) in
             [(&self.generator, "g0"), (&self.node, "in"), (&self.node, "out"), (&self.sink, "s0")]
         {
-            let _inside = namespace.enter()?;
-            let text = command::run("ethtool", &["-S", interface])?;
+            let text = Run::new("ethtool", ["-S", interface]).inside(namespace.name()).text()?;
             // The sink drops everything by XDP: that is its work and no loss.
             let lines = text.lines().filter_map(|line| line.trim().split_once(": ")).filter(|(name, value)| {
                 *value != "0" && !(interface == "s0" && name.ends_with("xdp_drops")) && is_loss(name)

@@ -358,7 +358,8 @@ impl Traffic {
         self.reset(Duration::from_secs_f64(1.0 / rate))?;
         let sent = map(&self.object, "sent")?;
         let program = program(&self.object, "generate")?;
-        let current = || Ok(per_cpu::<Sent>(&sent)?.into_iter().max_by_key(|value| value.latest).unwrap_or_default());
+        let current =
+            || Ok::<_, Error>(per_cpu::<Sent>(&sent)?.into_iter().max_by_key(|value| value.latest).unwrap_or_default());
         let mut offered = Offered::default();
         let _inside = topology.generator.enter()?;
         let _undisturbed = RealTime::if_allowed();

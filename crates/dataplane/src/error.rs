@@ -2,11 +2,16 @@
 
 use std::path::PathBuf;
 
+use segue_host::HostError;
+
 use crate::CompileError;
 
 /// A failure of the data plane. Unless the variant says otherwise, what was active before is still active.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
+    /// The host does not give what the pins need.
+    #[error(transparent)]
+    Host(#[from] HostError),
     /// The configuration does not fit.
     #[error(transparent)]
     Compile(#[from] CompileError),

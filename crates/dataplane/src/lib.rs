@@ -6,7 +6,6 @@
 #![deny(unsafe_code)]
 
 mod batch;
-mod bpffs;
 pub mod compile;
 mod compiled;
 mod dataplane;
@@ -21,7 +20,6 @@ mod object;
 mod skb;
 mod store;
 
-pub use bpffs::{is_bpffs, mount_bpffs};
 pub use compile::{CompileError, Prepared, compile, prepare};
 pub use compiled::{
     Compiled, CompiledFirewall, CompiledList, CompiledPolicy, CompiledPort, CompiledSid, CompiledSteering,

@@ -1,10 +1,12 @@
 //! Agents of a lab: one `segued` per node.
 
-use std::fs::{self, File};
-use std::os::unix::process::CommandExt;
+use std::ffi::OsStr;
+use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Child;
 use std::time::{Duration, Instant};
+
+use segue_host::{HostError, Run, command};
 
 use crate::error::{LabError, Result};
 use crate::http;
@@ -24,13 +26,14 @@ pub const ANSWER_WITHIN: Duration = Duration::from_secs(30);
 pub fn program() -> Result<PathBuf> {
     let found = match std::env::var_os("SEGUED") {
         Some(path) => Some(PathBuf::from(path)).filter(|path| path.is_file()),
-        None => beside_this_program().or_else(in_path),
+        None => beside_this_program().or_else(|| command::find("segued")),
     };
-    found.ok_or_else(|| LabError::Start {
+    let missing = || HostError::Start {
         program: "segued".into(),
         cause: std::io::ErrorKind::NotFound.into(),
         remedy: "build it (`./x build`), or set SEGUED to its path".into(),
-    })
+    };
+    Ok(found.ok_or_else(missing)?)
 }
 
 fn beside_this_program() -> Option<PathBuf> {
@@ -38,43 +41,25 @@ fn beside_this_program() -> Option<PathBuf> {
     own.ancestors().skip(1).take(2).map(|directory| directory.join("segued")).find(|path| path.is_file())
 }
 
-fn in_path() -> Option<PathBuf> {
-    std::env::split_paths(&std::env::var_os("PATH")?)
-        .map(|directory| directory.join("segued"))
-        .find(|path| path.is_file())
-}
-
-/// Starts a node's agent in a process group of its own, so that it outlives this program and a Ctrl-C.
+/// Starts a node's agent in its namespace, in a process group of its own.
 ///
 /// # Errors
 /// If it cannot be started.
 pub fn start(program: &Path, paths: &LabPaths, node: &str) -> Result<Child> {
-    let log = paths.file(node, "log");
     let remedy = "check that you are root and that the file system has space";
-    let output = File::create(&log).map_err(LabError::io("write", &log, remedy))?;
-    let errors = output.try_clone().map_err(LabError::io("write", &log, remedy))?;
     let state = paths.directory.join(format!("{node}.state"));
     fs::create_dir_all(&state).map_err(LabError::io("make directory", &state, remedy))?;
-    let child = Command::new(program)
-        .args(["--netns", &paths.namespace(node)])
-        .arg("--socket")
-        .arg(paths.socket(node))
-        .arg("--pin-dir")
-        .arg(paths.pin_directory(node))
-        .arg("--state-dir")
-        .arg(state)
-        .arg("--config")
-        .arg(paths.file(node, "yaml"))
-        .stdin(Stdio::null())
-        .stdout(output)
-        .stderr(errors)
-        .process_group(0)
-        .spawn()
-        .map_err(|source| LabError::Start {
-            program: program.display().to_string(),
-            cause: source,
-            remedy: "check that the file can be executed".into(),
-        })?;
+    let namespace = paths.namespace(node);
+    let (socket, pins, config) = (paths.socket(node), paths.pin_directory(node), paths.file(node, "yaml"));
+    let options = [("--socket", &socket), ("--pin-dir", &pins), ("--state-dir", &state), ("--config", &config)];
+    let arguments = [OsStr::new("--netns"), OsStr::new(&namespace)]
+        .into_iter()
+        .chain(options.into_iter().flat_map(|(option, path)| [OsStr::new(option), path.as_os_str()]));
+    let child = Run::new(program, arguments).inside(&namespace).daemon(&paths.file(node, "log"));
+    let child = child.map_err(|error| match error {
+        HostError::Start { .. } => error.remedied("check that the file can be executed"),
+        other => other,
+    })?;
     let pid = paths.file(node, "pid");
     fs::write(&pid, format!("{}\n", child.id())).map_err(LabError::io("write", &pid, remedy))?;
     Ok(child)

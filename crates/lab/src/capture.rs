@@ -7,15 +7,17 @@
 use std::fs::File;
 use std::io::{self, IsTerminal, Read, Write};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
+use segue_host::Run;
+use segue_host::command::install_hint;
+
 use crate::cli::CaptureArguments;
-use crate::command::install_hint;
 use crate::error::{LabError, Result};
+use crate::http;
 use crate::names::{LabPaths, Roots};
 use crate::state::{LabRecord, NodeRecord};
-use crate::{http, netns};
 
 /// What stands for the standard output in place of a file.
 const STDOUT: &str = "-";
@@ -105,7 +107,8 @@ fn from_agent(node: &NodeRecord, socket: &Path, arguments: &CaptureArguments) ->
         ),
         None => {
             let mut child = viewer()?;
-            let input = child.stdin.take().ok_or_else(|| no_viewer(io::ErrorKind::BrokenPipe.into()))?;
+            let closed = LabError::io("write to", "tcpdump", "write to a file with -w");
+            let input = child.stdin.take().ok_or_else(|| closed(io::ErrorKind::BrokenPipe.into()))?;
             (Box::new(input), Some(child))
         }
     };
@@ -137,20 +140,11 @@ fn from_agent(node: &NodeRecord, socket: &Path, arguments: &CaptureArguments) ->
 
 /// A program that shows packets from its standard input, with the routing header and what is inside on one line.
 fn viewer() -> Result<Child> {
-    Command::new("tcpdump")
-        .args(["-n", "-l", "-r", "-"])
-        .stdin(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .map_err(no_viewer)
-}
-
-fn no_viewer(source: io::Error) -> LabError {
-    LabError::Start {
-        program: "tcpdump".into(),
-        cause: source,
-        remedy: format!("{}, or write to a file with -w", install_hint("tcpdump")),
-    }
+    let viewer = Run::new("tcpdump", ["-n", "-l", "-r", "-"]).spawn(|command| {
+        command.stdin(Stdio::piped()).stderr(Stdio::null());
+    });
+    let remedy = format!("{}, or write to a file with -w", install_hint("tcpdump"));
+    viewer.map_err(|error| error.remedied(remedy).into())
 }
 
 fn from_tcpdump(node: &NodeRecord, arguments: &CaptureArguments) -> Result<u8> {
@@ -162,12 +156,7 @@ fn from_tcpdump(node: &NodeRecord, arguments: &CaptureArguments) -> Result<u8> {
     if let Some(count) = arguments.count {
         line.extend(["-c".into(), count.to_string()]);
     }
-    let started = netns::inside(&node.namespace, || Command::new("tcpdump").args(&line).spawn())?;
-    let mut child = started.map_err(|source| LabError::Start {
-        program: "tcpdump".into(),
-        cause: source,
-        remedy: install_hint("tcpdump"),
-    })?;
+    let mut child = Run::new("tcpdump", line).inside(&node.namespace).spawn(|_| ())?;
     let begun = Instant::now();
     loop {
         if let Some(status) = child.try_wait().map_err(LabError::io("wait for", "tcpdump", "try again"))? {

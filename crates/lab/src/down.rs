@@ -1,6 +1,6 @@
 //! `lab down`: removes everything of a lab, from the names on the system alone if need be.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashSet};
 use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::command::Run;
 use crate::error::{LabError, Result};
 use crate::names::{LabPaths, Roots};
 use crate::{netns, state};
@@ -68,7 +67,7 @@ pub fn remove(roots: &Roots, paths: &LabPaths) -> Result<Removed> {
     removed.pins = count_files(&paths.pins);
     remove_tree(&paths.pins)?;
     removed.namespaces = namespaces.len();
-    delete_namespaces(&namespaces)?;
+    segue_host::namespace::remove_all(namespaces.keys().map(String::as_str))?;
     remove_tree(&paths.directory)?;
     let left = leftovers(roots, paths, &identities);
     if left.is_empty() {
@@ -89,19 +88,6 @@ pub fn leftovers(roots: &Roots, paths: &LabPaths, identities: &HashSet<netns::Id
         }
     }
     left
-}
-
-fn delete_namespaces(namespaces: &BTreeMap<String, String>) -> Result<()> {
-    if namespaces.is_empty() {
-        return Ok(());
-    }
-    let batch: String = namespaces.keys().map(|namespace| format!("netns delete {namespace}\n")).collect();
-    // -force: one that is gone already must not keep the others.
-    let deleted = Run::new("ip", ["-force", "-batch", "-"]).input(batch).text();
-    match deleted {
-        Err(error) if namespaces.keys().any(|namespace| netns::exists(namespace)) => Err(error),
-        _ => Ok(()),
-    }
 }
 
 fn remove_tree(path: &Path) -> Result<()> {

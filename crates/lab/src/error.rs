@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use segue_host::HostError;
+
 /// Result of the lab's functions.
 pub type Result<T, E = LabError> = std::result::Result<T, E>;
 
@@ -93,42 +95,9 @@ pub enum LabError {
         /// The names that exist.
         known: String,
     },
-    /// A program is missing or could not be started.
-    #[error("cannot run `{program}`: {cause}.\n  do: {remedy}")]
-    Start {
-        /// The program.
-        program: String,
-        /// Why.
-        cause: std::io::Error,
-        /// What helps.
-        remedy: String,
-    },
-    /// A program failed.
-    #[error("{place}: `{command}` failed ({status}): {output}\n  do: {remedy}")]
-    Command {
-        /// Namespace or `host`.
-        place: String,
-        /// The command line.
-        command: String,
-        /// How it ended.
-        status: String,
-        /// What it said.
-        output: String,
-        /// What helps.
-        remedy: String,
-    },
-    /// A file, directory or namespace could not be read, written or entered.
-    #[error("cannot {what} {}: {cause}.\n  do: {remedy}", path.display())]
-    Io {
-        /// Such as `read`.
-        what: &'static str,
-        /// Which file.
-        path: PathBuf,
-        /// Why.
-        cause: std::io::Error,
-        /// What helps.
-        remedy: &'static str,
-    },
+    /// The host did not do what it was asked: a program, file, directory or namespace.
+    #[error(transparent)]
+    Host(#[from] HostError),
     /// An agent did not come up or did not answer as expected.
     #[error("agent of {node}: {what}.\n  do: {remedy}")]
     Agent {
@@ -169,8 +138,8 @@ impl LabError {
         path: impl AsRef<Path>,
         remedy: &'static str,
     ) -> impl FnOnce(std::io::Error) -> Self {
-        let path = path.as_ref().to_path_buf();
-        move |cause| Self::Io { what, path, cause, remedy }
+        let host = HostError::io(what, path, remedy);
+        move |cause| Self::Host(host(cause))
     }
 }
 

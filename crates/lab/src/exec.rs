@@ -1,9 +1,10 @@
 //! `lab exec`: a command inside a node, host or function.
 
 use std::os::unix::process::ExitStatusExt;
-use std::process::{Command, ExitStatus};
+use std::process::ExitStatus;
 
-use crate::command::install_hint;
+use segue_host::Run;
+
 use crate::error::{LabError, Result};
 use crate::names::{LabPaths, Roots};
 use crate::netns;
@@ -17,13 +18,7 @@ use crate::state::LabRecord;
 pub fn exec(roots: &Roots, lab: &str, node: &str, command: &[String]) -> Result<u8> {
     let namespace = namespace_of(roots, lab, node)?;
     let Some((program, arguments)) = command.split_first() else { return Ok(0) };
-    let status = netns::inside(&namespace, || Command::new(program).args(arguments).status())?;
-    let status = status.map_err(|source| LabError::Start {
-        program: program.clone(),
-        cause: source,
-        remedy: install_hint(program),
-    })?;
-    Ok(shell_status(status))
+    Ok(shell_status(Run::new(program, arguments).inside(&namespace).status()?))
 }
 
 /// Namespace of a lab's node, by the record or, without one, by the names on the system.

@@ -9,7 +9,6 @@
 pub mod agent;
 pub mod capture;
 pub mod cli;
-pub mod command;
 pub mod demo;
 pub mod down;
 pub mod error;
@@ -17,7 +16,6 @@ pub mod exec;
 pub mod explain;
 mod firewall;
 pub mod http;
-pub mod interrupt;
 pub mod list;
 pub mod names;
 pub mod netns;

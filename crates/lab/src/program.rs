@@ -1,17 +1,15 @@
 //! Programs behind TAP devices: functions in user space.
 
-use std::fs::{self, File};
-use std::os::unix::process::CommandExt;
+use std::fs;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Child;
 use std::time::{Duration, Instant};
 
+use segue_host::{HostError, Run};
 use segue_model::plan::{Interface, Plan};
 
-use crate::command::Run;
 use crate::error::{LabError, Result};
 use crate::names::LabPaths;
-use crate::netns;
 use crate::up::Loaded;
 
 /// How long a program may take to open its devices; generous, since it may be an interpreter on a busy machine.
@@ -44,22 +42,13 @@ pub fn environment(plan: &Plan, function: &str) -> Vec<(String, String)> {
 pub fn start(paths: &LabPaths, loaded: &Loaded, function: &str, command: &str) -> Result<()> {
     let Some(plan) = loaded.plan.functions.get(function) else { return Ok(()) };
     let namespace = paths.namespace(&plan.node);
-    let log = paths.file(function, "log");
-    let remedy = "check that you are root and that the file system has space";
-    let output = File::create(&log).map_err(LabError::io("write", &log, remedy))?;
-    let errors = output.try_clone().map_err(LabError::io("write", &log, remedy))?;
-    let mut run = Command::new("sh");
-    run.args(["-c", command]).envs(environment(&loaded.plan, function));
-    run.stdin(Stdio::null()).stdout(output).stderr(errors).process_group(0);
+    let mut run = Run::new("sh", ["-c", command]).environment(environment(&loaded.plan, function)).inside(&namespace);
     if let Some(directory) = loaded.file.parent().filter(|directory| *directory != Path::new("")) {
-        run.current_dir(directory);
+        run = run.directory(directory);
     }
-    // Inside the namespace from its first instruction, so that `down` finds it whatever happens to this program.
-    let child = netns::inside(&namespace, || run.spawn())?;
-    let mut child = child.map_err(|cause| LabError::Start {
-        program: command.to_owned(),
-        cause,
-        remedy: "fix `program` of this function in the topology".into(),
+    let mut child = run.daemon(&paths.file(function, "log")).map_err(|error| match error {
+        HostError::Start { .. } => error.remedied("fix `program` of this function in the topology"),
+        other => other,
     })?;
     let devices = loaded.plan.links().into_iter().filter(|[_, (there, _)]| *there == function);
     let devices: Vec<&Interface> = devices.map(|[(_, near), _]| near).collect();

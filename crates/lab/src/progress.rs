@@ -4,9 +4,9 @@ use std::io::IsTerminal;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
+use segue_host::interrupt::{Interrupt, Second};
 
-use crate::error::Result;
-use crate::interrupt::Interrupt;
+use crate::error::{LabError, Result};
 
 /// Shows how far a long work is: a bar on a terminal, nothing elsewhere.
 #[derive(Debug, Clone)]
@@ -27,13 +27,13 @@ impl Progress {
             bar.set_style(style);
         }
         bar.enable_steady_tick(Duration::from_millis(100));
-        Self { bar, interrupt: Interrupt::watch() }
+        Self { bar, interrupt: Interrupt::watch(Second::Ends) }
     }
 
     /// Shows nothing.
     #[must_use]
     pub fn silent() -> Self {
-        Self { bar: ProgressBar::hidden(), interrupt: Interrupt::watch() }
+        Self { bar: ProgressBar::hidden(), interrupt: Interrupt::watch(Second::Ends) }
     }
 
     /// Begins a part of the work with so many steps.
@@ -49,7 +49,7 @@ impl Progress {
     /// [`LabError::Interrupted`] if the user does not want the next one.
     pub fn step(&self) -> Result<()> {
         self.bar.inc(1);
-        self.interrupt.check()
+        if self.interrupt.requested() { Err(LabError::Interrupted) } else { Ok(()) }
     }
 
     /// All is done: the bar goes away.

@@ -3,13 +3,11 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use nix::mount::{MsFlags, mount};
-use nix::sys::statfs::{BPF_FS_MAGIC, statfs};
+use segue_host::{HostError, Namespace, Run, bpffs, command, sysctl};
 use segue_model::load::{load_topology, locate};
 use segue_model::plan::Plan;
 use segue_model::topology::{Ruleset, Topology};
 
-use crate::command::{self, Run, install_hint};
 use crate::error::{LabError, Result};
 use crate::names::{self, LabPaths, Roots};
 use crate::progress::Progress;
@@ -89,12 +87,7 @@ fn check_before(loaded: &Loaded) -> Result<Vec<(String, String)>> {
     let mut programs = vec!["ip"];
     programs.extend((!rulesets.is_empty()).then_some("nft"));
     programs.extend(spaces.iter().any(|space| !wiring::offloads(space).is_empty()).then_some("ethtool"));
-    for program in programs {
-        if !command::exists(program) {
-            let source = std::io::ErrorKind::NotFound.into();
-            return Err(LabError::Start { program: program.into(), cause: source, remedy: install_hint(program) });
-        }
-    }
+    command::need(&programs)?;
     Ok(rulesets)
 }
 
@@ -159,9 +152,8 @@ impl Building<'_> {
 
     fn namespaces(&self, spaces: &[Space<'_>]) -> Result<()> {
         self.progress.begin("namespaces", spaces.len());
-        let batch = wiring::namespaces_batch(self.paths, spaces);
-        Run::new("ip", ["-batch", "-"]).input(batch).remedy("`ip netns` shows what is in the way").text()?;
         self.each(spaces, |space| {
+            Namespace::make(&self.paths.namespace(space.name))?;
             self.ip(space, &["-batch", "-"], wiring::mark_batch(self.paths, space))?;
             self.write_sysctls(space, wiring::sysctls(space).before_links)
         })
@@ -227,11 +219,10 @@ impl Building<'_> {
         let with_agent: Vec<(&str, String)> =
             spaces.iter().filter_map(|space| Some((space.name, state(space.state?)))).collect();
         self.progress.begin("agents", with_agent.len());
-        mount_bpf(self.roots)?;
+        bpffs::ensure(&self.roots.bpf_mount)?;
         let pids = parallel::each(&with_agent, |(node, state)| {
             state::write_file(&self.paths.file(node, "yaml"), state)?;
-            // Inside the namespace from its first instruction, so that `down` finds it whatever happens to this program.
-            let mut child = netns::inside(&self.paths.namespace(node), || agent::start(program, self.paths, node))??;
+            let mut child = agent::start(program, self.paths, node)?;
             agent::wait_ready(self.paths, node, &mut child)?;
             self.progress.step()?;
             Ok(child.id())
@@ -274,42 +265,25 @@ impl Building<'_> {
         let namespace = self.paths.namespace(space.name);
         let arguments = ["-n", namespace.as_str()].into_iter().chain(arguments.iter().copied());
         let result = Run::new("ip", arguments).input(batch.clone()).remedy(REPORT).text();
-        result.map(drop).map_err(|error| name_line(error, &namespace, &batch))
+        result.map(drop).map_err(|error| name_line(error, &namespace, &batch).into())
     }
 
     fn write_sysctls(&self, space: &Space<'_>, files: Vec<(String, String)>) -> Result<()> {
         netns::inside(&self.paths.namespace(space.name), || {
-            for (file, value) in files {
-                let path = Path::new("/proc/sys").join(file);
-                let remedy = "fix `sysctls` in the topology: the kernel does not have this one, or not this value";
-                fs::write(&path, value).map_err(LabError::io("set sysctl", &path, remedy))?;
-            }
-            Ok(())
+            let remedy = "fix `sysctls` in the topology: the kernel does not have this one, or not this value";
+            let set = |(file, value): (String, String)| sysctl::set(&file, &value);
+            files.into_iter().try_for_each(set).map_err(|error| error.remedied(remedy).into())
         })?
     }
 }
 
 /// `ip -batch` says which line it stopped at; its text tells more than its number.
-fn name_line(error: LabError, namespace: &str, batch: &str) -> LabError {
-    let LabError::Command { command, status, output, remedy, .. } = error else { return error };
+fn name_line(error: HostError, namespace: &str, batch: &str) -> HostError {
+    let HostError::Command { command, status, output, remedy, .. } = error else { return error };
     let number = output.rsplit_once("-:").and_then(|(_, number)| number.trim().parse::<usize>().ok());
     let line = number.and_then(|number| batch.lines().nth(number.saturating_sub(1)));
     let command = line.map_or(command, |line| format!("ip {line}"));
-    LabError::Command { place: namespace.to_owned(), command, status, output, remedy }
-}
-
-/// Mounts a BPF file system where the agents pin, unless there is one: agents that start at the same time must not mount
-/// theirs over each other's.
-fn mount_bpf(roots: &Roots) -> Result<()> {
-    let remedy = "mount it by hand: mount -t bpf bpf /run/segue/bpf";
-    fs::create_dir_all(&roots.bpf_mount).map_err(LabError::io("make directory", &roots.bpf_mount, AS_ROOT))?;
-    let here =
-        statfs(&roots.bpf_mount).map_err(|errno| LabError::io("look at", &roots.bpf_mount, AS_ROOT)(errno.into()))?;
-    if here.filesystem_type() == BPF_FS_MAGIC {
-        return Ok(());
-    }
-    mount(Some("bpf"), &roots.bpf_mount, Some("bpf"), MsFlags::empty(), Some("mode=0700"))
-        .map_err(|errno| LabError::io("mount a BPF file system on", &roots.bpf_mount, remedy)(errno.into()))
+    HostError::Command { place: namespace.to_owned(), command, status, output, remedy }
 }
 
 #[cfg(test)]
@@ -318,12 +292,12 @@ mod tests {
 
     #[test]
     fn batch_errors_name_the_line() {
-        let error = LabError::Command {
+        let error = HostError::Command {
             place: "host".into(),
             command: "ip -n x -batch -".into(),
             status: "exit status: 1".into(),
             output: "Error: bad.\nCommand failed -:2".into(),
-            remedy: String::new(),
+            remedy: "".into(),
         };
         let text = name_line(error, "sg-x-y", "first\nsecond thing\n").to_string();
         assert!(text.contains("sg-x-y") && text.contains("`ip second thing`"), "{text}");

@@ -4,6 +4,7 @@ use std::fmt::Write;
 use std::net::{IpAddr, Ipv6Addr};
 
 use indexmap::IndexMap;
+use segue_host::sysctl;
 use segue_model::node::NodeState;
 use segue_model::plan::{Interface, Neighbour, Plan, Route, Rule};
 use segue_model::topology::Dataplane;
@@ -81,12 +82,6 @@ pub fn spaces(plan: &Plan) -> Vec<Space<'_>> {
             sysctls: &function.sysctls,
         });
     nodes.chain(hosts).chain(functions).collect()
-}
-
-/// `ip -batch` for the host: one namespace for each.
-#[must_use]
-pub fn namespaces_batch(paths: &LabPaths, spaces: &[Space<'_>]) -> String {
-    spaces.iter().map(|space| format!("netns add {}\n", paths.namespace(space.name))).collect()
 }
 
 /// `ip -batch` inside a new namespace: whose it is, and `lo`.
@@ -178,32 +173,12 @@ pub struct Sysctls {
 pub fn sysctls(space: &Space<'_>) -> Sysctls {
     let mut files = Sysctls::default();
     for (key, value) in space.sysctls {
-        let path = sysctl_path(key);
+        let path = sysctl::file(key);
         let of_interface = space.interfaces.iter().any(|interface| path.split('/').any(|part| part == interface.name));
         let list = if of_interface { &mut files.after_links } else { &mut files.before_links };
         list.push((path, value.clone()));
     }
     files
-}
-
-/// The file of a sysctl. Like sysctl(8): the first separator says whether dots or slashes separate.
-fn sysctl_path(key: &str) -> String {
-    match (key.find('.'), key.find('/')) {
-        (Some(dot), Some(slash)) if slash < dot => key.to_owned(),
-        (Some(_), _) => key
-            .chars()
-            .map(|c| {
-                if c == '.' {
-                    '/'
-                } else if c == '/' {
-                    '.'
-                } else {
-                    c
-                }
-            })
-            .collect(),
-        _ => key.to_owned(),
-    }
 }
 
 /// Arguments of `ethtool` for each interface whose peer runs XDP: an XDP redirect into a veth is dropped unless its far end
@@ -326,12 +301,5 @@ chains:
             assert_eq!(files.after_links, [("net/ipv4/conf/west/rp_filter".to_owned(), "0".to_owned())]);
             assert!(files.before_links.contains(&("net/core/somaxconn".to_owned(), "9".to_owned())), "{files:?}");
         });
-    }
-
-    #[test]
-    fn sysctl_names_in_both_spellings() {
-        assert_eq!(sysctl_path("net.ipv4.ip_forward"), "net/ipv4/ip_forward");
-        assert_eq!(sysctl_path("net/ipv4/conf/a.b/forwarding"), "net/ipv4/conf/a.b/forwarding");
-        assert_eq!(sysctl_path("net.ipv4.conf.a/b.forwarding"), "net/ipv4/conf/a.b/forwarding");
     }
 }

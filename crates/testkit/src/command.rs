@@ -25,9 +25,8 @@ pub fn sh(line: &str) -> String {
 ///
 /// When it cannot be started.
 pub fn output(command: &mut Command) -> Output {
-    command.output().unwrap_or_else(|error| {
-        panic!("cannot start {:?}: {error}; ./x test installs what the tests need", command.get_program())
-    })
+    segue_host::command::output(command, None)
+        .unwrap_or_else(|error| panic!("{}", error.remedied("./x test installs what the tests need")))
 }
 
 /// Both streams of a finished program, for messages.

@@ -4,7 +4,7 @@
 //! Everything here serves tests, so helpers panic with a full sentence instead of returning errors wherever the only thing
 //! that a test could do is to fail.
 
-#![deny(unsafe_code)] // modules that talk to packet sockets and TAP devices say why
+#![deny(unsafe_code)] // the module that talks to packet sockets says why
 
 pub mod command;
 pub mod fixture;

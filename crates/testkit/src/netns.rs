@@ -1,19 +1,18 @@
 //! Network namespaces that remove themselves.
 
-use std::fs::File;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use nix::sched::{CloneFlags, setns};
+use segue_host::{Temporary, sysctl};
 
-use crate::command::{output, printed, run, sh};
+use crate::command::{output, run, sh};
+
+const PREFIX: &str = "sg-t-";
 
 /// A network namespace with loopback up, IPv4 and IPv6 forwarding on and duplicate address detection off. It goes away with
 /// all that runs in it when the value is dropped, also by a panic.
 #[derive(Debug)]
-pub struct Netns {
-    name: String,
-}
+pub struct Netns(Temporary);
 
 impl Netns {
     /// Makes a namespace `sg-t-<process>-<number>`.
@@ -24,29 +23,29 @@ impl Netns {
     #[allow(clippy::new_without_default)] // it changes the machine
     pub fn new() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
-        let name = format!("sg-t-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-        sh(&format!("ip netns add {name}"));
-        let netns = Self { name };
-        netns.sh("ip link set lo up");
-        for setting in [
-            "ipv6.conf.all.forwarding=1",
-            "ipv4.ip_forward=1",
-            "ipv4.conf.all.rp_filter=0",
-            "ipv4.conf.default.rp_filter=0",
-            "ipv6.conf.all.accept_dad=0",
-            "ipv6.conf.default.accept_dad=0",
-            "ipv6.conf.default.accept_ra=0",
-            "ipv6.conf.default.router_solicitations=0",
-            "ipv6.conf.default.mldv1_unsolicited_report_interval=0",
-        ] {
-            netns.sysctl(setting);
-        }
+        let number = NEXT.fetch_add(1, Ordering::Relaxed).to_string();
+        let netns = Self(Temporary::make(PREFIX, &number).unwrap_or_else(|error| panic!("{error}")));
+        netns.enter(|| {
+            for setting in [
+                "ipv6.conf.all.forwarding=1",
+                "ipv4.ip_forward=1",
+                "ipv4.conf.all.rp_filter=0",
+                "ipv4.conf.default.rp_filter=0",
+                "ipv6.conf.all.accept_dad=0",
+                "ipv6.conf.default.accept_dad=0",
+                "ipv6.conf.default.accept_ra=0",
+                "ipv6.conf.default.router_solicitations=0",
+                "ipv6.conf.default.mldv1_unsolicited_report_interval=0",
+            ] {
+                set(setting);
+            }
+        });
         netns
     }
 
     /// Its name below `/run/netns`.
     pub fn name(&self) -> &str {
-        &self.name
+        self.0.name()
     }
 
     /// Calls `body` in a thread of its own that lives in this namespace. Programs that it starts live there too.
@@ -55,15 +54,7 @@ impl Netns {
     ///
     /// When the namespace cannot be entered, or when `body` panics.
     pub fn enter<T: Send>(&self, body: impl FnOnce() -> T + Send) -> T {
-        let path = format!("/run/netns/{}", self.name);
-        std::thread::scope(|scope| {
-            let thread = scope.spawn(move || {
-                let handle = File::open(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
-                setns(handle, CloneFlags::CLONE_NEWNET).unwrap_or_else(|error| panic!("cannot enter {path}: {error}"));
-                body()
-            });
-            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-        })
+        self.0.inside(body).unwrap_or_else(|error| panic!("{error}"))
     }
 
     /// As [`sh`], inside.
@@ -101,10 +92,7 @@ impl Netns {
     ///
     /// When the setting does not exist.
     pub fn sysctl(&self, setting: &str) {
-        let (name, value) = setting.split_once('=').expect("name=value");
-        let path = format!("/proc/sys/net/{}", name.replace('.', "/"));
-        // The view of /proc/sys/net follows the reading thread's namespace.
-        self.enter(|| std::fs::write(&path, value).unwrap_or_else(|error| panic!("{path}: {error}")));
+        self.enter(|| set(setting));
     }
 
     /// The interface's index.
@@ -127,23 +115,9 @@ impl Netns {
     }
 }
 
-impl Drop for Netns {
-    fn drop(&mut self) {
-        // No panic here: it may run because of one.
-        let inside = Command::new("ip").args(["netns", "pids", &self.name]).output();
-        for process in
-            inside.iter().flat_map(|output| std::str::from_utf8(&output.stdout)).flat_map(str::split_whitespace)
-        {
-            if let Ok(process) = process.parse() {
-                let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(process), nix::sys::signal::Signal::SIGKILL);
-            }
-        }
-        if let Ok(output) = Command::new("ip").args(["netns", "del", &self.name]).output()
-            && !output.status.success()
-        {
-            eprintln!("{}: {}", self.name, printed(&output));
-        }
-    }
+fn set(setting: &str) {
+    let (name, value) = setting.split_once('=').expect("name=value");
+    sysctl::set(&format!("net/{}", name.replace('.', "/")), value).unwrap_or_else(|error| panic!("{error}"));
 }
 
 /// One end of a veth pair to be.
@@ -162,7 +136,12 @@ pub struct End<'a> {
 pub fn veth(left: End<'_>, right: End<'_>, mtu: u32) {
     sh(&format!(
         "ip link add name {} netns {} mtu {mtu} address {} type veth peer name {} netns {} mtu {mtu} address {}",
-        left.name, left.netns.name, left.mac, right.name, right.netns.name, right.mac
+        left.name,
+        left.netns.name(),
+        left.mac,
+        right.name,
+        right.netns.name(),
+        right.mac
     ));
     // GRO on both before either comes up: that is when a veth learns whether XDP may redirect to its peer.
     for end in [left, right] {

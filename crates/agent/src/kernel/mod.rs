@@ -12,7 +12,6 @@ mod own_routes;
 pub mod plan;
 mod route;
 pub(crate) mod socket;
-pub(crate) mod sysctl;
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -23,6 +22,7 @@ pub use boundary::Boundary;
 pub use netlink::LinuxKernel;
 pub use own_routes::OwnRoutes;
 use segue_dataplane::Interfaces;
+use segue_host::HostError;
 use segue_model::node::NodeState;
 pub use socket::NetlinkError;
 
@@ -52,11 +52,12 @@ impl KernelError {
         let errno = error.errno();
         Self { action: action.into(), errno, cause: error.to_string(), remedy: remedy(errno).to_owned() }
     }
+}
 
-    /// An error of a file below /proc/sys.
-    pub fn file(action: impl Into<String>, error: &std::io::Error) -> Self {
-        let errno = error.raw_os_error();
-        Self { action: action.into(), errno, cause: error.to_string(), remedy: remedy(errno).to_owned() }
+impl From<HostError> for KernelError {
+    fn from(error: HostError) -> Self {
+        let (action, cause, remedy) = error.parts();
+        Self { action, errno: error.errno(), cause, remedy }
     }
 }
 

@@ -16,6 +16,7 @@ use netlink_packet_route::{
 use netlink_sys::protocols::NETLINK_ROUTE;
 use nix::libc::{ENOENT, ESRCH};
 use segue_dataplane::Interfaces;
+use segue_host::sysctl;
 use segue_model::node::NodeState;
 
 use super::{
@@ -23,7 +24,6 @@ use super::{
     hmac::Keys,
     nftables, route,
     socket::{Netlink, NetlinkError},
-    sysctl,
 };
 use crate::netfilter;
 
@@ -219,11 +219,11 @@ impl Kernel for LinuxKernel {
     }
 
     fn sysctl(&mut self, name: &str) -> Result<Option<String>, KernelError> {
-        sysctl::get(name)
+        Ok(sysctl::get(name)?)
     }
 
     fn set_sysctl(&mut self, name: &str, value: &str) -> Result<(), KernelError> {
-        sysctl::set(name, value)
+        Ok(sysctl::set(name, value)?)
     }
 
     fn hmac_keys(&mut self) -> Result<Vec<KernelHmacKey>, KernelError> {

@@ -3,8 +3,9 @@
 use std::{io, sync::Arc};
 
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
+use segue_host::sysctl;
 
-use super::{Kernel, KernelError, LinuxKernel, SidRoute, route, sysctl};
+use super::{Kernel, KernelError, LinuxKernel, SidRoute, route};
 
 /// RTNLGRP_IPV6_ROUTE.
 const ROUTES: u32 = 11;

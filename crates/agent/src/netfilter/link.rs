@@ -1,6 +1,7 @@
 //! Links, addresses, neighbours and routes by rtnetlink, in the calling thread's network namespace.
 
 use std::net::{IpAddr, Ipv6Addr};
+use std::os::fd::{AsFd, AsRawFd};
 use std::time::{Duration, Instant};
 
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE};
@@ -15,9 +16,9 @@ use netlink_packet_route::route::{
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use netlink_sys::protocols::NETLINK_ROUTE;
 use nix::libc::{EADDRNOTAVAIL, EEXIST, ENODEV, ENOENT, ESRCH};
+use segue_host::Namespace;
 use segue_model::value::MacAddress;
 
-use super::namespace::Namespace;
 use crate::kernel::socket::{Netlink, NetlinkError};
 use crate::kernel::{KernelError, ROUTE_PROTOCOL};
 
@@ -115,13 +116,14 @@ impl Links {
         let info = match kind {
             Kind::Veth { peer, namespace } => {
                 let mut peer = peer.message();
-                peer.attributes.extend(namespace.map(|namespace| LinkAttribute::NetNsFd(namespace.fd())));
+                peer.attributes
+                    .extend(namespace.map(|namespace| LinkAttribute::NetNsFd(namespace.as_fd().as_raw_fd())));
                 [LinkInfo::Kind(InfoKind::Veth), LinkInfo::Data(InfoData::Veth(InfoVeth::Peer(peer)))]
             }
             Kind::MacVlan { lower, namespace } => {
                 let lower = self.find(lower)?.unwrap_or_default();
                 message.attributes.push(LinkAttribute::Link(lower.index));
-                message.attributes.push(LinkAttribute::NetNsFd(namespace.fd()));
+                message.attributes.push(LinkAttribute::NetNsFd(namespace.as_fd().as_raw_fd()));
                 let mode = InfoMacVlan::Mode(MacVlanMode::Private);
                 [LinkInfo::Kind(InfoKind::MacVlan), LinkInfo::Data(InfoData::MacVlan(vec![mode]))]
             }

@@ -15,19 +15,18 @@
 //! agent that died has begun is finished by the next.
 
 mod link;
-mod namespace;
 
 use std::collections::{BTreeSet, HashSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use segue_dataplane::{Interface, Interfaces};
+use segue_host::{Namespace, sysctl};
 use segue_model::node::{NodeState, PortRole, Wiring};
 use segue_model::proxy::{LOOP_IN, LOOP_OUT};
 use segue_model::value::MacAddress;
 
 use self::link::{Kind, Links, New};
 use crate::kernel::KernelError;
-use crate::netfilter::namespace::Namespace;
 
 /// Alias of what was made for a namespace, in front of its name.
 const ALIAS: &str = "segue netfilter ";
@@ -143,10 +142,8 @@ pub fn remove(state: Option<&NodeState>) -> Result<bool, KernelError> {
     namespaces.dedup();
     for name in namespaces {
         let Some(namespace) = Namespace::find(&name)? else { continue };
-        let ours = namespace.enter(|| {
-            let lo = Links::open()?.find("lo")?;
-            Ok(lo.is_some_and(|lo| lo.alias == ALIAS_NAMESPACE))
-        })?;
+        let lo = namespace.inside(|| Links::open()?.find("lo"))??;
+        let ours = lo.is_some_and(|lo| lo.alias == ALIAS_NAMESPACE);
         if ours {
             namespace.remove()?;
         }
@@ -187,7 +184,7 @@ fn wire(links: &mut Links, wiring: &Wiring, mtu: u32) -> Result<bool, KernelErro
     let alias = format!("{ALIAS}{}", wiring.namespace);
     let (namespace, made) = Namespace::find_or_make(&wiring.namespace)?;
     if made {
-        namespace.enter(|| Links::open()?.alias("lo", ALIAS_NAMESPACE))?;
+        namespace.inside(|| Links::open()?.alias("lo", ALIAS_NAMESPACE))??;
     }
     let here = |links: &mut Links, name: &str| -> Result<bool, KernelError> {
         match links.find(name)? {
@@ -196,10 +193,10 @@ fn wire(links: &mut Links, wiring: &Wiring, mtu: u32) -> Result<bool, KernelErro
             None => Ok(false),
         }
     };
-    let inside = namespace.enter(|| {
+    let inside = namespace.inside(|| {
         let mut links = Links::open()?;
-        Ok([Wiring::WEST, Wiring::EAST].map(|name| links.find(name).is_ok_and(|link| link.is_some())))
-    })?;
+        Ok::<_, KernelError>([Wiring::WEST, Wiring::EAST].map(|name| links.find(name).is_ok_and(|link| link.is_some())))
+    })??;
     let mut changed = false;
     if !(here(links, &wiring.node_west)? && inside[0]) {
         links.delete(&wiring.node_west)?;
@@ -217,7 +214,7 @@ fn wire(links: &mut Links, wiring: &Wiring, mtu: u32) -> Result<bool, KernelErro
         quiet(name)?;
         links.settle(name, Some(&alias), mtu)?;
     }
-    namespace.enter(|| lead_through(wiring, mtu))?;
+    namespace.inside(|| lead_through(wiring, mtu))??;
     Ok(changed)
 }
 
@@ -265,7 +262,7 @@ fn make_east(
 /// On the node's side nothing is said over these links of the node's own accord; and what functions send of their own may
 /// come from any address.
 fn quiet(interface: &str) -> Result<(), KernelError> {
-    let loose = crate::kernel::sysctl::get("net/ipv4/conf/all/rp_filter")?.is_some_and(|value| value == "1");
+    let loose = sysctl::get("net/ipv4/conf/all/rp_filter")?.is_some_and(|value| value == "1");
     for (name, value) in [
         ("ipv6/conf/{}/addr_gen_mode", "1"),
         ("ipv6/conf/{}/accept_ra", "0"),
@@ -323,8 +320,8 @@ fn lead_through(wiring: &Wiring, mtu: u32) -> Result<(), KernelError> {
 /// Sets a sysctl of the thread's namespace unless it is so already.
 fn set(name: &str, value: &str) -> Result<(), KernelError> {
     let name = format!("net/{name}");
-    match crate::kernel::sysctl::get(&name)? {
-        Some(now) if now != value => crate::kernel::sysctl::set(&name, value),
+    match sysctl::get(&name)? {
+        Some(now) if now != value => Ok(sysctl::set(&name, value)?),
         _ => Ok(()),
     }
 }

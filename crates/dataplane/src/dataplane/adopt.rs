@@ -19,12 +19,12 @@ use std::sync::Arc;
 
 use libbpf_rs::{MapCore, Object, OpenObject, ProgramInput};
 use segue_abi as abi;
+use segue_host::bpffs::is_bpffs;
 use zerocopy::FromZeros;
 
 use super::sid_copies::SidCopies;
 use super::{Dataplane, Life, Options, Origin, remove_tree};
 use crate::Error;
-use crate::bpffs::is_bpffs;
 use crate::grace::Grace;
 use crate::maps::MapSet;
 use crate::object::{self, Programs, SHARED, build_id};

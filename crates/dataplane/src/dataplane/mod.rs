@@ -101,7 +101,7 @@ pub struct Dataplane {
 }
 
 impl Dataplane {
-    /// Adopts what is pinned in `pin_dir`, a directory on a BPF file system (see [`crate::mount_bpffs`]), or loads anew.
+    /// Adopts what is pinned in `pin_dir`, a directory on a BPF file system (see [`segue_host::bpffs::ensure`]), or loads anew.
     /// The directory belongs to Segue alone.
     ///
     /// # Errors

@@ -1,5 +1,6 @@
 //! The checks of the demo, in the order in which they are shown.
 
+use segue_host::interrupt::{Interrupt, Second};
 use segue_model::plan::{Explanation, StepAction};
 
 use super::hops::{Counters, Flow, sockets, way};
@@ -8,7 +9,6 @@ use super::report::{Report, rate};
 use super::traffic::{self, End, Flow as Sending, family, pairs};
 use super::{Scene, function_of};
 use crate::error::Result;
-use crate::interrupt::Interrupt;
 
 /// Octets of the file that is fetched over HTTP.
 const FILE_OCTETS: u64 = 8 << 20;
@@ -32,7 +32,7 @@ pub(super) fn all(scene: &Scene<'_>, report: &mut Report) {
         ("Packets", packets),
         ("The chain, hop by hop", hop_by_hop),
     ];
-    let interrupt = Interrupt::watch();
+    let interrupt = Interrupt::watch(Second::Ends);
     for (heading, part) in parts {
         if interrupt.requested() {
             return report.check("runs to its end", false, "interrupted");

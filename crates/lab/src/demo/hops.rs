@@ -7,12 +7,12 @@ use std::ops::Add;
 use std::path::PathBuf;
 
 use ipnet::Ipv6Net;
+use segue_host::Run;
 use segue_model::plan::{Explanation, Plan, StepAction};
 use serde_json::Value;
 
 use super::report::{Hop, Way};
 use crate::agent;
-use crate::command::Run;
 use crate::error::Result;
 use crate::names::LabPaths;
 

@@ -6,11 +6,11 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use segue_host::Run;
 use segue_model::plan::{Direction, Explanation, FunctionPlan, Plan};
 use segue_model::topology::Endpoint;
 
 use crate::cli::Output;
-use crate::command::Run;
 use crate::error::{LabError, Result};
 use crate::names::{LabPaths, Roots};
 use crate::progress::Progress;

@@ -5,18 +5,18 @@ use std::io::{BufRead, BufReader, ErrorKind, Read};
 use std::net::{IpAddr, Ipv6Addr, Shutdown};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::sync::mpsc::{self, Receiver};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use segue_host::{HostError, Run, command};
 use segue_model::node::HeadendMode;
 use segue_model::plan::{Explanation, StepAction};
 
-use crate::command::{self, Run, install_hint};
 use crate::error::{LabError, Result};
 use crate::seen::{Seen, dissect};
-use crate::{capture, netns, pcap};
+use crate::{capture, pcap};
 
 /// What was seen is under way from the data plane to its agent to here: it has all arrived when nothing came for so long.
 const SETTLED: Duration = Duration::from_millis(500);
@@ -100,18 +100,12 @@ impl Tcpdump {
     /// # Errors
     /// If tcpdump cannot be started.
     pub fn start(namespace: &str, interface: &str, file: PathBuf) -> Result<Self> {
-        let started = netns::inside(namespace, || {
-            Command::new("tcpdump")
-                .args(["-n", "-U", "--immediate-mode", "-B", "16384", "-s", "0", "-i", interface, "-w"])
-                .arg(&file)
-                .stdin(Stdio::null())
-                .stdout(Stdio::null())
-                .stderr(Stdio::piped())
-                .spawn()
+        let target = file.display().to_string();
+        let options = ["-n", "-U", "--immediate-mode", "-B", "16384", "-s", "0", "-i", interface, "-w", &target];
+        let run = Run::new("tcpdump", options).inside(namespace);
+        let mut child = run.spawn(|command| {
+            command.stdout(Stdio::null()).stderr(Stdio::piped());
         })?;
-        let start_error =
-            |source| LabError::Start { program: "tcpdump".into(), cause: source, remedy: install_hint("tcpdump") };
-        let mut child = started.map_err(start_error)?;
         let mut said = String::new();
         if let Some(errors) = child.stderr.take() {
             let mut lines = BufReader::new(errors);
@@ -127,7 +121,9 @@ impl Tcpdump {
             }
         }
         let _ = child.wait();
-        Err(start_error(std::io::Error::other(said.trim().to_owned())))
+        let cause = std::io::Error::other(said.trim().to_owned());
+        let remedy = command::install_hint("tcpdump").into();
+        Err(HostError::Start { program: "tcpdump".into(), cause, remedy }.into())
     }
 
     /// Stops and returns the frames.
@@ -226,7 +222,7 @@ pub fn tally(frames: &[Vec<u8>], expected: &Expected) -> Tally {
 /// # Errors
 /// If it fails.
 pub fn second_opinion(file: &Path, sid: Ipv6Addr) -> Result<Option<(usize, usize)>> {
-    if !command::exists("tshark") {
+    if command::find("tshark").is_none() {
         return Ok(None);
     }
     let count = |filter: &str| -> Result<usize> {

@@ -4,13 +4,13 @@ use std::fs::{self, File};
 use std::io::Read;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
+use segue_host::{HostError, Run};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use crate::command::{Run, install_hint};
 use crate::error::{LabError, Result};
 use crate::netns;
 
@@ -104,26 +104,17 @@ pub fn serve(host: &End, directory: &Path, octets: u64) -> Result<Web> {
     source.take(octets).read_to_end(&mut bytes).map_err(LabError::io("read", random, remedy))?;
     fs::write(&path, &bytes).map_err(LabError::io("write", &path, remedy))?;
     let port = WEB_PORT.to_string();
-    let python = python();
-    let started = netns::inside(&host.namespace, || {
-        Command::new(&python)
-            .args(["-m", "http.server", &port, "--bind", "::", "--directory"])
-            .arg(directory)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-    })?;
-    let server = started.map_err(|source| LabError::Start {
-        program: python.display().to_string(),
-        cause: source,
-        remedy: install_hint("python3"),
-    })?;
-    let server = Ended(server);
+    let shown = directory.display().to_string();
+    let run = Run::new(python(), ["-m", "http.server", &port, "--bind", "::", "--directory", &shown]);
+    let server = Ended(run.inside(&host.namespace).spawn(silent)?);
     for address in &host.addresses {
         wait_for_listener(host, SocketAddr::new(*address, WEB_PORT))?;
     }
     Ok(Web { _server: server, digest: hex(&Sha256::digest(&bytes)) })
+}
+
+fn silent(command: &mut std::process::Command) {
+    command.stdout(Stdio::null()).stderr(Stdio::null());
 }
 
 /// The system's Python rather than a wrapper: one process to end.
@@ -230,19 +221,7 @@ pub enum Flow {
 /// # Errors
 /// If it fails.
 pub fn iperf(from: &End, to: &End, address: IpAddr, flow: Flow, seconds: u32) -> Result<Throughput> {
-    let started = netns::inside(&to.namespace, || {
-        Command::new("iperf3")
-            .args(["-s", "-1"])
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-    })?;
-    let _server = Ended(started.map_err(|source| LabError::Start {
-        program: "iperf3".into(),
-        cause: source,
-        remedy: install_hint("iperf3"),
-    })?);
+    let _server = Ended(Run::new("iperf3", ["-s", "-1"]).inside(&to.namespace).spawn(silent)?);
     wait_until_listening(&to.namespace, 5201)?;
     let mut arguments: Vec<String> =
         ["-J", "--connect-timeout", "5000", "-t", &seconds.to_string(), "-c", &address.to_string()]
@@ -365,13 +344,14 @@ pub fn telnet(from: &End, to: &End, address: IpAddr) -> Result<Telnet> {
 }
 
 fn odd(program: &str, stdout: &str, stderr: &[u8]) -> LabError {
-    LabError::Command {
+    let odd = HostError::Command {
         place: "demo".into(),
         command: program.to_owned(),
         status: "its output is not as expected".into(),
         output: format!("{}{}", stdout.trim(), String::from_utf8_lossy(stderr).trim()),
-        remedy: format!("check the version of {program}"),
-    }
+        remedy: format!("check the version of {program}").into(),
+    };
+    odd.into()
 }
 
 #[cfg(test)]

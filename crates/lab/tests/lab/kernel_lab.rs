@@ -1,6 +1,7 @@
 //! Labs without Segue's data plane: everything but the agents.
 
 use crate::common::{TestLab, assert_nothing_left, need_root, topology_file, unique};
+use segue_host::HostError;
 use segue_lab::names::{LabPaths, Roots};
 use segue_lab::progress::Progress;
 use segue_lab::{LabError, capture, cli, down, exec, list, netns, up};
@@ -48,7 +49,7 @@ fn list_exec_and_capture() {
     };
     assert_eq!(run(&["sh", "-c", "exit 42"]).unwrap(), 42);
     assert_eq!(run(&["sh", "-c", "test $(ls /sys/class/net | wc -l) -ne 2"]).unwrap(), 0, "/sys is left alone");
-    assert!(matches!(run(&["no-such-program"]), Err(LabError::Start { .. })));
+    assert!(matches!(run(&["no-such-program"]), Err(LabError::Host(HostError::Start { .. }))));
     let error = exec::exec(&lab.roots, &lab.name, "h9", &["true".into()]).unwrap_err().to_string();
     assert!(error.contains("h9") && error.contains("h1, h2"), "{error}");
     assert!(matches!(exec::exec(&lab.roots, "no-such-lab", "h1", &["true".into()]), Err(LabError::NoSuchLab { .. })));

@@ -7,7 +7,8 @@ use std::process::Command;
 
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
-use segue_dataplane::{Capabilities, Capacity, Dataplane, Interfaces, MissingInterface, Options, mount_bpffs};
+use segue_dataplane::{Capabilities, Capacity, Dataplane, Interfaces, MissingInterface, Options};
+use segue_host::bpffs;
 use segue_model::node::NodeState;
 use segue_wire::{Ipv4Repr, Ipv6Repr, PacketBuilder, SrhRepr, UdpRepr};
 use serde_json::{Value, json};
@@ -21,8 +22,8 @@ pub fn isolated(test: impl FnOnce(&Path) + Send + 'static) {
         // Hides the real directory in this thread only.
         mount(Some("tmpfs"), "/mnt", Some("tmpfs"), MsFlags::empty(), none).expect("a tmpfs");
         let bpf = PathBuf::from("/mnt/bpf");
-        mount_bpffs(&bpf).expect("a BPF file system");
-        mount_bpffs(&bpf).expect("nothing to do the second time");
+        bpffs::ensure(&bpf).expect("a BPF file system");
+        bpffs::ensure(&bpf).expect("nothing to do the second time");
         for port in 1..=2 {
             ip(&format!("link add p{port} type veth peer name h{port}"));
             // The peer must not send anything of its own accord: the tests count every packet.

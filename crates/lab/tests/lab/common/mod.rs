@@ -5,10 +5,11 @@ pub mod agent;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use segue_host::Run;
 use segue_lab::names::{LabPaths, Roots};
 use segue_lab::progress::Progress;
 use segue_lab::state::LabRecord;
-use segue_lab::{command::Run, down, exec, netns, up};
+use segue_lab::{down, exec, netns, up};
 use tempfile::TempDir;
 
 /// A lab name that no other test and no other run uses.
