@@ -1,4 +1,4 @@
-//! HMAC TLV: the digests of the standards digest, one of the kernel's, and every reason to refuse.
+//! HMAC TLV: digests worked out by hand from RFC 8754, one of the kernel's, and every reason to refuse.
 
 use crate::{hex, ip6};
 use segue_wire::srh::{HmacTlv, Tlv};
