@@ -1,5 +1,5 @@
 //! What is refused, with its place, the reason and what to do. Written anew with
-//! `SEGUE_UPDATE=1 cargo test -p segue-classifier --test iptables_errors`; then read the difference.
+//! `SEGUE_UPDATE=1 cargo test -p segue-classifier --test classifier errors_of`; then read the difference.
 
 use std::path::PathBuf;
 

@@ -675,7 +675,7 @@ fn json_schema_of_the_yaml_form_knows_its_keys() {
     assert_eq!(
         published.as_ref(),
         Some(&schema),
-        "run SEGUE_UPDATE=1 cargo test -p segue-classifier --test iptables_lower"
+        "run SEGUE_UPDATE=1 cargo test -p segue-classifier --test classifier json_schema"
     );
     assert_eq!(schema["additionalProperties"], false);
     assert!(schema["$defs"]["SrhForm"]["properties"]["segments_left_above"].is_object(), "{schema:#}");

@@ -217,3 +217,26 @@ fn the_threat_model_names_tests_that_exist() {
     }
     assert!(wrong.is_empty(), "neither tests nor files: {wrong:?}");
 }
+
+/// `cargo test -p PACKAGE --test PROGRAM`, in pages, scripts and what programs say: there is such a program.
+#[test]
+fn test_programs_that_are_named_exist() {
+    let mut wrong = Vec::new();
+    for (path, text) in &texts() {
+        for command in text.match_indices("cargo test").map(|(at, _)| &text[at..]) {
+            let words: Vec<&str> = command.split(['\n', '`']).next().unwrap_or_default().split_whitespace().collect();
+            let behind = |option: &str| words.iter().skip_while(|word| **word != option).nth(1).copied();
+            let package = behind("-p").and_then(|package| package.strip_prefix("segue-"));
+            let (Some(package), Some(program)) = (package, behind("--test")) else { continue };
+            let program = program.split(|letter: char| !(letter.is_alphanumeric() || letter == '_')).next();
+            let program = program.unwrap_or_default();
+            let tests = root().join("crates").join(package).join("tests");
+            let files = [format!("{program}.rs"), format!("{program}/main.rs")];
+            // A script may put the names in.
+            if !package.starts_with('$') && !files.iter().any(|file| tests.join(file).exists()) {
+                wrong.push(format!("{}: -p segue-{package} --test {program}", path.display()));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "test programs that do not exist are named:\n{}", wrong.join("\n"));
+}
