@@ -15,6 +15,7 @@ mod firewall;
 mod grace;
 mod interfaces;
 mod kernel;
+mod map_table;
 mod maps;
 mod object;
 mod skb;

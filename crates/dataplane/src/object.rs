@@ -11,6 +11,7 @@ use sha2::{Digest, Sha256};
 
 use crate::Error;
 use crate::facts::Capacity;
+use crate::map_table::{self, MAPS, Size};
 use crate::maps::{MapSet, find_map, map_error};
 
 /// libelf reads the object's headers in place.
@@ -82,130 +83,10 @@ impl Programs {
 /// The object's name of the map that is pinned and shown as `control`: libbpf makes it from a data section.
 const CONTROL_SECTION: &str = ".data.control";
 
-/// The object's name of the map with `steering_size`, the size of the map `steering`.
-pub(crate) const STEERING_SIZE: &str = ".rodata.steering";
-
-/// The object's name of the map with `flow_cache_size`, the size of the map `flows`.
-const FLOW_CACHE_SIZE: &str = ".rodata.flows";
-
-/// The object's name of the map with `proxy_flow_cache_size`, the size of the map `proxy_flows_cached`.
-const PROXY_FLOW_CACHE_SIZE: &str = ".rodata.proxy_flows";
-
-/// Maps whose layout and meaning `SEGUE_ABI_VERSION` covers: they survive a change of the programs. All others (caches,
-/// stages, scratch memory) belong to one build.
-pub(crate) const SHARED: [&str; 33] = [
-    "control",
-    "config",
-    "ports",
-    "sids",
-    "sid_entries",
-    "policies",
-    "segment_lists",
-    "steering",
-    "returns",
-    "counters",
-    "outcomes",
-    "stash",
-    "stash_cursor",
-    "stash_index",
-    "memories",
-    "memory_counters",
-    "proxy_flows",
-    "icmp_sent",
-    "last_drops",
-    "captures",
-    "classifier",
-    "firewalls",
-    "firewall_rules",
-    "firewall_counters",
-    "firewall_extensions",
-    "firewall_limits",
-    "firewall_hashlimits",
-    "firewall_recents",
-    "firewall_recent_places",
-    "firewall_logs",
-    "firewall_fragments",
-    "connections",
-    "connection_changes",
-];
-
 /// Tells builds of the data plane apart: a hash of [`OBJECT`] in hexadecimal.
 pub fn build_id() -> &'static str {
     static ID: OnceLock<String> = OnceLock::new();
     ID.get_or_init(|| Sha256::digest(OBJECT).iter().take(8).map(|octet| format!("{octet:02x}")).collect())
-}
-
-/// Entries of an LRU table that may lie unused while it already evicts others: the kernel hands free ones to each CPU in batches
-/// of so many, and makes as many at once when there are no more (LOCAL_FREE_TARGET in kernel/bpf/bpf_lru_list.c).
-const LRU_BATCH: u32 = 128;
-
-/// The entries that an LRU table needs beyond those that it must hold.
-fn lru_spare() -> u32 {
-    // Where the number of CPUs is not to be known, loading fails anyhow.
-    let cpus = libbpf_rs::num_possible_cpus().map_or(1, |cpus| u32::try_from(cpus).unwrap_or(1));
-    cpus.saturating_mul(LRU_BATCH)
-}
-
-/// The size of an LRU table that holds `wanted` entries whatever CPUs made them; 1 is that of a table that is not used.
-fn lru_entries(wanted: u32) -> u32 {
-    if wanted <= 1 { wanted } else { wanted.saturating_add(lru_spare()) }
-}
-
-/// What a table of this size holds: the inverse of [`lru_entries`].
-fn lru_wanted(entries: u32) -> u32 {
-    entries.saturating_sub(lru_spare()).max(1)
-}
-
-/// The entries that a map needs for this capacity; `None` where the object's own size stays.
-fn entries(map: &str, capacity: &Capacity) -> Option<u32> {
-    let objects = match map {
-        "sids" | "sid_entries" => capacity.sids,
-        "policies" => capacity.policies,
-        "segment_lists" | "returns" => capacity.segment_lists,
-        "counters" => return Some(capacity.counters()),
-        "outcomes" | "icmp_budgets" => return Some(1 + 2 * capacity.ports),
-        "flows" => return Some(capacity.flow_cache()),
-        "proxy_flows_cached" => return Some(capacity.proxy_flow_cache()),
-        "memories" | "memory_counters" => return Some(capacity.memories()),
-        "stash" | "stash_index" => return Some(capacity.stash),
-        "proxy_flows" => return Some(lru_entries(capacity.proxy_flows)),
-        "connections" => return Some(capacity.connection_tables()),
-        "firewalls" => return Some(1 + 2 * capacity.firewalls),
-        "firewall_rules" | "firewall_extensions" | "firewall_limits" | "firewall_hashlimits" => {
-            return Some(1 + 2 * capacity.firewall_rules);
-        }
-        "firewall_counters" => return Some(capacity.firewall_counters()),
-        "firewall_recents" => return Some(lru_entries(capacity.listed)),
-        // A ring and its cursor for each firewall, of two generations.
-        "firewall_recent_places" => {
-            return Some(2 * capacity.listed + 2 * capacity.listed.div_ceil(abi::SEGUE_RECENT_EACH));
-        }
-        _ => return None,
-    };
-    // Two generations live side by side.
-    Some(2 * objects)
-}
-
-/// The capacity of existing maps: what [`entries`] turned into their sizes.
-pub(crate) fn capacity_of(maps: &MapSet) -> Result<Capacity, Error> {
-    let size = |name| maps.get(name).map(|map| map.max_entries());
-    let mut capacity = Capacity {
-        sids: size("sid_entries")? / 2,
-        policies: size("policies")? / 2,
-        segment_lists: size("segment_lists")? / 2,
-        steering_rules: 0,
-        steering: maps.get("steering")?.value_size(),
-        ports: size("outcomes")?.saturating_sub(1) / 2,
-        proxy_flows: lru_wanted(size("proxy_flows")?),
-        stash: size("stash")?,
-        firewalls: size("firewalls")?.saturating_sub(1) / 2,
-        firewall_rules: size("firewall_rules")?.saturating_sub(1) / 2,
-        classifier: maps.get("classifier")?.value_size(),
-        listed: lru_wanted(size("firewall_recents")?),
-    };
-    // They have no table but their counters'.
-    capacity.steering_rules = size("counters")?.saturating_sub(capacity.counters()) / 2;
-    Ok(capacity)
 }
 
 /// Refuses machines whose memory order the data plane is not written for: a wrong steering header could go back on a packet.
@@ -221,33 +102,18 @@ pub(crate) fn open(capacity: &Capacity) -> Result<OpenObject, Error> {
     let mut object = opened.map_err(|source| Error::Load { source, log })?;
     for mut map in object.maps_mut() {
         let name = map.name().to_string_lossy().into_owned();
-        if let Some(entries) = entries(&name, capacity) {
-            map.set_max_entries(entries).map_err(map_error(&name, "set its size"))?;
+        match map_table::find(&name).map(|row| row.size) {
+            Some(Size::Entries(of, _)) => {
+                map.set_max_entries(of(capacity)).map_err(map_error(&name, "set its size"))?
+            }
+            Some(Size::Octets(of, _)) => map.set_value_size(of(capacity)).map_err(map_error(&name, "set its size"))?,
+            Some(Size::Fixed) | None => {}
         }
-        if let Some(octets) = lines_octets(&name, capacity) {
-            map.set_value_size(octets).map_err(map_error(&name, "set its size"))?;
-        }
-        if name.ends_with(".rodata") {
-            // The only constant there: `classifier_size`.
-            set_constant(&mut map, &name, capacity.classifier)?;
-        } else if name == STEERING_SIZE {
-            set_constant(&mut map, &name, capacity.steering)?;
-        } else if name == FLOW_CACHE_SIZE {
-            set_constant(&mut map, &name, capacity.flow_cache())?;
-        } else if name == PROXY_FLOW_CACHE_SIZE {
-            set_constant(&mut map, &name, capacity.proxy_flow_cache())?;
+        if let Some(size) = map_table::constant(&name, capacity) {
+            set_constant(&mut map, &name, size)?;
         }
     }
     Ok(object)
-}
-
-/// Octets of a map of lines that rules are looked up in; `None` for other maps.
-fn lines_octets(map: &str, capacity: &Capacity) -> Option<u32> {
-    match map {
-        "classifier" => Some(capacity.classifier),
-        "steering" => Some(capacity.steering),
-        _ => None,
-    }
 }
 
 /// Sets the only constant of a section.
@@ -260,25 +126,21 @@ pub(crate) fn set_constant(map: &mut OpenMapMut<'_>, name: &str, value: u32) -> 
 
 /// Whether pinned maps are what this build would create, and at least as large.
 pub(crate) fn fits(object: &mut OpenObject, maps: &MapSet) -> Result<bool, Error> {
-    for name in SHARED {
-        let own = find_open_map(object, name)?;
-        let pinned = maps.get(name)?;
-        let entries = match own.map_type() {
+    for row in MAPS.iter().filter(|row| row.shared) {
+        let own = find_open_map(object, row.name)?;
+        let pinned = maps.get(row.name)?;
+        let entries = match (own.map_type(), row.size) {
             // The kernel chooses the size: one entry for each CPU.
-            MapType::PerfEventArray => true,
-            _ if entries(name, &Capacity::default()).is_some() => pinned.max_entries() >= own.max_entries(),
+            (MapType::PerfEventArray, _) => true,
+            (_, Size::Entries(..)) => pinned.max_entries() >= own.max_entries(),
             _ => pinned.max_entries() == own.max_entries(),
         };
-        let layout = pinned.map_type() == own.map_type()
-            && pinned.key_size() == own.key_size()
-            && match name {
-                // Their size is that of what lies in them.
-                _ if lines_octets(name, &Capacity::default()).is_some() => {
-                    pinned.value_size() >= own.value_size() && pinned.value_size().is_power_of_two()
-                }
-                _ => pinned.value_size() == own.value_size(),
-            };
-        if !(layout && entries) {
+        let value = match row.size {
+            Size::Octets(..) => pinned.value_size() >= own.value_size() && pinned.value_size().is_power_of_two(),
+            _ => pinned.value_size() == own.value_size(),
+        };
+        let layout = pinned.map_type() == own.map_type() && pinned.key_size() == own.key_size();
+        if !(layout && value && entries) {
             return Ok(false);
         }
     }
@@ -415,11 +277,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn object_has_all_maps_and_programs() {
-        let mut object = open(&Capacity::default()).expect("the embedded object opens");
-        for name in SHARED.into_iter().chain(["stages"]) {
-            assert!(find_open_map(&mut object, name).is_ok(), "{name}");
-        }
+    fn object_has_all_programs() {
+        let object = open(&Capacity::default()).expect("the embedded object opens");
         let no_stages = [PROGRAM, MOVE, FORGET];
         for name in no_stages {
             assert!(object.progs().any(|program| program.name() == name), "{name}");

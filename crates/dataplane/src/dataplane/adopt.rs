@@ -26,8 +26,9 @@ use super::sid_copies::SidCopies;
 use super::{Dataplane, Life, Options, Origin, remove_tree};
 use crate::Error;
 use crate::grace::Grace;
+use crate::map_table::{self, CONNECTIONS};
 use crate::maps::MapSet;
-use crate::object::{self, Programs, SHARED, build_id};
+use crate::object::{self, Programs, build_id};
 use crate::store::{STATE, Store};
 
 const MAPS: &str = "maps-";
@@ -106,7 +107,7 @@ pub(super) fn names(directory: &Path) -> Result<Vec<String>, Error> {
 
 /// The maps of `set` with what is known about them. `None` if this build cannot use them.
 fn adopt(open: &mut OpenObject, pin_dir: &Path, set: &Path, options: Options) -> Result<Option<Dataplane>, Error> {
-    let (Some(maps), Some(store)) = (MapSet::open(set, SHARED), Store::open(&set.join(STATE))) else {
+    let (Some(maps), Some(store)) = (MapSet::open(set, map_table::shared()), Store::open(&set.join(STATE))) else {
         return Ok(None);
     };
     if !object::fits(open, &maps)? {
@@ -124,7 +125,7 @@ fn adopt(open: &mut OpenObject, pin_dir: &Path, set: &Path, options: Options) ->
         },
     };
     let store_carried = store.read_carried(control.generation).unwrap_or_default();
-    let capacity = object::capacity_of(&maps)?.max(&options.capacity);
+    let capacity = map_table::capacity_of(&maps)?.max(&options.capacity);
     let mut dataplane = Dataplane {
         pin_dir: pin_dir.to_owned(),
         set: set.to_owned(),
@@ -227,9 +228,9 @@ impl Dataplane {
                 order.extend([firewall.index, first, PORTION].into_iter().flat_map(u32::to_ne_bytes));
                 let input = ProgramInput { data_in: Some(&order), ..ProgramInput::default() };
                 let run = program.test_run(input);
-                run.map_err(crate::maps::map_error("connections", "move what is in a table"))?;
+                run.map_err(crate::maps::map_error(CONNECTIONS, "move what is in a table"))?;
             }
-            self.maps.delete("connections", &firewall.entry.previous)?;
+            self.maps.delete(CONNECTIONS, &firewall.entry.previous)?;
         }
         Ok(())
     }
@@ -278,13 +279,13 @@ fn load_new(
     let object = object::load(open, &reused, Programs::Usual)?;
     let loading = pin_dir.join(LOADING);
     fs::create_dir(&loading).map_err(pin_error(&loading, "make the directory"))?;
-    pin_maps(&object, &loading, |name| SHARED.contains(&name))?;
+    pin_maps(&object, &loading, map_table::is_shared)?;
     match goes_on {
         Some(old) => old.store.pin(&loading.join(STATE))?,
         None => drop(Store::create(&loading.join(STATE))?),
     }
     pin_programs(&object, &loading)?;
-    let maps = MapSet::open(&loading, SHARED).ok_or_else(|| lost(&loading))?;
+    let maps = MapSet::open(&loading, map_table::shared()).ok_or_else(|| lost(&loading))?;
     fs::rename(&loading, set).map_err(pin_error(set, "rename the directory of new maps to it"))?;
     let store = Store::open(&set.join(STATE)).ok_or_else(|| lost(set))?;
     Ok(Dataplane {
@@ -310,7 +311,7 @@ fn pin_programs(object: &Object, set: &Path) -> Result<(), Error> {
     let loading = set.join(LOADING);
     remove_tree(&loading)?;
     fs::create_dir(&loading).map_err(pin_error(&loading, "make the directory"))?;
-    pin_maps(object, &loading, |name| !SHARED.contains(&name))?;
+    pin_maps(object, &loading, |name| !map_table::is_shared(name))?;
     let programs = set.join(format!("{PROGRAMS}{}", build_id()));
     fs::rename(&loading, &programs).map_err(pin_error(&programs, "rename the directory of new programs to it"))
 }

@@ -18,6 +18,7 @@ use crate::Error;
 use crate::compile::{self, CompileError, Input};
 use crate::compiled::Compiled;
 use crate::facts::{Capacity, Interfaces, MissingInterface};
+use crate::map_table::STEERING;
 use crate::store::Record;
 
 /// What an apply did.
@@ -191,8 +192,8 @@ impl Dataplane {
         if new.chain == 0 || self.applied().is_some_and(|active| active.steering == *new) {
             return Ok(());
         }
-        let Some(image) = &new.image else { return Err(Error::MapEntry { map: "steering".to_owned() }) };
-        self.maps.write_lines("steering", [(new.first_line, image.octets(new.first_line))].into_iter())
+        let Some(image) = &new.image else { return Err(Error::MapEntry { map: STEERING.to_owned() }) };
+        self.maps.write_lines(STEERING, [(new.first_line, image.octets(new.first_line))].into_iter())
     }
 
     /// Rows of counters that no object of the active generation has.

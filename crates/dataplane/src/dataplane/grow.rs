@@ -13,14 +13,12 @@ use super::adopt::load_beside;
 use super::apply::sid_key;
 use super::{Dataplane, Options, Origin, remove_tree};
 use crate::Error;
-use crate::compiled::{Compiled, CompiledFirewall, CompiledSid};
+use crate::compiled::{Compiled, CompiledSid};
 use crate::facts::Capacity;
 use crate::firewall::connections;
-use crate::maps::MapSet;
+use crate::map_table::{self, Growth, MAPS};
+use crate::maps::{MapSet, ascending};
 use crate::object;
-
-/// Tables of counters: each CPU has words of its own.
-const COUNTED: [&str; 4] = ["counters", "outcomes", "memory_counters", "firewall_counters"];
 
 /// What was counted in tables that larger ones have replaced, by table and row: words, summed over the CPUs.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -43,12 +41,13 @@ impl Carried {
 
     /// What counts on in the generation after `old`: the rows of objects that both have.
     pub fn kept(&self, old: &Compiled, new: &Compiled) -> Self {
-        let both = COUNTED.map(|table| (table, &rows(old, table) & &rows(new, table)));
+        let rows = |of: fn(&Compiled) -> Vec<u32>, compiled| BTreeSet::from_iter(of(compiled));
+        let both = map_table::counted().map(|(table, of)| (table, &rows(of, old) & &rows(of, new)));
         let of = |table: &str, kept: &BTreeSet<u32>| -> BTreeMap<u32, Vec<u64>> {
             let all = self.0.get(table).into_iter().flatten();
             all.filter(|(row, _)| kept.contains(row)).map(|(row, words)| (*row, words.clone())).collect()
         };
-        let tables = both.iter().map(|(table, kept)| ((*table).to_owned(), of(table, kept)));
+        let tables = both.map(|(table, kept)| (table.to_owned(), of(table, &kept)));
         Self(tables.filter(|(_, rows)| !rows.is_empty()).collect())
     }
 
@@ -56,17 +55,6 @@ impl Carried {
         let sum = self.0.entry(table.to_owned()).or_default().entry(row).or_default();
         sum.resize(words.len().max(sum.len()), 0);
         sum.iter_mut().zip(words).for_each(|(sum, word)| *sum = sum.wrapping_add(*word));
-    }
-}
-
-/// The rows of a table of counters that a generation uses.
-fn rows(compiled: &Compiled, table: &str) -> BTreeSet<u32> {
-    match table {
-        "counters" => compiled.counter_rows().collect(),
-        // Row 0 is for interfaces that are no ports.
-        "outcomes" => compiled.ports.iter().map(|port| u32::from(port.entry.index)).chain([0]).collect(),
-        "memory_counters" => compiled.scopes.values().copied().collect(),
-        _ => compiled.firewalls.iter().flat_map(CompiledFirewall::counter_rows).collect(),
     }
 }
 
@@ -106,8 +94,10 @@ impl Dataplane {
         larger.life.adopt(&larger.set, &larger.maps, larger.applied())?;
         larger.life_forgets();
         let Some(active) = self.applied() else { return Ok(()) };
-        for name in object::SHARED.into_iter().filter(|name| differs(&self.maps, &larger.maps, name)) {
-            self.copy_table(larger, active, name)?;
+        for map in MAPS.iter().filter(|map| map.shared && differs(&self.maps, &larger.maps, map.name)) {
+            if let Growth::Copied(copy) = map.growth {
+                copy(self, larger, active, map.name)?;
+            }
         }
         if !active.firewalls.is_empty() {
             larger.load_firewall_stages()?;
@@ -135,70 +125,11 @@ impl Dataplane {
         Err(error)
     }
 
-    /// The entries of one table that the active generation uses. Counters begin at 0: see [`Carried`].
-    fn copy_table(&self, larger: &Self, active: &Compiled, name: &str) -> Result<(), Error> {
-        let maps = &larger.maps;
-        match name {
-            "sids" => {
-                let key = |sid: &CompiledSid| sid_key(&sid.prefix, active.generation);
-                maps.write_all(name, active.sids.iter().map(|sid| (key(sid), sid.index)))
-            }
-            "returns" => active.returns.iter().try_for_each(|found| {
-                maps.write(name, &sid_key(&found.segment.into(), active.generation), &found.entry)
-            }),
-            // It knows which are down, now and from now on.
-            "sid_entries" => {
-                let mut sids = active.sids.clone();
-                self.life.bring_up_to_date(&self.set, &mut sids);
-                self.life.write_all(&larger.set, maps, &sids)
-            }
-            "policies" => maps.write_all(name, active.policies.iter().map(|policy| (policy.index, policy.entry))),
-            "segment_lists" => {
-                let lists = active.policies.iter().flat_map(|policy| &policy.lists);
-                maps.write_all(name, lists.map(|list| (list.index, list.entry)))
-            }
-            "steering" | "classifier" => {
-                let octets: Option<Vec<u8>> = self.maps.read_raw(name, &0_u32)?;
-                let octets = octets.ok_or_else(|| Error::MapEntry { map: name.to_owned() })?;
-                maps.write_lines(name, [(0, octets)].into_iter())
-            }
-            "memories" => active.scopes.values().try_for_each(|row| {
-                let memory: abi::Memory = self.maps.read_array(name, *row)?;
-                maps.write(name, row, &memory)
-            }),
-            "connections" => connections::carry_over(&self.maps, maps, &active.firewalls),
-            _ => active.firewalls.iter().try_for_each(|firewall| self.copy_firewall(larger, firewall, name)),
-        }
-    }
-
-    fn copy_firewall(&self, larger: &Self, firewall: &CompiledFirewall, name: &str) -> Result<(), Error> {
-        let maps = &larger.maps;
-        match name {
-            "firewalls" => maps.write(name, &firewall.index, &firewall.entry),
-            "firewall_rules" => {
-                let mut rules = (firewall.entry.first_rule..).zip(&firewall.rules);
-                rules.try_for_each(|(row, rule)| maps.write(name, &row, &rule.entry))
-            }
-            "firewall_extensions" => {
-                let mut extensions = (firewall.first_extension..).zip(&firewall.extensions);
-                extensions.try_for_each(|(row, extension)| maps.write(name, &row, extension))
-            }
-            "firewall_hashlimits" => connections::carry_hashlimits(&self.maps, maps, firewall),
-            "firewall_limits" => firewall.limits.values().try_for_each(|row| {
-                // A hashlimit's row is the time of its last sweep.
-                let Some(tokens) = self.maps.read::<u32, u64>(name, row)? else { return Ok(()) };
-                maps.write(name, row, &tokens)
-            }),
-            // Counters, and what fills itself again.
-            _ => Ok(()),
-        }
-    }
-
     /// What happened in the smaller tables until the last packet had left them.
     fn take_from(&mut self, old: &Self) -> Result<(), Error> {
         let Some(active) = old.applied() else { return Ok(()) };
-        for table in COUNTED.into_iter().filter(|name| differs(&old.maps, &self.maps, name)) {
-            let rows: Vec<u32> = rows(active, table).into_iter().collect();
+        for (table, rows) in map_table::counted().filter(|(name, _)| differs(&old.maps, &self.maps, name)) {
+            let rows = ascending(rows(active).into_iter());
             let sums = old.maps.read_sums(table, &rows)?;
             let carried = Arc::make_mut(&mut self.carried);
             for (row, words) in rows.into_iter().map(|row| (row, sums.row(row))) {
@@ -209,6 +140,90 @@ impl Dataplane {
         }
         self.store.write_carried(active.generation, self.carried.as_ref())
     }
+}
+
+pub(crate) fn sids(_: &Dataplane, larger: &Dataplane, active: &Compiled, name: &str) -> Result<(), Error> {
+    let key = |sid: &CompiledSid| sid_key(&sid.prefix, active.generation);
+    larger.maps.write_all(name, active.sids.iter().map(|sid| (key(sid), sid.index)))
+}
+
+pub(crate) fn returns(_: &Dataplane, larger: &Dataplane, active: &Compiled, name: &str) -> Result<(), Error> {
+    active
+        .returns
+        .iter()
+        .try_for_each(|found| larger.maps.write(name, &sid_key(&found.segment.into(), active.generation), &found.entry))
+}
+
+/// Which functions are down is known there, now and from now on.
+pub(crate) fn sid_entries(old: &Dataplane, larger: &Dataplane, active: &Compiled, _: &str) -> Result<(), Error> {
+    let mut sids = active.sids.clone();
+    old.life.bring_up_to_date(&old.set, &mut sids);
+    old.life.write_all(&larger.set, &larger.maps, &sids)
+}
+
+pub(crate) fn policies(_: &Dataplane, larger: &Dataplane, active: &Compiled, name: &str) -> Result<(), Error> {
+    larger.maps.write_all(name, active.policies.iter().map(|policy| (policy.index, policy.entry)))
+}
+
+pub(crate) fn segment_lists(_: &Dataplane, larger: &Dataplane, active: &Compiled, name: &str) -> Result<(), Error> {
+    let lists = active.policies.iter().flat_map(|policy| &policy.lists);
+    larger.maps.write_all(name, lists.map(|list| (list.index, list.entry)))
+}
+
+/// A map of lines is one value.
+pub(crate) fn lines(old: &Dataplane, larger: &Dataplane, _: &Compiled, name: &str) -> Result<(), Error> {
+    let octets: Option<Vec<u8>> = old.maps.read_raw(name, &0_u32)?;
+    let octets = octets.ok_or_else(|| Error::MapEntry { map: name.to_owned() })?;
+    larger.maps.write_lines(name, [(0, octets)].into_iter())
+}
+
+pub(crate) fn memories(old: &Dataplane, larger: &Dataplane, active: &Compiled, name: &str) -> Result<(), Error> {
+    active.scopes.values().try_for_each(|row| {
+        let memory: abi::Memory = old.maps.read_array(name, *row)?;
+        larger.maps.write(name, row, &memory)
+    })
+}
+
+pub(crate) fn connections(old: &Dataplane, larger: &Dataplane, active: &Compiled, _: &str) -> Result<(), Error> {
+    connections::carry_over(&old.maps, &larger.maps, &active.firewalls)
+}
+
+pub(crate) fn firewalls(_: &Dataplane, larger: &Dataplane, active: &Compiled, name: &str) -> Result<(), Error> {
+    active.firewalls.iter().try_for_each(|firewall| larger.maps.write(name, &firewall.index, &firewall.entry))
+}
+
+pub(crate) fn firewall_rules(_: &Dataplane, larger: &Dataplane, active: &Compiled, name: &str) -> Result<(), Error> {
+    let mut rules = active.firewalls.iter().flat_map(|firewall| (firewall.entry.first_rule..).zip(&firewall.rules));
+    rules.try_for_each(|(row, rule)| larger.maps.write(name, &row, &rule.entry))
+}
+
+pub(crate) fn firewall_extensions(
+    _: &Dataplane,
+    larger: &Dataplane,
+    active: &Compiled,
+    name: &str,
+) -> Result<(), Error> {
+    let mut extensions =
+        active.firewalls.iter().flat_map(|firewall| (firewall.first_extension..).zip(&firewall.extensions));
+    extensions.try_for_each(|(row, extension)| larger.maps.write(name, &row, extension))
+}
+
+/// A hashlimit's row is the time of its last sweep.
+pub(crate) fn firewall_limits(old: &Dataplane, larger: &Dataplane, active: &Compiled, name: &str) -> Result<(), Error> {
+    active.firewalls.iter().flat_map(|firewall| firewall.limits.values()).try_for_each(|row| {
+        let Some(tokens) = old.maps.read::<u32, u64>(name, row)? else { return Ok(()) };
+        larger.maps.write(name, row, &tokens)
+    })
+}
+
+pub(crate) fn firewall_hashlimits(
+    old: &Dataplane,
+    larger: &Dataplane,
+    active: &Compiled,
+    _: &str,
+) -> Result<(), Error> {
+    let mut firewalls = active.firewalls.iter();
+    firewalls.try_for_each(|firewall| connections::carry_hashlimits(&old.maps, &larger.maps, firewall))
 }
 
 /// Whether a table of one set is not that of the other.

@@ -19,9 +19,9 @@ use zerocopy::{FromBytes, IntoBytes};
 use super::sid_copies::SidCopies;
 use crate::Error;
 use crate::compiled::{Compiled, CompiledSid};
+use crate::map_table::SID_ENTRIES as ENTRIES;
 use crate::maps::{BATCH, MapSet, map_error, write_batch};
 
-const ENTRIES: &str = "sid_entries";
 const CONTROL: &str = "control";
 const DOWN: u8 = abi::SEGUE_SID_DOWN as u8;
 

@@ -6,7 +6,7 @@ mod capture;
 mod counters;
 mod filters;
 mod follow;
-mod grow;
+pub(crate) mod grow;
 mod life;
 mod links;
 mod memories;

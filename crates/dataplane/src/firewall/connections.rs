@@ -13,9 +13,9 @@ use segue_abi as abi;
 use crate::Error;
 use crate::compiled::{Compiled, CompiledFirewall};
 use crate::dataplane::Dataplane;
+use crate::map_table::CONNECTIONS;
 use crate::maps::{MapSet, map_error};
 
-const CONNECTIONS: &str = "connections";
 const HASHLIMITS: &str = "firewall_hashlimits";
 
 fn options(map_flags: u32) -> bpf_map_create_opts {

@@ -9,6 +9,7 @@ use libbpf_rs::{MapCore, MapHandle, ObjectBuilder, OpenObject, Program};
 use sha2::{Digest, Sha256};
 
 use crate::Error;
+use crate::map_table::{STEERING, STEERING_SIZE};
 use crate::maps::{MapSet, map_error};
 use crate::object;
 
@@ -99,9 +100,9 @@ pub(super) fn open() -> Result<OpenObject, Error> {
 fn load(reused: &[(String, &MapHandle)], directory: &Path) -> Result<(), Error> {
     let mut open = open()?;
     for mut map in open.maps_mut() {
-        if map.name() == object::STEERING_SIZE {
-            let steering = reused.iter().find(|(name, _)| name == "steering");
-            let (name, steering) = steering.ok_or_else(|| Error::MapEntry { map: "steering".to_owned() })?;
+        if map.name() == STEERING_SIZE {
+            let steering = reused.iter().find(|(name, _)| name == STEERING);
+            let (name, steering) = steering.ok_or_else(|| Error::MapEntry { map: STEERING.to_owned() })?;
             object::set_constant(&mut map, name, steering.value_size())?;
         }
         let Some(name) = object::pin_name(map.name()) else { continue };
