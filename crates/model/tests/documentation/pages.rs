@@ -240,3 +240,33 @@ fn test_programs_that_are_named_exist() {
     }
     assert!(wrong.is_empty(), "test programs that do not exist are named:\n{}", wrong.join("\n"));
 }
+
+/// Names in `snake_case` that pages have are in some source: functions, keys, outcomes, maps, programs, metrics. Pages of results are
+/// records.
+#[test]
+fn names_in_pages_are_in_sources() {
+    const OF_THE_KERNEL: [&str; 2] = ["nf_conntrack_tcp_loose", "reset_ctx"];
+    let texts = texts();
+    let is_page = |path: &Path| path.extension().is_some_and(|end| end == "md");
+    let mut known = BTreeSet::new();
+    for (_, text) in texts.iter().filter(|(path, _)| !is_page(path)) {
+        known.extend(text.split(|letter: char| !(letter.is_ascii_alphanumeric() || letter == '_')));
+    }
+    let mut wrong = Vec::new();
+    for (path, text) in texts.iter().filter(|(path, _)| is_page(path) && !path.starts_with(root().join("docs/results")))
+    {
+        for name in text.split('`').skip(1).step_by(2) {
+            let is_name = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == '_';
+            // OpenMetrics puts unit and kind behind a metric's name.
+            let name = name.trim_end_matches("()").trim_end_matches("_total").trim_end_matches("_bytes");
+            if name.contains('_')
+                && name.chars().all(is_name)
+                && !known.contains(name)
+                && !OF_THE_KERNEL.contains(&name)
+            {
+                wrong.push(format!("{}: {name}", path.display()));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "names that no source has:\n{}", wrong.join("\n"));
+}
