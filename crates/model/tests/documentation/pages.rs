@@ -270,3 +270,35 @@ fn names_in_pages_are_in_sources() {
     }
     assert!(wrong.is_empty(), "names that no source has:\n{}", wrong.join("\n"));
 }
+
+/// Words that pages do not have, each with the one that the glossary settles on. Examples in blocks are others' words.
+#[test]
+fn pages_use_the_words_of_the_glossary() {
+    const INSTEAD: [(&str, &str); 12] = [
+        ("can not", "cannot"),
+        ("clocks", "cycles"),
+        ("alive", "up"),
+        ("dead", "down"),
+        ("put right", "repair"),
+        ("mend", "repair"),
+        ("slow way", "slow path"),
+        ("fast way", "fast path"),
+        ("head end", "headend"),
+        ("behavior", "behaviour"),
+        ("flavor", "flavour"),
+        ("neighbor", "neighbour"),
+    ];
+    let mut wrong = Vec::new();
+    for (path, text) in texts().iter().filter(|(path, _)| path.extension().is_some_and(|end| end == "md")) {
+        // What stands between backquotes is a name, or somebody else's.
+        let words: String = text.split('`').step_by(2).collect::<Vec<_>>().join(" ").to_lowercase();
+        let words = words.split(|letter: char| !letter.is_alphanumeric()).filter(|word| !word.is_empty());
+        let line = format!(" {} ", words.collect::<Vec<_>>().join(" "));
+        for (word, instead) in INSTEAD {
+            if line.contains(&format!(" {word} ")) {
+                wrong.push(format!("{}: {word}: write {instead}", path.display()));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
