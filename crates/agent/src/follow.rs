@@ -16,7 +16,7 @@ use segue_dataplane::Life;
 
 use crate::{
     actor::Handle,
-    apply::Links,
+    apply::LinksFollowed,
     background,
     kernel::{
         Kernel as _, LinuxKernel,
@@ -95,9 +95,9 @@ fn react(node: &Handle<Node>, changes: &Changes) -> Result<bool, Failure> {
     if !changes.all_links && !changes.own_route_gone {
         let names = changes.links.clone();
         match node.call_blocking(move |node| node.follow_links(&names))? {
-            Links::Strange => return Ok(false),
-            Links::Followed => return Ok(true),
-            Links::Changed => {}
+            LinksFollowed::Strange => return Ok(false),
+            LinksFollowed::Followed => return Ok(true),
+            LinksFollowed::Changed => {}
         }
     }
     // Kept until the end.

@@ -10,7 +10,7 @@ use crate::problem::Problem;
 
 /// What applying did.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Outcome {
+pub struct Activated {
     /// The generation that is active now.
     pub generation: u32,
     /// What the operator should know, such as a port that was left out.
@@ -27,7 +27,7 @@ pub trait DataPlane {
         state: &NodeState,
         interfaces: &Interfaces,
         missing: MissingInterface,
-    ) -> Result<Outcome, Vec<Problem>>;
+    ) -> Result<Activated, Vec<Problem>>;
     /// Follows which interfaces are up, in place; nothing else about them has changed since the last apply. False if it takes an apply.
     fn follow_links(&mut self, interfaces: &Interfaces) -> Result<bool, Vec<Problem>>;
     /// What the data plane has judged and gives to the kernel has this link-layer source from now on.

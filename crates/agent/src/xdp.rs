@@ -11,7 +11,7 @@ use segue_host::bpffs;
 use segue_model::node::NodeState;
 
 use crate::{
-    plane::{DataPlane, Outcome},
+    plane::{Activated, DataPlane},
     problem::Problem,
 };
 
@@ -175,9 +175,9 @@ impl DataPlane for Xdp {
         state: &NodeState,
         interfaces: &Interfaces,
         missing: MissingInterface,
-    ) -> Result<Outcome, Vec<Problem>> {
+    ) -> Result<Activated, Vec<Problem>> {
         let applied = self.plane().and_then(|plane| plane.apply(state, interfaces, missing)).map_err(problems)?;
-        Ok(Outcome { generation: applied.generation, warnings: applied.warnings })
+        Ok(Activated { generation: applied.generation, warnings: applied.warnings })
     }
 
     fn follow_links(&mut self, interfaces: &Interfaces) -> Result<bool, Vec<Problem>> {

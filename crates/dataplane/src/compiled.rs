@@ -8,7 +8,7 @@ use segue_abi as abi;
 use segue_classifier::image::Image;
 use serde::{Deserialize, Serialize};
 
-use crate::firewall::rules::Rules;
+use crate::firewall::rules::CompiledRules;
 use crate::maps::ascending;
 
 /// All map entries of one generation, with the names that operators know them by. [`crate::compile`] makes it from a
@@ -202,7 +202,7 @@ pub struct CompiledFirewall {
     pub policies: BTreeMap<String, u32>,
     /// The image and what it was made from; not kept beside the maps.
     #[serde(skip)]
-    pub(crate) image: Option<Arc<Rules>>,
+    pub(crate) image: Option<Arc<CompiledRules>>,
 }
 
 /// A rule of a firewall.

@@ -18,8 +18,8 @@ mod kernel;
 mod map_table;
 mod maps;
 mod object;
+mod records;
 mod skb;
-mod store;
 
 pub use compile::{CompileError, Prepared, compile, prepare};
 pub use compiled::{

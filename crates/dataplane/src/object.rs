@@ -54,7 +54,7 @@ pub(crate) const FORGET: &str = "segue_forget";
 
 /// Which programs of the object are loaded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Programs {
+pub(crate) enum Selection {
     /// All but those of firewalls.
     Usual,
     /// Only the program on the ports: its stages are loaded and in the map `stages` already.
@@ -67,7 +67,7 @@ pub(crate) enum Programs {
     Forget,
 }
 
-impl Programs {
+impl Selection {
     fn has(self, name: &OsStr) -> bool {
         let of_firewall = FIREWALL_STAGES.iter().any(|stage| name == *stage);
         match self {
@@ -166,7 +166,7 @@ fn find_open_map<'a>(object: &'a mut OpenObject, name: &str) -> Result<OpenMapMu
 pub(crate) fn load(
     mut object: OpenObject,
     reused: &[(String, &MapHandle)],
-    programs: Programs,
+    programs: Selection,
 ) -> Result<Object, Error> {
     for (name, handle) in reused {
         let mut map = find_open_map(&mut object, name)?;
@@ -179,7 +179,7 @@ pub(crate) fn load(
     }
     let (loaded, log) = logged(|| object.load());
     let object = loaded.map_err(|source| Error::Load { source, log })?;
-    if !matches!(programs, Programs::Move | Programs::Forget) {
+    if !matches!(programs, Selection::Move | Selection::Forget) {
         fill_stages(&object, programs)?;
     }
     Ok(object)
@@ -196,7 +196,7 @@ pub(crate) fn has_firewall_stages(stages: &MapHandle) -> Result<bool, Error> {
     Ok(true)
 }
 
-fn fill_stages(object: &Object, programs: Programs) -> Result<(), Error> {
+fn fill_stages(object: &Object, programs: Selection) -> Result<(), Error> {
     use std::os::fd::AsRawFd;
 
     let stages = find_map(object, "stages")?;

@@ -6,7 +6,7 @@ use std::process::Command;
 use segue_wire::PacketBuilder;
 
 use crate::fixture::Network;
-use crate::node::{Moved, Node, Outcome, Verdict};
+use crate::node::{Moved, Node, Processed, Verdict};
 use crate::pcap;
 
 /// A node that cases are sent to. [`Golden::finish`] ends it: it shows all frames that left to tshark.
@@ -121,7 +121,7 @@ impl<'a> Golden<'a> {
     }
 
     /// Sends a frame without any expectation; what leaves is shown to tshark.
-    pub fn send(&self, port: &str, frame: &PacketBuilder) -> Outcome {
+    pub fn send(&self, port: &str, frame: &PacketBuilder) -> Processed {
         let found = self.node.send(port, &frame.build());
         if matches!(found.verdict, Verdict::Redirect | Verdict::Transmit) {
             self.emitted.borrow_mut().push(found.frame.clone());

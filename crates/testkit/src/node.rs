@@ -46,7 +46,7 @@ pub type Moved = BTreeMap<String, (u64, u64)>;
 
 /// What became of one packet.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Outcome {
+pub struct Processed {
     /// The program's verdict.
     pub verdict: Verdict,
     /// The frame afterwards, as the next one to see it would.
@@ -291,7 +291,7 @@ impl<'a> Node<'a> {
     /// # Panics
     ///
     /// When the kernel refuses to run the program, or more than one outcome is counted for the packet.
-    pub fn send(&self, port: &str, frame: &[u8]) -> Outcome {
+    pub fn send(&self, port: &str, frame: &[u8]) -> Processed {
         let before = self.counters();
         let (verdict, frame) = self.run(port, frame);
         let after = self.counters();
@@ -303,7 +303,7 @@ impl<'a> Node<'a> {
                 (delta != (0, 0)).then_some((name, delta))
             })
             .collect();
-        Outcome { verdict, frame, moved }
+        Processed { verdict, frame, moved }
     }
 
     /// As [`Node::send`] without looking at counters.

@@ -14,7 +14,7 @@ use segue_model::node::NodeState;
 use super::Agent;
 use crate::{
     kernel::{Boundary, Kernel, KernelError, KernelHmacKey, RouteTarget, SidRoute},
-    plane::{DataPlane, Outcome},
+    plane::{Activated, DataPlane},
     problem::Problem,
     store::{Applied, Store},
 };
@@ -229,12 +229,12 @@ impl DataPlane for Fake {
         state: &NodeState,
         interfaces: &Interfaces,
         missing: MissingInterface,
-    ) -> Result<Outcome, Vec<Problem>> {
+    ) -> Result<Activated, Vec<Problem>> {
         let gone = state.ports.iter().any(|port| interfaces.get(&port.name).is_none());
         assert!(!gone || missing == MissingInterface::LeaveOut, "refused before the data plane is asked");
         let done = self.change("data plane").map(|mut inner| inner.world.plane = Some(state.clone()));
         done.map_err(|error| vec![Problem::new(error.action, error.cause, error.remedy)])?;
-        Ok(Outcome { generation: 1, warnings: Vec::new() })
+        Ok(Activated { generation: 1, warnings: Vec::new() })
     }
 
     fn follow_links(&mut self, _interfaces: &Interfaces) -> Result<bool, Vec<Problem>> {

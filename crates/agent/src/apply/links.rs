@@ -19,7 +19,7 @@ use crate::{
 
 /// What came of changes of interfaces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Links {
+pub enum LinksFollowed {
     /// Nothing is about them.
     Strange,
     /// All is as it should be.
@@ -46,29 +46,29 @@ impl<P: DataPlane, K: Kernel, S: Store> Agent<P, K, S> {
 
     /// After interfaces of these names changed. Who is at the far end of a port may take its link down as often as he likes: where that is
     /// all that has changed, it costs what leads there, and no configuration is made or compared.
-    pub fn follow_links(&mut self, names: &BTreeSet<String>) -> Result<Links, Failure> {
+    pub fn follow_links(&mut self, names: &BTreeSet<String>) -> Result<LinksFollowed, Failure> {
         if !self.concerned(names) {
-            return Ok(Links::Strange);
+            return Ok(LinksFollowed::Strange);
         }
         let links = self.kernel.links().map_err(|error| kernel_failure("interfaces", &error))?;
-        let Some(state) = self.shared_state() else { return Ok(Links::Strange) };
+        let Some(state) = self.shared_state() else { return Ok(LinksFollowed::Strange) };
         if self.make_behind(&state, &links, names)? {
-            return Ok(Links::Changed);
+            return Ok(LinksFollowed::Changed);
         }
         if !self.links.as_ref().is_some_and(|before| before.same_but_up(&links)) || self.routes_need_another(&links) {
-            return Ok(Links::Changed);
+            return Ok(LinksFollowed::Changed);
         }
         if self.links.as_ref() == Some(&links) {
-            return Ok(Links::Followed);
+            return Ok(LinksFollowed::Followed);
         }
         // Unless it succeeds.
         self.links = None;
         if !self.plane.follow_links(&links).map_err(|problems| refused("data plane", problems))? {
-            return Ok(Links::Changed);
+            return Ok(LinksFollowed::Changed);
         }
         self.tell(&links);
         self.links = Some(links);
-        Ok(Links::Followed)
+        Ok(LinksFollowed::Followed)
     }
 
     /// What is in a function's namespace is repaired by whatever happens to the links that lead there. Whether the node has got other

@@ -15,12 +15,12 @@ use segue_model::node::{HmacAlgorithm, HmacKey, NodeState};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-pub use self::links::Links;
+pub use self::links::LinksFollowed;
 use crate::{
     diff::{Change, diff},
     kernel::{Boundary, Kernel, KernelError, KernelHmacKey, LocalAction, SidRoute, boundary::outside, plan},
     netfilter,
-    plane::{DataPlane, Outcome},
+    plane::{Activated, DataPlane},
     problem::{Failure, Fault, Problem},
     store::{Applied, Store},
 };
@@ -74,7 +74,7 @@ pub struct Agent<P, K, S> {
     applied: Option<Applied>,
     /// seg6local routes that this kernel refused, so that each is tried once only.
     refused: BTreeMap<Ipv6Net, LocalAction>,
-    outcome: Outcome,
+    activated: Activated,
     observer: Option<Observer>,
     /// The interfaces for which all is as it should be; none if that is not known.
     links: Option<Interfaces>,
@@ -95,7 +95,7 @@ impl<P: DataPlane, K: Kernel, S: Store> Agent<P, K, S> {
             store,
             applied,
             refused: BTreeMap::new(),
-            outcome: Outcome::default(),
+            activated: Activated::default(),
             observer: None,
             links: None,
             device: None,
@@ -132,8 +132,8 @@ impl<P: DataPlane, K: Kernel, S: Store> Agent<P, K, S> {
     }
 
     /// Number and warnings of the configuration that is active.
-    pub fn outcome(&self) -> &Outcome {
-        &self.outcome
+    pub fn activated(&self) -> &Activated {
+        &self.activated
     }
 
     /// What would change.
@@ -146,7 +146,7 @@ impl<P: DataPlane, K: Kernel, S: Store> Agent<P, K, S> {
         let (links, _) = self.prepare(wanted)?;
         let links = netfilter::pretend(wanted, &links);
         self.plane.check(wanted, &links).map_err(|problems| refused("data plane", problems))?;
-        let generation = self.outcome.generation;
+        let generation = self.activated.generation;
         let outside = outside(wanted, &links);
         Ok(ApplyReport { dry_run: true, changes, generation, warnings: Vec::new(), outside })
     }
@@ -169,11 +169,11 @@ impl<P: DataPlane, K: Kernel, S: Store> Agent<P, K, S> {
             Ok((applied, outcome, mut warnings)) => {
                 self.applied = Some(applied);
                 warnings.extend(outcome.warnings.iter().cloned());
-                self.outcome = outcome;
+                self.activated = outcome;
                 self.tell(&links);
                 self.settled(wanted, links.clone());
                 let outside = outside(wanted, &links);
-                Ok(ApplyReport { dry_run: false, changes, generation: self.outcome.generation, warnings, outside })
+                Ok(ApplyReport { dry_run: false, changes, generation: self.activated.generation, warnings, outside })
             }
             Err(mut failure) => {
                 self.links = None;
@@ -201,7 +201,7 @@ impl<P: DataPlane, K: Kernel, S: Store> Agent<P, K, S> {
         links: &Interfaces,
         secrets: &[KernelHmacKey],
         notes: &mut Vec<Undo>,
-    ) -> Result<(Applied, Outcome, Vec<String>), Failure> {
+    ) -> Result<(Applied, Activated, Vec<String>), Failure> {
         self.shut_boundary(wanted, links, notes)?;
         let sysctls = self.set_sysctls(wanted, notes).map_err(|error| kernel_failure("sysctls", &error))?;
         let keys = self.set_keys(secrets, notes).map_err(|error| kernel_failure("HMAC keys", &error))?;
@@ -360,10 +360,10 @@ impl<P: DataPlane, K: Kernel, S: Store> Agent<P, K, S> {
             .map_err(|problems| refused("data plane", problems))?;
         self.open_boundary(&applied.state, &links, &mut Vec::new())
             .map_err(|error| kernel_failure("boundary", &error))?;
-        for warning in outcome.warnings.iter().filter(|warning| !self.outcome.warnings.contains(warning)) {
+        for warning in outcome.warnings.iter().filter(|warning| !self.activated.warnings.contains(warning)) {
             tracing::warn!("{warning}");
         }
-        self.outcome = outcome;
+        self.activated = outcome;
         self.tell(&links);
         self.put_right_routes(&applied.state, &links)?;
         // A link that came back has its sysctls at their defaults.

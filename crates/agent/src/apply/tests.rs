@@ -242,34 +242,38 @@ fn a_link_that_somebody_takes_down_costs_what_leads_there_and_no_more() {
         fake.lock().links.0.get_mut(link).unwrap().up = up;
         agent.follow_links(&[link.to_owned()].into()).unwrap()
     };
-    assert_eq!(turn(&mut agent, "c", false), Links::Strange, "no port");
+    assert_eq!(turn(&mut agent, "c", false), LinksFollowed::Strange, "no port");
     // The first core port, whose name is in the routes: the kernel keeps them while the link has no carrier.
     let ignore = "net/ipv6/conf/a/ignore_routes_with_linkdown";
     fake.lock().world.sysctls.insert(ignore.to_owned(), "0".to_owned());
     for up in [false, true, false, true] {
-        assert_eq!(turn(&mut agent, "a", up), Links::Followed);
+        assert_eq!(turn(&mut agent, "a", up), LinksFollowed::Followed);
     }
     let seen = |fake: &Fake| {
         let inner = fake.lock();
         (inner.changes - changes, inner.followed, inner.bumps)
     };
     assert_eq!(seen(&fake), (4, 4, 0));
-    assert_eq!(turn(&mut agent, "a", true), Links::Followed, "nothing happened");
+    assert_eq!(turn(&mut agent, "a", true), LinksFollowed::Followed, "nothing happened");
     assert_eq!(fake.lock().followed, 4);
     fake.lock().world.sysctls.remove(ignore);
     assert_eq!(fake.world(), world, "no route, no sysctl, no configuration");
-    assert_eq!(turn(&mut agent, "a", false), Links::Changed, "where the kernel does not keep them they need another");
+    assert_eq!(
+        turn(&mut agent, "a", false),
+        LinksFollowed::Changed,
+        "where the kernel does not keep them they need another"
+    );
     fake.lock().links.0.get_mut("a").unwrap().up = true;
     fake.lock().links.0.get_mut("b").unwrap().mtu = 1400;
-    assert_eq!(turn(&mut agent, "b", true), Links::Changed, "more than that has changed");
+    assert_eq!(turn(&mut agent, "b", true), LinksFollowed::Changed, "more than that has changed");
     agent.reconcile().unwrap();
-    assert_eq!(turn(&mut agent, "b", false), Links::Followed);
+    assert_eq!(turn(&mut agent, "b", false), LinksFollowed::Followed);
     // What failed is not taken for done.
     let changes = fake.lock().changes;
     fake.lock().fail_at = Some(changes);
     fake.lock().links.0.get_mut("b").unwrap().up = true;
     agent.follow_links(&["b".to_owned()].into()).unwrap_err();
-    assert_eq!(turn(&mut agent, "b", true), Links::Changed);
+    assert_eq!(turn(&mut agent, "b", true), LinksFollowed::Changed);
 }
 
 #[test]

@@ -84,9 +84,9 @@ pub enum Kind<'a> {
 }
 
 /// The links of one namespace.
-pub struct Links(Netlink);
+pub struct LinkSocket(Netlink);
 
-impl Links {
+impl LinkSocket {
     /// Those of the calling thread's namespace.
     pub fn open() -> Result<Self, KernelError> {
         Netlink::open(NETLINK_ROUTE).map(Self).map_err(|error| KernelError::netlink("open rtnetlink", error))

@@ -25,7 +25,7 @@ use segue_model::node::{NodeState, PortRole, Wiring};
 use segue_model::proxy::{LOOP_IN, LOOP_OUT};
 use segue_model::value::MacAddress;
 
-use self::link::{Kind, Links, New};
+use self::link::{Kind, LinkSocket, New};
 use crate::kernel::KernelError;
 
 /// Alias of what was made for a namespace, in front of its name.
@@ -64,7 +64,7 @@ pub fn make(state: &NodeState, interfaces: &Interfaces, only: Option<&BTreeSet<S
     if wirings.is_empty() && !state.needs_loop() {
         return Ok(false);
     }
-    let mut links = Links::open()?;
+    let mut links = LinkSocket::open()?;
     let mtu = core_mtu(state, interfaces);
     let mut changed = false;
     if state.needs_loop() {
@@ -123,7 +123,7 @@ pub fn remove(state: Option<&NodeState>) -> Result<bool, KernelError> {
     let wanted: HashSet<String> =
         state.map(NodeState::wirings).unwrap_or_default().into_iter().map(|w| w.namespace).collect();
     let keep_loop = state.is_some_and(NodeState::needs_loop);
-    let mut links = Links::open()?;
+    let mut links = LinkSocket::open()?;
     let mut removed = false;
     let mut namespaces = Vec::new();
     for link in links.all()? {
@@ -142,7 +142,7 @@ pub fn remove(state: Option<&NodeState>) -> Result<bool, KernelError> {
     namespaces.dedup();
     for name in namespaces {
         let Some(namespace) = Namespace::find(&name)? else { continue };
-        let lo = namespace.inside(|| Links::open()?.find("lo"))??;
+        let lo = namespace.inside(|| LinkSocket::open()?.find("lo"))??;
         let ours = lo.is_some_and(|lo| lo.alias == ALIAS_NAMESPACE);
         if ours {
             namespace.remove()?;
@@ -164,7 +164,7 @@ fn core_mtu(state: &NodeState, interfaces: &Interfaces) -> u32 {
     core.filter_map(|port| Some(interfaces.get(&port.name)?.mtu)).max().unwrap_or(MTU)
 }
 
-fn make_loop(links: &mut Links, mtu: u32) -> Result<bool, KernelError> {
+fn make_loop(links: &mut LinkSocket, mtu: u32) -> Result<bool, KernelError> {
     let changed = match links.find(LOOP_IN)? {
         Some(_) => false,
         None => {
@@ -180,13 +180,13 @@ fn make_loop(links: &mut Links, mtu: u32) -> Result<bool, KernelError> {
     Ok(changed)
 }
 
-fn wire(links: &mut Links, wiring: &Wiring, mtu: u32) -> Result<bool, KernelError> {
+fn wire(links: &mut LinkSocket, wiring: &Wiring, mtu: u32) -> Result<bool, KernelError> {
     let alias = format!("{ALIAS}{}", wiring.namespace);
     let (namespace, made) = Namespace::find_or_make(&wiring.namespace)?;
     if made {
-        namespace.inside(|| Links::open()?.alias("lo", ALIAS_NAMESPACE))??;
+        namespace.inside(|| LinkSocket::open()?.alias("lo", ALIAS_NAMESPACE))??;
     }
-    let here = |links: &mut Links, name: &str| -> Result<bool, KernelError> {
+    let here = |links: &mut LinkSocket, name: &str| -> Result<bool, KernelError> {
         match links.find(name)? {
             Some(link) if link.alias == alias => Ok(true),
             Some(_) => Err(taken(name)),
@@ -194,7 +194,7 @@ fn wire(links: &mut Links, wiring: &Wiring, mtu: u32) -> Result<bool, KernelErro
         }
     };
     let inside = namespace.inside(|| {
-        let mut links = Links::open()?;
+        let mut links = LinkSocket::open()?;
         Ok::<_, KernelError>([Wiring::WEST, Wiring::EAST].map(|name| links.find(name).is_ok_and(|link| link.is_some())))
     })??;
     let mut changed = false;
@@ -229,7 +229,7 @@ const WITHOUT_MACVLAN: &str = "SEGUE_WITHOUT_MACVLAN";
 
 /// East is a macvlan: what is sent by it is on the node's side at once. Where the kernel has none, it is a veth.
 fn make_east(
-    links: &mut Links,
+    links: &mut LinkSocket,
     wiring: &Wiring,
     namespace: &Namespace,
     alias: &str,
@@ -278,7 +278,7 @@ fn quiet(interface: &str) -> Result<(), KernelError> {
 
 /// Inside the namespace: from west to east.
 fn lead_through(wiring: &Wiring, mtu: u32) -> Result<(), KernelError> {
-    let mut links = Links::open()?;
+    let mut links = LinkSocket::open()?;
     set("ipv4/ip_forward", "1")?;
     set("ipv6/conf/all/forwarding", "1")?;
     for interface in ["all", "default", Wiring::WEST, Wiring::EAST] {

@@ -18,14 +18,14 @@ use super::{CompileError, Compiler};
 use crate::compiled::{CompiledFirewall, CompiledRule};
 use crate::facts::{Capacity, Interfaces, Table};
 use crate::firewall::connections::slots;
-use crate::firewall::rules::{self, Rules};
+use crate::firewall::rules::{self, CompiledRules};
 
 /// Line 0 of the array names nothing.
 const FIRST_LINE: u32 = 1;
 
 /// Compiled rules that may be needed again soon: they may have been compiled in advance, a check is followed by an apply, and either may
 /// be repeated for larger tables.
-static RECENT: LazyLock<Mutex<HashMap<String, Arc<Rules>>>> = LazyLock::new(Mutex::default);
+static RECENT: LazyLock<Mutex<HashMap<String, Arc<CompiledRules>>>> = LazyLock::new(Mutex::default);
 const RECENT_MAX: usize = 16;
 
 pub(super) fn compile(compiler: &mut Compiler<'_>) -> Result<Vec<CompiledFirewall>, CompileError> {
@@ -89,7 +89,7 @@ fn leave_room(compiled: &[CompiledFirewall], capacity: &Capacity) -> Result<(), 
 }
 
 /// Compiles the firewalls of `state`; see [`super::prepare`].
-pub(super) fn prepare(state: &NodeState, interfaces: &Interfaces) -> Vec<Arc<Rules>> {
+pub(super) fn prepare(state: &NodeState, interfaces: &Interfaces) -> Vec<Arc<CompiledRules>> {
     let addresses = addresses(&state.firewalls, interfaces);
     let compile = |firewall| recent(&rules_source(firewall, &addresses), || rules::compile(firewall, interfaces)).ok();
     state.firewalls.iter().filter_map(compile).collect()
@@ -113,7 +113,7 @@ fn rules_source(firewall: &Firewall, hash: &Sha256) -> String {
     hash.finalize().iter().map(|octet| format!("{octet:02x}")).collect()
 }
 
-fn recent(source: &str, make: impl FnOnce() -> Result<Rules, String>) -> Result<Arc<Rules>, String> {
+fn recent(source: &str, make: impl FnOnce() -> Result<CompiledRules, String>) -> Result<Arc<CompiledRules>, String> {
     let known = || RECENT.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(rules) = known().get(source) {
         return Ok(Arc::clone(rules));
@@ -267,7 +267,7 @@ impl Space {
         &mut self,
         firewall: &Firewall,
         (source, rules_source): (String, String),
-        rules: Arc<Rules>,
+        rules: Arc<CompiledRules>,
         place: &str,
     ) -> Result<CompiledFirewall, CompileError> {
         let (image, name) = (&rules.image, &firewall.name);
@@ -383,7 +383,7 @@ fn switches(firewall: &Firewall) -> u32 {
     flags
 }
 
-fn flags(firewall: &Firewall, rules: &Rules) -> u32 {
+fn flags(firewall: &Firewall, rules: &CompiledRules) -> u32 {
     let mut flags = switches(firewall);
     if rules.state {
         flags |= abi::SEGUE_FIREWALL_STATE;

@@ -34,7 +34,7 @@ pub(crate) use self::sid::function_mtu;
 pub use self::steering::rule_name;
 use crate::compiled::{Compiled, CompiledList};
 use crate::facts::{Capabilities, Capacity, Interface, Interfaces, MissingInterface, Table};
-use crate::firewall::rules::Rules;
+use crate::firewall::rules::CompiledRules;
 
 /// All SIDs of RFC 9602 lie here, whether configured or not.
 const SRV6_SIDS: Ipv6Net = Ipv6Net::new_assert(Ipv6Addr::new(0x5f00, 0, 0, 0, 0, 0, 0, 0), 16);
@@ -104,7 +104,7 @@ pub fn compile(input: &Input<'_>) -> Result<Compiled, CompileError> {
 /// What was compiled in advance. A check or an apply finds it as long as this is kept.
 #[derive(Debug)]
 pub struct Prepared {
-    _firewalls: Vec<Arc<Rules>>,
+    _firewalls: Vec<Arc<CompiledRules>>,
     _steering: Option<Arc<Image>>,
 }
 

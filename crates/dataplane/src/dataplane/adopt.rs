@@ -28,8 +28,8 @@ use crate::Error;
 use crate::grace::Grace;
 use crate::map_table::{self, CONNECTIONS};
 use crate::maps::MapSet;
-use crate::object::{self, Programs, build_id};
-use crate::store::{STATE, Store};
+use crate::object::{self, Selection, build_id};
+use crate::records::{Records, STATE};
 
 const MAPS: &str = "maps-";
 const PROGRAMS: &str = "programs-";
@@ -107,7 +107,7 @@ pub(super) fn names(directory: &Path) -> Result<Vec<String>, Error> {
 
 /// The maps of `set` with what is known about them. `None` if this build cannot use them.
 fn adopt(open: &mut OpenObject, pin_dir: &Path, set: &Path, options: Options) -> Result<Option<Dataplane>, Error> {
-    let (Some(maps), Some(store)) = (MapSet::open(set, map_table::shared()), Store::open(&set.join(STATE))) else {
+    let (Some(maps), Some(store)) = (MapSet::open(set, map_table::shared()), Records::open(&set.join(STATE))) else {
         return Ok(None);
     };
     if !object::fits(open, &maps)? {
@@ -158,7 +158,7 @@ impl Dataplane {
             let reused: Vec<_> = self.maps.iter().collect();
             // Sized as the maps are: a constant of the programs says how large one of them is.
             drop(open);
-            let object = object::load(object::open(&self.options.capacity)?, &reused, Programs::Usual)?;
+            let object = object::load(object::open(&self.options.capacity)?, &reused, Selection::Usual)?;
             pin_programs(&object, &self.set)?;
             self.object = Some(object);
             if self.applied().is_some_and(|active| !active.firewalls.is_empty()) {
@@ -186,7 +186,7 @@ impl Dataplane {
         if !object::has_firewall_stages(own.get("stages")?)? {
             let reused: Vec<_> = self.maps.iter().chain(own.iter()).collect();
             // The slots keep the programs.
-            object::load(object::open(&self.options.capacity)?, &reused, Programs::Firewall)?;
+            object::load(object::open(&self.options.capacity)?, &reused, Selection::Firewall)?;
         }
         Ok(())
     }
@@ -196,7 +196,7 @@ impl Dataplane {
         let copies = || {
             let own = own_maps(&self.set)?;
             let reused: Vec<_> = self.maps.iter().chain(own.iter()).collect();
-            let object = object::load(object::open(&self.options.capacity)?, &reused, Programs::Forget)?;
+            let object = object::load(object::open(&self.options.capacity)?, &reused, Selection::Forget)?;
             self.life.forget_by(&self.set, &self.maps, SidCopies::new(object)?)
         };
         if let Err(error) = copies() {
@@ -219,7 +219,7 @@ impl Dataplane {
         }
         let own = own_maps(&self.set)?;
         let reused: Vec<_> = self.maps.iter().chain(own.iter()).collect();
-        let object = object::load(object::open(&self.options.capacity)?, &reused, Programs::Move)?;
+        let object = object::load(object::open(&self.options.capacity)?, &reused, Selection::Move)?;
         let program = object::program(&object, object::MOVE)?;
         for firewall in old {
             for first in (0..firewall.entry.previous_buckets).step_by(PORTION as usize) {
@@ -276,18 +276,18 @@ fn load_new(
             reused.push((name, map));
         }
     }
-    let object = object::load(open, &reused, Programs::Usual)?;
+    let object = object::load(open, &reused, Selection::Usual)?;
     let loading = pin_dir.join(LOADING);
     fs::create_dir(&loading).map_err(pin_error(&loading, "make the directory"))?;
     pin_maps(&object, &loading, map_table::is_shared)?;
     match goes_on {
         Some(old) => old.store.pin(&loading.join(STATE))?,
-        None => drop(Store::create(&loading.join(STATE))?),
+        None => drop(Records::create(&loading.join(STATE))?),
     }
     pin_programs(&object, &loading)?;
     let maps = MapSet::open(&loading, map_table::shared()).ok_or_else(|| lost(&loading))?;
     fs::rename(&loading, set).map_err(pin_error(set, "rename the directory of new maps to it"))?;
-    let store = Store::open(&set.join(STATE)).ok_or_else(|| lost(set))?;
+    let store = Records::open(&set.join(STATE)).ok_or_else(|| lost(set))?;
     Ok(Dataplane {
         pin_dir: pin_dir.to_owned(),
         set: set.to_owned(),
@@ -331,7 +331,7 @@ fn pin_maps(object: &Object, directory: &Path, wanted: impl Fn(&str) -> bool) ->
 pub(super) fn load_again(set: &Path, shared: &MapSet, options: &Options) -> Result<Object, Error> {
     let own = own_maps(set)?;
     let reused: Vec<_> = shared.iter().chain(own.iter()).collect();
-    object::load(object::open(&options.capacity)?, &reused, Programs::Port)
+    object::load(object::open(&options.capacity)?, &reused, Selection::Port)
 }
 
 /// The maps of this build's programs.

@@ -19,7 +19,7 @@ use crate::compile::{self, CompileError, Input};
 use crate::compiled::Compiled;
 use crate::facts::{Capacity, Interfaces, MissingInterface};
 use crate::map_table::STEERING;
-use crate::store::Record;
+use crate::records::Record;
 
 /// What an apply did.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

@@ -15,7 +15,7 @@ use super::{Carried, Dataplane, MemoryCounters};
 use crate::Error;
 use crate::compiled::{Compiled, CompiledPort};
 use crate::maps::{MapSet, Sums, ascending};
-use crate::store::Record;
+use crate::records::Record;
 
 /// Packets, and their layer 3 octets as received.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]

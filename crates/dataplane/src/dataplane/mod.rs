@@ -40,7 +40,7 @@ use crate::facts::{Capabilities, Capacity};
 use crate::grace::Grace;
 use crate::maps::MapSet;
 use crate::object;
-use crate::store::{Record, Store};
+use crate::records::{Record, Records};
 
 /// How to load.
 #[derive(Debug, Clone, Copy)]
@@ -81,7 +81,7 @@ pub struct Dataplane {
     /// `pin_dir/maps-N`: the maps, and below it one directory of programs.
     set: PathBuf,
     maps: Arc<MapSet>,
-    store: Store,
+    store: Records,
     /// Programs as libbpf has them; loaded again upon need after an adoption.
     object: Option<Object>,
     options: Options,

@@ -24,7 +24,7 @@ const LOG_OCTETS: u16 = 256;
 
 /// A firewall's rules, compiled.
 #[derive(Debug)]
-pub(crate) struct Rules {
+pub(crate) struct CompiledRules {
     /// The structure.
     pub image: Image,
     /// All chains, those of IPv4 first, then those of IPv6, then sets: rules in the image's order.
@@ -67,14 +67,14 @@ pub(crate) struct ExtensionRow {
     pub list: Option<String>,
 }
 
-impl Rules {
+impl CompiledRules {
     pub fn extension_count(&self) -> usize {
         self.rules.iter().map(|rule| rule.extensions.len()).sum()
     }
 }
 
 /// Reads and compiles; the error names file, line and column.
-pub(crate) fn compile(firewall: &Firewall, interfaces: &Interfaces) -> Result<Rules, String> {
+pub(crate) fn compile(firewall: &Firewall, interfaces: &Interfaces) -> Result<CompiledRules, String> {
     let read = lower(firewall, interfaces).map_err(|error| error.to_string())?;
     let base = [Family::Ipv4, Family::Ipv6].map(|family| read.base(family));
     let segue_firewall::Rules { lowered, ipv6, .. } = read;
@@ -86,7 +86,7 @@ pub(crate) fn compile(firewall: &Firewall, interfaces: &Interfaces) -> Result<Ru
     let image = segue_classifier::compile::compile(&program).map_err(|error| error.to_string())?;
     let rules = rows(&program, &lowered.origins, ipv6, &sets)?;
     let state = program.looks_at_connections();
-    Ok(Rules { image, base, count: rules.len(), rules, state, warnings, chains: program.chains })
+    Ok(CompiledRules { image, base, count: rules.len(), rules, state, warnings, chains: program.chains })
 }
 
 /// One program with the chains of both families, for a node with these interfaces.

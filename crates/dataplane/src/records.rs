@@ -43,9 +43,9 @@ struct Key {
 
 /// The map `state`.
 #[derive(Debug)]
-pub(crate) struct Store(MapHandle);
+pub(crate) struct Records(MapHandle);
 
-impl Store {
+impl Records {
     pub fn create(path: &Path) -> Result<Self, Error> {
         let options = bpf_map_create_opts {
             sz: size_of::<bpf_map_create_opts>() as _,
@@ -77,7 +77,7 @@ impl Store {
         fits.then_some(Self(map))
     }
 
-    /// Keeps the record of the generation in it. On an error a part may be there; [`Store::keep_only`] takes it away.
+    /// Keeps the record of the generation in it. On an error a part may be there; [`Records::keep_only`] takes it away.
     pub fn write(&self, record: &Record) -> Result<(), Error> {
         self.write_value(record.compiled.generation, 0, record)
     }
@@ -92,7 +92,7 @@ impl Store {
         self.write_value(generation, CARRIED, carried)
     }
 
-    /// What [`Store::write_carried`] has kept.
+    /// What [`Records::write_carried`] has kept.
     pub fn read_carried(&self, generation: u32) -> Option<Carried> {
         self.read_value(generation, CARRIED)
     }
