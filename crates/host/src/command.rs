@@ -190,7 +190,7 @@ pub fn successful(output: &Output, namespace: Option<&str>, line: impl FnOnce() 
     Err(HostError::Command {
         place: namespace.unwrap_or("host").to_owned(),
         command: line(),
-        status: output.status.to_string(),
+        status: output.status.to_string().into(),
         output: said,
         remedy: "the message above says what the program did not accept".into(),
     })

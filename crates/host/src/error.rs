@@ -28,7 +28,7 @@ pub enum HostError {
         /// The command line.
         command: String,
         /// How it ended.
-        status: String,
+        status: Box<str>,
         /// What it said.
         output: String,
         /// What helps.

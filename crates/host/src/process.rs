@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+pub use nix::unistd::Pid;
 
 use crate::namespace::{Identity, own_identity};
 
@@ -27,6 +27,17 @@ pub fn inside(identities: &HashSet<Identity>) -> Vec<(Pid, Identity)> {
             (identities.contains(&identity) && own != Some(identity)).then_some((Pid::from_raw(pid), identity))
         })
         .collect()
+}
+
+/// Processes in these namespaces that were started with this variable in their environment, or by one that was.
+#[must_use]
+pub fn with_variable(identities: &HashSet<Identity>, name: &str, value: &str) -> Vec<Pid> {
+    let wanted = format!("{name}={value}");
+    let has = |pid: &Pid| {
+        let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        environment.split(|octet| *octet == 0).any(|variable| variable == wanted.as_bytes())
+    };
+    inside(identities).into_iter().map(|(pid, _)| pid).filter(has).collect()
 }
 
 /// Ends all processes in these namespaces: asks first (not without patience), then kills. Returns how many there were.

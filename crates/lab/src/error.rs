@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use segue_function::FunctionError;
 use segue_host::HostError;
 
 /// Result of the lab's functions.
@@ -21,16 +22,9 @@ pub enum LabError {
         /// What is wrong, with file, line and column.
         what: String,
     },
-    /// The program of a function on TAP does not do its work.
-    #[error(
-        "function {function}: {what}.\n  do: fix the program, or `program` in the topology: it must open the devices that its environment names"
-    )]
-    Program {
-        /// The function.
-        function: String,
-        /// What happened, with what it said.
-        what: String,
-    },
+    /// A function does not come to life.
+    #[error(transparent)]
+    Function(#[from] FunctionError),
     /// Network namespaces need root.
     #[error("`segue lab {verb}` makes and enters network namespaces, which needs root.\n  do: run it with sudo")]
     NotRoot {

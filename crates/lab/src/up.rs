@@ -3,17 +3,18 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use segue_host::{HostError, Namespace, Run, bpffs, command, sysctl};
+use segue_function::{Function, FunctionError, Runtime};
+use segue_host::{HostError, Namespace, bpffs, command, network};
 use segue_model::load::{load_topology, locate};
 use segue_model::plan::Plan;
-use segue_model::topology::{Ruleset, Topology};
+use segue_model::topology::Topology;
 
 use crate::error::{LabError, Result};
 use crate::names::{self, LabPaths, Roots};
 use crate::progress::Progress;
 use crate::state::{self, Kind, LabRecord, NodeRecord};
 use crate::wiring::{self, Space};
-use crate::{agent, down, firewall, netns, parallel, program};
+use crate::{agent, down, firewall, functions, netns, parallel};
 
 const AS_ROOT: &str = "check that you are root and that the file system has space";
 const REPORT: &str = "the topology was accepted but the kernel was not: report it together with the topology file";
@@ -55,8 +56,9 @@ pub fn up(roots: &Roots, loaded: &Loaded, progress: &Progress) -> Result<LabReco
     if paths.directory.exists() || paths.pins.exists() || !netns::of_lab(roots, &paths.lab).is_empty() {
         return Err(LabError::AlreadyUp { lab: paths.lab });
     }
-    let rulesets = check_before(loaded)?;
-    let result = Building { roots, paths: &paths, loaded, progress }.build(&rulesets);
+    let functions = functions::all(&paths, loaded)?;
+    check_before(loaded, &functions)?;
+    let result = Building { roots, paths: &paths, loaded, functions: &functions, progress }.build();
     progress.finish();
     if result.is_err() {
         // What failed is the news; what cannot be removed shows up in `lab list`, and `lab down` says why.
@@ -66,48 +68,38 @@ pub fn up(roots: &Roots, loaded: &Loaded, progress: &Progress) -> Result<LabReco
     result
 }
 
-/// Everything that can be known to fail before anything is made. Returns the functions' rulesets by name.
-fn check_before(loaded: &Loaded) -> Result<Vec<(String, String)>> {
+/// Everything that can be known to fail before anything is made.
+fn check_before(loaded: &Loaded, functions: &[Function]) -> Result<()> {
     let spaces = wiring::spaces(&loaded.plan);
-    for space in &spaces {
-        names::check("node", space.name)?;
-    }
-    let mut rulesets = Vec::new();
-    for (name, function) in &loaded.topology.functions {
-        match function.ruleset() {
-            Some(Ruleset::Inline(text)) => rulesets.push((name.clone(), text.to_owned())),
-            Some(Ruleset::File(path)) => {
-                let path = loaded.file.parent().unwrap_or(Path::new("")).join(path);
-                let remedy = "fix `nftables` of the function in the topology: a path relative to the topology's file";
-                rulesets.push((name.clone(), fs::read_to_string(&path).map_err(LabError::io("read", &path, remedy))?));
-            }
-            None => {}
-        }
-    }
+    let names = spaces.iter().map(|space| space.name).chain(functions.iter().map(|function| function.name.as_str()));
+    names.into_iter().try_for_each(|name| names::check("node", name))?;
     let mut programs = vec!["ip"];
-    programs.extend((!rulesets.is_empty()).then_some("nft"));
-    programs.extend(spaces.iter().any(|space| !wiring::offloads(space).is_empty()).then_some("ethtool"));
-    command::need(&programs)?;
-    Ok(rulesets)
+    programs.extend(functions.iter().flat_map(|function| function.runtime().needs(function)));
+    let polls = |space: &Space<'_>| space.network.interfaces.iter().any(|interface| interface.polls);
+    programs.extend(spaces.iter().any(polls).then_some("ethtool"));
+    Ok(command::need(&programs)?)
 }
 
 struct Building<'a> {
     roots: &'a Roots,
     paths: &'a LabPaths,
     loaded: &'a Loaded,
+    functions: &'a [Function],
     progress: &'a Progress,
 }
 
 impl Building<'_> {
-    fn build(&self, rulesets: &[(String, String)]) -> Result<LabRecord> {
+    fn build(&self) -> Result<LabRecord> {
         let spaces = wiring::spaces(&self.loaded.plan);
         let program = if spaces.iter().any(|space| space.kind == Kind::Segue) { Some(agent::program()?) } else { None };
         let mut record = self.begin_record(&spaces)?;
+        // Functions are their runtimes'.
+        let spaces: Vec<_> = spaces.into_iter().filter(|space| space.kind != Kind::Function).collect();
         self.namespaces(&spaces)?;
         self.links(&spaces)?;
         self.addresses_and_routes(&spaces)?;
-        self.rulesets(rulesets)?;
-        self.programs()?;
+        // Before the agents, which then find devices with somebody behind them.
+        self.functions("functions", |runtime, function| runtime.start(function))?;
         if let Some(program) = program {
             self.agents(&spaces, &program, &mut record)?;
         }
@@ -152,65 +144,43 @@ impl Building<'_> {
 
     fn namespaces(&self, spaces: &[Space<'_>]) -> Result<()> {
         self.progress.begin("namespaces", spaces.len());
-        self.each(spaces, |space| {
-            Namespace::make(&self.paths.namespace(space.name))?;
-            self.ip(space, &["-batch", "-"], wiring::mark_batch(self.paths, space))?;
-            self.write_sysctls(space, wiring::sysctls(space).before_links)
-        })
+        self.each(spaces, |space, namespace| {
+            Namespace::make(namespace)?;
+            network::mark(namespace, &names::mark(&self.paths.lab, space.name))?;
+            space.network.before_links(namespace)
+        })?;
+        self.functions("namespaces of functions", |runtime, function| runtime.prepare(function))
     }
 
+    /// Each step everywhere before the next one: it needs the other ends.
     fn links(&self, spaces: &[Space<'_>]) -> Result<()> {
-        self.progress.begin("links", 3 * spaces.len());
-        self.each(spaces, |space| {
-            self.ip(space, &["-batch", "-"], wiring::links_batch(self.paths, &self.loaded.plan, space))
+        self.progress.begin("links", spaces.len());
+        self.each(spaces, |space, namespace| {
+            network::batch(namespace, &[], &wiring::links_batch(self.paths, &self.loaded.plan, space))
         })?;
-        self.each(spaces, |space| {
-            self.write_sysctls(space, wiring::sysctls(space).after_links)?;
-            self.ip(space, &["-batch", "-"], wiring::up_batch(space))
-        })?;
-        // Only now: the kernel takes a veth for a target of XDP redirects when its far end polls, and looks at that when
-        // it comes up itself or when GRO changes on a far end that is up.
-        self.each(spaces, |space| {
-            for arguments in wiring::offloads(space) {
-                Run::new("ethtool", arguments).inside(&self.paths.namespace(space.name)).remedy(REPORT).text()?;
-            }
-            Ok(())
-        })
+        self.functions("links to functions", |runtime, function| runtime.attach(function))?;
+        self.progress.begin("links up", 2 * spaces.len());
+        self.each(spaces, |space, namespace| space.network.bring_up(namespace))?;
+        self.each(spaces, |space, namespace| space.network.poll(namespace))
     }
 
     fn addresses_and_routes(&self, spaces: &[Space<'_>]) -> Result<()> {
         self.progress.begin("addresses and routes", 2 * spaces.len());
-        self.each(spaces, |space| self.ip(space, &["-batch", "-"], wiring::addresses_batch(space)))?;
-        self.each(spaces, |space| {
-            for (family, batch) in wiring::routes_batches(space) {
-                self.ip(space, &[family, "-batch", "-"], batch)?;
-            }
-            Ok(())
-        })
+        self.each(spaces, |space, namespace| space.network.assign(namespace))?;
+        self.each(spaces, |space, namespace| space.network.route(namespace))
     }
 
-    fn rulesets(&self, rulesets: &[(String, String)]) -> Result<()> {
-        self.progress.begin("rulesets", rulesets.len());
-        for (function, text) in rulesets {
-            Run::new("nft", ["-f", "-"])
-                .inside(&self.paths.namespace(function))
-                .input(text.clone())
-                .remedy("fix the ruleset of this function (`nft -c -f FILE` checks one)")
-                .text()?;
-            self.progress.step()?;
-        }
-        Ok(())
-    }
-
-    /// Programs on TAP devices: before the agents, which then find the devices with somebody behind them.
-    fn programs(&self) -> Result<()> {
-        self.progress.begin("programs", self.loaded.topology.functions.len());
-        for (name, function) in &self.loaded.topology.functions {
-            if let Some(command) = &function.program {
-                program::start(self.paths, self.loaded, name, command)?;
-            }
-            self.progress.step()?;
-        }
+    /// One step of the functions.
+    fn functions(
+        &self,
+        what: &'static str,
+        step: impl Fn(&dyn Runtime, &Function) -> segue_function::Result<()> + Sync,
+    ) -> Result<()> {
+        self.progress.begin(what, self.functions.len());
+        parallel::each(self.functions, |function| {
+            step(function.runtime(), function).map_err(of_topology)?;
+            self.progress.step()
+        })?;
         Ok(())
     }
 
@@ -236,70 +206,45 @@ impl Building<'_> {
     }
 
     fn commands(&self) -> Result<()> {
-        self.progress.begin("commands", self.loaded.topology.functions.len());
-        for (name, function) in &self.loaded.topology.functions {
-            for line in &function.commands {
-                Run::new("sh", ["-c", line])
-                    .inside(&self.paths.namespace(name))
-                    .remedy("fix `commands` of this function in the topology")
-                    .text()?;
+        self.progress.begin("commands", self.functions.len());
+        for function in self.functions {
+            let commands = self.loaded.topology.functions.get(&function.name).map(|topology| &topology.commands);
+            for line in commands.into_iter().flatten() {
+                function.runtime().execute(function, line)?;
             }
             self.progress.step()?;
         }
         Ok(())
     }
 
-    fn each(&self, spaces: &[Space<'_>], work: impl Fn(&Space<'_>) -> Result<()> + Sync) -> Result<()> {
+    fn each(
+        &self,
+        spaces: &[Space<'_>],
+        work: impl Fn(&Space<'_>, &str) -> segue_host::Result<()> + Sync,
+    ) -> Result<()> {
         parallel::each(spaces, |space| {
-            work(space)?;
-            self.progress.step()?;
-            Ok(())
+            work(space, &self.paths.namespace(space.name)).map_err(refused)?;
+            self.progress.step()
         })?;
         Ok(())
     }
+}
 
-    fn ip(&self, space: &Space<'_>, arguments: &[&str], batch: String) -> Result<()> {
-        if batch.is_empty() {
-            return Ok(());
-        }
-        let namespace = self.paths.namespace(space.name);
-        let arguments = ["-n", namespace.as_str()].into_iter().chain(arguments.iter().copied());
-        let result = Run::new("ip", arguments).input(batch.clone()).remedy(REPORT).text();
-        result.map(drop).map_err(|error| name_line(error, &namespace, &batch).into())
+/// What the kernel refused of a node's or host's network, which nobody but the planner has written.
+fn refused(error: HostError) -> LabError {
+    match error {
+        HostError::Command { .. } => error.remedied(REPORT).into(),
+        other => other.into(),
     }
+}
 
-    fn write_sysctls(&self, space: &Space<'_>, files: Vec<(String, String)>) -> Result<()> {
-        netns::inside(&self.paths.namespace(space.name), || {
+/// What can be done in the topology about a function's failure.
+fn of_topology(error: FunctionError) -> LabError {
+    match error {
+        FunctionError::Host(HostError::Io { what: "set sysctl", .. }) => {
             let remedy = "fix `sysctls` in the topology: the kernel does not have this one, or not this value";
-            let set = |(file, value): (String, String)| sysctl::set(&file, &value);
-            files.into_iter().try_for_each(set).map_err(|error| error.remedied(remedy).into())
-        })?
-    }
-}
-
-/// `ip -batch` says which line it stopped at; its text tells more than its number.
-fn name_line(error: HostError, namespace: &str, batch: &str) -> HostError {
-    let HostError::Command { command, status, output, remedy, .. } = error else { return error };
-    let number = output.rsplit_once("-:").and_then(|(_, number)| number.trim().parse::<usize>().ok());
-    let line = number.and_then(|number| batch.lines().nth(number.saturating_sub(1)));
-    let command = line.map_or(command, |line| format!("ip {line}"));
-    HostError::Command { place: namespace.to_owned(), command, status, output, remedy }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn batch_errors_name_the_line() {
-        let error = HostError::Command {
-            place: "host".into(),
-            command: "ip -n x -batch -".into(),
-            status: "exit status: 1".into(),
-            output: "Error: bad.\nCommand failed -:2".into(),
-            remedy: "".into(),
-        };
-        let text = name_line(error, "sg-x-y", "first\nsecond thing\n").to_string();
-        assert!(text.contains("sg-x-y") && text.contains("`ip second thing`"), "{text}");
+            error.remedied(remedy).into()
+        }
+        other => other.into(),
     }
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use crate::common::TestLab;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use segue_lab::{agent, netns, program};
+use segue_lab::{agent, functions, netns};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const SILENCE: Duration = Duration::from_millis(300);
@@ -115,7 +115,8 @@ fn devices_without_a_program_wait_for_one() {
     assert!(drops.to_string().contains("drop_link_down"), "{drops}");
 
     // By hand, as an operator would: the environment is what `program` would have had.
-    let variables = program::environment(&lab.loaded.plan, "filter");
+    let functions = functions::all(&lab.paths(), &lab.loaded).unwrap();
+    let variables = segue_function::environment(functions.iter().find(|function| function.name == "filter").unwrap());
     assert_eq!(variables.len(), 6, "{variables:?}");
     let mut run = Command::new("python3");
     run.arg(crate::common::repository("examples/tap.py")).envs(variables).stdin(Stdio::null()).stdout(Stdio::null());

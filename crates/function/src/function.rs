@@ -1,0 +1,97 @@
+//! What a planner says about a function.
+
+use std::path::PathBuf;
+
+use segue_host::Network;
+
+use crate::runtime::Runtime;
+use crate::{namespace, tap};
+
+/// What a function runs in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// The kernel of a network namespace of its own.
+    Namespace,
+    /// A program in user space, or a virtual machine that somebody else starts, behind TAP devices of its node.
+    Tap,
+}
+
+impl Kind {
+    /// Its runtime: the one place where kinds are registered.
+    #[must_use]
+    pub fn runtime(self) -> &'static dyn Runtime {
+        match self {
+            Self::Namespace => &namespace::Namespace,
+            Self::Tap => &tap::Tap,
+        }
+    }
+}
+
+/// A function, as it is to be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Function {
+    /// Its name, for messages.
+    pub name: String,
+    /// What it runs in.
+    pub kind: Kind,
+    /// The network namespace that its runtime makes for it; that of its node for kinds that have none.
+    pub namespace: String,
+    /// Whose it is: one line that no other function on this host has.
+    pub mark: String,
+    /// Links to its node.
+    pub links: Vec<Link>,
+    /// What its own side is to be: the ends of its links with their addresses, routes, sysctls.
+    pub network: Network,
+    /// Ruleset for `nft -f` on its side.
+    pub ruleset: Option<String>,
+    /// What works in it; without one it is its kernel, or the devices are left to the operator.
+    pub program: Option<Program>,
+    /// File for what its program says.
+    pub log: PathBuf,
+}
+
+impl Function {
+    /// Its runtime.
+    #[must_use]
+    pub fn runtime(&self) -> &'static dyn Runtime {
+        self.kind.runtime()
+    }
+}
+
+/// A link between a function and its node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Link {
+    /// The node's end.
+    pub node: NodeEnd,
+    /// Name of the function's end.
+    pub name: String,
+    /// Its link-layer address.
+    pub mac: [u8; 6],
+    /// MTU of both ends, octets.
+    pub mtu: u32,
+}
+
+/// The node's end of a link.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeEnd {
+    /// The node's network namespace.
+    pub namespace: String,
+    /// The interface's name there.
+    pub name: String,
+    /// Its link-layer address.
+    pub mac: [u8; 6],
+}
+
+/// A program of a function.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Program {
+    /// Shell command.
+    pub command: String,
+    /// Directory that it is run in; the caller's if none.
+    pub directory: Option<PathBuf>,
+}
+
+/// As people write it.
+pub(crate) fn mac(octets: [u8; 6]) -> String {
+    octets.map(|octet| format!("{octet:02x}")).join(":")
+}

@@ -1,0 +1,69 @@
+//! From a plan to the functions that runtimes bring to life.
+
+use std::fs;
+use std::path::Path;
+
+use segue_function::{Function, Kind, Link, NodeEnd, Program};
+use segue_host::Network;
+use segue_model::plan::{Interface, Plan};
+use segue_model::topology::Ruleset;
+
+use crate::error::{LabError, Result};
+use crate::names::{self, LabPaths};
+use crate::up::Loaded;
+use crate::wiring;
+
+/// All functions of a lab but those in the data plane of their node, which are a part of that.
+///
+/// # Errors
+/// If a file cannot be read that the topology names.
+pub fn all(paths: &LabPaths, loaded: &Loaded) -> Result<Vec<Function>> {
+    let plans = loaded.plan.functions.iter().filter(|(_, plan)| !plan.inside);
+    plans
+        .map(|(name, plan)| {
+            let topology = loaded.topology.functions.get(name);
+            let (kind, namespace, network) = if plan.tap {
+                (Kind::Tap, paths.namespace(&plan.node), Network::default())
+            } else {
+                (Kind::Namespace, paths.namespace(name), wiring::function_network(plan))
+            };
+            let program = topology.and_then(|function| function.program.as_ref());
+            let directory = loaded.file.parent().filter(|directory| *directory != Path::new(""));
+            Ok(Function {
+                name: name.clone(),
+                kind,
+                namespace,
+                mark: names::mark(&paths.lab, name),
+                links: links(paths, &loaded.plan, name),
+                network,
+                ruleset: ruleset(loaded, name)?,
+                program: program
+                    .map(|command| Program { command: command.clone(), directory: directory.map(Path::to_owned) }),
+                log: paths.file(name, "log"),
+            })
+        })
+        .collect()
+}
+
+fn links(paths: &LabPaths, plan: &Plan, function: &str) -> Vec<Link> {
+    let of_function = plan.links().into_iter().filter(|[_, (there, _)]| *there == function);
+    let link = |[(here, near), (_, far)]: [(&str, &Interface); 2]| Link {
+        node: NodeEnd { namespace: paths.namespace(here), name: near.name.clone(), mac: near.mac.octets() },
+        name: far.name.clone(),
+        mac: far.mac.octets(),
+        mtu: near.mtu,
+    };
+    of_function.map(link).collect()
+}
+
+fn ruleset(loaded: &Loaded, function: &str) -> Result<Option<String>> {
+    match loaded.topology.functions.get(function).and_then(|function| function.ruleset()) {
+        Some(Ruleset::Inline(text)) => Ok(Some(text.to_owned())),
+        Some(Ruleset::File(path)) => {
+            let path = loaded.file.parent().unwrap_or(Path::new("")).join(path);
+            let remedy = "fix `nftables` of the function in the topology: a path relative to the topology's file";
+            fs::read_to_string(&path).map(Some).map_err(LabError::io("read", &path, remedy))
+        }
+        None => Ok(None),
+    }
+}
