@@ -33,7 +33,10 @@ impl Node {
     /// # Errors
     /// [`Error::Dataplane`] with what the data plane says.
     pub fn start(namespace: &Namespace, state: serde_json::Value) -> Result<Self> {
-        Self::start_with(namespace, state, Options::default())
+        let state: NodeState = serde_json::from_value(state).map_err(failed)?;
+        // Large enough at once, so that the programs are loaded once.
+        let capacity = Capacity::default().for_memories_of(&state);
+        Self::start_with(namespace, state, Options { capacity, ..Options::default() })
     }
 
     /// The same with tables of few entries, which grow again and again as more is applied.
@@ -42,10 +45,11 @@ impl Node {
     /// As [`Node::start`].
     pub fn start_small(namespace: &Namespace, state: serde_json::Value) -> Result<Self> {
         let capacity = Capacity { sids: SMALL, policies: SMALL, steering_rules: SMALL, ..Capacity::default() };
+        let state = serde_json::from_value(state).map_err(failed)?;
         Self::start_with(namespace, state, Options { capacity, ..Options::default() })
     }
 
-    fn start_with(namespace: &Namespace, state: serde_json::Value, options: Options) -> Result<Self> {
+    fn start_with(namespace: &Namespace, state: NodeState, options: Options) -> Result<Self> {
         let inside = namespace.enter()?;
         bpffs::ensure(Path::new(PINS))?;
         let pins = Path::new(PINS).join(namespace.name());
@@ -56,7 +60,7 @@ impl Node {
         // From here on a failure removes what was pinned.
         let mut node = Self { dataplane: Some(dataplane), options };
         drop(inside);
-        node.apply(namespace, state)?;
+        node.apply_state(namespace, &state)?;
         Ok(node)
     }
 
@@ -65,10 +69,13 @@ impl Node {
     /// # Errors
     /// [`Error::Dataplane`] with what the data plane says; the old configuration stays.
     pub fn apply(&mut self, namespace: &Namespace, state: serde_json::Value) -> Result<()> {
-        let state: NodeState = serde_json::from_value(state).map_err(failed)?;
+        self.apply_state(namespace, &serde_json::from_value(state).map_err(failed)?)
+    }
+
+    fn apply_state(&mut self, namespace: &Namespace, state: &NodeState) -> Result<()> {
         let _inside = namespace.enter()?;
         let interfaces = Interfaces::query().map_err(failed)?;
-        self.inner()?.apply(&state, &interfaces, MissingInterface::Refuse).map(drop).map_err(failed)
+        self.inner()?.apply(state, &interfaces, MissingInterface::Refuse).map(drop).map_err(failed)
     }
 
     /// Replaces the programs while they forward, as an agent of another build does when it starts.

@@ -146,7 +146,7 @@ impl Capacity {
     }
 
     /// Large enough for what the SIDs of `state` remember.
-    pub(crate) fn for_memories_of(self, state: &NodeState) -> Self {
+    pub fn for_memories_of(self, state: &NodeState) -> Self {
         let remembers = |sid: &Sid| {
             matches!(sid.behaviour, Behaviour::EndAd | Behaviour::EndAm | Behaviour::EndAn | Behaviour::EndAnNf)
                 && sid.firewall.is_none()

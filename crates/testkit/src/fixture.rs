@@ -5,7 +5,8 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use segue_wire::{MacAddress, PacketBuilder};
 
-use crate::netns::{End, Netns, veth};
+use crate::netns::{End, Netns};
+use crate::wiring::Wiring;
 
 /// A link of the node to its one neighbour there.
 #[derive(Debug, Clone, Copy)]
@@ -292,46 +293,50 @@ impl Network {
     #[allow(clippy::new_without_default)] // it changes the machine
     pub fn new() -> Self {
         let (node, world) = (Netns::new(), Netns::new());
-        world.script("sysctl -q net.ipv6.conf.default.disable_ipv6=1\nsysctl -q net.ipv6.conf.all.disable_ipv6=1");
+        world.sysctl("ipv6.conf.default.disable_ipv6=1");
+        world.sysctl("ipv6.conf.all.disable_ipv6=1");
+        let mut wiring = Wiring::default();
         for link in LINKS {
             let (far, near_mac, far_mac) = (format!("{}-far", link.name), mac(link.number), mac(link.number + 1));
-            veth(
+            wiring.veth(
                 End { netns: &node, name: link.name, mac: &near_mac.to_string() },
                 End { netns: &world, name: &far, mac: &far_mac.to_string() },
                 link.mtu,
             );
-            for (family, address) in [("-6", link.ipv6), ("-4", link.ipv4)] {
-                if !address.is_empty() {
-                    let neighbour =
-                        address.split('/').next().expect("an address").replace("::1", "::2").replace(".0.1", ".0.2");
-                    node.sh(&format!("ip {family} address add {address} dev {}", link.name));
-                    node.sh(&format!("ip neigh add {neighbour} lladdr {far_mac} nud permanent dev {}", link.name));
-                }
+            for address in [link.ipv6, link.ipv4].into_iter().filter(|address| !address.is_empty()) {
+                let neighbour =
+                    address.split('/').next().expect("an address").replace("::1", "::2").replace(".0.1", ".0.2");
+                wiring.ip(&node, &format!("address add {address} dev {}", link.name));
+                wiring.ip(&node, &format!("neigh add {neighbour} lladdr {far_mac} nud permanent dev {}", link.name));
             }
         }
-        node.script(
-            "ip -6 address add fd00:0:1::1/128 dev lo
-             ip -6 route add fd00:0:9::/48 via fd00:0:c0::2
-             ip -6 route add fc00:0:2::/48 via fd00:0:c1::2
-             ip -6 route add fc00:0:3::/48 via fd00:0:c2::2
-             ip -6 route add blackhole fc00:0:4::/48
-             ip -6 route add unreachable fc00:0:5::/48
-             ip -6 route add fc00:0:6::/48 via fd00:0:c1::99
-             ip -6 route add blackhole fc00:0:1::/48
-             ip -6 route add table 100 fd00:0:b9::/48 via fd00:0:a1::2
-             ip -6 route add table 100 fc00:0:2::/48 via fd00:0:c0::2
-             ip -4 route add table 100 10.9.0.0/16 via 10.2.0.2",
+        wiring.ip(
+            &node,
+            "address add fd00:0:1::1/128 dev lo
+             route add fd00:0:9::/48 via fd00:0:c0::2
+             route add fc00:0:2::/48 via fd00:0:c1::2
+             route add fc00:0:3::/48 via fd00:0:c2::2
+             route add blackhole fc00:0:4::/48
+             route add unreachable fc00:0:5::/48
+             route add fc00:0:6::/48 via fd00:0:c1::99
+             route add blackhole fc00:0:1::/48
+             route add table 100 fd00:0:b9::/48 via fd00:0:a1::2
+             route add table 100 fc00:0:2::/48 via fd00:0:c0::2
+             route add table 100 10.9.0.0/16 via 10.2.0.2",
         );
+        wiring.lay();
         Self { node, world }
     }
 
     /// Links with the names that a namespace `nf` for End.AN.NF has, and those of the loop. Nothing is at their far ends.
     pub fn links_to_netfilter(&self) {
+        let mut wiring = Wiring::default();
         for (at, name) in (0xe0_u8..).zip(["nfw-nf", "nfe-nf", "segue-loop0", "segue-loop1"]) {
             let (near, far) = (format!("02:00:00:00:01:{at:02x}"), format!("02:00:00:00:02:{at:02x}"));
             let near = End { netns: &self.node, name, mac: &near };
-            veth(near, End { netns: &self.world, name: &format!("{name}-far"), mac: &far }, 3000);
+            wiring.veth(near, End { netns: &self.world, name: &format!("{name}-far"), mac: &far }, 3000);
         }
+        wiring.lay();
     }
 }
 

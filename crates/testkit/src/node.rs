@@ -2,19 +2,20 @@
 //! of one is seen: verdict, octets, and every counter that moved.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::process::Command;
-use std::sync::Mutex;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use libbpf_rs::query::{ProgInfoIter, ProgInfoQueryOptions};
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use segue_abi as abi;
 use segue_dataplane::{
-    Capacity, Compiled, Dataplane, Interfaces, MemoryCounters, MissingInterface, Options, TestOutput, TestRun,
+    Capacity, Compiled, Dataplane, Interfaces, MemoryCounters, MissingInterface, TestOutput, TestRun,
 };
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::command::run;
 use crate::netns::Netns;
+use crate::shared::Loaded;
 
 /// What an XDP program says about a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,15 +56,15 @@ pub struct Processed {
     pub moved: Moved,
 }
 
-/// A loaded data plane with its configuration, attached to its ports. It goes away when dropped.
+/// A loaded data plane with its configuration, attached to its ports. It is detached when dropped, and left to the next test.
 #[derive(Debug)]
 pub struct Node<'a> {
     netns: &'a Netns,
     /// Behind a lock because closures in other threads use it; there is never more than one of these.
-    dataplane: Mutex<Option<Dataplane>>,
+    loaded: Mutex<Option<Loaded>>,
     compiled: Compiled,
-    /// A BPF file system of its own.
-    pins: PinDirectory,
+    /// Others know its pins, and may have done with it what nobody can take back.
+    given_away: AtomicBool,
 }
 
 const CAPACITY: Capacity = Capacity {
@@ -81,49 +82,28 @@ const CAPACITY: Capacity = Capacity {
     listed: 1,
 };
 
-/// A BPF file system that is unmounted when dropped.
-#[derive(Debug)]
-struct PinDirectory(tempfile::TempDir);
-
-impl PinDirectory {
-    fn new() -> Self {
-        let directory = tempfile::Builder::new().prefix("segue-testkit-").tempdir().expect("a directory");
-        run(Command::new("mount").args(["-t", "bpf", "bpf"]).arg(directory.path()));
-        Self(directory)
-    }
-}
-
-impl Drop for PinDirectory {
-    fn drop(&mut self) {
-        let unmounted = Command::new("umount").arg(self.0.path()).output();
-        if !unmounted.as_ref().is_ok_and(|output| output.status.success()) {
-            eprintln!("cannot unmount {}: {unmounted:?}", self.0.path().display());
-        }
-    }
-}
-
 impl<'a> Node<'a> {
-    /// Loads the data plane with this configuration, for the interfaces that `netns` has now.
+    /// Gets a data plane with this configuration, for the interfaces that `netns` has now: one that tests before have left, made as if
+    /// it were new, or a new one.
     ///
     /// # Panics
     ///
     /// When the kernel, the model or the compiler refuses something.
     pub fn load(netns: &'a Netns, yaml: &str) -> Self {
         let state = segue_model::load::load_node_state(yaml, "test.yaml").unwrap_or_else(|errors| panic!("{errors}"));
-        let pins = PinDirectory::new();
-        let directory = pins.0.path().join("node");
-        let options = Options { capacity: CAPACITY, ..Options::default() };
-        let dataplane = netns.enter(|| {
-            let mut dataplane = Dataplane::open_or_load(&directory, options).unwrap_or_else(|error| panic!("{error}"));
+        let capacity = CAPACITY.for_memories_of(&state);
+        let loaded = netns.enter(|| {
+            let mut loaded = Loaded::take_or_load(capacity).unwrap_or_else(|error| panic!("{error}"));
             let interfaces = Interfaces::query().unwrap_or_else(|error| panic!("{error}"));
-            let applied = dataplane
+            let applied = loaded
+                .dataplane
                 .apply(&state, &interfaces, MissingInterface::Refuse)
                 .unwrap_or_else(|error| panic!("applying the test's configuration: {error}"));
             assert!(applied.warnings.is_empty(), "{:?}", applied.warnings);
-            dataplane
+            loaded
         });
-        let compiled = dataplane.applied().expect("it was applied").clone();
-        Self { netns, dataplane: Mutex::new(Some(dataplane)), compiled, pins }
+        let compiled = loaded.dataplane.applied().expect("it was applied").clone();
+        Self { netns, loaded: Mutex::new(Some(loaded)), compiled, given_away: AtomicBool::new(false) }
     }
 
     /// What the rules of all firewalls have counted.
@@ -136,8 +116,8 @@ impl<'a> Node<'a> {
     }
 
     fn with<T>(&self, body: impl FnOnce(&mut Dataplane) -> T) -> T {
-        let mut guard = self.dataplane.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        body(guard.as_mut().expect("it is there until the node is dropped"))
+        let mut guard = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        body(&mut guard.as_mut().expect("it is there until the node is dropped").dataplane)
     }
 
     /// Applies another configuration.
@@ -247,9 +227,11 @@ impl<'a> Node<'a> {
         CAPACITY
     }
 
-    /// Directory of the pins.
-    pub fn pin_directory(&self) -> std::path::PathBuf {
-        self.pins.0.path().join("node")
+    /// Directory of the pins, for another data plane in this process. No other test gets this one then.
+    pub fn pin_directory(&self) -> PathBuf {
+        self.given_away.store(true, Ordering::Relaxed);
+        let guard = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        guard.as_ref().expect("it is there until the node is dropped").pins.directory()
     }
 
     /// What the proxy of a SID remembers, in numbers.
@@ -325,36 +307,27 @@ impl<'a> Node<'a> {
                 *entry = (entry.0 + packets, entry.1 + bytes);
             }
         };
-        for row in 0..=u32::from(self.compiled.ports.iter().map(|port| port.entry.index).max().unwrap_or(0)) {
+        let sums = |table: &str, rows: u32| {
+            let sums = self.with(|dataplane| dataplane.sums(table, rows));
+            (0_u32..).zip(sums.unwrap_or_else(|error| panic!("reading map {table}: {error}")))
+        };
+        let last = self.compiled.ports.iter().map(|port| port.entry.index).max().unwrap_or(0);
+        for (row, words) in sums("outcomes", u32::from(last) + 1) {
             let port = self.compiled.ports.iter().find(|port| u32::from(port.entry.index) == row);
             let port = port.map_or_else(|| format!("row{row}"), |port| port.name.clone());
-            for (number, counter) in (0_u16..).zip(self.outcome_row(row)) {
+            for (number, counter) in (0_u16..).zip(words.chunks_exact(2)).filter(|(_, counter)| **counter != [0, 0]) {
                 let outcome = abi::Outcome::from_number(number).map_or("unknown", abi::Outcome::name);
-                add(format!("{port} {outcome}"), counter);
+                add(format!("{port} {outcome}"), (counter[0], counter[1]));
             }
         }
         let names = self.counter_names();
-        for row in 0..CAPACITY.counters() {
-            let value = self.per_cpu("counters", row, |bytes| {
-                let counter = abi::Counter::read_from_bytes(bytes).expect("struct segue_counter");
-                (counter.packets, counter.bytes)
-            });
-            let sum = value.iter().fold((0, 0), |sum, (packets, bytes)| (sum.0 + packets, sum.1 + bytes));
-            add(names.get(&row).cloned().unwrap_or_else(|| format!("counter {row}")), sum);
+        for (row, words) in sums("counters", CAPACITY.counters()).filter(|(_, words)| **words != [0, 0]) {
+            add(names.get(&row).cloned().unwrap_or_else(|| format!("counter {row}")), (words[0], words[1]));
         }
-        for (row, name) in (0_u32..).zip(ICMP_ROWS) {
-            let sent = self.per_cpu("icmp_sent", row, |bytes| u64::read_from_bytes(bytes).expect("eight octets"));
-            add(format!("icmp {name}"), (sent.iter().sum(), 0));
+        for ((_, words), name) in sums("icmp_sent", abi::SEGUE_ICMP_MAX).zip(ICMP_ROWS) {
+            add(format!("icmp {name}"), (words[0], 0));
         }
         found
-    }
-
-    fn outcome_row(&self, row: u32) -> Vec<(u64, u64)> {
-        self.with(|dataplane| outcome_row(dataplane, row))
-    }
-
-    fn per_cpu<T>(&self, map: &str, row: u32, read: impl Fn(&[u8]) -> T) -> Vec<T> {
-        self.with(|dataplane| per_cpu(dataplane, map, row, read))
     }
 
     fn counter_names(&self) -> BTreeMap<u32, String> {
@@ -391,11 +364,15 @@ const ICMP_ROWS: [&str; abi::SEGUE_ICMP_MAX as usize] = [
 
 impl Drop for Node<'_> {
     fn drop(&mut self) {
-        let dataplane = self.dataplane.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
-        if let Some(dataplane) = dataplane
-            && let Err(error) = self.netns.enter(|| dataplane.remove())
-        {
-            eprintln!("removing the data plane: {error}");
+        let loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(loaded) = loaded else { return };
+        let odd = self.given_away.load(Ordering::Relaxed) || std::thread::panicking();
+        let left = self.netns.enter(|| {
+            let left = if odd { loaded.remove() } else { loaded.give_back() };
+            left.map_err(|error| error.to_string())
+        });
+        if let Err(error) = left {
+            eprintln!("the data plane goes with what is left in it: {error}");
         }
     }
 }

@@ -4,8 +4,9 @@ use std::net::Ipv6Addr;
 
 use segue_wire::{MacAddress, PacketBuilder};
 
-use crate::netns::{End, Netns, veth};
+use crate::netns::{End, Netns};
 use crate::packet_socket::PacketSocket;
+use crate::wiring::Wiring;
 
 /// The node between its neighbours. Interfaces of the node: `core0` (to the west), `core1` (to the east), and for function N,
 /// counted from 0, `fN-w` and `fN-e`. Routes: fc00:0:9::/48, fd00:0:9::/48 and 2001:db8:a::/48 lie behind core0; fc00:0:2::/48,
@@ -83,43 +84,57 @@ impl Site {
     pub fn new(functions: u8) -> Self {
         let site =
             Self { node: Netns::new(), world: Netns::new(), functions: (0..functions).map(|_| Netns::new()).collect() };
-        site.world.script("sysctl -q net.ipv6.conf.all.disable_ipv6=1\nsysctl -q net.ipv6.conf.default.disable_ipv6=1");
-        site.node.sh("ip -6 address add fd00:0:1::1/128 dev lo");
+        site.world.sysctl("ipv6.conf.all.disable_ipv6=1");
+        site.world.sysctl("ipv6.conf.default.disable_ipv6=1");
+        let mut wiring = Wiring::default();
+        wiring.ip(&site.node, "address add fd00:0:1::1/128 dev lo");
         for number in [0, 1] {
             let (near, far) = core_macs(number);
             let name = format!("core{number}");
-            site.link(&site.world, (&name, near), (&format!("{name}-far"), far), &format!("fd00:0:c{number}"));
+            let far_name = format!("{name}-far");
+            site.link(&mut wiring, &site.world, (&name, near), (&far_name, far), &format!("fd00:0:c{number}"));
         }
         for (core, networks) in [
             (0, ["fc00:0:9::/48", "fd00:0:9::/48", "2001:db8:a::/48"]),
             (1, ["fc00:0:2::/48", "fd00:0:2::/48", "2001:db8:b::/48"]),
         ] {
             for network in networks {
-                site.node.sh(&format!("ip -6 route add {network} via fd00:0:c{core}::2"));
+                wiring.ip(&site.node, &format!("route add {network} via fd00:0:c{core}::2"));
             }
         }
         for (number, namespace) in (0..).zip(&site.functions) {
             for (side, far, (near_mac, far_mac)) in [("w", "west", west_macs(number)), ("e", "east", east_macs(number))]
             {
                 let prefix = format!("fd00:0:f{number}{}", if side == "w" { 0 } else { 1 });
-                site.link(namespace, (&format!("f{number}-{side}"), near_mac), (far, far_mac), &prefix);
+                site.link(&mut wiring, namespace, (&format!("f{number}-{side}"), near_mac), (far, far_mac), &prefix);
             }
         }
+        wiring.lay();
         site
     }
 
-    fn link(&self, namespace: &Netns, near: (&str, MacAddress), far: (&str, MacAddress), prefix: &str) {
-        veth(
+    fn link(
+        &self,
+        wiring: &mut Wiring,
+        namespace: &Netns,
+        near: (&str, MacAddress),
+        far: (&str, MacAddress),
+        prefix: &str,
+    ) {
+        wiring.veth(
             End { netns: &self.node, name: near.0, mac: &near.1.to_string() },
             End { netns: namespace, name: far.0, mac: &far.1.to_string() },
             MTU,
         );
-        self.node.script(&format!(
-            "ip -6 address add {prefix}::1/64 dev {near} nodad
-             ip -6 neigh add {prefix}::2 lladdr {mac} nud permanent dev {near}",
-            near = near.0,
-            mac = far.1
-        ));
+        wiring.ip(
+            &self.node,
+            &format!(
+                "address add {prefix}::1/64 dev {near} nodad
+                 neigh add {prefix}::2 lladdr {mac} nud permanent dev {near}",
+                near = near.0,
+                mac = far.1
+            ),
+        );
     }
 
     /// Makes a function's kernel forward: what goes to the east leaves by its east link, what goes to the west by its west

@@ -50,7 +50,17 @@ impl Dataplane {
         self.test_run_stage(object::PROGRAM, run)
     }
 
-    /// The same with a stage, as if the program of the ports had called it at once. `program` is its name in the object.
+    /// The words of the first rows of a table of counters (`counters`, `outcomes`, `icmp_sent`), summed over the CPUs.
+    ///
+    /// # Errors
+    /// [`Error::Map`].
+    pub fn sums(&self, table: &str, rows: u32) -> Result<Vec<Vec<u64>>, Error> {
+        let rows: Vec<u32> = (0..rows).collect();
+        let sums = self.maps().read_sums(table, &rows)?;
+        Ok(rows.into_iter().map(|row| sums.row(row).to_vec()).collect())
+    }
+
+    /// [`Dataplane::test_run`] with a stage, as if the program of the ports had called it at once. `program` is its name in the object.
     ///
     /// # Errors
     /// [`Error::TestRun`]; [`Error::NotInObject`].
