@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
+use segue_api::state::Change;
 use segue_dataplane::{Interfaces, Prepared};
 use segue_model::node::NodeState;
 
 use crate::actor::Handle;
 use crate::apply::{self, kernel_failure};
-use crate::diff::Change;
 use crate::kernel::Kernel;
 use crate::node::Node;
 use crate::problem::{Failure, Fault, Problem};

@@ -2,37 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use segue_api::state::{Change, ChangeKind};
 use segue_model::node::NodeState;
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use utoipa::ToSchema;
-
-/// What happens to a part of the state.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum ChangeKind {
-    /// It is new.
-    Added,
-    /// It goes.
-    Removed,
-    /// It gets another value.
-    Changed,
-}
-
-/// One difference.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
-pub struct Change {
-    /// What happens.
-    pub kind: ChangeKind,
-    /// To what, such as `sids[fc00:1::/64].next_hop`.
-    pub key: String,
-    /// The value now.
-    #[serde(default, skip_serializing_if = "Value::is_null")]
-    pub before: Value,
-    /// The value then.
-    #[serde(default, skip_serializing_if = "Value::is_null")]
-    pub after: Value,
-}
 
 /// By which key the elements of a list of the state are told apart; other lists are compared as a whole.
 const IDENTITIES: [(&str, &str); 5] =

@@ -54,7 +54,7 @@ pub fn start(options: &Options) -> Result<Node> {
             let name = path.display().to_string();
             let text = fs::read_to_string(path).with_context(|| format!("--config {name}"))?;
             let mut state = load_node_state(&text, &name)?;
-            crate::firewall::read_files(&mut state, path).map_err(anyhow::Error::msg)?;
+            segue_firewall::files::read_all(&mut state, path)?;
             let report = node.apply(&state).with_context(|| format!("--config {name} cannot be applied"))?;
             for warning in &report.warnings {
                 tracing::warn!("{warning}");

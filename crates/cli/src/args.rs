@@ -1,9 +1,10 @@
 //! The command line.
 
-use std::path::PathBuf;
+use std::{ffi::OsString, path::PathBuf};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
+use segue_api::client::Condition;
 use segue_lab::cli::LabCommand;
 
 /// Where `segued` listens unless told otherwise.
@@ -79,6 +80,8 @@ The state is checked here first, so that errors name file and line. When the ker
 Examples:
   segue apply node.yaml
   segue apply node.yaml --dry-run
+  segue get revision && segue get state > node.yaml   # then edit it, and nobody else's change is undone:
+  segue apply node.yaml --if-revision REVISION
   segue --lab main-job --node edge1 apply edge1.yaml")]
     Apply {
         /// Desired state (YAML or JSON; `-` for stdin)
@@ -86,6 +89,9 @@ Examples:
         /// Only check whether it could be applied, and show what would change
         #[arg(long)]
         dry_run: bool,
+        /// Refuse if another state is applied than this one, as `segue get revision` says it; `none`: if any is
+        #[arg(long, value_name = "REVISION", value_parser = condition)]
+        if_revision: Option<Condition>,
     },
     /// Show what applying a file would change
     #[command(after_help = "Example:\n  segue diff node.yaml")]
@@ -136,7 +142,15 @@ Examples:
     #[command(subcommand)]
     Lab(LabCommand),
     /// Measure Segue against its peers on this machine
-    Bench(segue_bench::cli::Args),
+    #[command(
+        disable_help_flag = true,
+        after_help = "Runs the program segue-bench with these arguments; `segue bench --help` is its help."
+    )]
+    Bench {
+        /// Arguments of segue-bench
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGS")]
+        args: Vec<OsString>,
+    },
     /// Print completions for a shell
     #[command(after_help = "\
 Examples:
@@ -346,6 +360,8 @@ pub enum What {
     Outcomes,
     /// The desired state that was applied last
     State,
+    /// Which state that is: a hash of what it says, for `apply --if-revision`
+    Revision,
 }
 
 /// Which schema.
@@ -386,6 +402,10 @@ pub struct CaptureArgs {
     /// Write pcapng to this file; `-` for stdout
     #[arg(short, long, value_name = "FILE")]
     pub write: Option<PathBuf>,
+}
+
+fn condition(text: &str) -> Result<Condition, String> {
+    if text == "none" { Ok(Condition::Nothing) } else { text.parse().map(Condition::Is) }
 }
 
 fn interval(text: &str) -> Result<f64, String> {

@@ -2,7 +2,6 @@
 #![forbid(unsafe_code)]
 
 mod args;
-mod client;
 mod commands;
 mod output;
 mod target;

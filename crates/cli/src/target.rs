@@ -3,6 +3,7 @@
 use std::{fmt, path::PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
+use segue_api::client::Client;
 use segue_lab::{
     names::{LabPaths, Roots},
     state::{LabRecord, recorded_labs},
@@ -17,6 +18,13 @@ pub struct Target {
     pub node: Option<String>,
     /// Its socket.
     pub socket: PathBuf,
+}
+
+impl Target {
+    /// To ask it.
+    pub fn client(&self) -> Client {
+        Client::new(&self.socket).named(self.to_string())
+    }
 }
 
 impl fmt::Display for Target {

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use segue_model::firewall::{Firewall, RuleFile};
+use segue_model::node::NodeState;
 
 use crate::Error;
 
@@ -26,6 +27,17 @@ pub fn read(firewall: &mut Firewall, name: &str, document: &Path) -> Result<(), 
         }
     }
     Ok(())
+}
+
+/// The same for all firewalls of a desired state.
+///
+/// # Errors
+/// Those of [`read`].
+pub fn read_all(state: &mut NodeState, document: &Path) -> Result<(), Error> {
+    state.firewalls.iter_mut().try_for_each(|firewall| {
+        let name = firewall.name.clone();
+        read(firewall, &name, document)
+    })
 }
 
 #[cfg(test)]

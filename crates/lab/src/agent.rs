@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::time::{Duration, Instant};
 
+use segue_api::{client::Client, http};
 use segue_host::{HostError, Run, command};
 
 use crate::error::{LabError, Result};
-use crate::http;
 use crate::names::LabPaths;
 
 /// How long an agent may take to answer; generous, because a hundred of them may load their programs on two cores.
@@ -118,12 +118,6 @@ pub fn get(socket: &Path, node: &str, target: &str) -> Result<serde_json::Value>
         what: format!("GET {target}: {what}"),
         remedy: format!("look at its log beside {}; `segue lab list` shows whether it lives", socket.display()),
     };
-    let response =
-        http::request(socket, "GET", target, None, ANSWER_WITHIN).map_err(|error| fail(error.to_string()))?;
-    let status = response.status;
-    let text = response.text().map_err(|error| fail(error.to_string()))?;
-    if status != 200 {
-        return Err(fail(format!("status {status}: {}", text.trim())));
-    }
-    serde_json::from_str(&text).map_err(|error| fail(format!("not JSON: {error}")))
+    let client = Client::new(socket).with_patience(ANSWER_WITHIN);
+    client.get(target).map_err(|error| fail(error.to_string()))
 }

@@ -10,12 +10,16 @@ use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
+use segue_api::{
+    capture::{CaptureRequest, Format},
+    client::Client,
+    http, pcap,
+};
 use segue_host::Run;
 use segue_host::command::install_hint;
 
 use crate::cli::CaptureArguments;
 use crate::error::{LabError, Result};
-use crate::http;
 use crate::names::{LabPaths, Roots};
 use crate::state::{LabRecord, NodeRecord};
 
@@ -52,44 +56,34 @@ pub fn capture(roots: &Roots, arguments: &CaptureArguments) -> Result<u8> {
     }
 }
 
-/// What the agent is asked for.
-#[must_use]
-pub fn request_body(port: Option<&str>, count: Option<u64>, seconds: Option<u64>) -> String {
-    let mut body = serde_json::Map::new();
-    if let Some(port) = port {
-        body.insert("ports".into(), vec![port].into());
-    }
-    if let Some(count) = count {
-        body.insert("count".into(), count.into());
-    }
-    if let Some(seconds) = seconds {
-        body.insert("seconds".into(), seconds.into());
-    }
-    serde_json::Value::Object(body).to_string()
+/// Frames of a capture file.
+///
+/// # Errors
+/// If the file cannot be read or is no capture of Ethernet frames.
+pub fn read(path: &Path) -> Result<Vec<Vec<u8>>> {
+    let bytes = std::fs::read(path).map_err(LabError::io("read", path, "check that the capture was written"))?;
+    pcap::frames(&bytes).map_err(|reason| LabError::Capture { path: path.to_path_buf(), reason })
 }
 
 /// Starts a capture at an agent; its answer's body is a pcapng file that grows.
 ///
 /// # Errors
 /// If the agent does not answer or refuses.
-pub fn open(node: &str, socket: &Path, body: &str, patience: Duration) -> Result<http::Response> {
-    let fail = |what: String| LabError::Agent {
+pub fn open(node: &str, socket: &Path, request: &CaptureRequest, patience: Duration) -> Result<http::Response> {
+    Client::new(socket).with_patience(patience).capture(request).map_err(|error| LabError::Agent {
         node: node.to_owned(),
-        what: format!("capture: {what}"),
+        what: format!("capture: {error}"),
         remedy: format!("look at its log beside {}", socket.display()),
-    };
-    let response =
-        http::request(socket, "POST", "/v1/capture", Some(body), patience).map_err(|e| fail(e.to_string()))?;
-    if response.status == 200 {
-        return Ok(response);
-    }
-    let status = response.status;
-    let text = response.text().unwrap_or_default();
-    Err(fail(format!("status {status}: {}", text.trim())))
+    })
 }
 
 fn from_agent(node: &NodeRecord, socket: &Path, arguments: &CaptureArguments) -> Result<u8> {
-    let body = request_body(arguments.port.as_deref(), arguments.count, arguments.seconds);
+    let request = CaptureRequest {
+        ports: arguments.port.iter().cloned().collect(),
+        count: arguments.count,
+        seconds: arguments.seconds,
+        format: Format::Pcapng,
+    };
     let to_stdout = arguments.write.as_deref() == Some(Path::new(STDOUT));
     if to_stdout && io::stdout().is_terminal() {
         return Err(LabError::io(
@@ -98,7 +92,7 @@ fn from_agent(node: &NodeRecord, socket: &Path, arguments: &CaptureArguments) ->
             "give -w a file, or pipe it: ... -w - | tshark -r -",
         )(io::Error::other("packets in pcapng are not for people")));
     }
-    let mut packets = open(&node.name, socket, &body, FOR_EVER)?.body;
+    let mut packets = open(&node.name, socket, &request, FOR_EVER)?.body;
     let (mut sink, viewer): (Box<dyn Write>, Option<Child>) = match &arguments.write {
         Some(_) if to_stdout => (Box::new(io::stdout()), None),
         Some(path) => (
@@ -176,15 +170,4 @@ pub fn end(child: &mut Child) {
         let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGINT);
     }
     let _ = child.wait();
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_what_was_asked_for_is_sent() {
-        assert_eq!(request_body(None, None, None), "{}");
-        assert_eq!(request_body(Some("p"), Some(3), None), r#"{"count":3,"ports":["p"]}"#);
-    }
 }

@@ -7,7 +7,6 @@ use segue_wire::PacketBuilder;
 
 use crate::fixture::Network;
 use crate::node::{Moved, Node, Processed, Verdict};
-use crate::pcap;
 
 /// A node that cases are sent to. [`Golden::finish`] ends it: it shows all frames that left to tshark.
 #[derive(Debug)]
@@ -161,7 +160,7 @@ pub fn no_warnings(frames: &[Vec<u8>]) {
         return;
     }
     let file = tempfile::Builder::new().suffix(".pcap").tempfile().expect("a file");
-    pcap::write(file.path(), frames);
+    std::fs::write(file.path(), segue_api::pcap::classic(frames)).expect("a capture file");
     let tshark = |filter: &str| {
         let mut command = Command::new("tshark");
         for check in ["ip", "udp", "tcp"] {

@@ -16,7 +16,6 @@ pub mod netns;
 pub mod node;
 pub mod object;
 pub mod packet_socket;
-pub mod pcap;
 mod shared;
 pub mod site;
 pub mod tap;

@@ -12,16 +12,16 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use nix::time::{ClockId, clock_gettime};
+use segue_api::{
+    capture::{CaptureRequest, Format, Line, Packet},
+    pcap::pcapng,
+};
 use segue_dataplane::{CapturedPacket, Direction};
-use serde::Deserialize;
-use serde_json::json;
 use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
-use utoipa::ToSchema;
 
 use super::Context;
 use crate::{
-    pcapng,
     problem::{ErrorBody, Failure, Fault, Problem},
     xdp,
 };
@@ -30,44 +30,6 @@ use crate::{
 const LOOK: Duration = Duration::from_millis(100);
 /// Pieces that wait for a slow client; then packets are lost in the kernel's rings, and counted.
 const PIECES: usize = 64;
-
-/// What to capture, and how.
-#[derive(Debug, Clone, Default, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct CaptureRequest {
-    /// Names of ports; all if empty.
-    #[serde(default)]
-    pub ports: Vec<String>,
-    /// End after so many packets.
-    #[serde(default)]
-    pub count: Option<u64>,
-    /// End after so many seconds.
-    #[serde(default)]
-    pub seconds: Option<u64>,
-    /// How packets are written.
-    #[serde(default)]
-    pub format: Format,
-}
-
-/// How packets are written.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, ToSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Format {
-    /// A pcapng file. The outcome of sent packets is their comment.
-    #[default]
-    Pcapng,
-    /// One JSON object per line.
-    Json,
-}
-
-impl Format {
-    fn media_type(self) -> &'static str {
-        match self {
-            Self::Pcapng => "application/x-pcapng",
-            Self::Json => "application/x-ndjson",
-        }
-    }
-}
 
 /// Streams captured packets until the client closes, or the count or the seconds are reached.
 #[utoipa::path(post, path = "/v1/capture", request_body = CaptureRequest, responses(
@@ -146,7 +108,7 @@ impl Run {
             let lost = reader.lost();
             if lost > 0 {
                 tracing::warn!(lost, "capture: the client or this thread is too slow");
-                if self.format == Format::Json && !self.send(format!("{}\n", json!({"lost": lost})).into_bytes()) {
+                if self.format == Format::Json && !self.send(line(&Line::Lost { lost })) {
                     break;
                 }
             }
@@ -186,16 +148,20 @@ impl Run {
                 pcapng::packet(number, time, &packet.bytes, packet.length, direction, outcome.unwrap_or_default())
             }
             Format::Json => {
-                let line = json!({
-                    "time": format!("{}.{:09}", time / 1_000_000_000, time % 1_000_000_000),
-                    "port": self.names[position].1,
-                    "direction": match packet.direction { Direction::Received => "in", Direction::Sent => "out" },
-                    "outcome": outcome,
-                    "length": packet.length,
-                    "headers": segue_wire::Snapshot::new(&packet.bytes, packet.length as usize).to_string(),
-                    "bytes": packet.bytes.iter().map(|octet| format!("{octet:02x}")).collect::<String>(),
-                });
-                format!("{line}\n").into_bytes()
+                let packet = Packet {
+                    time: format!("{}.{:09}", time / 1_000_000_000, time % 1_000_000_000),
+                    port: self.names[position].1.clone(),
+                    direction: match packet.direction {
+                        Direction::Received => "in",
+                        Direction::Sent => "out",
+                    }
+                    .to_owned(),
+                    outcome: outcome.map(str::to_owned),
+                    length: packet.length,
+                    headers: segue_wire::Snapshot::new(&packet.bytes, packet.length as usize).to_string(),
+                    bytes: packet.bytes.iter().map(|octet| format!("{octet:02x}")).collect(),
+                };
+                line(&Line::Packet(packet))
             }
         };
         self.send(bytes)
@@ -205,6 +171,14 @@ impl Run {
     fn send(&mut self, bytes: Vec<u8>) -> bool {
         self.sender.blocking_send(bytes.into()).is_ok()
     }
+}
+
+/// As JSON, with its end.
+fn line(line: &Line) -> Vec<u8> {
+    // Texts and numbers are always written.
+    let mut bytes = serde_json::to_vec(line).unwrap_or_default();
+    bytes.push(b'\n');
+    bytes
 }
 
 /// What to add to the monotonic clock to have nanoseconds since 1970.

@@ -9,28 +9,29 @@ use axum::{
     http::{HeaderMap, HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
 };
+use segue_api::{
+    firewall::FirewallReport,
+    function::FunctionReport,
+    report::{
+        ChainReport, DropReport, OutcomeReport, PolicyReport, PortReport, Report, SidReport, SteeringReport, Version,
+    },
+    state::{ApplyReport, DiffReport},
+};
 use segue_dataplane::Sums;
 use segue_model::node::NodeState;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use utoipa::{IntoParams, ToSchema};
+use utoipa::IntoParams;
 
 use super::{
     Context,
     revision::{self, Condition},
 };
 use crate::{
-    apply::ApplyReport,
-    background,
-    diff::Change,
-    firewall::{self, FirewallReport},
-    liveness::FunctionReport,
+    background, firewall,
     metrics::{self, Few, Names},
     observe::{self, Parts, Snapshot, Told},
     problem::{ErrorBody, Failure, Fault, Problem},
-    report::{
-        ChainReport, DropReport, OutcomeReport, PolicyReport, PortReport, Report, SidReport, SteeringReport, Version,
-    },
     validate,
 };
 
@@ -44,13 +45,6 @@ pub struct PutOptions {
     /// Only check; change nothing.
     #[serde(default)]
     pub dry_run: bool,
-}
-
-/// Answer of POST /v1/diff.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
-pub struct DiffReport {
-    /// The differences; none if applying would change nothing.
-    pub changes: Vec<Change>,
 }
 
 /// Tells these parts of what counts, read and written beside the node's own thread and the API's. One report at a time: many at once

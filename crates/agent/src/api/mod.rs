@@ -20,7 +20,6 @@ use axum::{
 
 use tokio::sync::Mutex;
 
-pub use capture::CaptureRequest;
 pub use openapi::document as openapi_document;
 
 use crate::{

@@ -10,14 +10,13 @@ use std::{
 };
 
 use ipnet::Ipv6Net;
+use segue_api::state::{ApplyReport, Change};
 use segue_dataplane::{Interfaces, MissingInterface};
 use segue_model::node::{HmacAlgorithm, HmacKey, NodeState};
-use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
 
 pub use self::links::LinksFollowed;
 use crate::{
-    diff::{Change, diff},
+    diff::diff,
     kernel::{Boundary, Kernel, KernelError, KernelHmacKey, LocalAction, SidRoute, boundary::outside, plan},
     netfilter,
     plane::{Activated, DataPlane},
@@ -27,22 +26,6 @@ use crate::{
 
 /// Octets of an HMAC secret that the kernel takes at most.
 const SECRET_MAX: usize = 64;
-
-/// What applying a state did.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
-pub struct ApplyReport {
-    /// Whether nothing was changed because it was only to be checked.
-    pub dry_run: bool,
-    /// What differs from the state before.
-    pub changes: Vec<Change>,
-    /// Number of the data plane's configuration that is active now.
-    pub generation: u32,
-    /// What the operator should know.
-    pub warnings: Vec<String>,
-    /// Interfaces that are no ports and not trusted: from them no SID can be reached.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub outside: Vec<String>,
-}
 
 /// How to undo one step.
 #[derive(Debug)]

@@ -13,9 +13,9 @@ use segue_dataplane::{Dataplane, LogReader, LogRecord, LogRule, Reader};
 
 use crate::actor::Handle;
 use crate::node::Node;
-use crate::pcapng;
 use crate::problem::{Failure, Fault};
 use crate::xdp;
+use segue_api::pcap::pcapng;
 
 /// How often a new configuration is looked for.
 const REFRESH: Duration = Duration::from_secs(1);

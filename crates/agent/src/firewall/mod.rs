@@ -1,54 +1,16 @@
-//! Firewalls as the API shows them, and the reading of rule files that a document names.
+//! Firewalls as the API shows them.
 
 pub mod log;
 
 use std::collections::HashMap;
-use std::path::Path;
 
+use segue_api::firewall::{FirewallReport, RuleReport};
 use segue_dataplane::{FirewallCounters, Reader};
 use segue_model::firewall::{Firewall, FirewallMode};
-use segue_model::node::NodeState;
-use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
 
 use crate::observe::Snapshot;
 use crate::problem::{Failure, Fault};
 use crate::xdp;
-
-/// A rule with its counters.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct RuleReport {
-    /// Family and text of the rule, or which chain's policy it is.
-    pub name: String,
-    /// The file that it comes from, as the desired state calls it.
-    pub file: String,
-    /// Line of that file; policies have none.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub line: Option<u32>,
-    /// Packets that hit it.
-    pub packets: u64,
-    /// Their layer 3 octets: those of the inner packet where there is one.
-    pub bytes: u64,
-}
-
-/// A firewall.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct FirewallReport {
-    /// Its name.
-    pub name: String,
-    /// `basic` or `advanced`.
-    pub mode: String,
-    /// The switch: false lets every packet pass.
-    pub basic: bool,
-    /// Its rules in the order of their files, IPv4 first.
-    pub rules: Vec<RuleReport>,
-    /// Policies of its built-in chains that packets meet.
-    pub policies: Vec<RuleReport>,
-    /// As `iptables -L -n -v --line-numbers` prints it.
-    pub listing: String,
-    /// As `iptables-save -c` prints it.
-    pub save: String,
-}
 
 /// All firewalls of the node with what they have counted.
 ///
@@ -107,17 +69,6 @@ fn file_of(firewall: &Firewall, rule: &str) -> String {
     let of_family = if rule.starts_with("IPv4 ") { &firewall.ipv4 } else { &firewall.ipv6 };
     let file = of_family.as_ref().or(firewall.yaml.as_ref());
     file.map(|file| file.name().to_owned()).unwrap_or_default()
-}
-
-/// Replaces the paths of rule files, which are relative to the document at `document`, by what the files hold.
-///
-/// # Errors
-/// The firewall and the file that cannot be read.
-pub fn read_files(state: &mut NodeState, document: &Path) -> Result<(), segue_firewall::Error> {
-    state.firewalls.iter_mut().try_for_each(|firewall| {
-        let name = firewall.name.clone();
-        segue_firewall::files::read(firewall, &name, document)
-    })
 }
 
 #[cfg(test)]

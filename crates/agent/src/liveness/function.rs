@@ -5,6 +5,7 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
+use segue_api::function::{FunctionReport, LinkReport, ProbeReport};
 use segue_model::node::OnFailure;
 use serde::Serialize;
 
@@ -12,7 +13,6 @@ use super::{
     config::Watched,
     journal::Entry,
     machine::{Machine, State, Time},
-    report::{FunctionReport, LinkReport, ProbeReport},
 };
 
 /// A probe that has not been answered yet.

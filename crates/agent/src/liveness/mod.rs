@@ -16,15 +16,13 @@ pub mod links;
 pub mod machine;
 pub mod monitor;
 pub mod probe;
-pub mod report;
 
 use std::{io, sync::mpsc};
 
+use segue_api::function::FunctionReport;
 use segue_dataplane::{Interfaces, Life};
 use segue_model::node::NodeState;
 use tokio::sync::oneshot;
-
-pub use report::{FunctionReport, LinkReport, ProbeReport};
 
 use self::{
     function::Glance,

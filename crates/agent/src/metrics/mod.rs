@@ -13,8 +13,8 @@ use prometheus_client::{
 
 pub use names::Names;
 
-use crate::liveness::FunctionReport;
-use crate::report::{Counter, MemoryReport, Report};
+use segue_api::function::FunctionReport;
+use segue_api::report::{Counter, MemoryReport, Report};
 
 /// Media type of the text.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -168,7 +168,7 @@ impl EncodeLabelSet for Labels<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::OutcomeReport;
+    use segue_api::report::OutcomeReport;
 
     /// Traffic as the library writes it.
     #[derive(Debug)]

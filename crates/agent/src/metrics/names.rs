@@ -10,13 +10,11 @@ use std::{
 };
 
 use ipnet::Ipv6Net;
+use segue_api::report::Counter;
 use segue_dataplane::{Compiled, CompiledPolicy, Identity, Reader, Sums};
 use segue_model::node::NodeState;
 
-use crate::{
-    observe::{Texts, bindings, shown},
-    report::Counter,
-};
+use crate::observe::{Texts, bindings, counter, shown};
 
 /// What is counted under names: the labels of each, and the rows of its counters.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -61,7 +59,7 @@ impl Family {
     fn counted<'a>(&'a self, sums: &'a Sums) -> impl Iterator<Item = (&'a str, Counter)> {
         let begins = std::iter::once((0, 0)).chain(self.ends.iter().copied());
         begins.zip(&self.ends).map(|((labels, rows), (labels_end, rows_end))| {
-            let counter = self.rows[rows..*rows_end].iter().map(|row| Counter::from(sums.counter(*row))).sum();
+            let counter: Counter = self.rows[rows..*rows_end].iter().map(|row| counter(sums.counter(*row))).sum();
             (&self.labels[labels..*labels_end], counter)
         })
     }

@@ -11,6 +11,10 @@ use std::{
 use ipnet::Ipv6Net;
 use nix::time::{ClockId, clock_gettime};
 use segue_abi::{Outcome, OutcomeKind};
+use segue_api::report::{
+    ChainPart, ChainReport, Counter, DropReport, IcmpReport, LastDrop, MemoryReport, OutcomeReport, PortReport, Report,
+    SteeringReport,
+};
 use segue_dataplane::{AttachMode, CompiledSid, IcmpSent, Interfaces, MemoryCounters, PortCounters, Reader, Sums};
 use segue_model::node::{NodeState, Owner, Policy, Port, SteeringRule};
 use serde::Serialize;
@@ -24,32 +28,26 @@ use crate::{
     metrics::Names,
     node::Node,
     problem::{Failure, Fault},
-    report::{
-        ChainPart, ChainReport, Counter, DropReport, IcmpReport, LastDrop, MemoryReport, OutcomeReport, PortReport,
-        Report, SteeringReport,
-    },
     xdp,
 };
 
-impl From<segue_dataplane::Counter> for Counter {
-    fn from(counter: segue_dataplane::Counter) -> Self {
-        Self { packets: counter.packets, bytes: counter.bytes }
-    }
+/// As the API has it.
+pub(crate) fn counter(counter: segue_dataplane::Counter) -> Counter {
+    Counter { packets: counter.packets, bytes: counter.bytes }
 }
 
-impl From<&MemoryCounters> for MemoryReport {
-    fn from(counters: &MemoryCounters) -> Self {
-        Self {
-            shared: counters.shared.clone(),
-            renewed: counters.renewed,
-            created: counters.created,
-            removed: counters.removed,
-            present: counters.present,
-            evicted: counters.evicted,
-            unknown: counters.unknown,
-            conflicts: counters.conflicts,
-            overwritten: counters.overwritten,
-        }
+/// As the API has it.
+fn memory_report(counters: &MemoryCounters) -> MemoryReport {
+    MemoryReport {
+        shared: counters.shared.clone(),
+        renewed: counters.renewed,
+        created: counters.created,
+        removed: counters.removed,
+        present: counters.present,
+        evicted: counters.evicted,
+        unknown: counters.unknown,
+        conflicts: counters.conflicts,
+        overwritten: counters.overwritten,
     }
 }
 
@@ -103,7 +101,7 @@ impl Counted<'_> {
     }
 
     fn of(&self, rows: &[u32]) -> Counter {
-        rows.iter().map(|row| Counter::from(self.sums.counter(*row))).sum()
+        rows.iter().map(|row| counter(self.sums.counter(*row))).sum()
     }
 }
 
@@ -189,7 +187,7 @@ impl Snapshot {
         let used = self.reader.as_ref().and_then(Reader::applied).map(|compiled| compiled.sids.as_slice());
         let used: BTreeSet<u32> = used.unwrap_or_default().iter().map(CompiledSid::scope).collect();
         let mut reports: Vec<MemoryReport> =
-            memories.iter().filter(|(row, _)| used.contains(row)).map(|(_, memory)| memory.into()).collect();
+            memories.iter().filter(|(row, _)| used.contains(row)).map(|(_, memory)| memory_report(memory)).collect();
         reports.sort_by(|a, b| a.shared.cmp(&b.shared));
         Ok(reports)
     }
@@ -274,7 +272,7 @@ fn port_report(
         let outcomes = counters.get(port.name.as_str()).into_iter().flat_map(|found| &found.outcomes);
         let of_kind =
             outcomes.filter(|(name, _)| Outcome::from_name(name).is_some_and(|outcome| outcome.kind() == kind));
-        of_kind.map(|(_, counter)| Counter::from(*counter)).sum()
+        of_kind.map(|(_, counter)| self::counter(*counter)).sum()
     };
     let ifindex = link.map_or(0, |link| link.ifindex);
     let mac = link.map(|link| link.mac.map(|octet| format!("{octet:02x}")).join(":"));
@@ -360,7 +358,7 @@ fn outcome_reports(port: &PortCounters) -> Vec<OutcomeReport> {
             outcome: outcome.name().to_owned(),
             kind: outcome.kind().name().to_owned(),
             text: outcome.text().to_owned(),
-            counter: (*counter).into(),
+            counter: self::counter(*counter),
         })
     };
     port.outcomes.iter().filter_map(report).collect()

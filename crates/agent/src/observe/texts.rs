@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::report::Counter;
+use segue_api::report::Counter;
 
 /// A counter of nothing, as it stands in a report.
 const NOTHING: &str = r#","counter":{"packets":0,"bytes":0}"#;
@@ -106,7 +106,7 @@ mod tests {
     use segue_model::owner::{Direction, Owner};
 
     use super::*;
-    use crate::report::{MemoryReport, PolicyReport, SegmentListReport, SidReport};
+    use segue_api::report::{MemoryReport, PolicyReport, SegmentListReport, SidReport};
 
     fn counter(packets: u64) -> Counter {
         Counter { packets, bytes: 100 * packets }

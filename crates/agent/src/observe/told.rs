@@ -7,20 +7,18 @@ use std::{
 };
 
 use ipnet::Ipv6Net;
+use segue_api::report::{
+    IcmpReport, MemoryReport, OutcomeReport, PolicyReport, PortReport, Report, SegmentListReport, SidReport,
+    SteeringReport,
+};
 use segue_dataplane::MemoryCounters;
 use segue_model::node::{NodeState, Policy, Sid};
 
 use super::{
-    Counted, Texts, bindings, name, shown,
+    Counted, Texts, bindings, memory_report, name, shown,
     texts::{Text, field},
 };
-use crate::{
-    kernel::{RouteTarget, SidRoute},
-    report::{
-        IcmpReport, MemoryReport, OutcomeReport, PolicyReport, PortReport, Report, SegmentListReport, SidReport,
-        SteeringReport,
-    },
-};
+use crate::kernel::{RouteTarget, SidRoute};
 
 /// A [`Report`], of which these parts are made when they are written. As JSON it is the same.
 pub struct Told<'a> {
@@ -202,7 +200,7 @@ impl Sids<'_> {
 }
 
 fn memory(counters: Option<&MemoryCounters>) -> Option<MemoryReport> {
-    counters.map(MemoryReport::from)
+    counters.map(memory_report)
 }
 
 /// Where a SID's packets go, in words.

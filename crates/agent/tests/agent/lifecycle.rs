@@ -3,6 +3,11 @@
 use std::{fs, thread, time::Duration};
 
 use crate::support::{Agent, Network, traffic::under_traffic};
+use segue_api::{
+    client::{Client, Condition, Error},
+    http,
+};
+use segue_model::node::{NodeState, SegmentList};
 use segue_testkit::command::sh;
 use serde_json::Value;
 
@@ -59,7 +64,6 @@ ports: [{name: west, role: core}, {name: east, role: core}]
 sids: [{sid: "fc00:0:1:1::/64", behaviour: End}, {sid: "fc00:0:1:e::", behaviour: End.DT46}]
 "#;
 
-/// RFC 9110 section 13.1: who read a state before somebody else changed it does not undo that.
 /// Who is at the far end of a port takes its link down and up.
 #[test]
 #[ignore = "needs root"]
@@ -88,6 +92,7 @@ fn a_link_that_goes_down_and_up_makes_no_configuration() {
     }
 }
 
+/// RFC 9110 section 13.1: who read a state before somebody else changed it does not undo that.
 #[test]
 #[ignore = "needs root"]
 fn a_change_of_a_state_that_is_no_longer_there_is_refused() {
@@ -95,7 +100,9 @@ fn a_change_of_a_state_that_is_no_longer_there_is_refused() {
     let mut agent = Agent::start(&network);
     let patience = Duration::from_secs(60);
     let ask = |agent: &Agent, method: &str, body: Option<&str>, tag: Option<&str>| {
-        let answer = segue_lab::http::request_if(&agent.socket(), method, "/v1/state", body, tag, patience).unwrap();
+        let answer =
+            http::request_if(&agent.socket(), method, "/v1/state", body, tag.map(|tag| ("If-Match", tag)), patience)
+                .unwrap();
         let tag = answer.entity_tag.clone();
         (answer.status, tag, answer.text().unwrap())
     };
@@ -116,6 +123,49 @@ fn a_change_of_a_state_that_is_no_longer_there_is_refused() {
     assert_eq!(ask(&agent, "PUT", Some(STATE), small.as_deref()).0, 200);
     assert_eq!(ask(&agent, "GET", None, None).1, read);
     assert_eq!(ask(&agent, "PUT", Some(STATE), Some("no tag")).0, 400);
+}
+
+#[test]
+#[ignore = "needs root"]
+fn two_who_change_the_state_at_once_lose_nothing() {
+    const CHANGES: usize = 8;
+    let network = Network::new();
+    let agent = Agent::start(&network);
+    let client = Client::new(agent.socket());
+    let first: NodeState = segue_model::load::load_node_state(SMALL, "test").unwrap();
+    client.apply(&first, &Condition::Nothing, false).unwrap();
+    let late = client.apply(&first, &Condition::Nothing, false).unwrap_err();
+    assert!(matches!(late, Error::Refused { status: 412, .. }), "{late}");
+    // Each adds policies of its own to what it reads.
+    let writer = |who: &'static str| {
+        let client = client.clone();
+        move || {
+            for number in 0..CHANGES {
+                let add = |state: &mut NodeState| {
+                    let segments = vec!["fc00:0:2::1".parse().unwrap()];
+                    let lists = vec![SegmentList { weight: 1, segments }];
+                    let policy = serde_json::json!({"name": format!("{who}{number}"), "segment_lists": lists});
+                    state.policies.push(serde_json::from_value(policy).unwrap());
+                    Ok::<_, Error>(())
+                };
+                client.change(add).unwrap();
+            }
+        }
+    };
+    thread::scope(|scope| {
+        scope.spawn(writer("a"));
+        scope.spawn(writer("b"));
+    });
+    let (state, revision) = client.state().unwrap();
+    let mut names: Vec<_> = state.policies.iter().map(|policy| policy.name.clone()).collect();
+    names.sort();
+    let wanted: Vec<_> = ["a", "b"].iter().flat_map(|who| (0..CHANGES).map(move |n| format!("{who}{n}"))).collect();
+    assert_eq!(names, wanted);
+    // Without a condition the last one wins, whatever was there.
+    client.apply(&first, &Condition::Always, false).unwrap();
+    let late = client.apply(&state, &Condition::Is(revision), false).unwrap_err();
+    assert!(matches!(late, Error::Refused { status: 412, .. }), "{late}");
+    assert_eq!(client.state().unwrap().0, first);
 }
 
 #[test]
@@ -281,8 +331,7 @@ fn a_capture_is_pcapng_and_ends_at_its_count() {
     let file = tempfile::NamedTempFile::new().unwrap();
     under_traffic(&network, SID, || {
         let answer = |body: &str| {
-            segue_lab::http::request(&agent.socket(), "POST", "/v1/capture", Some(body), Duration::from_secs(10))
-                .unwrap()
+            http::request(&agent.socket(), "POST", "/v1/capture", Some(body), Duration::from_secs(10)).unwrap()
         };
         let mut answer_of_first = answer(r#"{"ports": ["west", "east"], "count": 200}"#);
         let (status, body) = agent.ask("POST", "/v1/capture", Some("{}"));

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use std::{fs, thread};
 
 use crate::support::Network;
-use segue_lab::http;
+use segue_api::http;
 use segue_testkit::packet_socket::PacketSocket;
 use segue_wire::{Ipv6Repr, MacAddress, PacketBuilder, SrhRepr, UdpRepr};
 use serde_json::Value;

@@ -12,7 +12,7 @@ use std::{
 
 use crate::support::{Agent, Network};
 use nix::{time::clock_getcpuclockid, unistd::Pid};
-use segue_lab::http;
+use segue_api::http;
 use segue_testkit::{
     netns::{End, Netns, veth},
     packet_socket::PacketSocket,

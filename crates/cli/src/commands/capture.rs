@@ -8,36 +8,15 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail};
-use serde::Deserialize;
-use serde_json::json;
+use segue_api::capture::{CaptureRequest, Format, Line, Packet};
 
 use crate::{
     args::{CaptureArgs, Global, Output},
-    client, output, target,
+    output, target,
 };
 
 /// A capture may wait for its first packet as long as it takes.
 const FOR_EVER: Duration = Duration::from_secs(30 * 24 * 3600);
-
-/// A line of the agent's answer.
-#[derive(Debug, Deserialize)]
-#[serde(untagged)]
-enum Line {
-    Packet(Packet),
-    Lost { lost: u64 },
-}
-
-/// One packet, as the agent's JSON lines have it.
-#[derive(Debug, Deserialize)]
-struct Packet {
-    time: String,
-    port: String,
-    direction: String,
-    #[serde(default)]
-    outcome: Option<String>,
-    length: u32,
-    headers: String,
-}
 
 /// Captures to the terminal or to a file.
 pub fn capture(global: &Global, args: &CaptureArgs) -> Result<()> {
@@ -46,9 +25,9 @@ pub fn capture(global: &Global, args: &CaptureArgs) -> Result<()> {
     if to_stdout && io::stdout().is_terminal() {
         bail!("pcapng is not for a terminal: give -w a file, or pipe it: segue capture -w - | tshark -r -");
     }
-    let format = if args.write.is_some() { "pcapng" } else { "json" };
-    let body = json!({"ports": args.ports, "count": args.count, "seconds": args.seconds, "format": format}).to_string();
-    let mut answer = client::response(&target, "POST", "/v1/capture", Some(&body), FOR_EVER)?;
+    let format = if args.write.is_some() { Format::Pcapng } else { Format::Json };
+    let request = CaptureRequest { ports: args.ports.clone(), count: args.count, seconds: args.seconds, format };
+    let mut answer = target.client().with_patience(FOR_EVER).capture(&request)?;
     match &args.write {
         Some(_) if to_stdout => copy(&mut answer.body, &mut io::stdout().lock()),
         Some(path) => {

@@ -3,7 +3,7 @@
 use std::{fs, path::Path};
 
 use anyhow::{Context, Result, anyhow, bail};
-use segue_agent::firewall::FirewallReport;
+use segue_api::firewall::FirewallReport;
 use segue_classifier::analysis::analyse;
 use segue_firewall::Source;
 use segue_model::{
@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use crate::{
     args::{FirewallCommand, FirewallForm, Global, Output},
-    client, output, target,
+    output, target,
 };
 
 /// Runs the command.
@@ -24,7 +24,7 @@ pub fn run(global: &Global, command: FirewallCommand) -> Result<()> {
         FirewallCommand::On { name } => switch(global, &name, true),
         FirewallCommand::Off { name } => switch(global, &name, false),
         FirewallCommand::Explain { name, packet } => {
-            let state: NodeState = client::request(&target::one(global)?, "GET", "/v1/state", None)?;
+            let state: NodeState = target::one(global)?.client().get("/v1/state")?;
             let firewall = state.firewalls.iter().find(|firewall| firewall.name == name);
             let firewall =
                 firewall.ok_or_else(|| anyhow!("there is no firewall {name:?}; see `segue firewall show` for all"))?;
@@ -111,7 +111,7 @@ fn show(global: &Global, name: Option<&str>, form: FirewallForm, never_hit: bool
         bail!("--form {form:?} prints what iptables prints: leave out --never-hit and -o, or --form");
     }
     let target = target::one(global)?;
-    let mut reports: Vec<FirewallReport> = client::request(&target, "GET", "/v1/firewalls", None)?;
+    let mut reports: Vec<FirewallReport> = target.client().get("/v1/firewalls")?;
     if let Some(name) = name {
         reports.retain(|report| report.name == name);
         if reports.is_empty() {
@@ -123,7 +123,7 @@ fn show(global: &Global, name: Option<&str>, form: FirewallForm, never_hit: bool
         let text = reports.iter().map(|report| if iptables { report.listing.as_str() } else { report.save.as_str() });
         return output::print(&text.collect::<String>());
     }
-    let state: NodeState = client::request(&target, "GET", "/v1/state", None)?;
+    let state: NodeState = target.client().get("/v1/state")?;
     let shown = reports.into_iter().map(|report| shown(&state, report, never_hit)).collect::<Result<Vec<_>>>()?;
     match global.output {
         Output::Table => output::print(&shown.iter().map(table).collect::<String>()),
@@ -166,12 +166,12 @@ fn table(shown: &Shown) -> String {
 /// The switch is a part of the desired state.
 fn switch(global: &Global, name: &str, on: bool) -> Result<()> {
     let target = target::one(global)?;
-    let report = client::change(&target, |state| {
+    let report = target.client().change(|state| {
         let firewall = state.firewalls.iter_mut().find(|firewall| firewall.name == name);
         let firewall =
             firewall.ok_or_else(|| anyhow!("there is no firewall {name:?}; see `segue firewall show` for all"))?;
         firewall.basic = on;
-        Ok(())
+        Ok::<_, anyhow::Error>(())
     })?;
     for warning in &report.warnings {
         eprintln!("segue: warning: {warning}");
@@ -181,7 +181,7 @@ fn switch(global: &Global, name: &str, on: bool) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use segue_agent::firewall::RuleReport;
+    use segue_api::firewall::RuleReport;
 
     use super::*;
 

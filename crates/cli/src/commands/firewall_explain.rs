@@ -367,6 +367,8 @@ mod tests {
 
     #[test]
     fn packets_of_a_capture() {
+        use segue_api::pcap::pcapng;
+
         let octets = |text: &str| -> Vec<u8> {
             (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).unwrap()).collect()
         };
@@ -374,11 +376,11 @@ mod tests {
         let mut arp = frame.clone();
         arp[13] = 0x06;
         arp[12] = 0x08;
-        let mut bytes = segue_agent::pcapng::section();
-        bytes.extend(segue_agent::pcapng::interface("core0"));
+        let mut bytes = pcapng::section();
+        bytes.extend(pcapng::interface("core0"));
         for frame in [&arp, &frame] {
-            let direction = segue_agent::pcapng::Direction::Inbound;
-            bytes.extend(segue_agent::pcapng::packet(0, 1, frame, frame.len() as u32, direction, ""));
+            let direction = pcapng::Direction::Inbound;
+            bytes.extend(pcapng::packet(0, 1, frame, frame.len() as u32, direction, ""));
         }
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), bytes).unwrap();

@@ -62,7 +62,7 @@ pub fn asked(state: &NodeState, firewall: &str, packet: &PacketArgs) -> Result<V
         let mut bytes = Vec::new();
         let file = std::fs::File::open(path).and_then(|mut file| file.read_to_end(&mut bytes));
         file.with_context(|| format!("{}: give a file that can be read", path.display()))?;
-        let frames = segue_lab::pcap::frames(&bytes)
+        let frames = segue_api::pcap::frames(&bytes)
             .map_err(|reason| anyhow!("{}: {reason}; give a capture of Ethernet frames", path.display()))?;
         let count = frames.len();
         if let Some(number) = packet.number.filter(|number| !(1..=count).contains(number)) {

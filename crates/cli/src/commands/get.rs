@@ -1,9 +1,10 @@
 //! `get` and `drops`.
 
 use anyhow::Result;
-use segue_agent::liveness::FunctionReport;
-use segue_agent::report::{
-    ChainReport, DropReport, MemoryReport, OutcomeReport, PolicyReport, PortReport, SidReport, SteeringReport,
+use segue_api::function::{FunctionReport, LinkReport};
+use segue_api::report::{
+    ChainPart, ChainReport, DropReport, MemoryReport, OutcomeReport, PolicyReport, PortReport, SidReport,
+    SteeringReport,
 };
 use segue_model::node::{NodeState, Owner};
 use serde::{Serialize, de::DeserializeOwned};
@@ -11,7 +12,6 @@ use serde_json::Value;
 
 use crate::{
     args::{Global, Output, What},
-    client,
     output::{self, Column},
     target::{self, Target},
 };
@@ -38,6 +38,7 @@ pub fn get(global: &Global, what: What) -> Result<()> {
         What::Drops => list::<DropReport>(global),
         What::Outcomes => list::<OutcomeReport>(global),
         What::State => state(global),
+        What::Revision => revision(global),
     }
 }
 
@@ -56,7 +57,7 @@ fn with_node(target: &Target, value: Value) -> Value {
 fn list<T: Listed>(global: &Global) -> Result<()> {
     let mut found: Vec<(Target, Vec<T>)> = Vec::new();
     for target in target::all(global)? {
-        let items = client::request(&target, "GET", T::PATH, None)?;
+        let items = target.client().get(T::PATH)?;
         found.push((target, items));
     }
     if global.output != Output::Table {
@@ -90,11 +91,32 @@ fn state(global: &Global) -> Result<()> {
     let output = if global.output == Output::Table { Output::Yaml } else { global.output };
     let mut states: Vec<NodeState> = Vec::new();
     for target in target::all(global)? {
-        states.push(client::request(&target, "GET", "/v1/state", None)?);
+        states.push(target.client().get("/v1/state")?);
     }
     match states.as_slice() {
         [state] => output::structured(state, output),
         several => output::structured(several, output),
+    }
+}
+
+/// Says which states were applied: one node's revision alone, or those of all nodes of a lab.
+fn revision(global: &Global) -> Result<()> {
+    let mut revisions = Vec::new();
+    for target in target::all(global)? {
+        let (_, revision) = target.client().state()?;
+        revisions.push((target, revision.to_string()));
+    }
+    if global.output != Output::Table {
+        let all: Vec<_> =
+            revisions.iter().map(|(target, text)| with_node(target, serde_json::json!({"revision": text}))).collect();
+        return output::structured(&all, global.output);
+    }
+    match revisions.as_slice() {
+        [(_, one)] => output::print(&format!("{one}\n")),
+        several => {
+            let rows = several.iter().map(|(target, text)| vec![target.to_string(), text.clone()]);
+            output::print(&output::table(&[Column::Text("NODE"), Column::Text("REVISION")], rows))
+        }
     }
 }
 
@@ -210,7 +232,7 @@ impl Listed for ChainReport {
     const NONE: &'static str = "no chains";
 
     fn rows(&self) -> Vec<Vec<String>> {
-        let row = |part: &segue_agent::report::ChainPart| {
+        let row = |part: &ChainPart| {
             vec![
                 self.name.clone(),
                 part.what.clone(),
@@ -240,7 +262,7 @@ impl Listed for FunctionReport {
     const NONE: &'static str = "no functions are watched";
 
     fn rows(&self) -> Vec<Vec<String>> {
-        let link = |link: &segue_agent::liveness::LinkReport| {
+        let link = |link: &LinkReport| {
             if link.up { link.name.clone() } else { format!("{} (down)", link.name) }
         };
         let last = self.probe.as_ref().map(|probe| match probe.round_trip_us {
@@ -365,7 +387,7 @@ impl Listed for OutcomeReport {
 
 #[cfg(test)]
 mod tests {
-    use segue_agent::report::{Counter, SegmentListReport};
+    use segue_api::report::{Counter, SegmentListReport};
 
     use super::*;
 

@@ -1,5 +1,6 @@
 //! One module per subcommand.
 
+mod bench;
 mod capture;
 mod firewall;
 mod firewall_explain;
@@ -10,19 +11,21 @@ mod top;
 
 use anyhow::Result;
 use clap::CommandFactory;
-use segue_agent::report::Version;
+use segue_api::report::Version;
 use serde::Serialize;
 
 use crate::{
     args::{Cli, Command, Global, Output, SchemaKind},
-    client, output, target,
+    output, target,
 };
 
 /// Runs the command; returns the exit status.
 pub fn run(cli: Cli) -> Result<u8> {
     let global = &cli.global;
     match cli.command {
-        Command::Apply { file, dry_run } => state::apply(global, &file, dry_run)?,
+        Command::Apply { file, dry_run, if_revision } => {
+            state::apply(global, &file, &if_revision.unwrap_or_default(), dry_run)?;
+        }
         Command::Diff { file } => state::diff(global, &file)?,
         Command::Get { what } => get::get(global, what)?,
         Command::Drops => get::get(global, crate::args::What::Drops)?,
@@ -40,10 +43,7 @@ pub fn run(cli: Cli) -> Result<u8> {
             };
             return Ok(segue_lab::cli::run(command, output)?);
         }
-        Command::Bench(mut args) => {
-            args.json |= global.output == Output::Json;
-            return bench(&args);
-        }
+        Command::Bench { args } => return bench::bench(&args, global.output == Output::Json),
         Command::Completion { shell } => {
             let mut text = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "segue", &mut text);
@@ -52,17 +52,6 @@ pub fn run(cli: Cli) -> Result<u8> {
         Command::Version => version(global)?,
     }
     Ok(0)
-}
-
-fn bench(args: &segue_bench::cli::Args) -> Result<u8> {
-    match segue_bench::cli::run(args) {
-        Ok(()) => Ok(0),
-        Err(segue_bench::error::Error::Usage(text)) => {
-            eprintln!("segue: {text}");
-            Ok(2)
-        }
-        Err(error) => Err(error.into()),
-    }
 }
 
 fn schema(kind: SchemaKind, output: Output) -> Result<()> {
@@ -85,9 +74,9 @@ fn version(global: &Global) -> Result<()> {
     let asked = global.socket.is_some() || global.lab.is_some() || global.node.is_some();
     let mut agents = Vec::new();
     for target in target::all(global)? {
-        match client::request(&target, "GET", "/v1/version", None) {
+        match target.client().get("/v1/version") {
             Ok(version) => agents.push(version),
-            Err(error) if asked => return Err(error),
+            Err(error) if asked => return Err(error.into()),
             Err(_) => {}
         }
     }

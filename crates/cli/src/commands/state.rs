@@ -3,25 +3,22 @@
 use std::{fs, io::Read, path::Path};
 
 use anyhow::{Context, Result, anyhow};
-use segue_agent::{
-    apply::ApplyReport,
-    diff::{Change, ChangeKind},
+use segue_api::{
+    client::Condition,
+    state::{Change, ChangeKind},
 };
 use segue_model::{load::load_node_state, node::NodeState};
-use serde::Deserialize;
 use serde_json::Value;
 
 use crate::{
     args::{Global, Output},
-    client, output, target,
+    output, target,
 };
 
 /// Applies a file, or checks it.
-pub fn apply(global: &Global, file: &Path, dry_run: bool) -> Result<()> {
+pub fn apply(global: &Global, file: &Path, condition: &Condition, dry_run: bool) -> Result<()> {
     let state = read(file)?;
-    let target = target::one(global)?;
-    let path = if dry_run { "/v1/state?dry_run=true" } else { "/v1/state" };
-    let report: ApplyReport = client::request(&target, "PUT", path, Some(&serde_json::to_string(&state)?))?;
+    let report = target::one(global)?.client().apply(&state, condition, dry_run)?;
     for warning in &report.warnings {
         eprintln!("segue: warning: {warning}");
     }
@@ -43,16 +40,10 @@ pub fn apply(global: &Global, file: &Path, dry_run: bool) -> Result<()> {
     output::print(&(changes(&report.changes) + &end))
 }
 
-#[derive(Deserialize)]
-struct DiffReport {
-    changes: Vec<Change>,
-}
-
 /// Shows what a file would change.
 pub fn diff(global: &Global, file: &Path) -> Result<()> {
     let state = read(file)?;
-    let target = target::one(global)?;
-    let report: DiffReport = client::request(&target, "POST", "/v1/diff", Some(&serde_json::to_string(&state)?))?;
+    let report = target::one(global)?.client().diff(&state)?;
     match global.output {
         Output::Table if report.changes.is_empty() => output::print("nothing would change\n"),
         Output::Table => output::print(&changes(&report.changes)),
@@ -74,7 +65,7 @@ fn read(file: &Path) -> Result<NodeState> {
         let lines: Vec<_> = errors.iter().map(|error| format!("  {error}")).collect();
         anyhow!("the state is invalid, nothing was applied:\n{}", lines.join("\n"))
     })?;
-    segue_agent::firewall::read_files(&mut state, file).map_err(anyhow::Error::msg)?;
+    segue_firewall::files::read_all(&mut state, file)?;
     Ok(state)
 }
 

@@ -8,12 +8,11 @@ use std::{
 };
 
 use anyhow::Result;
-use segue_agent::report::{Counter, Report};
+use segue_api::report::{Counter, Report};
 use serde::Serialize;
 
 use crate::{
     args::{Global, Output, TopArgs},
-    client,
     output::{self, Column, short},
     target::{self, Target},
 };
@@ -70,7 +69,7 @@ pub fn top(global: &Global, args: &TopArgs) -> Result<()> {
 }
 
 fn read(targets: &[Target]) -> Result<Vec<Report>> {
-    targets.iter().map(|target| client::request(target, "GET", "/v1/counters", None)).collect()
+    targets.iter().map(|target| Ok(target.client().get("/v1/counters")?)).collect()
 }
 
 fn show(rows: &[Rate], format: Output, once: bool, screen: bool) -> Result<()> {

@@ -10,13 +10,14 @@ use std::sync::mpsc::{self, Receiver};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use segue_api::{capture::CaptureRequest, pcap};
 use segue_host::{HostError, Run, command};
 use segue_model::node::HeadendMode;
 use segue_model::plan::{Explanation, StepAction};
 
+use crate::capture;
 use crate::error::{LabError, Result};
 use crate::seen::{Seen, dissect};
-use crate::{capture, pcap};
 
 /// What was seen is under way from the data plane to its agent to here: it has all arrived when nothing came for so long.
 const SETTLED: Duration = Duration::from_millis(500);
@@ -38,8 +39,9 @@ impl Recording {
     /// # Errors
     /// If the agent refuses.
     pub fn start(node: &str, socket: &Path, port: Option<&str>, file: PathBuf) -> Result<Self> {
-        let body = capture::request_body(port, None, None);
-        let response = capture::open(node, socket, &body, Duration::from_secs(120))?;
+        let request =
+            CaptureRequest { ports: port.map(str::to_owned).into_iter().collect(), ..CaptureRequest::default() };
+        let response = capture::open(node, socket, &request, Duration::from_secs(120))?;
         let mut body = response.body;
         let stream = body.get_ref().try_clone().map_err(LabError::io("read capture from", socket, "try again"))?;
         let (sender, pieces) = mpsc::channel();
@@ -132,7 +134,7 @@ impl Tcpdump {
     /// If the file cannot be read.
     pub fn stop(mut self) -> Result<Vec<Vec<u8>>> {
         capture::end(&mut self.child);
-        pcap::read(&self.file)
+        capture::read(&self.file)
     }
 }
 

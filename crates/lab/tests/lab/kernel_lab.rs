@@ -75,7 +75,7 @@ fn captures_with_tcpdump(lab: &TestLab) {
         assert_eq!(capture::capture(&lab.roots, &arguments).unwrap(), 0);
         assert!(ping.join().unwrap());
     });
-    assert_eq!(segue_lab::pcap::read(&path).unwrap().len(), 2);
+    assert_eq!(segue_lab::capture::read(&path).unwrap().len(), 2);
     let wrong = cli::CaptureArguments { port: Some("eth99".into()), ..arguments };
     assert!(matches!(capture::capture(&lab.roots, &wrong), Err(LabError::NoSuchPort { .. })));
 }

@@ -10,7 +10,6 @@ use segue_testkit::command::run;
 use segue_testkit::fixture::{DOMAIN, Network, address::*, arriving, configuration, function::*};
 use segue_testkit::golden::no_warnings;
 use segue_testkit::node::Node;
-use segue_testkit::pcap;
 use segue_wire::ipv6_extension::RoutingRepr;
 use segue_wire::{Icmpv6Repr, Ipv6Repr, PacketBuilder, SrhRepr, TlvRepr, UdpRepr};
 
@@ -108,7 +107,7 @@ fn errors_about_faulty_packets() {
         frames.push(found);
     }
     let file = tempfile::Builder::new().suffix(".pcap").tempfile().expect("a file");
-    pcap::write(file.path(), &frames);
+    std::fs::write(file.path(), segue_api::pcap::classic(&frames)).unwrap();
     let tshark = |arguments: &[&str]| run(Command::new("tshark").arg("-r").arg(file.path()).args(arguments));
     // Of each field the first occurrence is that of the error; 1: the checksum is good.
     let sums = tshark(&["-T", "fields", "-E", "occurrence=f", "-e", "icmpv6.checksum.status", "-e", "icmpv6.type"]);

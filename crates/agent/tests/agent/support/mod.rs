@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use segue_lab::http;
+use segue_api::http;
 use segue_testkit::{
     command::sh,
     netns::{End, Netns, veth},

@@ -6,7 +6,8 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use segue_lab::{agent, http};
+use segue_api::http;
+use segue_lab::agent;
 use segue_testkit::netns::Netns;
 use serde_json::Value;
 

@@ -1,8 +1,9 @@
-//! Reading capture files, as far as the lab needs them: frames of classic pcap and of pcapng, Ethernet only.
+//! Capture files of Ethernet frames: [reading](frames) classic pcap and pcapng, writing [pcapng], as captures go over the wire, and
+//! [classic pcap](classic).
+//!
+//! The one place for it. A library (`pcap-file`) would bring a parser of all blocks and options for what takes this little.
 
-use std::path::Path;
-
-use crate::error::{LabError, Result};
+pub mod pcapng;
 
 /// Link type of Ethernet, in both formats.
 const ETHERNET: u32 = 1;
@@ -12,20 +13,11 @@ const INTERFACE: u32 = 1;
 const SIMPLE_PACKET: u32 = 3;
 const ENHANCED_PACKET: u32 = 6;
 
-/// Frames of a capture file, in order, as captured (cut at the snap length).
+/// Frames of a capture, in order, as captured (cut at the snap length).
 ///
 /// # Errors
-/// If the file cannot be read or is no capture of Ethernet frames. A last frame that was cut off in the middle is left out:
-/// whoever wrote the file was ended while writing.
-pub fn read(path: &Path) -> Result<Vec<Vec<u8>>> {
-    let bytes = std::fs::read(path).map_err(LabError::io("read", path, "check that the capture was written"))?;
-    frames(&bytes).map_err(|reason| LabError::Capture { path: path.to_path_buf(), reason })
-}
-
-/// Frames of a capture.
-///
-/// # Errors
-/// What is wrong with it.
+/// What is wrong with it, if it is no capture of Ethernet frames. A last frame that was cut off in the middle is left out: whoever
+/// wrote the capture was ended while writing.
 pub fn frames(bytes: &[u8]) -> Result<Vec<Vec<u8>>, String> {
     match word(bytes, 0, false) {
         Some(SECTION) => pcapng(bytes),
@@ -36,6 +28,21 @@ pub fn frames(bytes: &[u8]) -> Result<Vec<Vec<u8>>, String> {
         None if bytes.is_empty() => Err("it is empty".into()),
         None => Err("it is cut off before its header ends".into()),
     }
+}
+
+/// Frames as a classic capture file (pcap 2.4), one second apart.
+#[must_use]
+pub fn classic(frames: &[Vec<u8>]) -> Vec<u8> {
+    const SNAP_LENGTH: u32 = 65_536;
+    let mut bytes = Vec::new();
+    let put = |bytes: &mut Vec<u8>, words: &[u32]| words.iter().for_each(|word| bytes.extend(word.to_le_bytes()));
+    put(&mut bytes, &[0xa1b2_c3d4, 4 << 16 | 2, 0, 0, SNAP_LENGTH, ETHERNET]);
+    for (second, frame) in (0_u32..).zip(frames) {
+        let length = u32::try_from(frame.len()).unwrap_or(u32::MAX);
+        put(&mut bytes, &[second, 0, length, length]);
+        bytes.extend(frame);
+    }
+    bytes
 }
 
 fn word(bytes: &[u8], offset: usize, swapped: bool) -> Option<u32> {
@@ -154,6 +161,19 @@ mod tests {
     #[test]
     fn next_generation() {
         assert_eq!(frames(&pcapng_file()).unwrap(), [b"hello".to_vec()]);
+    }
+
+    #[test]
+    fn what_is_written_can_be_read() {
+        let wanted = [b"first".to_vec(), Vec::new(), b"third!".to_vec()];
+        assert_eq!(frames(&classic(&wanted)).unwrap(), wanted);
+        let packets = wanted.iter().map(|frame| {
+            let length = u32::try_from(frame.len()).unwrap();
+            pcapng::packet(0, 1, frame, length, pcapng::Direction::Inbound, "forwarded")
+        });
+        let file: Vec<u8> =
+            [pcapng::section(), pcapng::interface("eth0")].into_iter().chain(packets).flatten().collect();
+        assert_eq!(frames(&file).unwrap(), wanted);
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! The little of HTTP that talking to an agent over its Unix socket takes.
+//! The little of HTTP that talking to an agent over its Unix socket takes. [`crate::client`] is what to use; this is for what it
+//! does not do.
 //!
 //! Requests are HTTP/1.0, so that the answer's body simply ends with the connection: no chunks, no keep-alive.
 
@@ -44,7 +45,7 @@ pub fn request(
     request_if(socket, method, target, json, None, patience)
 }
 
-/// As [`request`]; refused with status 412 if what is there has not this entity tag (If-Match, RFC 9110 section 13.1.1).
+/// As [`request`], under a condition: a header field and its value (RFC 9110 section 13.1).
 ///
 /// # Errors
 /// As [`request`].
@@ -53,7 +54,7 @@ pub fn request_if(
     method: &str,
     target: &str,
     json: Option<&str>,
-    entity_tag: Option<&str>,
+    condition: Option<(&str, &str)>,
     patience: Duration,
 ) -> io::Result<Response> {
     let mut stream = UnixStream::connect(socket)?;
@@ -61,7 +62,7 @@ pub fn request_if(
     stream.set_write_timeout(Some(patience))?;
     let body = json.unwrap_or_default();
     let kind = if json.is_some() { "Content-Type: application/json\r\n" } else { "" };
-    let condition = entity_tag.map(|tag| format!("If-Match: {tag}\r\n")).unwrap_or_default();
+    let condition = condition.map(|(name, value)| format!("{name}: {value}\r\n")).unwrap_or_default();
     let length = body.len();
     let head =
         format!("{method} {target} HTTP/1.0\r\nHost: segued\r\n{kind}{condition}Content-Length: {length}\r\n\r\n");

@@ -2,15 +2,10 @@
 
 use segue_model::owner::Owner;
 use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
-
-/// The model makes the schema of an owner, beside that of the desired state.
-pub(crate) fn owner_schema() -> utoipa::openapi::Ref {
-    utoipa::openapi::Ref::from_schema_name("Owner")
-}
 
 /// Packets and octets.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Counter {
     /// Packets.
     pub packets: u64,
@@ -33,7 +28,8 @@ impl std::iter::Sum for Counter {
 }
 
 /// A local SID, or the binding SID of a policy.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct SidReport {
     /// LOC:FUNCT as a prefix.
     pub sid: String,
@@ -61,12 +57,13 @@ pub struct SidReport {
     pub comment: Option<String>,
     /// The chain that it was made for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(schema_with = owner_schema)]
+    #[cfg_attr(feature = "openapi", schema(schema_with = crate::owner_schema))]
     pub owner: Option<Owner>,
 }
 
 /// What SIDs that share a return interface remember.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct MemoryReport {
     /// The return interface and the kind, such as `fw-e flow`: SIDs with the same name share these numbers.
     pub shared: String,
@@ -89,7 +86,8 @@ pub struct MemoryReport {
 }
 
 /// A segment list of a policy.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct SegmentListReport {
     /// Share of the flows, relative to the other lists.
     pub weight: u32,
@@ -100,7 +98,8 @@ pub struct SegmentListReport {
 }
 
 /// An SR policy.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct PolicyReport {
     /// Unique on the node.
     pub name: String,
@@ -121,12 +120,13 @@ pub struct PolicyReport {
     pub segment_lists: Vec<SegmentListReport>,
     /// The chain that it was made for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(schema_with = owner_schema)]
+    #[cfg_attr(feature = "openapi", schema(schema_with = crate::owner_schema))]
     pub owner: Option<Owner>,
 }
 
 /// A steering rule.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct SteeringReport {
     /// Its name.
     pub name: String,
@@ -140,7 +140,8 @@ pub struct SteeringReport {
 }
 
 /// What became of packets that came in by a port.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct OutcomeReport {
     /// The port by which they came in.
     pub port: String,
@@ -155,7 +156,8 @@ pub struct OutcomeReport {
 }
 
 /// A port.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct PortReport {
     /// Name of the interface.
     pub name: String,
@@ -180,7 +182,8 @@ pub struct PortReport {
 }
 
 /// Drops of one port for one reason.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct DropReport {
     /// The port by which the packets came in.
     pub port: String,
@@ -196,7 +199,8 @@ pub struct DropReport {
 }
 
 /// The last packet that was dropped by one port for one reason.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct LastDrop {
     /// Seconds ago.
     pub seconds_ago: u64,
@@ -209,7 +213,8 @@ pub struct LastDrop {
 }
 
 /// A chain, as far as this node has to do with it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ChainReport {
     /// Name of the chain.
     pub name: String,
@@ -218,7 +223,8 @@ pub struct ChainReport {
 }
 
 /// What a node does for a chain.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ChainPart {
     /// `policy` or the behaviour of the SID.
     pub what: String,
@@ -237,7 +243,8 @@ pub struct ChainPart {
 }
 
 /// Everything that counts, at one moment.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Report {
     /// The node's name.
     pub node: String,
@@ -260,7 +267,8 @@ pub struct Report {
 }
 
 /// ICMP messages that the data plane made, beside the outcome of the packet that caused each.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct IcmpReport {
     /// Destination Unreachable.
     pub unreachable: u64,
@@ -300,7 +308,8 @@ impl IcmpReport {
 }
 
 /// What runs.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Version {
     /// Version of the agent.
     pub version: String,

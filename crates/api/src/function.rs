@@ -1,11 +1,11 @@
-//! What is known about functions, for operators.
+//! What is known about functions: `/v1/functions`.
 
 use segue_model::owner::Owner;
 use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
 
 /// The life of the function behind a SID.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct FunctionReport {
     /// LOC:FUNCT of the SID.
     pub sid: String,
@@ -40,12 +40,13 @@ pub struct FunctionReport {
     pub comment: Option<String>,
     /// The chain that the SID was made for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(schema_with = crate::report::owner_schema)]
+    #[cfg_attr(feature = "openapi", schema(schema_with = crate::owner_schema))]
     pub owner: Option<Owner>,
 }
 
 /// A link to a function.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct LinkReport {
     /// Name of the interface.
     pub name: String,
@@ -54,7 +55,8 @@ pub struct LinkReport {
 }
 
 /// Probes of a function.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ProbeReport {
     /// `neighbour`, `icmp`, `icmp through`, `tcp` or `tcp through`.
     pub kind: String,
