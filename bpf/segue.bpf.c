@@ -27,7 +27,7 @@ int segue_port(struct xdp_md *ctx)
 	struct packet packet;
 	int action;
 
-	if (unlikely(packet_begin(ctx, &packet, epoch_now())))
+	if (unlikely(packet_begin(ctx, &packet, STAGE_PORT, epoch_now())))
 		return drop_unknown_port(ctx);
 	epoch_in_domain(&packet);
 	if (unlikely(packet.port->flags & SEGUE_PORT_CAPTURE))
@@ -37,7 +37,7 @@ int segue_port(struct xdp_md *ctx)
 		return drop(&packet, SEGUE_OUTCOME_drop_recirculation);
 	}
 	if (likely(packet.port->role == SEGUE_ROLE_CORE))
-		return core_port(&packet, 0);
+		return core_port(&packet);
 	if (likely(packet.port->role == SEGUE_ROLE_ACCESS))
 		return access_port(&packet);
 	action = service_fast(&packet);
@@ -53,9 +53,9 @@ int segue_again(struct xdp_md *ctx)
 {
 	struct packet packet;
 
-	if (unlikely(packet_begin(ctx, &packet, epoch_carried())))
+	if (unlikely(packet_begin(ctx, &packet, SEGUE_STAGE_AGAIN, epoch_carried())))
 		return drop_unknown_port(ctx);
-	return core_port(&packet, 1);
+	return core_port(&packet);
 }
 
 /* A packet to a function by a proxy that does more than the simplest do; nothing of it has been changed. */
@@ -64,10 +64,9 @@ int segue_proxy(struct xdp_md *ctx)
 {
 	struct packet packet;
 
-	if (unlikely(packet_begin(ctx, &packet, epoch_carried())))
+	if (unlikely(packet_begin(ctx, &packet, SEGUE_STAGE_PROXY, epoch_carried())))
 		return drop_unknown_port(ctx);
-	packet.in_proxy = 1;
-	return core_port(&packet, 1);
+	return core_port(&packet);
 }
 
 /* A packet whose own header leads to a function through the kernel; nothing of it has been changed. */
@@ -76,7 +75,7 @@ int segue_inserted(struct xdp_md *ctx)
 {
 	struct packet packet;
 
-	if (unlikely(packet_begin(ctx, &packet, epoch_carried())))
+	if (unlikely(packet_begin(ctx, &packet, SEGUE_STAGE_INSERTED, epoch_carried())))
 		return drop_unknown_port(ctx);
 	return proxy_inserted(&packet);
 }
@@ -87,7 +86,7 @@ int segue_access(struct xdp_md *ctx)
 {
 	struct packet packet;
 
-	if (unlikely(packet_begin(ctx, &packet, epoch_carried())))
+	if (unlikely(packet_begin(ctx, &packet, SEGUE_STAGE_ACCESS, epoch_carried())))
 		return drop_unknown_port(ctx);
 	return access_port(&packet);
 }
@@ -97,7 +96,7 @@ int segue_service(struct xdp_md *ctx)
 {
 	struct packet packet;
 
-	if (unlikely(packet_begin(ctx, &packet, epoch_carried())))
+	if (unlikely(packet_begin(ctx, &packet, SEGUE_STAGE_SERVICE, epoch_carried())))
 		return drop_unknown_port(ctx);
 	return service_port(&packet);
 }
@@ -107,7 +106,7 @@ int segue_relay(struct xdp_md *ctx)
 {
 	struct packet packet;
 
-	if (unlikely(packet_begin(ctx, &packet, epoch_carried())))
+	if (unlikely(packet_begin(ctx, &packet, SEGUE_STAGE_RELAY, epoch_carried())))
 		return drop_unknown_port(ctx);
 	return relay(&packet);
 }
@@ -119,7 +118,7 @@ int segue_icmp(struct xdp_md *ctx)
 	const struct segue_config *config_;
 	struct packet packet;
 
-	if (unlikely(!scratch || packet_begin(ctx, &packet, epoch_carried())))
+	if (unlikely(!scratch || packet_begin(ctx, &packet, SEGUE_STAGE_ICMP, epoch_carried())))
 		return VERDICT_DROP;
 	config_ = config_get(packet.generation);
 	if (unlikely(!config_))
@@ -133,11 +132,9 @@ int segue_firewall(struct xdp_md *ctx)
 {
 	struct packet packet;
 
-	if (unlikely(packet_begin(ctx, &packet, epoch_carried())))
+	if (unlikely(packet_begin(ctx, &packet, SEGUE_STAGE_FIREWALL, epoch_carried())))
 		return drop_unknown_port(ctx);
-	packet.in_proxy = 1;
-	packet.in_firewall = 1;
-	return core_port(&packet, 1);
+	return core_port(&packet);
 }
 
 /* A packet from a port with a firewall; nothing else has seen it. */
@@ -146,7 +143,7 @@ int segue_filter(struct xdp_md *ctx)
 {
 	struct packet packet;
 
-	if (unlikely(packet_begin(ctx, &packet, epoch_carried())))
+	if (unlikely(packet_begin(ctx, &packet, SEGUE_STAGE_FILTER, epoch_carried())))
 		return drop_unknown_port(ctx);
 	return firewall_port(&packet);
 }
@@ -157,10 +154,10 @@ int segue_filtered(struct xdp_md *ctx)
 {
 	struct packet packet;
 
-	if (unlikely(packet_begin(ctx, &packet, epoch_carried())))
+	if (unlikely(packet_begin(ctx, &packet, SEGUE_STAGE_FILTERED, epoch_carried())))
 		return drop_unknown_port(ctx);
 	if (likely(packet.port->role == SEGUE_ROLE_CORE))
-		return core_port(&packet, 0);
+		return core_port(&packet);
 	if (likely(packet.port->role == SEGUE_ROLE_ACCESS))
 		stage(&packet, SEGUE_STAGE_ACCESS);
 	stage(&packet, SEGUE_STAGE_SERVICE);
@@ -174,7 +171,7 @@ int segue_reset(struct xdp_md *ctx)
 	const struct segue_config *config_;
 	struct packet packet;
 
-	if (unlikely(packet_begin(ctx, &packet, epoch_carried())))
+	if (unlikely(packet_begin(ctx, &packet, SEGUE_STAGE_RESET, epoch_carried())))
 		return VERDICT_DROP;
 	config_ = config_get(packet.generation);
 	if (unlikely(!config_))

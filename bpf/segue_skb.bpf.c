@@ -53,7 +53,7 @@ int segue_own(struct __sk_buff *skb)
 {
 	struct packet packet;
 
-	if (packet_begin(skb, &packet, epoch_carried()))
+	if (packet_begin(skb, &packet, STAGE_PORT, epoch_carried()))
 		return drop_counted(skb, 0, 0, SEGUE_OUTCOME_drop_port_unknown);
 	return function_own(&packet);
 }
@@ -65,7 +65,7 @@ int segue_function_out(struct __sk_buff *skb)
 	struct scratch *scratch;
 	struct packet packet;
 
-	if (unlikely(packet_begin(skb, &packet, epoch_now())))
+	if (unlikely(packet_begin(skb, &packet, STAGE_PORT, epoch_now())))
 		return drop_counted(skb, 0, 0, SEGUE_OUTCOME_drop_port_unknown);
 	epoch_in_domain(&packet);
 	if (unlikely(packet.port->flags & SEGUE_PORT_CAPTURE))
@@ -90,7 +90,7 @@ int segue_function_egress(struct __sk_buff *skb)
 {
 	struct packet packet;
 
-	if (unlikely(packet_begin(skb, &packet, epoch_now())))
+	if (unlikely(packet_begin(skb, &packet, STAGE_PORT, epoch_now())))
 		return drop_counted(skb, 0, 0, SEGUE_OUTCOME_drop_port_unknown);
 	epoch_in_domain(&packet);
 	if (unlikely((skb->tc_index & SEGUE_TC_INDEX_MASK) != SEGUE_TC_INDEX)) {

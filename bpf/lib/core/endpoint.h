@@ -187,9 +187,9 @@ INLINE int end_proxy(const struct packet *packet, const struct segue_sid *sid, s
 	outer->offset = offset + (srh->length + 1) * 8;
 	outer->fragment = 0;
 	outer->dscp = (*(const u8 *)ip & 15) << 2 | ((const u8 *)ip)[1] >> 6;
-	if (!packet->in_proxy && sid->behaviour == SEGUE_END_AM)
+	if (packet->stage != SEGUE_STAGE_PROXY && sid->behaviour == SEGUE_END_AM)
 		return masquerade(packet, sid, ip, srh, outer, sl);
-	if (packet->in_proxy && sid->behaviour == SEGUE_END_AN)
+	if (packet->stage == SEGUE_STAGE_PROXY && sid->behaviour == SEGUE_END_AN)
 		return aware_to_function(packet, sid, ip, outer);
 	if (unlikely(!takes_inner(sid, outer->protocol))) {
 		headers_walk(packet->ctx, offset, outer->offset, outer->limit, &headers);
@@ -202,8 +202,8 @@ INLINE int end_proxy(const struct packet *packet, const struct segue_sid *sid, s
 		if (outer->fragment) /* its inner packet is not known: it must not slip past the function */
 			return drop(packet, SEGUE_OUTCOME_drop_fragment_at_decapsulation);
 		if (!takes_inner(sid, outer->protocol)) {
-			if (packet->in_proxy && sid->behaviour == SEGUE_END_AN_NF && !headers.sr_seen &&
-			    outer->protocol != PROTOCOL_ETHERNET)
+			if (packet->stage == SEGUE_STAGE_PROXY && sid->behaviour == SEGUE_END_AN_NF &&
+			    !headers.sr_seen && outer->protocol != PROTOCOL_ETHERNET)
 				return proxy_inserted_elsewhere(packet);
 			if (sid->flags & SEGUE_SID_BYPASS_OTHER_TYPE)
 				return end_forward(packet, sid, ip, srh, offset, previous, outer->limit, sl, next);
@@ -240,9 +240,9 @@ INLINE int segment_advance(const struct packet *packet, const struct segue_sid *
 	next = address_load(segment);
 	if (unlikely(!address_forwardable(next)))
 		return drop(packet, SEGUE_OUTCOME_drop_bad_next_segment);
-	if (packet->in_firewall)
+	if (packet->stage == SEGUE_STAGE_FIREWALL)
 		return firewall_segment(packet, sid, ip, srh, offset, previous, outer, sl, next);
-	if (packet->in_proxy)
+	if (packet->stage == SEGUE_STAGE_PROXY)
 		return end_proxy(packet, sid, ip, srh, offset, previous, outer, sl, next);
 	switch (sid->behaviour) {
 	case SEGUE_END:
@@ -303,17 +303,17 @@ INLINE int endpoint(const struct packet *packet, const struct segue_sid *sid, vo
 	if (likely(ip->nexthdr == PROTOCOL_ROUTING && (void *)(srh + 1) <= end && offset + 8 <= limit &&
 		   srh->type == ROUTING_TYPE_SRH && srh->segments_left)) {
 		/* All that follows is done there. */
-		if (!packet->in_proxy && unlikely(sid->firewall))
+		if (!packet_handed_on(packet) && unlikely(sid->firewall))
 			stage(packet, SEGUE_STAGE_FIREWALL);
 		return segment_advance(packet, sid, data, end, ip, offset, previous, &outer);
 	}
-	if (!packet->in_proxy &&
+	if (!packet_handed_on(packet) &&
 	    (ip->nexthdr == PROTOCOL_IPV4 || ip->nexthdr == PROTOCOL_IPV6 || ip->nexthdr == PROTOCOL_ETHERNET)) {
 		outer.offset = offset;
 		outer.protocol = ip->nexthdr;
 		return upper_layer(packet, sid, &outer);
 	}
-	if (!packet->in_proxy && ip->nexthdr == PROTOCOL_ROUTING && (void *)(srh + 1) <= end &&
+	if (!packet_handed_on(packet) && ip->nexthdr == PROTOCOL_ROUTING && (void *)(srh + 1) <= end &&
 	    srh->type == ROUTING_TYPE_SRH && offset + (srh->length + 1) * 8 <= limit &&
 	    takes_inner(sid, srh->next_header)) {
 		outer.offset = offset + (srh->length + 1) * 8;
@@ -328,16 +328,16 @@ INLINE int endpoint(const struct packet *packet, const struct segue_sid *sid, vo
 		return parameter_problem(packet, headers.error, ETHERNET_LENGTH, 1, headers.error_at);
 	if (headers.error)
 		return drop(packet, headers.error);
-	/* In segue_proxy it has been seen that there is none. */
-	if (!packet->in_proxy && headers.options) {
+	/* In the stages that it is handed on to it has been seen that there is none. */
+	if (!packet_handed_on(packet) && headers.options) {
 		u32 refused = options_refused(packet->ctx, limit);
 
 		if (refused)
 			return refuse_option(packet, refused);
 	}
-	if (packet->in_proxy && !headers.srh)
+	if (packet_handed_on(packet) && !headers.srh)
 		return drop(packet, SEGUE_OUTCOME_drop_upper_layer);
-	if (!packet->in_proxy && !headers.srh) {
+	if (!packet_handed_on(packet) && !headers.srh) {
 		outer.offset = headers.upper;
 		outer.protocol = headers.protocol;
 		outer.fragment = headers.fragment;

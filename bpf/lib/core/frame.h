@@ -132,13 +132,14 @@ INLINE int pass_odd(struct packet *packet, u32 outcome)
 }
 
 /* A frame for this port with an IPv6 packet that fills it, all in the first buffer. */
-INLINE int core_fast(const struct packet *packet, const void *data, const void *end, int again)
+INLINE int core_fast(const struct packet *packet, const void *data, const void *end)
 {
 	const struct ipv6hdr *ip = data + ETHERNET_LENGTH;
 
 	return (const void *)(ip + 1) <= end &&
 	       ip->payload_len == bpf_htons(end - data - ETHERNET_LENGTH - IPV6_LENGTH) &&
-	       *(const u16 *)(data + 12) == bpf_htons(ETH_P_IPV6) && (again || !frame_foreign(packet, data));
+	       *(const u16 *)(data + 12) == bpf_htons(ETH_P_IPV6) &&
+	       (packet_recirculated(packet) || !frame_foreign(packet, data));
 }
 
 #endif

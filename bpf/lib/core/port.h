@@ -21,11 +21,12 @@
  * IPv6 on a core port: to a SID of this node, on through the domain, or for the kernel. The frame ends where the packet
  * does, unless it is for the kernel.
  */
-INLINE int core_ipv6(struct packet *packet, void *data, void *end, int again)
+INLINE int core_ipv6(struct packet *packet, void *data, void *end)
 {
 	struct ipv6hdr *ip = data + ETHERNET_LENGTH;
 	struct address source, destination;
 	const struct segue_sid *sid = NULL;
+	int again = packet_recirculated(packet);
 	u32 limit;
 	int action;
 
@@ -43,7 +44,7 @@ INLINE int core_ipv6(struct packet *packet, void *data, void *end, int again)
 	limit = ETHERNET_LENGTH + packet->length;
 	if (again) /* here, where the verifier of 6.1 keeps in mind what it is */
 		sid = sid_find(packet->epoch, destination);
-	if (packet->in_proxy)
+	if (packet_handed_on(packet))
 		return sid ? endpoint(packet, sid, data, end, ip, limit, limit)
 			   : drop(packet, SEGUE_OUTCOME_drop_recirculation);
 	if (unlikely(!sid)) {
@@ -63,16 +64,16 @@ INLINE int core_ipv6(struct packet *packet, void *data, void *end, int again)
 	return endpoint(packet, sid, data, end, ip, limit, limit);
 }
 
-INLINE int core_port(struct packet *packet, int again)
+INLINE int core_port(struct packet *packet)
 {
 	void *data = (void *)(long)packet->ctx->data;
 	void *end = (void *)(long)packet->ctx->data_end;
 	u32 outcome;
 
-	if (unlikely(!core_fast(packet, data, end, again))) {
+	if (unlikely(!core_fast(packet, data, end))) {
 		if (data + ETHERNET_LENGTH > end)
 			return drop(packet, SEGUE_OUTCOME_drop_truncated);
-		if (!again)
+		if (!packet_recirculated(packet))
 			outcome = core_odd(packet->ctx, packet->epoch, *(const u64 *)packet->port->mac);
 		else if (*(const u16 *)(data + 12) != bpf_htons(ETH_P_IPV6))
 			outcome = SEGUE_OUTCOME_passed_not_for_segue;
@@ -86,7 +87,7 @@ INLINE int core_port(struct packet *packet, int again)
 		data = (void *)(long)packet->ctx->data;
 		end = (void *)(long)packet->ctx->data_end;
 	}
-	return core_ipv6(packet, data, end, again);
+	return core_ipv6(packet, data, end);
 }
 
 #endif

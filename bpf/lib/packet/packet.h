@@ -16,10 +16,10 @@ struct packet {
 	u64 epoch; /* generation, cache generation and epoch_in_domain(), read once: what is cached belongs to the
 		      generation that it came from */
 	u32 generation;
-	u32 length;	 /* layer 3 octets as received, for byte counters */
-	u32 in_proxy;	 /* 1: in segue_proxy. A constant in each program, so that it leaves out what the other does */
-	u32 in_firewall; /* 1: in segue_firewall, where in_proxy is 1 too */
-	u64 icmp_way;	 /* where ICMP errors about it are routed: ICMP_WAY() */
+	u32 length;   /* layer 3 octets as received, for byte counters */
+	u32 stage;    /* enum segue_stage, or STAGE_PORT: the program that it is in. A constant in each, so that each
+			 leaves out what others do */
+	u64 icmp_way; /* where ICMP errors about it are routed: ICMP_WAY() */
 };
 
 /*
@@ -27,6 +27,25 @@ struct packet {
  * came in where the answered packet did, by the kernel's rules.
  */
 #define ICMP_WAY(table_, ifindex_) ((u64)(table_) | (u64)(ifindex_) << 32)
+
+/* No stage: the program that the packet met first, on its port. */
+#define STAGE_PORT SEGUE_STAGE_MAX
+
+/* Has the packet been at a core port before? What was asked there of its frame and its source is not asked again. */
+INLINE int packet_recirculated(const struct packet *packet)
+{
+	return packet->stage == SEGUE_STAGE_AGAIN || packet->stage == SEGUE_STAGE_PROXY ||
+	       packet->stage == SEGUE_STAGE_FIREWALL;
+}
+
+/*
+ * Has endpoint() handed it on, to the stage that does what its SID needs? Such a packet has segments left, and no
+ * option that is refused.
+ */
+INLINE int packet_handed_on(const struct packet *packet)
+{
+	return packet->stage == SEGUE_STAGE_PROXY || packet->stage == SEGUE_STAGE_FIREWALL;
+}
 
 /* Generation (low half) and cache generation in one word. */
 INLINE u64 epoch_now(void)
@@ -91,10 +110,9 @@ INLINE int rarely_in_sid_block(const struct packet *packet, struct address a)
 }
 
 /* Finds the port, in the epoch of the packet. 0: go on; 1: not in this generation. */
-INLINE int packet_begin(buffer *ctx, struct packet *packet, u64 epoch)
+INLINE int packet_begin(buffer *ctx, struct packet *packet, u32 stage, u64 epoch)
 {
-	packet->in_proxy = 0;
-	packet->in_firewall = 0;
+	packet->stage = stage;
 	packet->icmp_way = 0;
 	packet->ctx = ctx;
 	packet->epoch = epoch;

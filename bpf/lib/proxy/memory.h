@@ -376,7 +376,7 @@ INLINE u64 remember(const struct packet *packet, const struct segue_sid *sid, co
 	*outcome = SEGUE_OUTCOME_drop_header_unfit;
 	if (unlikely(!outer->srh)) /* without segments left there is nothing to go back to */
 		return 0;
-	if (packet->in_proxy && sid->memory == SEGUE_MEMORY_FLOW) {
+	if (packet->stage == SEGUE_STAGE_PROXY && sid->memory == SEGUE_MEMORY_FLOW) {
 		struct scratch *scratch = memory_order(sid, outer, flags);
 
 		if (!scratch)
@@ -385,7 +385,7 @@ INLINE u64 remember(const struct packet *packet, const struct segue_sid *sid, co
 		*outcome = scratch->order.outcome;
 		return id;
 	}
-	if (packet->in_proxy && sid->memory == SEGUE_MEMORY_PACKET) {
+	if (packet->stage == SEGUE_STAGE_PROXY && sid->memory == SEGUE_MEMORY_PACKET) {
 		flags = SEGUE_STASH_EXACT;
 		/* Such a header is exact: there is no margin, and the stack is short. */
 		margin = sid->proxy_flags & SEGUE_PROXY_KEEP_HOP_LIMIT ? inner_hop_limit : 0;

@@ -196,7 +196,7 @@ INLINE int proxy_to_function(const struct packet *packet, const struct segue_sid
 		if (unlikely(!id))
 			return drop(packet, outcome);
 	}
-	if (packet->in_proxy && sid->memory == SEGUE_MEMORY_PACKET) {
+	if (packet->stage == SEGUE_STAGE_PROXY && sid->memory == SEGUE_MEMORY_PACKET) {
 		/* The function's kernel does not forward it, and would say nothing. */
 		if (!ipv4 && unlikely(address_link_local(inner.source)))
 			return drop(packet, SEGUE_OUTCOME_drop_bad_inner);
