@@ -11,6 +11,7 @@
 #include "lib/packet/packet.h"
 #include "lib/packet/outcome.h"
 #include "lib/packet/inner.h"
+#include "lib/header/advance.h"
 #include "lib/forward/adjacency.h"
 #include "lib/forward/leave.h"
 
@@ -24,10 +25,8 @@ struct payload {
 	u8 decrement;	  /* lower the inner hop limit or TTL by one (RFC 8986 section 5.1 S05) */
 	u32 flow_label;	  /* of the inner IPv6 header; else 0 */
 	u32 counter;	  /* row of the SID or rule that led here: counted with the list's once all has gone well */
-	/* End.B6.*: the inner packet's own SRH is advanced once nothing can go wrong any more. 0: no. */
-	u32 advance_srh; /* offset */
-	u32 advance_sl;	 /* Segments Left afterwards */
-	struct address advance_to;
+	/* End.B6.*: the inner packet itself, once nothing can go wrong any more. ADVANCE_NOT: no. */
+	struct advance advance;
 };
 
 /* The list that this flow takes in the policy, or NULL. */
@@ -153,13 +152,11 @@ INLINE int encapsulate(const struct packet *packet, const struct segue_segment_l
 		else if (data + ETHERNET_LENGTH + sizeof(struct iphdr) <= end && family == 4)
 			ipv4_decrement(data + ETHERNET_LENGTH);
 	}
-	if (payload->advance_srh) {
-		struct srh *srh = data + (payload->advance_srh & OFFSET_MASK);
+	if (payload->advance.kind != ADVANCE_NOT) {
+		struct srh *srh = data + (payload->advance.header & OFFSET_MASK);
 
-		if ((void *)(srh + 1) <= end && data + ETHERNET_LENGTH + IPV6_LENGTH <= end) {
-			srh->segments_left = payload->advance_sl;
-			address_store(data + ETHERNET_LENGTH + 24, payload->advance_to);
-		}
+		if ((void *)(srh + 1) <= end && data + ETHERNET_LENGTH + IPV6_LENGTH <= end)
+			advance_write(&payload->advance, data + ETHERNET_LENGTH, srh);
 	}
 	if (payload->protocol == PROTOCOL_ETHERNET)
 		push += ETHERNET_LENGTH;

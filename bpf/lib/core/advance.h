@@ -10,6 +10,7 @@
 #include "lib/packet/buffer.h"
 #include "lib/packet/packet.h"
 #include "lib/packet/outcome.h"
+#include "lib/header/advance.h"
 #include "lib/forward/adjacency.h"
 #include "lib/forward/leave.h"
 #include "lib/core/boundary.h"
@@ -100,20 +101,17 @@ RARE u32 srh_leaves(buffer *ctx, u32 offset, u32 limit)
 	       BOUNDARY_SR;
 }
 
-/*
- * What End, End.X and End.T do with the advanced packet. `ip` and `srh` lie within the frame; `sl` is Segments Left
- * after the decrement.
- */
+/* What End, End.X and End.T do with the advanced packet. `ip` and `srh` lie within the frame. */
 INLINE int end_forward(const struct packet *packet, const struct segue_sid *sid, struct ipv6hdr *ip, struct srh *srh,
-		       u32 offset, u32 previous, u32 limit, u32 sl, struct address next)
+		       u32 limit, const struct advance *advance)
 {
-	u32 length = limit - ETHERNET_LENGTH, remove = sl == 0 && sid->flavours & SEGUE_PSP;
+	u32 length = limit - ETHERNET_LENGTH, remove = advance->left == 0 && sid->flavours & SEGUE_PSP;
 	const struct adjacency *adjacency;
-	struct address towards = next;
+	struct address towards = advance->next;
 	u32 inside = ADJACENCY_INSIDE;
 	int action;
 
-	if (remove && likely(!boundary_suspects(srh->next_header) || !srh_leaves(packet->ctx, offset, limit)))
+	if (remove && likely(!boundary_suspects(srh->next_header) || !srh_leaves(packet->ctx, advance->header, limit)))
 		inside = 0;
 	if (unlikely(sid->behaviour == SEGUE_END_X))
 		towards = address_load(sid->next_hop);
@@ -124,10 +122,9 @@ INLINE int end_forward(const struct packet *packet, const struct segue_sid *sid,
 		length -= (srh->length + 1) * 8;
 	if (unlikely(!adjacency_fits(adjacency, length)) && end_obstacle(packet, sid, adjacency, &action))
 		return action;
-	srh->segments_left = sl;
 	ip->hop_limit -= hops_used(adjacency);
-	address_store(&ip->daddr, next);
-	if (remove && srh_remove(packet->ctx, offset, previous))
+	advance_write(advance, ip, srh);
+	if (remove && srh_remove(packet->ctx, advance->header, advance->previous))
 		return drop(packet, SEGUE_OUTCOME_drop_adjust);
 	count(sid->counter, packet->length);
 	return leave(packet, adjacency, bpf_htons(ETH_P_IPV6));

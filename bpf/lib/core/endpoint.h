@@ -10,6 +10,7 @@
 #include "lib/packet/stage.h"
 #include "lib/packet/outcome.h"
 #include "lib/packet/headers.h"
+#include "lib/header/advance.h"
 #include "lib/core/advance.h"
 #include "lib/core/decapsulation.h"
 #include "lib/access/encapsulation.h"
@@ -26,8 +27,8 @@ INLINE int is_decapsulating(u32 behaviour)
 
 /* End.B6.Encaps, End.B6.Encaps.Red (RFC 8986 sections 4.13, 4.14): advanced first, then the policy's header in front.
  */
-INLINE int end_b6(const struct packet *packet, const struct segue_sid *sid, const struct ipv6hdr *ip, u32 offset,
-		  u32 limit, u32 sl, struct address next)
+INLINE int end_b6(const struct packet *packet, const struct segue_sid *sid, const struct ipv6hdr *ip, u32 limit,
+		  const struct advance *advance)
 {
 	const struct segue_segment_list *list;
 	struct payload payload = {};
@@ -44,9 +45,7 @@ INLINE int end_b6(const struct packet *packet, const struct segue_sid *sid, cons
 	list = policy_list(sid->policy, payload.flow);
 	if (!list)
 		return drop(packet, SEGUE_OUTCOME_drop_policy_invalid);
-	payload.advance_srh = offset;
-	payload.advance_sl = sl;
-	payload.advance_to = next;
+	payload.advance = *advance;
 	payload.counter = sid->counter;
 	return encapsulate(packet, list, &payload, list_adjacency(packet, list, payload.flow));
 }
@@ -129,7 +128,7 @@ INLINE int upper_layer(const struct packet *packet, const struct segue_sid *sid,
 		if (unlikely(sid->flags & SEGUE_SID_DOWN))
 			return function_dead_last(packet, sid, outer);
 		if (sid->behaviour == SEGUE_END_AS)
-			return proxy_to_function(packet, sid, outer, (struct address){});
+			return proxy_to_function(packet, sid, outer, &(struct advance){});
 		return end_decapsulate(packet, sid, outer);
 	}
 	if (outer->protocol == PROTOCOL_ICMPV6 && sid->flags & SEGUE_SID_ALLOW_ICMPV6 && !outer->fragment) {
@@ -165,34 +164,35 @@ INLINE int proxy_elsewhere(const struct segue_sid *sid)
 	return sid->memory >= SEGUE_MEMORY_FLOW || sid->behaviour == SEGUE_END_AN;
 }
 
-/* A proxy with segments left. `ip` and `srh` lie within the frame; `sl` is Segments Left after the decrement. */
+/* A proxy with segments left. `ip` and `srh` lie within the frame. */
 INLINE int end_proxy(const struct packet *packet, const struct segue_sid *sid, struct ipv6hdr *ip, struct srh *srh,
-		     u32 offset, u32 previous, struct outer *outer, u32 sl, struct address next)
+		     struct outer *outer, const struct advance *advance)
 {
 	struct headers headers = {};
 
 	if (unlikely(sid->flags & SEGUE_SID_DOWN)) {
 		if (sid->failure == SEGUE_FAILURE_BYPASS)
-			return end_forward(packet, sid, ip, srh, offset, previous, outer->limit, sl, next);
+			return end_forward(packet, sid, ip, srh, outer->limit, advance);
 		/* A reduced list has no first segment to compare with. */
 		if (sid->failure == SEGUE_FAILURE_REROUTE &&
-		    !(sl < srh->last_entry && function_rerouted(ip, (void *)srh + SRH_FIXED_LENGTH + 16 + sl * 16,
-								(void *)(long)packet->ctx->data_end)))
+		    !(advance->left < srh->last_entry &&
+		      function_rerouted(ip, advance_segment(srh, 0, advance->left + 1),
+					(void *)(long)packet->ctx->data_end)))
 			return function_reroute(packet, sid, ip, outer->limit - ETHERNET_LENGTH);
 		return drop(packet, SEGUE_OUTCOME_drop_function_down);
 	}
-	outer->srh = offset;
-	outer->naming = offset;
+	outer->srh = advance->header;
+	outer->naming = advance->header;
 	outer->protocol = srh->next_header;
-	outer->offset = offset + (srh->length + 1) * 8;
+	outer->offset = advance->header + (srh->length + 1) * 8;
 	outer->fragment = 0;
 	outer->dscp = (*(const u8 *)ip & 15) << 2 | ((const u8 *)ip)[1] >> 6;
 	if (packet->stage != SEGUE_STAGE_PROXY && sid->behaviour == SEGUE_END_AM)
-		return masquerade(packet, sid, ip, srh, outer, sl);
+		return masquerade(packet, sid, ip, srh, outer, advance);
 	if (packet->stage == SEGUE_STAGE_PROXY && sid->behaviour == SEGUE_END_AN)
 		return aware_to_function(packet, sid, ip, outer);
 	if (unlikely(!takes_inner(sid, outer->protocol))) {
-		headers_walk(packet->ctx, offset, outer->offset, outer->limit, &headers);
+		headers_walk(packet->ctx, advance->header, outer->offset, outer->limit, &headers);
 		if (headers.error && headers.error != SEGUE_OUTCOME_drop_routing_type)
 			return drop(packet, headers.error);
 		outer->protocol = headers.protocol;
@@ -206,21 +206,20 @@ INLINE int end_proxy(const struct packet *packet, const struct segue_sid *sid, s
 			    !headers.sr_seen && outer->protocol != PROTOCOL_ETHERNET)
 				return proxy_inserted_elsewhere(packet);
 			if (sid->flags & SEGUE_SID_BYPASS_OTHER_TYPE)
-				return end_forward(packet, sid, ip, srh, offset, previous, outer->limit, sl, next);
+				return end_forward(packet, sid, ip, srh, outer->limit, advance);
 			return drop(packet, SEGUE_OUTCOME_drop_inner_type);
 		}
 	}
-	return proxy_to_function(packet, sid, outer, next);
+	return proxy_to_function(packet, sid, outer, advance);
 }
 
 /* An SRH with Segments Left not 0 at `offset`: RFC 8986 section 4.1, S05 to S14, in its order. */
 INLINE int segment_advance(const struct packet *packet, const struct segue_sid *sid, void *data, void *end,
 			   struct ipv6hdr *ip, u32 offset, u32 previous, struct outer *outer)
 {
+	struct advance advance = {.header = offset, .previous = previous};
 	struct srh *srh = data + offset;
-	const void *segment;
-	struct address next;
-	u32 sl;
+	u32 refused;
 
 	if ((void *)(srh + 1) > end)
 		return drop(packet, SEGUE_OUTCOME_drop_truncated);
@@ -233,22 +232,18 @@ INLINE int segment_advance(const struct packet *packet, const struct segue_sid *
 	/* max_LE is -1 for a header without room for a segment: every Last Entry is too large. */
 	if (unlikely((s32)srh->last_entry > (s32)(srh->length / 2) - 1 || srh->segments_left > srh->last_entry + 1))
 		return parameter_problem(packet, SEGUE_OUTCOME_drop_segments_left, ETHERNET_LENGTH, 0, offset + 3);
-	sl = (srh->segments_left - 1) & 0xff;
-	segment = data + offset + SRH_FIXED_LENGTH + sl * 16;
-	if (unlikely(segment + 16 > end))
-		return drop(packet, SEGUE_OUTCOME_drop_multi_buffer_header);
-	next = address_load(segment);
-	if (unlikely(!address_forwardable(next)))
-		return drop(packet, SEGUE_OUTCOME_drop_bad_next_segment);
+	refused = advance_to(&advance, data, end, (srh->segments_left - 1) & 0xff);
+	if (unlikely(refused))
+		return drop(packet, refused);
 	if (packet->stage == SEGUE_STAGE_FIREWALL)
-		return firewall_segment(packet, sid, ip, srh, offset, previous, outer, sl, next);
+		return firewall_segment(packet, sid, outer, &advance);
 	if (packet->stage == SEGUE_STAGE_PROXY)
-		return end_proxy(packet, sid, ip, srh, offset, previous, outer, sl, next);
+		return end_proxy(packet, sid, ip, srh, outer, &advance);
 	switch (sid->behaviour) {
 	case SEGUE_END:
 	case SEGUE_END_X:
 	case SEGUE_END_T:
-		return end_forward(packet, sid, ip, srh, offset, previous, outer->limit, sl, next);
+		return end_forward(packet, sid, ip, srh, outer->limit, &advance);
 	case SEGUE_END_AS:
 	case SEGUE_END_AD:
 	case SEGUE_END_AM:
@@ -262,10 +257,10 @@ INLINE int segment_advance(const struct packet *packet, const struct segue_sid *
 				stage(packet, SEGUE_STAGE_PROXY);
 			return drop(packet, SEGUE_OUTCOME_drop_recirculation);
 		}
-		return end_proxy(packet, sid, ip, srh, offset, previous, outer, sl, next);
+		return end_proxy(packet, sid, ip, srh, outer, &advance);
 	case SEGUE_END_B6_ENCAPS:
 	case SEGUE_END_B6_ENCAPS_RED:
-		return end_b6(packet, sid, ip, offset, outer->limit, sl, next);
+		return end_b6(packet, sid, ip, outer->limit, &advance);
 	}
 	return drop(packet, SEGUE_OUTCOME_drop_behaviour);
 }

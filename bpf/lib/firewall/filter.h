@@ -16,6 +16,7 @@
 #include "lib/packet/frame.h"
 #include "lib/packet/outcome.h"
 #include "lib/packet/tags.h"
+#include "lib/header/advance.h"
 #include "lib/forward/sid.h"
 #include "lib/core/advance.h"
 #include "lib/firewall/fragment.h"
@@ -417,58 +418,54 @@ INLINE int firewall_reject(const struct packet *packet, const struct firewall_wo
 			      family == 6 ? ICMPV6_DESTINATION_UNREACHABLE : ICMPV4_DESTINATION_UNREACHABLE, code, 0);
 }
 
-/* SEG6 at a SID. `sl`: Segments Left after go-next. Ends the packet. */
+/* SEG6 at a SID. `next`: what go-next does. Ends the packet. */
 INLINE int firewall_seg6(const struct packet *packet, const struct segue_sid *sid,
-			 const struct segue_firewall *firewall, struct firewall_work *work, u32 offset, u32 previous,
-			 u32 limit, u32 sl)
+			 const struct segue_firewall *firewall, struct firewall_work *work, u32 limit,
+			 const struct advance *next)
 {
 	void *data = (void *)(long)packet->ctx->data;
 	void *end = (void *)(long)packet->ctx->data_end;
+	struct advance advance = {.header = next->header & OFFSET_MASK, .previous = next->previous};
 	struct ipv6hdr *ip = data + ETHERNET_LENGTH;
-	struct srh *srh = data + (offset & OFFSET_MASK);
+	struct srh *srh = data + advance.header;
+	u32 left = next->left, refused;
 	u64 action = work->detail;
-	struct address next;
-	const void *segment;
+	struct address active;
 
 	if (action == SEGUE_SEG6_EVAL_ARGS) {
-		next.high = bpf_cpu_to_be64(work->key.active_sid[0]);
-		next.low = bpf_cpu_to_be64(work->key.active_sid[1]);
-		action = sid_argument(sid, firewall->argument_length, next);
+		active.high = bpf_cpu_to_be64(work->key.active_sid[0]);
+		active.low = bpf_cpu_to_be64(work->key.active_sid[1]);
+		action = sid_argument(sid, firewall->argument_length, active);
 		if (action > SEGUE_SEG6_GO_LAST)
 			/* SERA section V.B: points at the active SID, the destination address. */
 			return parameter_problem(packet, SEGUE_OUTCOME_drop_firewall, ETHERNET_LENGTH, 0,
 						 ETHERNET_LENGTH + 24);
 	}
 	if (action == SEGUE_SEG6_GO_LAST) {
-		sl = 0;
+		left = 0;
 	} else if (action == SEGUE_SEG6_SKIP_NEXT) {
-		if (!sl) /* nothing would be left to go to */
+		if (!left) /* nothing would be left to go to */
 			return parameter_problem(packet, SEGUE_OUTCOME_drop_segments_left, ETHERNET_LENGTH, 0,
-						 offset + 3);
-		sl--;
+						 next->header + 3);
+		left--;
 	}
-	opaque(sl);
-	sl &= 0xff;
-	segment = (const void *)srh + SRH_FIXED_LENGTH + sl * 16;
-	if ((void *)(ip + 1) > end || (void *)(srh + 1) > end || segment + 16 > end)
+	opaque(left);
+	if ((void *)(ip + 1) > end || (void *)(srh + 1) > end)
 		return drop(packet, SEGUE_OUTCOME_drop_multi_buffer_header);
-	next = address_load(segment);
-	if (unlikely(!address_forwardable(next)))
-		return drop(packet, SEGUE_OUTCOME_drop_bad_next_segment);
-	return end_forward(packet, sid, ip, srh, offset & OFFSET_MASK, previous, limit, sl, next);
+	refused = advance_to(&advance, data, end, left & 0xff);
+	if (unlikely(refused))
+		return drop(packet, refused);
+	return end_forward(packet, sid, ip, srh, limit, &advance);
 }
 
 /* At a SID with a firewall and segments left: filtered, then End. */
-INLINE int firewall_segment(const struct packet *packet, const struct segue_sid *sid, struct ipv6hdr *ip,
-			    struct srh *srh, u32 offset, u32 previous, struct outer *outer, u32 sl, struct address next)
+INLINE int firewall_segment(const struct packet *packet, const struct segue_sid *sid, const struct outer *outer,
+			    const struct advance *advance)
 {
 	struct firewall_work *work = firewall_work_get();
 	u32 index = sid->firewall, error;
 	const struct segue_firewall *firewall = bpf_map_lookup_elem(&firewalls, &index);
 
-	(void)ip;
-	(void)srh;
-	(void)next;
 	if (unlikely(!work || !firewall))
 		return drop(packet, SEGUE_OUTCOME_drop_behaviour);
 	work->detail = SEGUE_SEG6_GO_NEXT;
@@ -483,7 +480,7 @@ INLINE int firewall_segment(const struct packet *packet, const struct segue_sid 
 		else if (work->action != SEGUE_ACTION_SEG6)
 			return drop(packet, SEGUE_OUTCOME_drop_firewall);
 	}
-	return firewall_seg6(packet, sid, firewall, work, offset, previous, outer->limit, sl);
+	return firewall_seg6(packet, sid, firewall, work, outer->limit, advance);
 }
 
 /* In by a port with a firewall: the plain firewall. */

@@ -19,6 +19,7 @@
 #include "lib/packet/stage.h"
 #include "lib/packet/outcome.h"
 #include "lib/packet/flow.h"
+#include "lib/header/advance.h"
 #include "lib/forward/sid.h"
 #include "lib/forward/adjacency.h"
 #include "lib/forward/leave.h"
@@ -255,7 +256,7 @@ INLINE const u64 *segment_in_frame(buffer *ctx, u32 index)
 {
 	void *data = (void *)(long)ctx->data;
 	void *end = (void *)(long)ctx->data_end;
-	const void *segment = data + SIMPLE_SRH + SRH_FIXED_LENGTH + (index & 0xff) * 16;
+	const void *segment = advance_segment(data, SIMPLE_SRH, index & 0xff);
 
 	return segment + 16 <= end ? segment : NULL;
 }

@@ -16,6 +16,7 @@
 #include "lib/packet/packet.h"
 #include "lib/packet/stage.h"
 #include "lib/packet/outcome.h"
+#include "lib/header/advance.h"
 #include "lib/forward/adjacency.h"
 #include "lib/forward/leave.h"
 #include "lib/core/advance.h"
@@ -109,9 +110,9 @@ INLINE u32 behind_place(const struct srh *srh, u32 length)
 	return (SIMPLE_SRH + length) | (u32)srh->next_header << 16;
 }
 
-/* SR to function: S12 to S15. Nothing of the packet has been changed; `sl` is Segments Left after the decrement. */
+/* SR to function: S12 to S15. Nothing of the packet has been changed. */
 INLINE int masquerade(const struct packet *packet, const struct segue_sid *sid, struct ipv6hdr *ip, struct srh *srh,
-		      const struct outer *outer, u32 sl)
+		      const struct outer *outer, const struct advance *advance)
 {
 	void *data = (void *)(long)packet->ctx->data;
 	void *end = (void *)(long)packet->ctx->data_end;
@@ -143,7 +144,7 @@ INLINE int masquerade(const struct packet *packet, const struct segue_sid *sid, 
 			return drop(packet, SEGUE_OUTCOME_drop_header_unfit);
 	}
 	ip->hop_limit--;
-	srh->segments_left = sl;
+	srh->segments_left = advance->left;
 	address_store(&ip->daddr, last);
 	data = (void *)(long)packet->ctx->data;
 	if (data + ETHERNET_LENGTH > (void *)(long)packet->ctx->data_end)
@@ -269,7 +270,7 @@ INLINE int masquerade_end(const struct packet *packet, const struct segue_sid *s
 			return drop(packet, SEGUE_OUTCOME_drop_header_changed);
 		usual = 0;
 	}
-	segment = data + SIMPLE_SRH + SRH_FIXED_LENGTH + (sl & 0xff) * 16;
+	segment = advance_segment(data, SIMPLE_SRH, sl & 0xff);
 	if (segment + 16 > end)
 		return drop(packet, SEGUE_OUTCOME_drop_multi_buffer_header);
 	next = sl ? address_load(segment) : destination;

@@ -9,6 +9,7 @@
 #include "lib/packet/packet.h"
 #include "lib/packet/outcome.h"
 #include "lib/packet/fast.h"
+#include "lib/header/advance.h"
 #include "lib/forward/adjacency.h"
 #include "lib/core/advance.h"
 #include "lib/service/function.h"
@@ -87,7 +88,7 @@ INLINE int masquerade_fast(struct packet *packet, const struct segue_sid *sid)
 	if (unlikely(!address_equal(destination, address_load(word + 6))))
 		return NOT_FAST;
 	left = word[5] >> 24 & 0xff;
-	segment = data + SIMPLE_SRH + SRH_FIXED_LENGTH + left * 16;
+	segment = advance_segment(data, SIMPLE_SRH, left);
 	if (segment + 16 > end)
 		return NOT_FAST;
 	destination = address_load(segment);

@@ -18,6 +18,7 @@
 #include "lib/packet/frame.h"
 #include "lib/packet/outcome.h"
 #include "lib/packet/inner.h"
+#include "lib/header/advance.h"
 #include "lib/forward/sid.h"
 #include "lib/forward/adjacency.h"
 #include "lib/core/advance.h"
@@ -112,7 +113,7 @@ INLINE int proxy_inserted(struct packet *packet)
 	sid = sid_find(packet->epoch, address_load(&ip->daddr));
 	if (!sid || sid->behaviour != SEGUE_END_AN_NF)
 		return drop(packet, SEGUE_OUTCOME_drop_recirculation);
-	segment = data + SIMPLE_SRH + SRH_FIXED_LENGTH + ((srh->segments_left - 1) & 0xff) * 16;
+	segment = advance_segment(data, SIMPLE_SRH, (srh->segments_left - 1) & 0xff);
 	if (segment + 16 > end)
 		return drop(packet, SEGUE_OUTCOME_drop_multi_buffer_header);
 	last = address_load(srh + 1);
@@ -161,10 +162,10 @@ INLINE int proxy_inserted_elsewhere(const struct packet *packet)
 
 /*
  * SR to function: the inner packet leaves by IFACE-OUT, its hop limit untouched. With a memory, `outer->srh` is set and
- * the next segment is `next`.
+ * `advance` is what the header will be.
  */
 INLINE int proxy_to_function(const struct packet *packet, const struct segue_sid *sid, const struct outer *outer,
-			     struct address next)
+			     const struct advance *advance)
 {
 	u32 offset = outer->offset & OFFSET_MASK, ipv4 = outer->protocol == PROTOCOL_IPV4, ecn = 0, outcome;
 	void *data = (void *)(long)packet->ctx->data;
@@ -206,7 +207,7 @@ INLINE int proxy_to_function(const struct packet *packet, const struct segue_sid
 		/* Where it goes afterwards is known: what would not fit there is refused while its sender can be told.
 		 */
 		if (outer->limit - ETHERNET_LENGTH > IPV6_LEAST_MTU) {
-			adjacency = adjacency_find(packet, next, 0, ADJACENCY_INSIDE, 0);
+			adjacency = adjacency_find(packet, advance->next, 0, ADJACENCY_INSIDE, 0);
 			if (adjacency && adjacency->kind == ADJACENCY_LINK &&
 			    unlikely(outer->limit - ETHERNET_LENGTH > adjacency->fits))
 				return too_big(packet, 6, ETHERNET_LENGTH, adjacency->fits);
