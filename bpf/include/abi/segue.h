@@ -299,6 +299,11 @@ struct segue_segment_list {
 #define SEGUE_STASH_WRITING (1ULL << 60)
 #define SEGUE_STASH_SERIES_SHIFT 61
 
+/* What kind of steering header it is. */
+enum segue_header_kind {
+	SEGUE_HEADER_SRV6 = 0, /* an IPv6 header with an SRH; segment identifiers are IPv6 addresses */
+};
+
 /*
  * A steering header that a proxy remembers. Map `stash`, 1 << control.stash_bits entries, SEGUE_STASH_SLOTS at most.
  * 256 octets. Slots are taken in turn (`stash_cursor`), and no two CPUs write the same one. A reader compares `id` with

@@ -11,6 +11,7 @@
 #include "lib/packet/outcome.h"
 #include "lib/packet/headers.h"
 #include "lib/header/advance.h"
+#include "lib/header/srv6.h"
 #include "lib/core/advance.h"
 #include "lib/core/decapsulation.h"
 #include "lib/access/encapsulation.h"
@@ -181,12 +182,7 @@ INLINE int end_proxy(const struct packet *packet, const struct segue_sid *sid, s
 			return function_reroute(packet, sid, ip, outer->limit - ETHERNET_LENGTH);
 		return drop(packet, SEGUE_OUTCOME_drop_function_down);
 	}
-	outer->srh = advance->header;
-	outer->naming = advance->header;
-	outer->protocol = srh->next_header;
-	outer->offset = advance->header + (srh->length + 1) * 8;
-	outer->fragment = 0;
-	outer->dscp = (*(const u8 *)ip & 15) << 2 | ((const u8 *)ip)[1] >> 6;
+	srv6_recognise(outer, ip, srh, advance->header);
 	if (packet->stage != SEGUE_STAGE_PROXY && sid->behaviour == SEGUE_END_AM)
 		return masquerade(packet, sid, ip, srh, outer, advance);
 	if (packet->stage == SEGUE_STAGE_PROXY && sid->behaviour == SEGUE_END_AN)

@@ -24,6 +24,7 @@
 #include "lib/core/advance.h"
 #include "lib/access/encapsulation.h"
 #include "lib/access/steering.h"
+#include "lib/header/header.h"
 #include "lib/proxy/stash.h"
 #include "lib/proxy/memory.h"
 #include "lib/proxy/behind.h"
@@ -285,8 +286,7 @@ INLINE int function_out(struct packet *packet, int egress)
 	if (unlikely(entry->flags & SEGUE_STASH_SRH))
 		return function_insert(packet, sid, entry, id, &inner, hops, egress);
 	push = entry->length;
-	adjacency = adjacency_find(packet, address_load(&entry->header[24]), 0, ADJACENCY_INSIDE,
-				   outer_flow((const struct ipv6hdr *)entry->header));
+	adjacency = header_adjacency(packet, entry, outer_flow((const struct ipv6hdr *)entry->header));
 	if (unlikely(!adjacency))
 		return drop(packet, SEGUE_OUTCOME_drop_no_route);
 	if (unlikely(!adjacency_fits(adjacency, inner.length + push))) {

@@ -20,6 +20,7 @@
 #include "lib/packet/outcome.h"
 #include "lib/packet/flow.h"
 #include "lib/header/advance.h"
+#include "lib/header/srv6.h"
 #include "lib/forward/sid.h"
 #include "lib/forward/adjacency.h"
 #include "lib/forward/leave.h"
@@ -112,7 +113,7 @@ INLINE int aware_draft(buffer *ctx, struct segue_stash *draft, u64 scope, u32 re
 	word[4] = 0;
 	if (rewrite & SEGUE_REWRITE_TLVS)
 		word[5] &= ~0xff00ULL; /* Hdr Ext Len */
-	if (!stash_last_is_chains(word[5])) {
+	if (!srh_last_is_chains(word[5])) {
 		word[1] = 0;
 		word[2] = 0;
 		if (!in_sid_block(generation, address_load(word + 6))) {

@@ -19,6 +19,8 @@
 #include "lib/forward/adjacency.h"
 #include "lib/access/encapsulation.h"
 #include "lib/service/function.h"
+#include "lib/header/header.h"
+#include "lib/header/srv6.h"
 #include "lib/proxy/stash.h"
 #include "lib/proxy/memory.h"
 #include "lib/proxy/take_off.h"
@@ -29,7 +31,7 @@
 #define STASH_FAST_MASK (~((u32)SEGUE_STASH_TRAFFIC_CLASS_COPY << 24))
 #define STASH_EXACT_SHAPE (STASH_FAST_SHAPE | SEGUE_STASH_EXACT << 24)
 
-/* The packet's steering header is the one remembered, but for what makes no difference: see header_same(). */
+/* The packet's steering header is the one remembered, but for what makes no difference: see srv6_same(). */
 INLINE int header_fast(const struct segue_stash *entry, const u64 *word, u32 margin, u32 exact)
 {
 	const u64 *known = (const u64 *)entry->header;
@@ -67,7 +69,7 @@ INLINE int exact_fast(const struct packet *packet, const struct segue_sid *sid, 
 	}
 	if (length <= IPV6_LEAST_MTU)
 		return 1;
-	adjacency = adjacency_find(packet, address_load(&entry->header[24]), 0, ADJACENCY_INSIDE, 0);
+	adjacency = header_adjacency(packet, entry, 0);
 	return adjacency && adjacency_fits(adjacency, length);
 }
 
@@ -189,7 +191,7 @@ INLINE int restore_fast(const struct packet *packet, const struct segue_stash *e
 			const struct payload *payload, u32 scope, const struct adjacency *adjacency)
 {
 	u32 outcome;
-	void *data = wrap_fast(packet, entry->header, FAST_STEERING, restored_word(entry, payload), payload, &outcome);
+	void *data = wrap_fast(packet, entry->header, FAST_STEERING, srv6_word(entry, payload), payload, &outcome);
 
 	if (!data)
 		return drop(packet, outcome);
@@ -266,7 +268,7 @@ INLINE int dynamic_fast(struct packet *packet, const struct segue_sid *sid)
 		entry = memory_current(sid->scope, &id);
 	if (unlikely(!entry))
 		return NOT_FAST;
-	adjacency = adjacency_find(packet, address_load(&entry->header[24]), 0, ADJACENCY_INSIDE, payload.flow);
+	adjacency = header_adjacency(packet, entry, payload.flow);
 	if (unlikely(!adjacency || !adjacency_fits(adjacency, payload.length + entry->length)))
 		return NOT_FAST;
 	packet->length = payload.length;

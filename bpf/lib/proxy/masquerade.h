@@ -17,6 +17,7 @@
 #include "lib/packet/stage.h"
 #include "lib/packet/outcome.h"
 #include "lib/header/advance.h"
+#include "lib/header/srv6.h"
 #include "lib/forward/adjacency.h"
 #include "lib/forward/leave.h"
 #include "lib/core/advance.h"
@@ -87,7 +88,7 @@ RARE int srh_known(buffer *ctx, u64 scope, u64 shape)
 
 	if (!scratch)
 		return 0;
-	hash = stash_prepare(ctx, &scratch->stash, shape, scope);
+	hash = srv6_prepare(ctx, &scratch->stash, shape, scope);
 	return hash && stash_has(scratch, hash);
 }
 
@@ -97,7 +98,7 @@ RARE int srh_known(buffer *ctx, u64 scope, u64 shape)
  */
 INLINE u64 srh_shape(const struct packet *packet, const struct srh *srh, u32 length, u32 advance)
 {
-	u32 last = stash_last_is_chains(*(const u64 *)srh) || rarely_in_sid_block(packet, address_load(srh + 1))
+	u32 last = srh_last_is_chains(*(const u64 *)srh) || rarely_in_sid_block(packet, address_load(srh + 1))
 			   ? SEGUE_STASH_LAST
 			   : 0;
 

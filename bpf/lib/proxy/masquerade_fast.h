@@ -10,6 +10,7 @@
 #include "lib/packet/outcome.h"
 #include "lib/packet/fast.h"
 #include "lib/header/advance.h"
+#include "lib/header/srv6.h"
 #include "lib/forward/adjacency.h"
 #include "lib/core/advance.h"
 #include "lib/service/function.h"

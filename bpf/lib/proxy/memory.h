@@ -13,9 +13,9 @@
 #include "lib/packet/packet.h"
 #include "lib/packet/stage.h"
 #include "lib/packet/flow.h"
+#include "lib/header/header.h"
+#include "lib/header/srv6.h"
 #include "lib/proxy/stash.h"
-
-#define SIMPLE_SRH (ETHERNET_LENGTH + IPV6_LENGTH) /* where the SRH is when it follows the IPv6 header */
 
 enum memory_counter {
 	MEMORY_RENEWED,
@@ -55,53 +55,38 @@ RARE int memory_count(u32 scope, u32 what)
 	return 0;
 }
 
-/*
- * Would the frame's steering header, once advanced, go back on as this one does? Payload Length, ECN, DSCP and flow
- * label make no difference, unless the memory is exact; hop limits that differ by less than the margin do not either.
- * The active segment follows from Segments Left and the list.
- */
-INLINE int header_same(const struct segue_stash *entry, void *data, void *end, const struct outer *outer, u32 margin)
-{
-	const u64 *word = data + ETHERNET_LENGTH, *known = (const u64 *)entry->header;
-	u32 length = outer->offset - ETHERNET_LENGTH, hop_limit;
-	u64 difference;
-
-	if ((void *)(word + 6) > end || entry->length != length || outer->srh != SIMPLE_SRH ||
-	    entry->next_header != IPV6_LENGTH)
-		return 0;
-	difference = (word[1] ^ known[1]) | (word[2] ^ known[2]);
-	/* The SRH's first word: Segments Left is its octet 3; octet 0 names the inner packet. */
-	difference |= ((word[5] - (1ULL << 24)) ^ known[5]) & ~0xffULL;
-	hop_limit = (u32)(word[0] >> 56) - 1 - (u32)(known[0] >> 56);
-	if (entry->flags & SEGUE_STASH_EXACT) {
-		difference |= (u32)word[0] ^ (u32)known[0];
-		margin = 1;
-	}
-	if (difference || hop_limit + margin - 1 > 2 * (margin - 1))
-		return 0;
-	/* Two segments: the commonest, and without a loop. */
-	if (likely(length == IPV6_LENGTH + SRH_FIXED_LENGTH + 32)) {
-		if ((void *)(word + 10) > end)
-			return 0;
-		return !((word[6] ^ known[6]) | (word[7] ^ known[7]) | (word[8] ^ known[8]) | (word[9] ^ known[9]));
-	}
-	for (int i = 6; i < STASH_WORDS; i++) {
-		if (8 * i >= length)
-			break;
-		const u64 *at = word + i;
-
-		opaque(at);
-		if ((void *)(at + 1) > end)
-			return 0;
-		difference |= *at ^ known[i];
-	}
-	return !difference;
-}
-
 INLINE u64 header_shape(const struct outer *outer, u32 flags)
 {
 	return STASH_SHAPE(outer->offset - ETHERNET_LENGTH, outer->naming - ETHERNET_LENGTH,
 			   outer->srh - ETHERNET_LENGTH, flags);
+}
+
+/*
+ * Remembers the steering header of the frame, which begins behind its Ethernet header and is not changed. The
+ * reference, or 0 if it cannot be remembered.
+ */
+RARE u64 stash_put(buffer *ctx, u64 shape, u64 scope)
+{
+	struct scratch *scratch = scratch_get();
+	const struct segue_stash *entry;
+	u64 *known, id, hash;
+
+	if (!scratch)
+		return 0;
+	hash = header_prepare(ctx, &scratch->stash, shape, scope);
+	if (!hash)
+		return 0;
+	known = bpf_map_lookup_elem(&stash_index, &hash);
+	if (known) {
+		id = *known;
+		entry = stash_get(id);
+		if (entry && stash_equal(entry, &scratch->stash) && stash_still(entry, id))
+			return id;
+	}
+	id = stash_write(scratch);
+	if (id)
+		bpf_map_update_elem(&stash_index, &hash, &id, BPF_ANY);
+	return id;
 }
 
 /* Puts the header into the stash and makes it the scope's current one. The reference, or 0. */

@@ -19,6 +19,7 @@
 #include "lib/forward/leave.h"
 #include "lib/access/encapsulation.h"
 #include "lib/service/function.h"
+#include "lib/header/header.h"
 #include "lib/proxy/stash.h"
 #include "lib/proxy/memory.h"
 
@@ -33,49 +34,12 @@ INLINE int to_port(const struct packet *packet)
 					*(const u16 *)(mac + 1) == *(const u16 *)(packet->port->mac + 4));
 }
 
-/* Copies a remembered header in front. 0: done. */
-INLINE int stash_copy(void *to, void *end, const struct segue_stash *entry)
-{
-	const u64 *from = (const u64 *)entry->header;
-	u64 *word = to;
-
-	if (likely(entry->length == IPV6_LENGTH + SRH_FIXED_LENGTH + 32)) {
-		if (to + IPV6_LENGTH + SRH_FIXED_LENGTH + 32 > end)
-			return -1;
-#pragma unroll
-		for (int i = 0; i < 10; i++)
-			word[i] = from[i];
-		return 0;
-	}
-	for (int i = 0; i < STASH_WORDS; i++) {
-		if (8 * i >= entry->length)
-			break;
-		u64 *at = word + i;
-
-		opaque(at);
-		if ((void *)(at + 1) > end)
-			return -1;
-		*at = from[i];
-	}
-	return 0;
-}
-
-/* Traffic class and flow label of a header that goes back on, as the first word of an IPv6 header. */
-INLINE u32 restored_word(const struct segue_stash *entry, const struct payload *payload)
-{
-	u32 traffic_class = payload->traffic_class, label = payload->flow & 0xfffff ?: 1;
-
-	if (!(entry->flags & SEGUE_STASH_TRAFFIC_CLASS_COPY))
-		traffic_class = (entry->header[0] & 15) << 4 | entry->header[1] >> 4 | (traffic_class & 3);
-	return bpf_htonl(6U << 28 | traffic_class << 20 | label);
-}
-
 /* Puts a remembered header on a packet that fits `adjacency` if `by_link`. Ends it. */
 INLINE int restore_on(const struct packet *packet, const struct segue_stash *entry, u64 id,
 		      const struct payload *payload, u32 scope, const struct adjacency *adjacency, int by_link)
 {
-	u32 family = payload->protocol == PROTOCOL_IPV4 ? 4 : 6, push = entry->length, naming = entry->next_header;
-	u32 word = restored_word(entry, payload);
+	u32 family = payload->protocol == PROTOCOL_IPV4 ? 4 : 6, push = entry->length;
+	u32 fresh = header_fresh(entry, payload);
 	void *data = (void *)(long)packet->ctx->data;
 	void *end = (void *)(long)packet->ctx->data_end;
 	u8 *octet;
@@ -93,23 +57,14 @@ INLINE int restore_on(const struct packet *packet, const struct segue_stash *ent
 	data = (void *)(long)packet->ctx->data;
 	end = (void *)(long)packet->ctx->data_end;
 	octet = data + ETHERNET_LENGTH;
-	if (stash_copy(octet, end, entry) || (void *)octet + IPV6_LENGTH + SRH_FIXED_LENGTH > end)
+	if (header_copy(entry, octet, end))
 		return drop(packet, SEGUE_OUTCOME_drop_adjust);
-	*(u16 *)(octet + 4) = bpf_htons(entry->length - IPV6_LENGTH + payload->length);
 	if (unlikely(!stash_still(entry, id))) {
 		memory_count(scope, MEMORY_OVERWRITTEN);
 		return drop(packet, SEGUE_OUTCOME_drop_header_forgotten);
 	}
-	*(u32 *)octet = word;
-	if (likely(naming == IPV6_LENGTH)) {
-		octet[IPV6_LENGTH] = payload->protocol;
-	} else {
-		u8 *next_header = octet + (naming & 0xff);
-
-		if ((void *)(next_header + 1) > end)
-			return drop(packet, SEGUE_OUTCOME_drop_adjust);
-		*next_header = payload->protocol;
-	}
+	if (header_finish(entry, octet, end, fresh, payload))
+		return drop(packet, SEGUE_OUTCOME_drop_adjust);
 	count(payload->counter, packet->length);
 	if (likely(by_link))
 		return leave_by_link(packet, adjacency);
@@ -124,8 +79,7 @@ INLINE int restore(const struct packet *packet, const struct segue_stash *entry,
 		   u32 scope)
 {
 	u32 family = payload->protocol == PROTOCOL_IPV4 ? 4 : 6;
-	const struct adjacency *adjacency =
-		adjacency_find(packet, address_load(&entry->header[24]), 0, ADJACENCY_INSIDE, payload->flow);
+	const struct adjacency *adjacency = header_adjacency(packet, entry, payload->flow);
 	int by_link, action;
 
 	if (unlikely(!adjacency))

@@ -64,101 +64,10 @@ INLINE const struct segue_stash *stash_get_carried(u32 hash, u32 tc_index, u64 *
 	return entry;
 }
 
-/* Steering header in the frame: its length, where it names the inner packet, and its SRH, as offsets in the header. */
-#define STASH_SHAPE(length, next_header, srh, flags)                                                                   \
-	((u64)(length) | (u64)(next_header) << 16 | (u64)(srh) << 32 | (u64)(flags) << 48)
-
-#define STASH_SHAPE_HOP_LIMIT(hop_limit) ((u64)(hop_limit) << 56) /* to be remembered with it */
-
 INLINE u64 stash_mix(u64 hash, u64 word)
 {
 	hash = (hash ^ word) * 0x9e3779b97f4a7c15ULL;
 	return hash ^ hash >> 29;
-}
-
-/*
- * Is the last segment the chain's? In front of an inner packet it is; an SRH that was inserted into a packet has that
- * packet's own destination there. `word` is the SRH's first.
- */
-INLINE int stash_last_is_chains(u64 word)
-{
-	u32 protocol = word & 0xff;
-
-	return protocol == PROTOCOL_IPV6 || protocol == PROTOCOL_IPV4 || protocol == PROTOCOL_ETHERNET;
-}
-
-/*
- * Makes the content of scratch->stash from the frame: the header as the next endpoint shall see it (RFC 8986 section
- * 4.1, S12 to S14), Payload Length 0. The hash, or 0: it cannot be remembered. SEGUE_STASH_SRH: the SRH alone,
- * advanced only if its place is given.
- */
-INLINE u64 stash_prepare(buffer *ctx, struct segue_stash *draft, u64 shape, u64 scope)
-{
-	void *data = (void *)(long)ctx->data;
-	void *end = (void *)(long)ctx->data_end;
-	u32 length = shape & 0xffff, srh = (shape >> 32) & 0xffff, at, left;
-	const u64 *from = data + ETHERNET_LENGTH;
-	u64 *to = (u64 *)draft->header, hash;
-
-	if (length > SEGUE_HEADROOM_MAX || length & 7 || length < IPV6_LENGTH + SRH_FIXED_LENGTH + 16)
-		return 0;
-	for (int i = 0; i < STASH_WORDS; i++) {
-		to[i] = 0;
-		if (8 * i < length) {
-			const u64 *word = from + i;
-
-			opaque(word);
-			if ((void *)(word + 1) > end)
-				return 0;
-			to[i] = *word;
-		}
-	}
-	draft->scope = scope;
-	draft->length = length;
-	draft->next_header = shape >> 16;
-	draft->flags = shape >> 48;
-	draft->hop_limit = shape >> 56;
-	if (draft->flags & SEGUE_STASH_SRH) {
-		for (int i = 0; i < 5; i++)
-			to[i] = 0;
-		if (!(draft->flags & SEGUE_STASH_LAST)) {
-			to[6] = 0;
-			to[7] = 0;
-		}
-		if (srh)
-			draft->header[IPV6_LENGTH + 3]--;
-		goto hashed;
-	}
-	draft->header[4] = 0;
-	draft->header[5] = 0;
-	draft->header[7]--;
-	if (!(draft->flags & SEGUE_STASH_EXACT)) {
-		/* ECN and flow label are made anew; DSCP too, where it is the inner packet's. */
-		draft->header[0] &= draft->flags & SEGUE_STASH_TRAFFIC_CLASS_COPY ? 0xf0 : 0xff;
-		draft->header[1] &= draft->flags & SEGUE_STASH_TRAFFIC_CLASS_COPY ? 0x00 : 0xc0;
-		draft->header[2] = 0;
-		draft->header[3] = 0;
-	}
-	/* In one register: the verifier does not follow two copies from the stack. */
-	opaque(srh);
-	if (srh > SEGUE_HEADROOM_MAX - SRH_FIXED_LENGTH - 16)
-		return 0;
-	left = draft->header[srh + 3] - 1;
-	draft->header[srh + 3] = left;
-	at = srh + SRH_FIXED_LENGTH + 16 * (left & 0xf);
-	opaque(at);
-	if (left > 15 || at > SEGUE_HEADROOM_MAX - 16)
-		return 0;
-	address_store(&draft->header[24], address_load(&draft->header[at]));
-	/* The octet that names the inner packet is written anew when the header goes back on. */
-	at = draft->next_header;
-	if (at < SEGUE_HEADROOM_MAX)
-		draft->header[at] = 0;
-hashed:
-	hash = stash_mix(scope, length | (u64)draft->flags << 32 | (u64)draft->hop_limit << 40);
-	for (int i = 0; i < STASH_WORDS; i++)
-		hash = stash_mix(hash, to[i]);
-	return hash ?: 1;
 }
 
 INLINE int stash_equal(const struct segue_stash *a, const struct segue_stash *b)
@@ -218,34 +127,6 @@ INLINE u64 stash_write(struct scratch *scratch)
 		to[i] = from[i];
 	stash_order();
 	*(volatile u64 *)&entry->id = id;
-	return id;
-}
-
-/*
- * Remembers the steering header of the frame, which begins behind its Ethernet header and is not changed. The
- * reference, or 0 if it cannot be remembered.
- */
-RARE u64 stash_put(buffer *ctx, u64 shape, u64 scope)
-{
-	struct scratch *scratch = scratch_get();
-	const struct segue_stash *entry;
-	u64 *known, id, hash;
-
-	if (!scratch)
-		return 0;
-	hash = stash_prepare(ctx, &scratch->stash, shape, scope);
-	if (!hash)
-		return 0;
-	known = bpf_map_lookup_elem(&stash_index, &hash);
-	if (known) {
-		id = *known;
-		entry = stash_get(id);
-		if (entry && stash_equal(entry, &scratch->stash) && stash_still(entry, id))
-			return id;
-	}
-	id = stash_write(scratch);
-	if (id)
-		bpf_map_update_elem(&stash_index, &hash, &id, BPF_ANY);
 	return id;
 }
 

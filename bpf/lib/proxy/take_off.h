@@ -19,6 +19,7 @@
 #include "lib/packet/outcome.h"
 #include "lib/packet/inner.h"
 #include "lib/header/advance.h"
+#include "lib/header/srv6.h"
 #include "lib/forward/sid.h"
 #include "lib/forward/adjacency.h"
 #include "lib/core/advance.h"
