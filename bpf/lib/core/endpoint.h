@@ -6,6 +6,7 @@
 #include "lib/base/types.h"
 #include "lib/base/protocol.h"
 #include "lib/base/address.h"
+#include "lib/base/behaviour.h"
 #include "lib/packet/packet.h"
 #include "lib/packet/stage.h"
 #include "lib/packet/outcome.h"
@@ -20,11 +21,6 @@
 #include "lib/proxy/masquerade.h"
 #include "lib/proxy/aware.h"
 #include "lib/firewall/filter.h"
-
-INLINE int is_decapsulating(u32 behaviour)
-{
-	return behaviour >= SEGUE_END_DX2 && behaviour <= SEGUE_END_DT46;
-}
 
 /* End.B6.Encaps, End.B6.Encaps.Red (RFC 8986 sections 4.13, 4.14): advanced first, then the policy's header in front.
  */
@@ -99,12 +95,6 @@ INLINE int takes_inner(const struct segue_sid *sid, u32 protocol)
 	return 0;
 }
 
-/* A proxy that needs segments left: without them there is nothing to go back to (draft section 6.2). */
-INLINE int remembers(const struct segue_sid *sid)
-{
-	return sid->behaviour >= SEGUE_END_AD;
-}
-
 /* The function of a static proxy is down, and the SID is the last segment: there is none to go on to. */
 INLINE int function_dead_last(const struct packet *packet, const struct segue_sid *sid, const struct outer *outer)
 {
@@ -125,7 +115,7 @@ INLINE int upper_layer(const struct packet *packet, const struct segue_sid *sid,
 {
 	struct scratch *scratch;
 
-	if (likely(takes_inner(sid, outer->protocol) && !remembers(sid))) {
+	if (likely(takes_inner(sid, outer->protocol) && !behaviour_needs_next(sid->behaviour))) {
 		if (unlikely(sid->flags & SEGUE_SID_DOWN))
 			return function_dead_last(packet, sid, outer);
 		if (sid->behaviour == SEGUE_END_AS)
@@ -221,7 +211,7 @@ INLINE int segment_advance(const struct packet *packet, const struct segue_sid *
 		return drop(packet, SEGUE_OUTCOME_drop_truncated);
 	if (unlikely(offset + (srh->length + 1) * 8 > outer->limit))
 		return drop(packet, SEGUE_OUTCOME_drop_bad_length);
-	if (unlikely(is_decapsulating(sid->behaviour)))
+	if (unlikely(behaviour_decapsulates(sid->behaviour)))
 		return parameter_problem(packet, SEGUE_OUTCOME_drop_segments_left, ETHERNET_LENGTH, 0, offset + 3);
 	if (unlikely(ip->hop_limit <= 1))
 		return time_exceeded(packet, 6, ETHERNET_LENGTH);

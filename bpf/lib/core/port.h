@@ -7,6 +7,7 @@
 #include "lib/base/protocol.h"
 #include "lib/base/address.h"
 #include "lib/base/config.h"
+#include "lib/base/behaviour.h"
 #include "lib/packet/packet.h"
 #include "lib/packet/stage.h"
 #include "lib/packet/outcome.h"
@@ -35,7 +36,8 @@ INLINE int core_ipv6(struct packet *packet, void *data, void *end)
 	destination = address_load(&ip->daddr);
 	if (!again) {
 		sid = sid_find(packet->epoch, destination);
-		if (sid && sid->behaviour > SEGUE_END_T && likely(endpoint_fast(packet, sid, data, end, &action)))
+		if (sid && !behaviour_only_advances(sid->behaviour) &&
+		    likely(endpoint_fast(packet, sid, data, end, &action)))
 			return action;
 	}
 	if (unlikely(*(const u8 *)ip >> 4 != 6))
