@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * The classifier's lookup structure and the key that it is asked with: shared by bpf/lib/classifier/rules.h, which
- * walks it, and crates/classifier, which writes it (src/key.rs and src/image.rs; crates/testkit/tests/links/classifier.rs
- * compares the two walks). docs/design/classifier.md says why it is built like this.
+ * walks it, and crates/classifier, which writes it (src/key.rs and src/image.rs;
+ * crates/testkit/tests/links/classifier.rs compares the two walks). docs/design/classifier.md says why it is built like
+ * this.
  */
 #ifndef SEGUE_ABI_CLASSIFIER_H
 #define SEGUE_ABI_CLASSIFIER_H

@@ -26,7 +26,7 @@ typedef unsigned int __be32;
 #endif
 
 /* Changes whenever a layout or the meaning of a field changes; programs and maps of another version are replaced. */
-#define SEGUE_ABI_VERSION 7
+#define SEGUE_ABI_VERSION 8
 
 #define SEGUE_PORT_SLOTS 4096	 /* ports are found at ifindex modulo this, or behind the port that is there */
 #define SEGUE_PORT_CHAIN 64	 /* ports whose ifindex is the same modulo SEGUE_PORT_SLOTS */
@@ -81,6 +81,11 @@ struct segue_port {
 	__u16 domain; /* ports with the same number get the same answers of the FIB: 0, or that of a VRF or of a rule */
 	__u32 firewall;		   /* index in `firewalls`: what comes in by this port is filtered first; 0: none */
 	__be16 sid_block_hints[2]; /* the first 16 bits of the SID blocks: addresses with others lie in none */
+};
+
+/* What kind of steering header it is, and so what its segment identifiers are, of which 16 octets hold one. */
+enum segue_header_kind {
+	SEGUE_HEADER_SRV6 = 0, /* an IPv6 header with an SRH; IPv6 addresses */
 };
 
 enum segue_behaviour {
@@ -173,7 +178,7 @@ enum segue_proxy_flags {
 /* One local SID. Map `sid_entries`. 104 octets. */
 struct segue_sid {
 	__u8 behaviour;	      /* enum segue_behaviour */
-	__u8 flavours;	      /* enum segue_flavour */
+	__u8 kind;	      /* enum segue_header_kind: of the packets that come to it */
 	__u8 inner;	      /* enum segue_inner: what a proxy takes */
 	__u8 flags;	      /* enum segue_sid_flags */
 	__u32 counter;	      /* row in `counters` */
@@ -197,11 +202,11 @@ struct segue_sid {
 	__u8 proxy_flags;      /* enum segue_proxy_flags */
 	__u8 prefix_length;    /* bits of LOC:FUNCT */
 	__u8 rewrite;	       /* enum segue_rewrite */
-	__u8 reserved0[2];
-	__u8 backup[16];    /* SEGUE_FAILURE_REROUTE */
-	__u32 firewall;	    /* End.AN: index in `firewalls`, the function is the node's own firewall; 0: none */
-	__u8 source_mac[6]; /* proxies: the MAC address of `oif` */
-	__u16 function_mtu; /* proxies: layer 3 MTU of `oif`, octets (65535 at most); 0: it is down */
+	__u16 flavours;	       /* enum segue_flavour */
+	__u8 backup[16];       /* SEGUE_FAILURE_REROUTE */
+	__u32 firewall;	       /* End.AN: index in `firewalls`, the function is the node's own firewall; 0: none */
+	__u8 source_mac[6];    /* proxies: the MAC address of `oif` */
+	__u16 function_mtu;    /* proxies: layer 3 MTU of `oif`, octets (65535 at most); 0: it is down */
 	__u32 reserved1;
 };
 
@@ -273,7 +278,8 @@ struct segue_segment_list {
 	__u8 flags;	     /* enum segue_list_flags */
 	__u8 traffic_class;  /* used without TRAFFIC_CLASS_COPY; low two bits 0 */
 	__u8 segments;	     /* segments in the list, 1 to SEGUE_SEGMENTS_MAX */
-	__u16 reserved0;
+	__u8 kind;	     /* enum segue_header_kind: what `first` is, and `header` */
+	__u8 reserved0;
 	__u32 counter;
 	__u32 oif;	/* outgoing ifindex for the first segment; 0: by route */
 	__u8 first[16]; /* the first segment */
@@ -299,23 +305,20 @@ struct segue_segment_list {
 #define SEGUE_STASH_WRITING (1ULL << 60)
 #define SEGUE_STASH_SERIES_SHIFT 61
 
-/* What kind of steering header it is. */
-enum segue_header_kind {
-	SEGUE_HEADER_SRV6 = 0, /* an IPv6 header with an SRH; segment identifiers are IPv6 addresses */
-};
-
 /*
  * A steering header that a proxy remembers. Map `stash`, 1 << control.stash_bits entries, SEGUE_STASH_SLOTS at most.
  * 256 octets. Slots are taken in turn (`stash_cursor`), and no two CPUs write the same one. A reader compares `id` with
  * its reference before and after it copies: an entry that was overwritten meanwhile is never used.
  */
 struct segue_stash {
-	__u64 id;			 /* the reference that the content answers to */
-	__u64 scope;			 /* as in struct segue_sid: only these proxies put it back */
-	__u16 length;			 /* octets of `header`, a multiple of 8 */
-	__u8 next_header;		 /* offset in `header` of the octet that names the inner packet's protocol */
-	__u8 flags;			 /* enum segue_stash_flags */
-	__u32 hop_limit;		 /* End.AN.NF: of the inner packet as it came; else 0 */
+	__u64 id;	  /* the reference that the content answers to */
+	__u64 scope;	  /* as in struct segue_sid: only these proxies put it back */
+	__u16 length;	  /* octets of `header`, a multiple of 8 */
+	__u8 next_header; /* offset in `header` of the octet that names the inner packet's protocol */
+	__u8 flags;	  /* enum segue_stash_flags */
+	__u8 hop_limit;	  /* End.AN.NF: of the inner packet as it came; else 0 */
+	__u8 kind;	  /* enum segue_header_kind */
+	__u16 reserved0;
 	__u8 header[SEGUE_HEADROOM_MAX]; /* as it goes back on: advanced, Payload Length 0 */
 	__u8 reserved[16];
 };
@@ -453,6 +456,7 @@ struct segue_control {
 	 * it, so that the kernel's rules know what has passed here. 0: no rule asks. Six octets; the last two are 0.
 	 */
 	__u16 signature[4];
+	__u64 reserved[2]; /* for the bits of an address by which a CPU's copies of SIDs are found: now all of them */
 	/*
 	 * Raised by the agent when a neighbour goes or gets another link-layer address: adjacencies by neighbours of
 	 * the same slot are dropped, and no others. Slot: (ifindex * 4 + the address's last octet % 4) %

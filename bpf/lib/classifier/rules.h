@@ -30,7 +30,6 @@
 #define SEGUE_CLASSIFIER_RULES_H
 
 #include "lib/base/types.h"
-#include "lib/access/steering.h"
 #include "abi/classifier.h"
 
 #ifndef CLASSIFIER_SIZE

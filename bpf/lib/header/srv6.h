@@ -115,6 +115,7 @@ INLINE u64 srv6_prepare(buffer *ctx, struct segue_stash *draft, u64 shape, u64 s
 		}
 	}
 	draft->scope = scope;
+	draft->kind = SEGUE_HEADER_SRV6;
 	draft->length = length;
 	draft->next_header = shape >> 16;
 	draft->flags = shape >> 48;

@@ -137,6 +137,7 @@ INLINE int draft_copy(buffer *ctx, struct segue_stash *draft, u32 at, u32 length
 		}
 	}
 	draft->length = length;
+	draft->kind = SEGUE_HEADER_SRV6;
 	draft->hop_limit = 0;
 	return 0;
 }

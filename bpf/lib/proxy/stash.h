@@ -74,7 +74,7 @@ INLINE int stash_equal(const struct segue_stash *a, const struct segue_stash *b)
 {
 	const u64 *one = (const u64 *)a->header, *other = (const u64 *)b->header;
 	u64 difference = (a->scope ^ b->scope) | (a->length ^ b->length) | (a->flags ^ b->flags) |
-			 (a->next_header ^ b->next_header) | (a->hop_limit ^ b->hop_limit);
+			 (a->next_header ^ b->next_header) | (a->hop_limit ^ b->hop_limit) | (a->kind ^ b->kind);
 
 	for (int i = 0; i < STASH_WORDS; i++)
 		difference |= one[i] ^ other[i];
@@ -122,6 +122,7 @@ INLINE u64 stash_write(struct scratch *scratch)
 	entry->next_header = scratch->stash.next_header;
 	entry->flags = scratch->stash.flags;
 	entry->hop_limit = scratch->stash.hop_limit;
+	entry->kind = scratch->stash.kind;
 	to = (u64 *)entry->header;
 	for (int i = 0; i < STASH_WORDS; i++)
 		to[i] = from[i];

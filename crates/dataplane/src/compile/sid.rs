@@ -70,7 +70,8 @@ fn local(compiler: &mut Compiler<'_>, policies: &Policies, sid: &Sid) -> Result<
     let place = sid_place(&sid.sid);
     let mut entry = abi::Sid::new_zeroed();
     entry.behaviour = behaviour_number(sid.behaviour) as u8;
-    entry.flavours = sid.flavours.iter().fold(0, |flavours, flavour| flavours | flavour_bit(*flavour)) as u8;
+    entry.kind = abi::SEGUE_HEADER_SRV6 as u8;
+    entry.flavours = sid.flavours.iter().fold(0, |flavours, flavour| flavours | flavour_bit(*flavour)) as u16;
     entry.table = match sid.table {
         None => 0,
         Some(table) if compiler.input.capabilities.fib_table => table,
@@ -196,6 +197,7 @@ fn binding(
     };
     let mut entry = abi::Sid::new_zeroed();
     entry.behaviour = behaviour as u8;
+    entry.kind = abi::SEGUE_HEADER_SRV6 as u8;
     entry.flags = abi::SEGUE_SID_ALLOW_ICMPV6 as u8;
     entry.policy = policies.index(&policy.name, &place)?;
     entry.counter = compiler.counters.take(counter_name::sid(prefix), &place)?;

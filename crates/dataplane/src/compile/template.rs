@@ -37,6 +37,7 @@ pub(super) fn segment_list(
     };
     let mut list = abi::SegmentList::new_zeroed();
     list.mode = mode_number(how.mode) as u8;
+    list.kind = abi::SEGUE_HEADER_SRV6 as u8;
     list.segments = segments.len() as u8;
     list.first = first.octets();
     let mut flags = 0;

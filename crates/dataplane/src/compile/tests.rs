@@ -240,7 +240,7 @@ fn every_behaviour_has_its_entry() {
     };
     let end = entry("fc00:1:1::/48");
     assert_eq!(
-        (flags(end.behaviour), flags(end.flavours), end.flags),
+        (flags(end.behaviour), u32::from(end.flavours), end.flags),
         (abi::SEGUE_END, abi::SEGUE_PSP | abi::SEGUE_USD, 0)
     );
     assert_eq!((end.table, end.oif, end.policy, end.counter_return), (0, 0, abi::SEGUE_NONE, 0));

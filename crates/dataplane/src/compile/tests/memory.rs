@@ -100,7 +100,7 @@ fn masquerading_and_aware_functions() {
     let mut with = case(&[am, an]);
     let compiled = with.compiled();
     let (am, an) = (entry(&compiled, "fc00:1:a::/128"), entry(&compiled, "fc00:1:b::/64"));
-    assert_eq!((flags(am.behaviour), flags(am.flavours)), (abi::SEGUE_END_AM, abi::SEGUE_NAT));
+    assert_eq!((flags(am.behaviour), u32::from(am.flavours)), (abi::SEGUE_END_AM, abi::SEGUE_NAT));
     assert_eq!((flags(am.memory), flags(am.inner)), (abi::SEGUE_MEMORY_NONE, abi::SEGUE_INNER_IPV6));
     assert_eq!((flags(am.failure), am.backup), (abi::SEGUE_FAILURE_REROUTE, octets("fc00:2:a::")));
     assert_eq!((flags(an.behaviour), flags(an.permission)), (abi::SEGUE_END_AN, abi::SEGUE_MAY_REPLACE_LAST));
@@ -112,7 +112,7 @@ fn masquerading_and_aware_functions() {
     let am = entry(&with.compiled(), "fc00:1:a::/128");
     assert_eq!(flags(am.memory), abi::SEGUE_MEMORY_INTERFACE);
     assert_eq!((flags(am.failure), am.backup), (abi::SEGUE_FAILURE_DROP, [0; 16]), "the route goes, that is all");
-    assert_eq!(flags(am.flavours), abi::SEGUE_NAT | abi::SEGUE_CACHING);
+    assert_eq!(u32::from(am.flavours), abi::SEGUE_NAT | abi::SEGUE_CACHING);
 }
 
 #[test]
