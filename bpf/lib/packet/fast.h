@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * Packets as nearly all are, which the fast paths know by a few comparisons: no extension headers, options or
- * fragments, nothing behind the packet, unicast addresses beyond the link. The slow paths judge all others.
+ * fragments, nothing behind the packet, unicast addresses beyond the link. What takes all packets judges the others.
  */
 #ifndef SEGUE_PACKET_FAST_H
 #define SEGUE_PACKET_FAST_H
