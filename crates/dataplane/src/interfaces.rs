@@ -4,14 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use ipnet::IpNet;
-use netlink_packet_core::{NLM_F_DUMP, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload};
 use netlink_packet_route::AddressFamily;
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::address::{AddressAttribute, AddressMessage};
 use netlink_packet_route::link::{InfoKind, LinkAttribute, LinkFlags, LinkInfo, LinkMessage};
 use netlink_packet_route::rule::{RuleAttribute, RuleMessage};
 use netlink_sys::protocols::NETLINK_ROUTE;
-use netlink_sys::{Socket, SocketAddr};
+use segue_host::netlink::{Netlink, NetlinkError};
 
 use crate::Error;
 use crate::facts::{Interface, Interfaces};
@@ -116,34 +115,11 @@ fn own_address(message: &AddressMessage) -> Option<IpNet> {
     IpNet::new(address, message.header.prefix_len).ok()
 }
 
-pub(crate) fn dump(request: RouteNetlinkMessage, mut answer: impl FnMut(RouteNetlinkMessage)) -> Result<(), Error> {
-    let failed = |error: &dyn std::fmt::Display| Error::Netlink(error.to_string());
-    let mut socket = Socket::new(NETLINK_ROUTE).map_err(|error| failed(&error))?;
-    socket.bind_auto().map_err(|error| failed(&error))?;
-    socket.connect(&SocketAddr::new(0, 0)).map_err(|error| failed(&error))?;
-    let mut header = NetlinkHeader::default();
-    header.flags = NLM_F_DUMP | NLM_F_REQUEST;
-    let mut message = NetlinkMessage::new(header, NetlinkPayload::from(request));
-    message.finalize();
-    let mut bytes = vec![0; message.buffer_len()];
-    message.serialize(&mut bytes);
-    socket.send(&bytes, 0).map_err(|error| failed(&error))?;
-    loop {
-        let (datagram, _) = socket.recv_from_full().map_err(|error| failed(&error))?;
-        let mut rest = datagram.as_slice();
-        while !rest.is_empty() {
-            let message = NetlinkMessage::<RouteNetlinkMessage>::deserialize(rest).map_err(|error| failed(&error))?;
-            // Messages are aligned to four octets.
-            let length = (message.header.length as usize).next_multiple_of(4).max(4);
-            rest = rest.get(length..).unwrap_or_default();
-            match message.payload {
-                NetlinkPayload::Done(_) => return Ok(()),
-                NetlinkPayload::Error(error) => return Err(failed(&error)),
-                NetlinkPayload::InnerMessage(message) => answer(message),
-                _ => {}
-            }
-        }
-    }
+pub(crate) fn dump(request: RouteNetlinkMessage, answer: impl FnMut(RouteNetlinkMessage)) -> Result<(), Error> {
+    let failed = |error: NetlinkError| Error::Netlink(error.to_string());
+    let answers = Netlink::open(NETLINK_ROUTE).and_then(|mut netlink| netlink.dump(request)).map_err(failed)?;
+    answers.into_iter().for_each(answer);
+    Ok(())
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use segue_host::link::Link;
 use segue_host::{Run, namespace, network};
 
 use crate::{Function, NodeEnd, Result};
@@ -94,7 +95,7 @@ fn has_link(namespace: &str, name: &str) -> Result<bool> {
 }
 
 /// The links of a namespace; none if it is not there.
-pub(crate) fn links(namespace: &str) -> Result<Vec<network::Link>> {
+pub(crate) fn links(namespace: &str) -> Result<Vec<Link>> {
     match namespace::identity(namespace) {
         Some(_) => Ok(network::links(namespace)?),
         None => Ok(Vec::new()),

@@ -4,6 +4,8 @@ use std::borrow::Cow;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::netlink::NetlinkError;
+
 /// Result of this crate's functions.
 pub type Result<T, E = HostError> = std::result::Result<T, E>;
 
@@ -46,6 +48,14 @@ pub enum HostError {
         /// What helps.
         remedy: Cow<'static, str>,
     },
+    /// The kernel refused a request over netlink.
+    #[error("cannot {what}: {cause}.\n  do: {remedy}", remedy = remedy(cause))]
+    Netlink {
+        /// Such as `add interface x`.
+        what: String,
+        /// Why.
+        cause: NetlinkError,
+    },
     /// There is no network namespace of this name.
     #[error("network namespace {}: there is none.\n  do: `ip netns list` shows all", .0.display())]
     NoNamespace(PathBuf),
@@ -77,7 +87,7 @@ impl HostError {
             Self::Start { remedy, .. } | Self::Command { remedy, .. } | Self::Io { remedy, .. } => {
                 *remedy = better.into()
             }
-            Self::NoNamespace(_) | Self::NamespaceExists(_) | Self::Threads(_) => {}
+            Self::Netlink { .. } | Self::NoNamespace(_) | Self::NamespaceExists(_) | Self::Threads(_) => {}
         }
         self
     }
@@ -87,6 +97,7 @@ impl HostError {
     pub fn errno(&self) -> Option<i32> {
         match self {
             Self::Start { cause, .. } | Self::Io { cause, .. } => cause.raw_os_error(),
+            Self::Netlink { cause, .. } => cause.errno(),
             _ => None,
         }
     }
@@ -102,12 +113,23 @@ impl HostError {
             Self::Command { place, command, status, output, .. } => {
                 (format!("run `{command}` in {place}"), format!("{status}: {output}"))
             }
+            Self::Netlink { what, cause } => (what.clone(), cause.to_string()),
             _ => {
                 let (what, cause) = rest.rsplit_once(": ").unwrap_or((rest, ""));
                 (what.strip_prefix("cannot ").unwrap_or(what).to_owned(), cause.to_owned())
             }
         };
         (what, cause, remedy.to_owned())
+    }
+}
+
+fn remedy(error: &NetlinkError) -> &'static str {
+    match error.errno() {
+        Some(libc::EPERM | libc::EACCES) => "run it as root (CAP_NET_ADMIN) in this network namespace",
+        Some(libc::EEXIST) => "see with `ip link`, `ip address`, `ip route` what is there already",
+        Some(libc::EOPNOTSUPP) => "this kernel lacks the feature",
+        Some(libc::ENODEV | libc::ENXIO) => "the interface vanished meanwhile: try again once it is back",
+        _ => "see `ip link` and the kernel's log for what stands in the way, then try again",
     }
 }
 

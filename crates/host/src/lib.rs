@@ -1,5 +1,5 @@
-//! What Segue asks of a Linux host, each thing once: network namespaces, programs, links, TAP devices, sysctls, the BPF file
-//! system, interrupts. Agent, lab, bench, data plane, runtimes of functions and testkit stand on it.
+//! What Segue asks of a Linux host, each thing once: network namespaces, programs, links, TAP devices, netlink, sysctls, the BPF
+//! file system, interrupts. Agent, lab, bench, data plane, runtimes of functions and testkit stand on it.
 //!
 //! # Promise
 //!
@@ -29,7 +29,9 @@ pub mod bpffs;
 pub mod command;
 mod error;
 pub mod interrupt;
+pub mod link;
 pub mod namespace;
+pub mod netlink;
 pub mod network;
 pub mod process;
 pub mod sysctl;

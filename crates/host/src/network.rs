@@ -8,6 +8,7 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 
+use crate::link::{Link, LinkSocket};
 use crate::{HostError, Result, Run, namespace, sysctl};
 
 /// One end of a link.
@@ -165,36 +166,12 @@ pub fn mark(namespace: &str, mark: &str) -> Result<()> {
     batch(namespace, &[], &format!("link set dev lo alias \"{mark}\" up\n"))
 }
 
-/// A link that is there.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Link {
-    /// Its name.
-    pub name: String,
-    /// Its alias, empty if it has none.
-    pub alias: String,
-    /// Up, with somebody at the other end.
-    pub carrier: bool,
-}
-
-/// The links of a namespace, `lo` first.
+/// The links of a namespace.
 ///
 /// # Errors
 /// If there is no such namespace.
 pub fn links(namespace: &str) -> Result<Vec<Link>> {
-    Ok(read_links(&Run::new("ip", ["-n", namespace, "-oneline", "link", "show"]).text()?))
-}
-
-fn read_links(text: &str) -> Vec<Link> {
-    let read = |line: &str| {
-        let (_, rest) = line.split_once(": ")?;
-        let (name, rest) = rest.split_once(": <")?;
-        let (flags, rest) = rest.split_once('>')?;
-        let alias = rest.split_once("\\    alias ").map_or("", |(_, alias)| alias.trim_end());
-        let name = name.split_once('@').map_or(name, |(name, _)| name);
-        let carrier = flags.split(',').any(|flag| flag == "LOWER_UP");
-        Some(Link { name: name.to_owned(), alias: alias.to_owned(), carrier })
-    };
-    text.lines().filter_map(read).collect()
+    namespace::inside(namespace, || LinkSocket::open()?.all())?
 }
 
 #[cfg(test)]
@@ -254,13 +231,5 @@ mod tests {
         };
         let text = name_line(error, "sg-x-y", "first\nsecond thing\n").to_string();
         assert!(text.contains("sg-x-y") && text.contains("`ip second thing`"), "{text}");
-    }
-
-    #[test]
-    fn links_are_read() {
-        let text = "1: lo: <LOOPBACK,UP,LOWER_UP> mtu 65536 qdisc noqueue state UNKNOWN mode DEFAULT group default qlen 1000\\    link/loopback 00:00:00:00:00:00 brd 00:00:00:00:00:00\\    alias segue lab=a node=b\n\
-                    2: w@if3: <BROADCAST,MULTICAST> mtu 1500 qdisc noop state DOWN mode DEFAULT group default qlen 1000\\    link/ether 02:00:00:00:00:01 brd ff:ff:ff:ff:ff:ff link-netnsid 0\n";
-        let link = |name: &str, alias: &str, carrier| Link { name: name.into(), alias: alias.into(), carrier };
-        assert_eq!(read_links(text), [link("lo", "segue lab=a node=b", true), link("w", "", false)]);
     }
 }

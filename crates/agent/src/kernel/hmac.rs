@@ -8,11 +8,9 @@ use netlink_packet_generic::{
     ctrl::{GenlCtrl, GenlCtrlCmd, nlas::GenlCtrlAttrs},
 };
 use netlink_sys::protocols::NETLINK_GENERIC;
+use segue_host::netlink::{Netlink, NetlinkError};
 
-use super::{
-    KernelHmacKey,
-    socket::{Netlink, NetlinkError},
-};
+use super::KernelHmacKey;
 
 const COMMAND_SET_HMAC: u8 = 1;
 const COMMAND_DUMP_HMAC: u8 = 2;

@@ -11,7 +11,6 @@ pub mod nftables;
 mod own_routes;
 pub mod plan;
 mod route;
-pub(crate) mod socket;
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -23,8 +22,8 @@ pub use netlink::LinuxKernel;
 pub use own_routes::OwnRoutes;
 use segue_dataplane::Interfaces;
 use segue_host::HostError;
+pub use segue_host::netlink::NetlinkError;
 use segue_model::node::NodeState;
-pub use socket::NetlinkError;
 
 /// The routing protocol number of Segue's routes (`rtm_protocol`), by which the agent knows its own after a restart.
 /// Not used by any entry of iproute2's `rt_protos`; `packaging/rt_protos.d/segue.conf` names it.
@@ -56,6 +55,9 @@ impl KernelError {
 
 impl From<HostError> for KernelError {
     fn from(error: HostError) -> Self {
+        if let HostError::Netlink { what, cause } = error {
+            return Self::netlink(what, cause);
+        }
         let (action, cause, remedy) = error.parts();
         Self { action, errno: error.errno(), cause, remedy }
     }

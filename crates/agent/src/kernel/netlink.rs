@@ -16,15 +16,11 @@ use netlink_packet_route::{
 use netlink_sys::protocols::NETLINK_ROUTE;
 use nix::libc::{ENOENT, ESRCH};
 use segue_dataplane::Interfaces;
+use segue_host::netlink::{Netlink, NetlinkError};
 use segue_host::sysctl;
 use segue_model::node::NodeState;
 
-use super::{
-    Boundary, Kernel, KernelError, KernelHmacKey, ROUTE_PROTOCOL, SidRoute,
-    hmac::Keys,
-    nftables, route,
-    socket::{Netlink, NetlinkError},
-};
+use super::{Boundary, Kernel, KernelError, KernelHmacKey, ROUTE_PROTOCOL, SidRoute, hmac::Keys, nftables, route};
 use crate::netfilter;
 
 /// At most so many neighbours are asked for in one go.

@@ -14,19 +14,17 @@
 //! the node's link (`ip link show`), so that nothing has to be remembered: making and removing are idempotent, and what an
 //! agent that died has begun is finished by the next.
 
-mod link;
-
 use std::collections::{BTreeSet, HashSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use segue_dataplane::{Interface, Interfaces};
+use segue_host::link::{Kind, LinkSocket, New};
 use segue_host::{Namespace, sysctl};
 use segue_model::node::{NodeState, PortRole, Wiring};
 use segue_model::proxy::{LOOP_IN, LOOP_OUT};
 use segue_model::value::MacAddress;
 
-use self::link::{Kind, LinkSocket, New};
-use crate::kernel::KernelError;
+use crate::kernel::{KernelError, ROUTE_PROTOCOL};
 
 /// Alias of what was made for a namespace, in front of its name.
 const ALIAS: &str = "segue netfilter ";
@@ -168,7 +166,8 @@ fn make_loop(links: &mut LinkSocket, mtu: u32) -> Result<bool, KernelError> {
     let changed = match links.find(LOOP_IN)? {
         Some(_) => false,
         None => {
-            let (near, far) = (New::named(LOOP_IN, LOOP_IN_MAC, mtu), New::named(LOOP_OUT, LOOP_OUT_MAC, mtu));
+            let (near, far) =
+                (New::named(LOOP_IN, LOOP_IN_MAC.octets(), mtu), New::named(LOOP_OUT, LOOP_OUT_MAC.octets(), mtu));
             links.add(&near, ALIAS_LOOP, Kind::Veth { peer: &far, namespace: None })?;
             true
         }
@@ -200,8 +199,8 @@ fn wire(links: &mut LinkSocket, wiring: &Wiring, mtu: u32) -> Result<bool, Kerne
     let mut changed = false;
     if !(here(links, &wiring.node_west)? && inside[0]) {
         links.delete(&wiring.node_west)?;
-        let near = New::named(&wiring.node_west, wiring.node_west_mac, mtu);
-        let far = New::named(Wiring::WEST, wiring.west_mac, mtu);
+        let near = New::named(&wiring.node_west, wiring.node_west_mac.octets(), mtu);
+        let far = New::named(Wiring::WEST, wiring.west_mac.octets(), mtu);
         links.add(&near, &alias, Kind::Veth { peer: &far, namespace: Some(&namespace) })?;
         changed = true;
     }
@@ -235,10 +234,10 @@ fn make_east(
     alias: &str,
     mtu: u32,
 ) -> Result<(), KernelError> {
-    let near = New::named(&wiring.node_east, wiring.node_east_mac, mtu);
-    let east = New::named(Wiring::EAST, wiring.east_mac, mtu);
+    let near = New::named(&wiring.node_east, wiring.node_east_mac.octets(), mtu);
+    let east = New::named(Wiring::EAST, wiring.east_mac.octets(), mtu);
     let [a, b, c, d, e, f] = wiring.east_mac.0;
-    let idle = New::named(IDLE, MacAddress([a, b, c, d, e, f ^ 1]), mtu);
+    let idle = New::named(IDLE, [a, b, c, d, e, f ^ 1], mtu);
     links.add(&near, alias, Kind::Veth { peer: &idle, namespace: Some(namespace) })?;
     let macvlan = match std::env::var_os(WITHOUT_MACVLAN) {
         Some(_) => Err(KernelError {
@@ -247,13 +246,13 @@ fn make_east(
             cause: format!("{WITHOUT_MACVLAN} is set"),
             remedy: "unset it".into(),
         }),
-        None => links.add(&east, "", Kind::MacVlan { lower: &wiring.node_east, namespace }),
+        None => links.add(&east, "", Kind::MacVlan { lower: &wiring.node_east, namespace }).map_err(KernelError::from),
     };
     match macvlan {
         Err(error) if error.errno == Some(nix::libc::EOPNOTSUPP) => {
             tracing::warn!("no macvlan ({}): {} costs one more queue", error.cause, wiring.namespace);
             links.delete(&wiring.node_east)?;
-            links.add(&near, alias, Kind::Veth { peer: &east, namespace: Some(namespace) })
+            Ok(links.add(&near, alias, Kind::Veth { peer: &east, namespace: Some(namespace) })?)
         }
         other => other,
     }
@@ -311,8 +310,8 @@ fn lead_through(wiring: &Wiring, mtu: u32) -> Result<(), KernelError> {
     // It has to be there to be a source; a packet to it goes through like any other.
     links.address_not_local("lo", DUMMY_IPV6)?;
     for gateway in [IpAddr::V4(GATEWAY_IPV4), IpAddr::V6(GATEWAY_IPV6)] {
-        links.neighbour(Wiring::EAST, gateway, wiring.node_east_mac)?;
-        links.default_route(Wiring::EAST, gateway)?;
+        links.neighbour(Wiring::EAST, gateway, wiring.node_east_mac.octets())?;
+        links.default_route(Wiring::EAST, gateway, ROUTE_PROTOCOL)?;
     }
     Ok(())
 }

@@ -183,7 +183,7 @@ impl Netlink {
         let mut buffer = Vec::with_capacity(DATAGRAM);
         loop {
             buffer.clear();
-            let length = self.socket.recv(&mut buffer, nix::libc::MSG_TRUNC)?;
+            let length = self.socket.recv(&mut buffer, libc::MSG_TRUNC)?;
             if length > buffer.len() {
                 return Err(NetlinkError::Answer(format!("a datagram of {length} octets")));
             }

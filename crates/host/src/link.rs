@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::{Duration, Instant};
 
+use libc::{EADDRNOTAVAIL, EEXIST, ENODEV, ENOENT, ESRCH};
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE};
 use netlink_packet_route::address::{AddressAttribute, AddressHeaderFlags, AddressMessage, AddressScope, CacheInfo};
 use netlink_packet_route::link::{
@@ -15,12 +16,9 @@ use netlink_packet_route::route::{
 };
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use netlink_sys::protocols::NETLINK_ROUTE;
-use nix::libc::{EADDRNOTAVAIL, EEXIST, ENODEV, ENOENT, ESRCH};
-use segue_host::Namespace;
-use segue_model::value::MacAddress;
 
-use crate::kernel::socket::{Netlink, NetlinkError};
-use crate::kernel::{KernelError, ROUTE_PROTOCOL};
+use crate::netlink::{Netlink, NetlinkError};
+use crate::{HostError, Namespace, Result};
 
 /// How long the kernel may take to make an address's route.
 const ROUTE_WITHIN: Duration = Duration::from_secs(1);
@@ -28,12 +26,14 @@ const ROUTE_WITHIN: Duration = Duration::from_secs(1);
 const LOCAL_TABLE: u8 = 255;
 
 /// A link that is there.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Link {
     /// Its name.
     pub name: String,
     /// Its alias, empty if it has none.
     pub alias: String,
+    /// Up, with somebody at the other end.
+    pub carrier: bool,
     index: u32,
     mtu: u32,
     up: bool,
@@ -43,13 +43,13 @@ pub struct Link {
 #[derive(Debug)]
 pub struct New<'a> {
     name: &'a str,
-    mac: MacAddress,
+    mac: [u8; 6],
     mtu: u32,
 }
 
 impl<'a> New<'a> {
     /// With this name, link-layer address and MTU.
-    pub fn named(name: &'a str, mac: MacAddress, mtu: u32) -> Self {
+    pub fn named(name: &'a str, mac: [u8; 6], mtu: u32) -> Self {
         Self { name, mac, mtu }
     }
 
@@ -57,7 +57,7 @@ impl<'a> New<'a> {
         let mut message = LinkMessage::default();
         message.attributes = vec![
             LinkAttribute::IfName(self.name.to_owned()),
-            LinkAttribute::Address(self.mac.octets().to_vec()),
+            LinkAttribute::Address(self.mac.to_vec()),
             LinkAttribute::Mtu(self.mtu),
         ];
         message
@@ -88,19 +88,21 @@ pub struct LinkSocket(Netlink);
 
 impl LinkSocket {
     /// Those of the calling thread's namespace.
-    pub fn open() -> Result<Self, KernelError> {
-        Netlink::open(NETLINK_ROUTE).map(Self).map_err(|error| KernelError::netlink("open rtnetlink", error))
+    pub fn open() -> Result<Self> {
+        Netlink::open(NETLINK_ROUTE)
+            .map(Self)
+            .map_err(|error| HostError::Netlink { what: "open rtnetlink".into(), cause: error })
     }
 
     /// All of them.
-    pub fn all(&mut self) -> Result<Vec<Link>, KernelError> {
+    pub fn all(&mut self) -> Result<Vec<Link>> {
         let answers = self.0.dump(RouteNetlinkMessage::GetLink(LinkMessage::default()));
-        let answers = answers.map_err(|error| KernelError::netlink("list interfaces", error))?;
+        let answers = answers.map_err(|error| HostError::Netlink { what: "list interfaces".into(), cause: error })?;
         Ok(answers.iter().filter_map(read).collect())
     }
 
     /// The one of this name.
-    pub fn find(&mut self, name: &str) -> Result<Option<Link>, KernelError> {
+    pub fn find(&mut self, name: &str) -> Result<Option<Link>> {
         let mut message = LinkMessage::default();
         message.attributes.push(LinkAttribute::IfName(name.to_owned()));
         match self.0.request(RouteNetlinkMessage::GetLink(message), 0) {
@@ -111,7 +113,7 @@ impl LinkSocket {
     }
 
     /// Makes a link, and gives it this alias unless that is empty.
-    pub fn add(&mut self, new: &New<'_>, alias: &str, kind: Kind<'_>) -> Result<(), KernelError> {
+    pub fn add(&mut self, new: &New<'_>, alias: &str, kind: Kind<'_>) -> Result<()> {
         let mut message = new.message();
         let info = match kind {
             Kind::Veth { peer, namespace } => {
@@ -134,7 +136,7 @@ impl LinkSocket {
     }
 
     /// Gives a link an alias.
-    pub fn alias(&mut self, name: &str, alias: &str) -> Result<(), KernelError> {
+    pub fn alias(&mut self, name: &str, alias: &str) -> Result<()> {
         let Some(link) = self.find(name)? else { return Ok(()) };
         if link.alias == alias {
             return Ok(());
@@ -146,7 +148,7 @@ impl LinkSocket {
     }
 
     /// Brings a link up with this MTU (0: the one it has) and this alias.
-    pub fn settle(&mut self, name: &str, alias: Option<&str>, mtu: u32) -> Result<(), KernelError> {
+    pub fn settle(&mut self, name: &str, alias: Option<&str>, mtu: u32) -> Result<()> {
         let Some(link) = self.find(name)? else { return Ok(()) };
         if let Some(alias) = alias {
             self.alias(name, alias)?;
@@ -164,7 +166,7 @@ impl LinkSocket {
     }
 
     /// Removes a link; nothing happens if there is none.
-    pub fn delete(&mut self, name: &str) -> Result<(), KernelError> {
+    pub fn delete(&mut self, name: &str) -> Result<()> {
         let Some(link) = self.find(name)? else { return Ok(()) };
         let mut message = LinkMessage::default();
         message.header.index = link.index;
@@ -176,7 +178,7 @@ impl LinkSocket {
     }
 
     /// Takes an address from a link; nothing happens if it has not got it.
-    pub fn without_address(&mut self, name: &str, address: IpAddr) -> Result<(), KernelError> {
+    pub fn without_address(&mut self, name: &str, address: IpAddr) -> Result<()> {
         let Some(link) = self.find(name)? else { return Ok(()) };
         let message = own_address(link.index, address);
         match self.0.request(RouteNetlinkMessage::DelAddress(message), 0) {
@@ -188,7 +190,7 @@ impl LinkSocket {
     }
 
     /// Gives a link an address whose packets are not for this host: the route goes that says so.
-    pub fn address_not_local(&mut self, name: &str, address: Ipv6Addr) -> Result<(), KernelError> {
+    pub fn address_not_local(&mut self, name: &str, address: Ipv6Addr) -> Result<()> {
         let Some(link) = self.find(name)? else { return Ok(()) };
         let add = RouteNetlinkMessage::NewAddress(own_address(link.index, address.into()));
         let new = match self.0.request(add, NLM_F_CREATE | NLM_F_EXCL) {
@@ -221,7 +223,7 @@ impl LinkSocket {
     }
 
     /// Gives a link an address that nothing else of this host is sent from: of link scope, or deprecated.
-    pub fn quiet_address(&mut self, name: &str, address: IpAddr) -> Result<(), KernelError> {
+    pub fn quiet_address(&mut self, name: &str, address: IpAddr) -> Result<()> {
         let Some(link) = self.find(name)? else { return Ok(()) };
         let mut message = own_address(link.index, address);
         if address.is_ipv4() {
@@ -236,7 +238,7 @@ impl LinkSocket {
     }
 
     /// A neighbour that is known for ever.
-    pub fn neighbour(&mut self, name: &str, address: IpAddr, mac: MacAddress) -> Result<(), KernelError> {
+    pub fn neighbour(&mut self, name: &str, address: IpAddr, mac: [u8; 6]) -> Result<()> {
         let Some(link) = self.find(name)? else { return Ok(()) };
         let mut message = NeighbourMessage::default();
         message.header.family = family(address);
@@ -246,21 +248,19 @@ impl LinkSocket {
             IpAddr::V4(address) => NeighbourAddress::Inet(address),
             IpAddr::V6(address) => NeighbourAddress::Inet6(address),
         };
-        message.attributes = vec![
-            NeighbourAttribute::Destination(destination),
-            NeighbourAttribute::LinkLayerAddress(mac.octets().to_vec()),
-        ];
+        message.attributes =
+            vec![NeighbourAttribute::Destination(destination), NeighbourAttribute::LinkLayerAddress(mac.to_vec())];
         let message = RouteNetlinkMessage::NewNeighbour(message);
         self.change("add a neighbour to", name, message, NLM_F_CREATE | NLM_F_REPLACE)
     }
 
-    /// Everything leaves by this link, to a gateway that needs no route to itself.
-    pub fn default_route(&mut self, name: &str, gateway: IpAddr) -> Result<(), KernelError> {
+    /// Everything leaves by this link, to a gateway that needs no route to itself. `protocol` says whose the route is.
+    pub fn default_route(&mut self, name: &str, gateway: IpAddr, protocol: u8) -> Result<()> {
         let Some(link) = self.find(name)? else { return Ok(()) };
         let mut message = RouteMessage::default();
         message.header.address_family = family(gateway);
         message.header.table = RouteHeader::RT_TABLE_MAIN;
-        message.header.protocol = RouteProtocol::from(ROUTE_PROTOCOL);
+        message.header.protocol = RouteProtocol::from(protocol);
         message.header.scope = RouteScope::Universe;
         message.header.kind = RouteType::Unicast;
         message.header.flags = RouteFlags::Onlink;
@@ -273,15 +273,16 @@ impl LinkSocket {
         self.change("add a route by", name, message, NLM_F_CREATE | NLM_F_REPLACE)
     }
 
-    fn change(&mut self, what: &str, name: &str, message: RouteNetlinkMessage, flags: u16) -> Result<(), KernelError> {
+    fn change(&mut self, what: &str, name: &str, message: RouteNetlinkMessage, flags: u16) -> Result<()> {
         self.0.request(message, flags).map(drop).map_err(|error| failed(what, name, error))
     }
 }
 
 fn read(answer: &RouteNetlinkMessage) -> Option<Link> {
     let RouteNetlinkMessage::NewLink(message) = answer else { return None };
-    let mut link =
-        Link { index: message.header.index, up: message.header.flags.contains(LinkFlags::Up), ..Link::default() };
+    let flags = message.header.flags;
+    let (up, carrier) = (flags.contains(LinkFlags::Up), flags.contains(LinkFlags::Up | LinkFlags::LowerUp));
+    let mut link = Link { index: message.header.index, up, carrier, ..Link::default() };
     for attribute in &message.attributes {
         match attribute {
             LinkAttribute::IfName(name) => link.name.clone_from(name),
@@ -318,6 +319,19 @@ fn family(address: IpAddr) -> AddressFamily {
     if address.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 }
 }
 
-fn failed(what: &str, name: &str, error: NetlinkError) -> KernelError {
-    KernelError::netlink(format!("{what} interface {name}"), error)
+fn failed(what: &str, name: &str, error: NetlinkError) -> HostError {
+    HostError::Netlink { what: format!("{what} interface {name}"), cause: error }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loopback_is_there() {
+        let all = LinkSocket::open().unwrap().all().unwrap();
+        let lo = LinkSocket::open().unwrap().find("lo").unwrap().expect("every namespace has lo");
+        assert!(all.contains(&lo), "{lo:?}: {all:?}");
+        assert_eq!(LinkSocket::open().unwrap().find("there-is-none").unwrap(), None);
+    }
 }
