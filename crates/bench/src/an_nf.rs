@@ -8,7 +8,7 @@ use std::net::Ipv6Addr;
 use std::time::Duration;
 
 use segue_host::Run;
-use segue_model::proxy::Wiring;
+use segue_model::wiring::Wiring;
 use serde_json::json;
 
 use crate::contest::{self, Effort, mpps, target};

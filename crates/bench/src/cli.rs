@@ -22,7 +22,7 @@ use crate::scenario::{DEFAULT_SIZE, Engine, Napi, Redirect, SIZES, Scenario};
 use crate::topology::Shape;
 use crate::traffic::FLOWS_MAX;
 use crate::{
-    classify, connector, conntrack_flood, cost, interrupt, lookup_case, netns, plot, plot_curves, plot_rules,
+    classify, connector, conntrack_flood, cost, interrupt, lookup_case, plot, plot_curves, plot_rules, segue,
     wrong_header,
 };
 
@@ -253,7 +253,7 @@ pub fn run(args: &Args) -> Result<()> {
     }
     let _alone = alone()?;
     interrupt::watch();
-    netns::remove_stale();
+    segue::remove_stale();
     // Without a rate there is nothing that other programs could disturb, and both processors would be taken from them.
     let pinned = cpu::pin(args.cpu, !args.no_real_time && args.scenario != Choice::WrongHeader)?;
     for task in tasks {

@@ -6,22 +6,16 @@
 //!   fn-east ═══════ east ─┘  reflects: an XDP program that writes MAC addresses and redirects
 //! ```
 
-use libbpf_rs::Link;
-use segue_host::Run;
-
 use crate::error::Result;
 use crate::netns::{Entered, Namespace};
-use crate::topology::{Shape, Topology, link, mac};
+use crate::topology::{EAST_MAC, FUNCTION_BACK_MAC, Shape, Topology, gro, link, mac};
 use crate::traffic::Traffic;
+use libbpf_rs::Link;
 
 /// Link-layer address of the node's end of the link into the function.
 pub const FUNCTION_OUT_MAC: [u8; 6] = [2, 0x5e, 0x67, 0, 0, 5];
 /// Link-layer address of the function's `west`.
 pub const WEST_MAC: [u8; 6] = [2, 0x5e, 0x67, 0, 0, 6];
-/// Link-layer address of the function's `east`.
-pub const EAST_MAC: [u8; 6] = [2, 0x5e, 0x67, 0, 0, 7];
-/// Link-layer address of the node's end of the link back from the function.
-pub const FUNCTION_BACK_MAC: [u8; 6] = [2, 0x5e, 0x67, 0, 0, 8];
 
 /// IFACE-OUT: the node's port towards the function.
 pub const TO_FUNCTION: &str = "fn-west";
@@ -141,13 +135,4 @@ fn forward(namespace: &Namespace) -> Result<()> {
         namespace.ip(&command)?;
     }
     gro(namespace, "west")
-}
-
-/// Receiving through NAPI without XDP: what frames may be redirected to.
-///
-/// # Errors
-/// If `ethtool` fails.
-pub fn gro(namespace: &Namespace, interface: &str) -> Result<()> {
-    Run::new("ethtool", ["-K", interface, "gro", "on"]).inside(namespace.name()).text()?;
-    Ok(())
 }

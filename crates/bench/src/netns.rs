@@ -66,9 +66,7 @@ pub(crate) fn is_stale(name: &str) -> bool {
     namespace::is_orphan(PREFIX, name)
 }
 
-/// Removes namespaces and pins of runs that were killed.
-pub fn remove_stale() {
-    crate::segue::remove_stale_pins();
-    // What cannot be removed is in nobody's way.
+/// Removes namespaces of runs that were killed. What cannot be removed is in nobody's way.
+pub(crate) fn remove_stale() {
     let _ = namespace::remove_all(namespace::orphans(PREFIX).iter().map(String::as_str));
 }

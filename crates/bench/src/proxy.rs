@@ -6,14 +6,14 @@ use crate::contest::{self, Effort, mpps};
 use crate::cpu::Pinned;
 use crate::error::{Error, Result};
 use crate::frame::{self, ETHERNET, Packet, Steering};
-use crate::function::{self, FROM_FUNCTION, Function, Links, TO_FUNCTION, Vnf, WEST_MAC};
+use crate::function::{FROM_FUNCTION, Function, Links, TO_FUNCTION, Vnf, WEST_MAC};
 use crate::lane::Lane;
 use crate::report::{Peer, Report};
 use crate::scenario::Arrival;
 use crate::segue::Node;
 use crate::topology::{
-    HEADEND, INNER_DESTINATION, INNER_SOURCE, LAST_SID, NEXT_SID, OUT_ADDRESS, OUT_MAC, SID, SINK_ADDRESS, SINK_MAC,
-    Shape, Topology, mac,
+    self, HEADEND, INNER_DESTINATION, INNER_SOURCE, LAST_SID, NEXT_SID, OUT_ADDRESS, OUT_MAC, SID, SINK_ADDRESS,
+    SINK_MAC, Shape, Topology, mac,
 };
 use crate::traffic::{Settings, Traffic};
 
@@ -255,7 +255,7 @@ pub(crate) fn kernel(topology: &Topology) -> Result<()> {
         topology.node.ip(&command)?;
     }
     topology.enable_gro()?;
-    function::gro(&topology.node, FROM_FUNCTION)
+    topology::gro(&topology.node, FROM_FUNCTION)
 }
 
 /// Measures one proxy beside the kernel.

@@ -155,8 +155,14 @@ impl Drop for Node {
     }
 }
 
+/// Removes namespaces and pins of runs that were killed.
+pub fn remove_stale() {
+    remove_stale_pins();
+    netns::remove_stale();
+}
+
 /// Removes what runs that were killed left pinned.
-pub(crate) fn remove_stale_pins() {
+fn remove_stale_pins() {
     let Ok(entries) = fs::read_dir(PINS) else { return };
     for entry in entries.flatten() {
         if netns::is_stale(&entry.file_name().to_string_lossy()) {

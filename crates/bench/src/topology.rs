@@ -6,7 +6,6 @@ use segue_host::Run;
 use segue_model::proxy::{LOOP_IN, LOOP_OUT};
 
 use crate::error::Result;
-use crate::function;
 use crate::netns::Namespace;
 
 /// Link-layer address of the generator's end of the first link.
@@ -109,7 +108,7 @@ impl Topology {
     /// # Errors
     /// If `ethtool` fails.
     pub fn enable_gro(&self) -> Result<()> {
-        function::gro(&self.node, "in")
+        gro(&self.node, "in")
     }
 
     /// Adds the link by which programs of the TC hook give packets to the node's own segments; the agent makes it in operation.
@@ -206,5 +205,20 @@ fn configure_node(node: &Namespace) -> Result<()> {
     ] {
         node.ip(&command)?;
     }
+    Ok(())
+}
+
+/// Link-layer address of the function's `east`.
+pub const EAST_MAC: [u8; 6] = [2, 0x5e, 0x67, 0, 0, 7];
+
+/// Link-layer address of the node's end of the link back from the function.
+pub const FUNCTION_BACK_MAC: [u8; 6] = [2, 0x5e, 0x67, 0, 0, 8];
+
+/// Receiving through NAPI without XDP: what frames may be redirected to.
+///
+/// # Errors
+/// If `ethtool` fails.
+pub fn gro(namespace: &Namespace, interface: &str) -> Result<()> {
+    Run::new("ethtool", ["-K", interface, "gro", "on"]).inside(namespace.name()).text()?;
     Ok(())
 }

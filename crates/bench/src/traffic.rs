@@ -9,10 +9,9 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 use crate::cpu::RealTime;
 use crate::error::{Error, Result};
 use crate::frame::{ETHERNET, Packet};
-use crate::function::{EAST_MAC, FUNCTION_BACK_MAC};
 use crate::object::{attach, map, per_cpu, program, update, update_per_cpu};
 use crate::scenario::Arrival;
-use crate::topology::{GENERATOR_MAC, IN_MAC, OUT_MAC, SINK_MAC, Topology};
+use crate::topology::{EAST_MAC, FUNCTION_BACK_MAC, GENERATOR_MAC, IN_MAC, OUT_MAC, SINK_MAC, Topology};
 
 static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/traffic.bpf.o"));
 const HEADER_WORDS: usize = 24;

@@ -1,10 +1,9 @@
 //! Walks an image as `bpf/lib/classifier/rules.h` does, octet for octet: so the structure is tested without a kernel.
 
-use crate::compile::forest::TREES_MAX;
 use crate::compile::tree::{WINDOW_BITS, WINDOW_STEP};
 use crate::image::{
     CHECK_FAIL, CHECK_MATCH, CHECK_WORDS, ENTRIES, FIRST_NONE, FIRST_SHIFT, GROUP_WORDS, Image, LINE, TARGET_BITS,
-    flag, kind,
+    TREES_MAX, flag, kind,
 };
 use crate::key::{Key, word};
 

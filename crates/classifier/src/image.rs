@@ -2,8 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::compile::CompileError;
-use crate::compile::forest::TREES_MAX;
+use crate::compile::error::CompileError;
 use crate::compile::tree::{THRESHOLDS, Tree, WINDOW_BITS, WINDOW_STEP, Window};
 use crate::key::Presence;
 use crate::normal::{Check, Normal};
@@ -31,6 +30,8 @@ pub(crate) const FIRST_SHIFT: u32 = 46;
 /// `first` of a slot without rules.
 pub(crate) const FIRST_NONE: u32 = (1 << 18) - 1;
 
+/// Trees of a chain and family; `SEGUE_CLASSIFIER_TREES`.
+pub(crate) const TREES_MAX: usize = 4;
 /// `SEGUE_CLASSIFIER_ENTRIES`: rules of a group.
 pub(crate) const ENTRIES: usize = 4;
 /// 32-bit words of a group: lowest and highest values, and lines.

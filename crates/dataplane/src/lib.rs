@@ -6,6 +6,7 @@
 #![deny(unsafe_code)]
 
 mod batch;
+mod carried;
 pub mod compile;
 mod compiled;
 mod dataplane;

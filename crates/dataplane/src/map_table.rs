@@ -8,8 +8,6 @@ use libbpf_rs::MapCore;
 use segue_abi as abi;
 
 use crate::Error;
-use crate::compiled::Compiled;
-use crate::dataplane::{Dataplane, grow};
 use crate::facts::Capacity;
 use crate::maps::MapSet;
 
@@ -41,18 +39,15 @@ pub(crate) enum Size {
 }
 
 /// What becomes of a map's content when a larger one takes its place.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Growth {
     /// It fills itself again, or does not grow.
     Anew,
-    /// What the active generation needs is written before packets meet the larger map.
-    Copied(Copy),
-    /// It counts from 0, and what these rows of a generation had counted is added: [`grow::Carried`].
-    Counted(fn(&Compiled) -> Vec<u32>),
+    /// What the active generation needs is written before packets meet the larger map, as `dataplane::grow` says.
+    Copied,
+    /// It counts from 0, and what was counted is added, in the rows that `carried` says.
+    Counted,
 }
-
-/// Writes what a generation needs of a map (its name) of the first data plane into that of the second.
-pub(crate) type Copy = fn(&Dataplane, &Dataplane, &Compiled, &'static str) -> Result<(), Error>;
 
 impl Map {
     const fn shared(name: &'static str) -> Self {
@@ -83,12 +78,12 @@ impl Map {
         Self { constant: Some(section), ..self }
     }
 
-    const fn copied(self, copy: Copy) -> Self {
-        Self { growth: Growth::Copied(copy), ..self }
+    const fn copied(self) -> Self {
+        Self { growth: Growth::Copied, ..self }
     }
 
-    const fn counted(self, rows: fn(&Compiled) -> Vec<u32>) -> Self {
-        Self { growth: Growth::Counted(rows), ..self }
+    const fn counted(self) -> Self {
+        Self { growth: Growth::Counted, ..self }
     }
 }
 
@@ -109,25 +104,19 @@ pub(crate) static MAPS: [Map; 48] = [
     Map::shared("control"),
     Map::shared("config"),
     Map::shared("ports"),
-    Map::shared("sids").entries(|c| 2 * c.sids).copied(grow::sids),
-    Map::shared(SID_ENTRIES).entries(|c| 2 * c.sids).tells(|n, c| c.sids = n / 2).copied(grow::sid_entries),
-    Map::shared("policies").entries(|c| 2 * c.policies).tells(|n, c| c.policies = n / 2).copied(grow::policies),
-    Map::shared("segment_lists")
-        .entries(|c| 2 * c.segment_lists)
-        .tells(|n, c| c.segment_lists = n / 2)
-        .copied(grow::segment_lists),
-    Map::shared(STEERING).octets(|c| c.steering, |n, c| c.steering = n).constant(STEERING_SIZE).copied(grow::lines),
-    Map::shared("returns").entries(|c| 2 * c.segment_lists).copied(grow::returns),
-    // What is counted and told. Row 0 of the outcomes is for interfaces that are no ports.
-    Map::shared("outcomes")
-        .entries(|c| 1 + 2 * c.ports)
-        .tells(|n, c| c.ports = n.saturating_sub(1) / 2)
-        .counted(|compiled| compiled.ports.iter().map(|port| u32::from(port.entry.index)).chain([0]).collect()),
+    Map::shared("sids").entries(|c| 2 * c.sids).copied(),
+    Map::shared(SID_ENTRIES).entries(|c| 2 * c.sids).tells(|n, c| c.sids = n / 2).copied(),
+    Map::shared("policies").entries(|c| 2 * c.policies).tells(|n, c| c.policies = n / 2).copied(),
+    Map::shared("segment_lists").entries(|c| 2 * c.segment_lists).tells(|n, c| c.segment_lists = n / 2).copied(),
+    Map::shared(STEERING).octets(|c| c.steering, |n, c| c.steering = n).constant(STEERING_SIZE).copied(),
+    Map::shared("returns").entries(|c| 2 * c.segment_lists).copied(),
+    // What is counted and told.
+    Map::shared("outcomes").entries(|c| 1 + 2 * c.ports).tells(|n, c| c.ports = n.saturating_sub(1) / 2).counted(),
     Map::shared("counters")
         .entries(Capacity::counters)
         // They have no table but their counters'.
         .tells(|n, c| c.steering_rules = n.saturating_sub(Capacity { steering_rules: 0, ..*c }.counters()) / 2)
-        .counted(|compiled| compiled.counter_rows().collect()),
+        .counted(),
     Map::shared("icmp_sent"),
     Map::shared("last_drops"),
     Map::shared("captures"),
@@ -135,33 +124,29 @@ pub(crate) static MAPS: [Map; 48] = [
     Map::shared("stash").entries(|c| c.stash).tells(|n, c| c.stash = n),
     Map::shared("stash_cursor"),
     Map::shared("stash_index").entries(|c| c.stash),
-    Map::shared("memories").entries(Capacity::memories).copied(grow::memories),
-    Map::shared("memory_counters")
-        .entries(Capacity::memories)
-        .counted(|compiled| compiled.scopes.values().copied().collect()),
+    Map::shared("memories").entries(Capacity::memories).copied(),
+    Map::shared("memory_counters").entries(Capacity::memories).counted(),
     Map::shared("proxy_flows").entries(|c| lru_entries(c.proxy_flows)).tells(|n, c| c.proxy_flows = lru_wanted(n)),
     // Firewalls. Row 0 names nothing.
     Map::shared("firewalls")
         .entries(|c| 1 + 2 * c.firewalls)
         .tells(|n, c| c.firewalls = n.saturating_sub(1) / 2)
-        .copied(grow::firewalls),
-    Map::shared("classifier").octets(|c| c.classifier, |n, c| c.classifier = n).constant(RODATA).copied(grow::lines),
+        .copied(),
+    Map::shared("classifier").octets(|c| c.classifier, |n, c| c.classifier = n).constant(RODATA).copied(),
     Map::shared("firewall_rules")
         .entries(|c| 1 + 2 * c.firewall_rules)
         .tells(|n, c| c.firewall_rules = n.saturating_sub(1) / 2)
-        .copied(grow::firewall_rules),
-    Map::shared("firewall_counters")
-        .entries(Capacity::firewall_counters)
-        .counted(|compiled| compiled.firewalls.iter().flat_map(|firewall| firewall.counter_rows()).collect()),
-    Map::shared("firewall_extensions").entries(|c| 1 + 2 * c.firewall_rules).copied(grow::firewall_extensions),
-    Map::shared("firewall_limits").entries(|c| 1 + 2 * c.firewall_rules).copied(grow::firewall_limits),
-    Map::shared("firewall_hashlimits").entries(|c| 1 + 2 * c.firewall_rules).copied(grow::firewall_hashlimits),
+        .copied(),
+    Map::shared("firewall_counters").entries(Capacity::firewall_counters).counted(),
+    Map::shared("firewall_extensions").entries(|c| 1 + 2 * c.firewall_rules).copied(),
+    Map::shared("firewall_limits").entries(|c| 1 + 2 * c.firewall_rules).copied(),
+    Map::shared("firewall_hashlimits").entries(|c| 1 + 2 * c.firewall_rules).copied(),
     Map::shared("firewall_recents").entries(|c| lru_entries(c.listed)).tells(|n, c| c.listed = lru_wanted(n)),
     // A ring and its cursor for each firewall, of two generations.
     Map::shared("firewall_recent_places").entries(|c| 2 * c.listed + 2 * c.listed.div_ceil(abi::SEGUE_RECENT_EACH)),
     Map::shared("firewall_logs"),
     Map::shared("firewall_fragments"),
-    Map::shared(CONNECTIONS).entries(Capacity::connection_tables).copied(grow::connections),
+    Map::shared(CONNECTIONS).entries(Capacity::connection_tables).copied(),
     Map::shared("connection_changes"),
     // Programs behind tail calls.
     Map::of_build("stages"),
@@ -229,14 +214,6 @@ pub(crate) fn shared() -> impl Iterator<Item = &'static str> {
 /// Whether a map survives a change of the programs.
 pub(crate) fn is_shared(name: &str) -> bool {
     find(name).is_some_and(|map| map.shared)
-}
-
-/// The maps that count in rows, and which rows a generation counts in.
-pub(crate) fn counted() -> impl Iterator<Item = (&'static str, fn(&Compiled) -> Vec<u32>)> {
-    MAPS.iter().filter_map(|map| match map.growth {
-        Growth::Counted(rows) => Some((map.name, rows)),
-        _ => None,
-    })
 }
 
 /// The capacity of maps that are there: what their rows turned into their sizes.

@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::Error;
+use crate::carried::Carried;
 use crate::compiled::Compiled;
-use crate::dataplane::Carried;
 use crate::maps::map_error;
 
 /// Name of the map, and of its pin.

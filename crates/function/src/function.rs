@@ -4,9 +4,6 @@ use std::path::PathBuf;
 
 use segue_host::Network;
 
-use crate::runtime::Runtime;
-use crate::{namespace, tap};
-
 /// What a function runs in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Kind {
@@ -14,17 +11,6 @@ pub enum Kind {
     Namespace,
     /// A program in user space, or a virtual machine that somebody else starts, behind TAP devices of its node.
     Tap,
-}
-
-impl Kind {
-    /// Its runtime: the one place where kinds are registered.
-    #[must_use]
-    pub fn runtime(self) -> &'static dyn Runtime {
-        match self {
-            Self::Namespace => &namespace::Namespace,
-            Self::Tap => &tap::Tap,
-        }
-    }
 }
 
 /// A function, as it is to be.
@@ -48,14 +34,6 @@ pub struct Function {
     pub program: Option<Program>,
     /// File for what its program says.
     pub log: PathBuf,
-}
-
-impl Function {
-    /// Its runtime.
-    #[must_use]
-    pub fn runtime(&self) -> &'static dyn Runtime {
-        self.kind.runtime()
-    }
 }
 
 /// A link between a function and its node.

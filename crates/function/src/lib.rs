@@ -26,6 +26,7 @@
 mod error;
 mod function;
 mod namespace;
+mod registry;
 mod runtime;
 mod tap;
 

@@ -28,6 +28,7 @@
 pub mod bpffs;
 pub mod command;
 mod error;
+mod identity;
 pub mod interrupt;
 pub mod link;
 pub mod namespace;

@@ -11,6 +11,8 @@ use nix::fcntl::{Flock, FlockArg};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, setns, unshare};
 
+pub use crate::identity::Identity;
+use crate::identity::own_identity;
 use crate::process;
 use crate::{HostError, Result};
 
@@ -19,9 +21,6 @@ pub const DIRECTORY: &str = "/run/netns";
 
 const REMEDY: &str = "check with `ip netns` that it exists, and run as root (CAP_SYS_ADMIN)";
 const NONE: Option<&str> = None;
-
-/// Identity of a network namespace: device and inode number of its file.
-pub type Identity = (u64, u64);
 
 /// The namespace's file: a name as `ip netns` has it, or a path.
 #[must_use]
@@ -53,12 +52,6 @@ pub fn identity(name: &str) -> Option<Identity> {
 /// `None` if the file is no namespace: a name whose mount never happened lies on another device than the namespaces themselves.
 fn identity_of(metadata: &fs::Metadata) -> Option<Identity> {
     (metadata.dev() == own_identity()?.0).then_some((metadata.dev(), metadata.ino()))
-}
-
-/// The namespace of the process, that is of its first thread.
-pub(crate) fn own_identity() -> Option<Identity> {
-    let metadata = fs::metadata("/proc/self/ns/net").ok()?;
-    Some((metadata.dev(), metadata.ino()))
 }
 
 /// As [`Namespace::inside`], by name.

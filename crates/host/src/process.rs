@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 pub use nix::unistd::Pid;
 
-use crate::namespace::{Identity, own_identity};
+use crate::identity::{Identity, own_identity};
 
 /// How long a process may take to end once it was killed.
 const DEATH: Duration = Duration::from_secs(5);

@@ -6,7 +6,7 @@
 
 use std::fs::File;
 use std::io::{self, IsTerminal, Read, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
@@ -18,10 +18,31 @@ use segue_api::{
 use segue_host::Run;
 use segue_host::command::install_hint;
 
-use crate::cli::CaptureArguments;
+use clap::Args;
+
 use crate::error::{LabError, Result};
 use crate::names::{LabPaths, Roots};
 use crate::state::{LabRecord, NodeRecord};
+
+/// What to capture, and for how long.
+#[derive(Debug, Clone, Args)]
+pub struct CaptureArguments {
+    /// Name of the lab
+    pub lab: String,
+    /// Node, host or function
+    pub node: String,
+    /// Interface; all of them if not given
+    pub port: Option<String>,
+    /// Write pcapng (on Segue nodes) or pcap into this file instead of showing packets; `-` for stdout
+    #[arg(short, long, value_name = "FILE")]
+    pub write: Option<PathBuf>,
+    /// End after this many packets
+    #[arg(long)]
+    pub count: Option<u64>,
+    /// End after this many seconds
+    #[arg(long)]
+    pub seconds: Option<u64>,
+}
 
 /// What stands for the standard output in place of a file.
 const STDOUT: &str = "-";

@@ -3,23 +3,15 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use clap::{Args, Subcommand};
+use clap::Subcommand;
 
+pub use crate::capture::CaptureArguments;
 use crate::error::{LabError, Result};
 use crate::names::{self, Roots};
+pub use crate::output::Output;
 use crate::progress::Progress;
 use crate::state::LabRecord;
 use crate::{capture, demo, down, exec, explain, list, state, up};
-
-/// How lists are printed.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Output {
-    /// For people.
-    #[default]
-    Table,
-    /// For programs.
-    Json,
-}
 
 /// Topologies in network namespaces.
 #[derive(Debug, Clone, Subcommand)]
@@ -70,26 +62,6 @@ pub enum LabCommand {
         #[arg(long)]
         keep: bool,
     },
-}
-
-/// What to capture, and for how long.
-#[derive(Debug, Clone, Args)]
-pub struct CaptureArguments {
-    /// Name of the lab
-    pub lab: String,
-    /// Node, host or function
-    pub node: String,
-    /// Interface; all of them if not given
-    pub port: Option<String>,
-    /// Write pcapng (on Segue nodes) or pcap into this file instead of showing packets; `-` for stdout
-    #[arg(short, long, value_name = "FILE")]
-    pub write: Option<PathBuf>,
-    /// End after this many packets
-    #[arg(long)]
-    pub count: Option<u64>,
-    /// End after this many seconds
-    #[arg(long)]
-    pub seconds: Option<u64>,
 }
 
 /// Runs a subcommand and returns the program's exit status.

@@ -9,8 +9,8 @@ use segue_model::plan::{Interface, Plan};
 use segue_model::topology::Ruleset;
 
 use crate::error::{LabError, Result};
+use crate::loaded::Loaded;
 use crate::names::{self, LabPaths};
-use crate::up::Loaded;
 use crate::wiring;
 
 /// All functions of a lab but those in the data plane of their node, which are a part of that.

@@ -1,15 +1,14 @@
 //! `lab up`: from a topology file to namespaces, links, addresses, routes, functions and agents.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use segue_function::{Function, FunctionError, Runtime};
 use segue_host::{HostError, Namespace, bpffs, command, network};
 use segue_model::load::{load_topology, locate};
-use segue_model::plan::Plan;
-use segue_model::topology::Topology;
 
 use crate::error::{LabError, Result};
+pub use crate::loaded::Loaded;
 use crate::names::{self, LabPaths, Roots};
 use crate::progress::Progress;
 use crate::state::{self, Kind, LabRecord, NodeRecord};
@@ -18,19 +17,6 @@ use crate::{agent, down, firewall, functions, netns, parallel};
 
 const AS_ROOT: &str = "check that you are root and that the file system has space";
 const REPORT: &str = "the topology was accepted but the kernel was not: report it together with the topology file";
-
-/// A topology file, read, checked and planned.
-#[derive(Debug, Clone)]
-pub struct Loaded {
-    /// The file.
-    pub file: PathBuf,
-    /// Its text.
-    pub text: String,
-    /// What it says.
-    pub topology: Topology,
-    /// What follows from it.
-    pub plan: Plan,
-}
 
 /// Reads, checks and plans a topology file. Needs no root.
 ///

@@ -20,3 +20,4 @@ pub mod schema;
 pub mod topology;
 mod topology_check;
 pub mod value;
+pub mod wiring;

@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 use crate::firewall::Firewall;
 pub use crate::owner::{AddressFamily, Direction, Owner};
 pub use crate::proxy::{
-    MayChange, MayRewrite, Memory, Netfilter, OnFailure, OtherTypes, OwnTraffic, Probe, ProbeKind, Proxy, UnknownFlow,
-    Watch, Wiring,
+    InnerType, MayChange, MayRewrite, Memory, Netfilter, OnFailure, OtherTypes, OwnTraffic, Probe, ProbeKind, Proxy,
+    UnknownFlow, Watch,
 };
 use crate::range::{AddressRange, NumberRange};
 use crate::value::{MacAddress, PortRange, Protocol, sid_prefix};
@@ -188,15 +188,6 @@ pub enum Flavour {
     Nat,
     /// Packets that come back without an SRH get the one last seen.
     Caching,
-}
-
-/// Type of an inner packet.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
-#[allow(missing_docs)]
-pub enum InnerType {
-    IPv4,
-    IPv6,
-    Ethernet,
 }
 
 /// A local SID.

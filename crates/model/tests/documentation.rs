@@ -6,6 +6,8 @@ use serde_json::Value;
 
 use segue_model::{load, schema};
 
+#[path = "documentation/imports.rs"]
+mod imports;
 #[path = "documentation/pages.rs"]
 mod pages;
 

@@ -378,7 +378,7 @@ fn what_is_in_a_namespace_is_looked_at_when_its_links_change_or_its_function_die
         serde_json::from_value::<Sid>(sid).unwrap()
     };
     state.sids.extend([netfilter("fc00:0:1:3::", "one"), netfilter("fc00:0:1:4::", "two")]);
-    let west = |namespace: &str| segue_model::proxy::Wiring::of(namespace).node_west;
+    let west = |namespace: &str| segue_model::wiring::Wiring::of(namespace).node_west;
     let names = ["a", "b", "c", &west("one"), &west("two")].map(str::to_owned);
     let fake = Fake::new(&names.each_ref().map(String::as_str));
     let mut agent = fake.agent();

@@ -8,7 +8,8 @@ use std::{
 
 use ipnet::{IpNet, Ipv6Net};
 use segue_dataplane::{Interface, Interfaces};
-use segue_model::node::{InnerType, NodeState, OnFailure, Owner, Probe, ProbeKind, Sid, Wiring};
+use segue_model::node::{InnerType, NodeState, OnFailure, Owner, Probe, ProbeKind, Sid};
+use segue_model::wiring::Wiring;
 
 use super::{
     machine::Settings,

@@ -20,9 +20,10 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use segue_dataplane::{Interface, Interfaces};
 use segue_host::link::{Kind, LinkSocket, New};
 use segue_host::{Namespace, sysctl};
-use segue_model::node::{NodeState, PortRole, Wiring};
+use segue_model::node::{NodeState, PortRole};
 use segue_model::proxy::{LOOP_IN, LOOP_OUT};
 use segue_model::value::MacAddress;
+use segue_model::wiring::Wiring;
 
 use crate::kernel::{KernelError, ROUTE_PROTOCOL};
 

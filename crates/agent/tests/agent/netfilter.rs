@@ -896,5 +896,5 @@ fn works_without_agent(lab: &Lab<'_>, path: &Steered) {
 }
 
 fn short(namespace: &str) -> String {
-    segue_model::proxy::Wiring::of(namespace).node_west.trim_start_matches("nfw-").to_owned()
+    segue_model::wiring::Wiring::of(namespace).node_west.trim_start_matches("nfw-").to_owned()
 }

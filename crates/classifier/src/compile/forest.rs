@@ -7,8 +7,6 @@ use crate::key::word;
 use crate::normal::Normal;
 use crate::random::Random;
 
-/// Trees of a chain and family; `SEGUE_CLASSIFIER_TREES`.
-pub(crate) const TREES_MAX: usize = 4;
 /// Rules by which divisions into trees are compared.
 const SAMPLE: usize = 1500;
 /// Of the divisions that are best for the part, so many are built in full and compared again ...

@@ -1,43 +1,15 @@
 //! From a program to its image: rules become intervals, chains become trees.
 
+pub(crate) mod error;
 pub(crate) mod forest;
 mod items;
 pub(crate) mod tree;
 
-use thiserror::Error;
-
+pub use self::error::CompileError;
 use crate::analysis::{Oddity, PAIRS_MAX, never_hit};
 use crate::image::{Image, Layout};
 use crate::normal::normalise;
-use crate::program::{Program, ProgramError};
-
-/// Why a program has no image.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum CompileError {
-    /// It is not valid.
-    #[error(transparent)]
-    Program(#[from] ProgramError),
-    /// Tests of one rule that are too many ranges in all.
-    #[error("{}chain {chain}: the rule's tests are more than {max} comparisons; divide it into several rules", line.map(|line| format!("line {line}: ")).unwrap_or_default())]
-    Checks {
-        /// The chain.
-        chain: String,
-        /// The rule's line.
-        line: Option<u32>,
-        /// The most there may be.
-        max: usize,
-    },
-    /// The image would be larger than line numbers reach.
-    #[error(
-        "the rules need {lines} lines of 64 octets; at most {max} can be addressed: use fewer or less overlapping rules"
-    )]
-    Size {
-        /// Lines.
-        lines: usize,
-        /// The most there may be.
-        max: usize,
-    },
-}
+use crate::program::Program;
 
 /// Compiles a program.
 ///

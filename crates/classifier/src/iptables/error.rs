@@ -5,28 +5,8 @@ use std::fmt;
 use serde::Serialize;
 use thiserror::Error;
 
-use super::lexer::Word;
-
-/// A place in a file.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-pub struct Position {
-    /// Line, from 1.
-    pub line: u32,
-    /// Column in characters, from 1.
-    pub column: u32,
-}
-
-/// Where a part of the syntax tree was written. It is no part of what was said: all origins are equal.
-#[derive(Debug, Clone, Copy, Default, Serialize)]
-pub struct Origin(pub Position);
-
-impl PartialEq for Origin {
-    fn eq(&self, _: &Self) -> bool {
-        true
-    }
-}
-
-impl Eq for Origin {}
+pub use super::position::{Origin, Position};
+use super::word::Word;
 
 /// What sort of thing is wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]

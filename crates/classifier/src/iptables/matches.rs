@@ -27,8 +27,8 @@ pub use set::{SetFlag, SetMatch};
 pub use srh::{Compared, Srh};
 
 use super::error::{ErrorKind, RuleError};
+use super::head::{Family, Head, Not};
 use super::lexer::Word;
-use super::syntax::{Family, Head, Not};
 
 /// A match of a rule.
 #[derive(Debug, Clone, PartialEq, Eq)]

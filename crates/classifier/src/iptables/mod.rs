@@ -10,6 +10,7 @@
 mod check;
 mod error;
 mod foreign;
+mod head;
 mod lexer;
 mod list;
 mod lower;
@@ -17,6 +18,7 @@ mod matches;
 mod names;
 mod parse;
 mod parse_sets;
+mod position;
 mod print;
 mod reach;
 mod refused;
@@ -25,6 +27,7 @@ mod sets;
 mod syntax;
 mod target;
 mod values;
+mod word;
 mod yaml;
 
 pub use error::{ErrorKind, Origin, Position, RuleError, RuleErrors};

@@ -1,6 +1,6 @@
 //! Names and numbers: protocols (IANA), services, ICMP types, DSCP classes, TOS values, log levels, types of REJECT.
 
-use super::syntax::Family;
+use super::head::Family;
 use crate::program::Reject;
 
 /// Protocols by number. The first name of a number is the one that iptables-save writes.

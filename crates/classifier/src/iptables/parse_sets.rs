@@ -3,12 +3,12 @@
 use std::collections::{HashMap, HashSet};
 
 use super::error::{ErrorKind, Origin, RuleError, RuleErrors};
+use super::head::Family;
 use super::lexer::{self, Word};
 use super::matches;
 use super::names;
 use super::refused;
 use super::sets::{Entry, EntryValue, IpSet, Part, SetFile, SetType};
-use super::syntax::Family;
 use super::values;
 
 /// Of marks and priorities of entries.

@@ -1,6 +1,6 @@
 //! What iptables knows and Segue refuses, with the reason and what to do: a rule is never ignored.
 
-use super::syntax::Family;
+use super::head::Family;
 
 /// Name, reason, remedy.
 type Refusal = (&'static str, &'static str, &'static str);

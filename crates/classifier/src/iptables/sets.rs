@@ -3,9 +3,9 @@
 use std::fmt::Write;
 
 use super::error::Origin;
+use super::head::Family;
 use super::matches::mac_text;
 use super::names;
-use super::syntax::Family;
 use super::values::address_text;
 
 /// A file of `ipset save`.

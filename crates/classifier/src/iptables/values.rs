@@ -3,9 +3,9 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::error::RuleError;
+use super::head::{Family, Interface, Network};
 use super::lexer::Word;
 use super::names;
-use super::syntax::{Family, Interface, Network};
 
 /// A number in decimal, in hexadecimal behind `0x` or in octal behind `0`, as strtoul reads it.
 pub(super) fn number(text: &str) -> Option<u64> {

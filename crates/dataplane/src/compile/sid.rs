@@ -5,7 +5,8 @@ use std::net::IpAddr;
 
 use ipnet::Ipv6Net;
 use segue_abi as abi;
-use segue_model::node::{Behaviour, Flavour, HeadendMode, InnerType, OtherTypes, Policy, Sid, Wiring};
+use segue_model::node::{Behaviour, Flavour, HeadendMode, InnerType, OtherTypes, Policy, Sid};
+use segue_model::wiring::Wiring;
 use zerocopy::FromZeros;
 
 use super::allocate::Indices;

@@ -1,62 +1,43 @@
 //! Larger tables take over: those that are to grow are new, all others are those that there are. The active generation is in the new
 //! ones at the places where it was before packets meet them, and what has been counted in the old ones is added to what they count.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use libbpf_rs::MapCore;
 use segue_abi as abi;
-use serde::{Deserialize, Serialize};
-use zerocopy::{FromBytes, IntoBytes};
 
 use super::adopt::load_beside;
 use super::apply::sid_key;
 use super::{Dataplane, Options, Origin, remove_tree};
 use crate::Error;
+use crate::carried::COUNTED;
 use crate::compiled::{Compiled, CompiledSid};
 use crate::facts::Capacity;
 use crate::firewall::connections;
-use crate::map_table::{self, Growth, MAPS};
+use crate::map_table::{CONNECTIONS, Growth, MAPS, SID_ENTRIES, STEERING};
 use crate::maps::{MapSet, ascending};
 use crate::object;
 
-/// What was counted in tables that larger ones have replaced, by table and row: words, summed over the CPUs.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Carried(BTreeMap<String, BTreeMap<u32, Vec<u64>>>);
+/// Writes what a generation needs of a map (its name) of the first data plane into that of the second.
+type Copy = fn(&Dataplane, &Dataplane, &Compiled, &str) -> Result<(), Error>;
 
-impl Carried {
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// What a row had counted, in the form of one more CPU.
-    pub fn value<V: FromBytes>(&self, table: &str, row: u32) -> Option<V> {
-        V::read_from_bytes(self.0.get(table)?.get(&row)?.as_bytes()).ok()
-    }
-
-    /// What the rows of a table had counted.
-    pub fn rows(&self, table: &str) -> impl Iterator<Item = (u32, &[u64])> {
-        self.0.get(table).into_iter().flatten().map(|(row, words)| (*row, words.as_slice()))
-    }
-
-    /// What counts on in the generation after `old`: the rows of objects that both have.
-    pub fn kept(&self, old: &Compiled, new: &Compiled) -> Self {
-        let rows = |of: fn(&Compiled) -> Vec<u32>, compiled| BTreeSet::from_iter(of(compiled));
-        let both = map_table::counted().map(|(table, of)| (table, &rows(of, old) & &rows(of, new)));
-        let of = |table: &str, kept: &BTreeSet<u32>| -> BTreeMap<u32, Vec<u64>> {
-            let all = self.0.get(table).into_iter().flatten();
-            all.filter(|(row, _)| kept.contains(row)).map(|(row, words)| (*row, words.clone())).collect()
-        };
-        let tables = both.map(|(table, kept)| (table.to_owned(), of(table, &kept)));
-        Self(tables.filter(|(_, rows)| !rows.is_empty()).collect())
-    }
-
-    fn add(&mut self, table: &str, row: u32, words: &[u64]) {
-        let sum = self.0.entry(table.to_owned()).or_default().entry(row).or_default();
-        sum.resize(words.len().max(sum.len()), 0);
-        sum.iter_mut().zip(words).for_each(|(sum, word)| *sum = sum.wrapping_add(*word));
-    }
-}
+/// How the maps are copied whose rows in [`MAPS`] say [`Growth::Copied`].
+const COPIED: [(&str, Copy); 14] = [
+    ("sids", sids),
+    (SID_ENTRIES, sid_entries),
+    ("policies", policies),
+    ("segment_lists", segment_lists),
+    (STEERING, lines),
+    ("returns", returns),
+    ("memories", memories),
+    ("firewalls", firewalls),
+    ("classifier", lines),
+    ("firewall_rules", firewall_rules),
+    ("firewall_extensions", firewall_extensions),
+    ("firewall_limits", firewall_limits),
+    ("firewall_hashlimits", firewall_hashlimits),
+    (CONNECTIONS, connections),
+];
 
 impl Dataplane {
     /// Gives the tables these sizes. No packet, counter or connection is lost; what proxies remember is, where its tables grow.
@@ -94,8 +75,9 @@ impl Dataplane {
         larger.life.adopt(&larger.set, &larger.maps, larger.applied())?;
         larger.life_forgets();
         let Some(active) = self.applied() else { return Ok(()) };
-        for map in MAPS.iter().filter(|map| map.shared && differs(&self.maps, &larger.maps, map.name)) {
-            if let Growth::Copied(copy) = map.growth {
+        for map in MAPS.iter().filter(|map| map.growth == Growth::Copied && differs(&self.maps, &larger.maps, map.name))
+        {
+            if let Some((_, copy)) = COPIED.iter().find(|(name, _)| *name == map.name) {
                 copy(self, larger, active, map.name)?;
             }
         }
@@ -128,7 +110,7 @@ impl Dataplane {
     /// What happened in the smaller tables until the last packet had left them.
     fn take_from(&mut self, old: &Self) -> Result<(), Error> {
         let Some(active) = old.applied() else { return Ok(()) };
-        for (table, rows) in map_table::counted().filter(|(name, _)| differs(&old.maps, &self.maps, name)) {
+        for (table, rows) in COUNTED.into_iter().filter(|(name, _)| differs(&old.maps, &self.maps, name)) {
             let rows = ascending(rows(active).into_iter());
             let sums = old.maps.read_sums(table, &rows)?;
             let carried = Arc::make_mut(&mut self.carried);
@@ -142,12 +124,12 @@ impl Dataplane {
     }
 }
 
-pub(crate) fn sids(_: &Dataplane, larger: &Dataplane, active: &Compiled, name: &str) -> Result<(), Error> {
+fn sids(_: &Dataplane, larger: &Dataplane, active: &Compiled, name: &str) -> Result<(), Error> {
     let key = |sid: &CompiledSid| sid_key(&sid.prefix, active.generation);
     larger.maps.write_all(name, active.sids.iter().map(|sid| (key(sid), sid.index)))
 }
 
-pub(crate) fn returns(_: &Dataplane, larger: &Dataplane, active: &Compiled, name: &str) -> Result<(), Error> {
+fn returns(_: &Dataplane, larger: &Dataplane, active: &Compiled, name: &str) -> Result<(), Error> {
     active
         .returns
         .iter()
@@ -155,73 +137,63 @@ pub(crate) fn returns(_: &Dataplane, larger: &Dataplane, active: &Compiled, name
 }
 
 /// Which functions are down is known there, now and from now on.
-pub(crate) fn sid_entries(old: &Dataplane, larger: &Dataplane, active: &Compiled, _: &str) -> Result<(), Error> {
+fn sid_entries(old: &Dataplane, larger: &Dataplane, active: &Compiled, _: &str) -> Result<(), Error> {
     let mut sids = active.sids.clone();
     old.life.bring_up_to_date(&old.set, &mut sids);
     old.life.write_all(&larger.set, &larger.maps, &sids)
 }
 
-pub(crate) fn policies(_: &Dataplane, larger: &Dataplane, active: &Compiled, name: &str) -> Result<(), Error> {
+fn policies(_: &Dataplane, larger: &Dataplane, active: &Compiled, name: &str) -> Result<(), Error> {
     larger.maps.write_all(name, active.policies.iter().map(|policy| (policy.index, policy.entry)))
 }
 
-pub(crate) fn segment_lists(_: &Dataplane, larger: &Dataplane, active: &Compiled, name: &str) -> Result<(), Error> {
+fn segment_lists(_: &Dataplane, larger: &Dataplane, active: &Compiled, name: &str) -> Result<(), Error> {
     let lists = active.policies.iter().flat_map(|policy| &policy.lists);
     larger.maps.write_all(name, lists.map(|list| (list.index, list.entry)))
 }
 
 /// A map of lines is one value.
-pub(crate) fn lines(old: &Dataplane, larger: &Dataplane, _: &Compiled, name: &str) -> Result<(), Error> {
+fn lines(old: &Dataplane, larger: &Dataplane, _: &Compiled, name: &str) -> Result<(), Error> {
     let octets: Option<Vec<u8>> = old.maps.read_raw(name, &0_u32)?;
     let octets = octets.ok_or_else(|| Error::MapEntry { map: name.to_owned() })?;
     larger.maps.write_lines(name, [(0, octets)].into_iter())
 }
 
-pub(crate) fn memories(old: &Dataplane, larger: &Dataplane, active: &Compiled, name: &str) -> Result<(), Error> {
+fn memories(old: &Dataplane, larger: &Dataplane, active: &Compiled, name: &str) -> Result<(), Error> {
     active.scopes.values().try_for_each(|row| {
         let memory: abi::Memory = old.maps.read_array(name, *row)?;
         larger.maps.write(name, row, &memory)
     })
 }
 
-pub(crate) fn connections(old: &Dataplane, larger: &Dataplane, active: &Compiled, _: &str) -> Result<(), Error> {
+fn connections(old: &Dataplane, larger: &Dataplane, active: &Compiled, _: &str) -> Result<(), Error> {
     connections::carry_over(&old.maps, &larger.maps, &active.firewalls)
 }
 
-pub(crate) fn firewalls(_: &Dataplane, larger: &Dataplane, active: &Compiled, name: &str) -> Result<(), Error> {
+fn firewalls(_: &Dataplane, larger: &Dataplane, active: &Compiled, name: &str) -> Result<(), Error> {
     active.firewalls.iter().try_for_each(|firewall| larger.maps.write(name, &firewall.index, &firewall.entry))
 }
 
-pub(crate) fn firewall_rules(_: &Dataplane, larger: &Dataplane, active: &Compiled, name: &str) -> Result<(), Error> {
+fn firewall_rules(_: &Dataplane, larger: &Dataplane, active: &Compiled, name: &str) -> Result<(), Error> {
     let mut rules = active.firewalls.iter().flat_map(|firewall| (firewall.entry.first_rule..).zip(&firewall.rules));
     rules.try_for_each(|(row, rule)| larger.maps.write(name, &row, &rule.entry))
 }
 
-pub(crate) fn firewall_extensions(
-    _: &Dataplane,
-    larger: &Dataplane,
-    active: &Compiled,
-    name: &str,
-) -> Result<(), Error> {
+fn firewall_extensions(_: &Dataplane, larger: &Dataplane, active: &Compiled, name: &str) -> Result<(), Error> {
     let mut extensions =
         active.firewalls.iter().flat_map(|firewall| (firewall.first_extension..).zip(&firewall.extensions));
     extensions.try_for_each(|(row, extension)| larger.maps.write(name, &row, extension))
 }
 
 /// A hashlimit's row is the time of its last sweep.
-pub(crate) fn firewall_limits(old: &Dataplane, larger: &Dataplane, active: &Compiled, name: &str) -> Result<(), Error> {
+fn firewall_limits(old: &Dataplane, larger: &Dataplane, active: &Compiled, name: &str) -> Result<(), Error> {
     active.firewalls.iter().flat_map(|firewall| firewall.limits.values()).try_for_each(|row| {
         let Some(tokens) = old.maps.read::<u32, u64>(name, row)? else { return Ok(()) };
         larger.maps.write(name, row, &tokens)
     })
 }
 
-pub(crate) fn firewall_hashlimits(
-    old: &Dataplane,
-    larger: &Dataplane,
-    active: &Compiled,
-    _: &str,
-) -> Result<(), Error> {
+fn firewall_hashlimits(old: &Dataplane, larger: &Dataplane, active: &Compiled, _: &str) -> Result<(), Error> {
     let mut firewalls = active.firewalls.iter();
     firewalls.try_for_each(|firewall| connections::carry_hashlimits(&old.maps, &larger.maps, firewall))
 }
@@ -230,4 +202,20 @@ pub(crate) fn firewall_hashlimits(
 fn differs(old: &MapSet, new: &MapSet, name: &str) -> bool {
     let size = |maps: &MapSet| maps.get(name).ok().map(|map| (map.max_entries(), map.value_size()));
     size(old) != size(new)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    /// Whoever says of a map that its content goes on must say how.
+    #[test]
+    fn every_map_whose_content_goes_on_is_copied_or_counted_on() {
+        let marked =
+            |growth| MAPS.iter().filter(|map| map.growth == growth).map(|map| map.name).collect::<BTreeSet<_>>();
+        assert_eq!(COPIED.iter().map(|(name, _)| *name).collect::<BTreeSet<_>>(), marked(Growth::Copied));
+        assert_eq!(COUNTED.iter().map(|(name, _)| *name).collect::<BTreeSet<_>>(), marked(Growth::Counted));
+    }
 }

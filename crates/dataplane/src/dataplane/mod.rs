@@ -6,7 +6,7 @@ mod capture;
 mod counters;
 mod filters;
 mod follow;
-pub(crate) mod grow;
+mod grow;
 mod life;
 mod links;
 mod memories;
@@ -29,12 +29,12 @@ pub use self::counters::{
     Counter, Counters, IcmpSent, Identity, LastDrop, ListCounters, PolicyCounters, PortCounters, Reader, SidCounters,
     SteeringCounters,
 };
-pub(crate) use self::grow::Carried;
 pub use self::life::Life;
 pub use self::links::AttachMode;
 pub use self::memories::MemoryCounters;
 pub use self::test_run::{TestOutput, TestRun};
 use crate::Error;
+pub(crate) use crate::carried::Carried;
 use crate::compiled::Compiled;
 use crate::facts::{Capabilities, Capacity};
 use crate::grace::Grace;

@@ -3,13 +3,15 @@
 
 use std::fs;
 use std::io::ErrorKind;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 
 use libbpf_rs::{TC_EGRESS, TC_INGRESS, TcHook, TcHookBuilder};
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::tc::{TcAttribute, TcHandle, TcMessage};
 
+pub use super::side::Side;
+use super::side::number_of;
 use crate::Error;
 use crate::interfaces::dump;
 use crate::skb::tcx::{self, Linked};
@@ -25,25 +27,6 @@ const QDISC: &str = "qdisc";
 /// `TC_H_CLSACT` has this major number; its two blocks of filters are `TC_H_MIN_INGRESS` and `TC_H_MIN_EGRESS`.
 const CLSACT: u16 = 0xffff;
 const BLOCKS: [u16; 2] = [0xfff2, 0xfff3];
-
-/// Which way packets go that a filter sees.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Side {
-    /// They come in.
-    Ingress,
-    /// They go out.
-    Egress,
-}
-
-impl Side {
-    /// Name of its link's pin.
-    fn pin(self) -> &'static str {
-        match self {
-            Self::Ingress => "ingress",
-            Self::Egress => "egress",
-        }
-    }
-}
 
 /// Gives the interface this program in place of any other of Segue's, without a packet passing in between; nothing happens
 /// if it has it already.
@@ -135,12 +118,6 @@ fn hook(program: BorrowedFd<'_>, ifindex: u32, side: Side) -> TcHook {
     let mut builder = TcHookBuilder::new(program);
     builder.ifindex(i32::try_from(ifindex).unwrap_or(i32::MAX)).handle(HANDLE).priority(PRIORITY);
     builder.hook(if side == Side::Ingress { TC_INGRESS } else { TC_EGRESS })
-}
-
-/// What the kernel says of a program or link: `prog_id:`, `ifindex:`.
-pub(super) fn number_of(object: BorrowedFd<'_>, what: &str) -> Option<u32> {
-    let text = fs::read_to_string(format!("/proc/self/fdinfo/{}", object.as_raw_fd())).ok()?;
-    text.lines().find_map(|line| line.strip_prefix(what))?.trim().parse().ok()
 }
 
 fn has_clsact(ifindex: u32) -> Result<bool, Error> {

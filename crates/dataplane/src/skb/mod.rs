@@ -15,6 +15,7 @@
 
 mod filter;
 mod programs;
+mod side;
 mod tcx;
 
 pub(crate) use self::filter::{Side, attach, attached, detach};

@@ -14,7 +14,7 @@ use std::path::Path;
 use libbpf_rs::Link;
 use libbpf_sys as bpf;
 
-use super::filter::{Side, number_of};
+use super::side::{Side, number_of};
 
 /// What became of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

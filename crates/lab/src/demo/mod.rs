@@ -10,9 +10,9 @@ use segue_host::Run;
 use segue_model::plan::{Direction, Explanation, FunctionPlan, Plan};
 use segue_model::topology::Endpoint;
 
-use crate::cli::Output;
 use crate::error::{LabError, Result};
 use crate::names::{LabPaths, Roots};
+use crate::output::Output;
 use crate::progress::Progress;
 use crate::up::Loaded;
 use crate::{down, netns, state, up};

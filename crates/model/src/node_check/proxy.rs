@@ -10,8 +10,9 @@ use crate::error::KeyPath;
 use crate::limits::SEGMENTS_MAX;
 use crate::node::{
     Behaviour, HeadendMode, InnerType, Memory, Netfilter, OnFailure, OtherTypes, OwnTraffic, PortRole, Probe,
-    ProbeKind, Proxy, Sid, Watch, Wiring,
+    ProbeKind, Proxy, Sid, Watch,
 };
+use crate::wiring::Wiring;
 
 use super::Check;
 

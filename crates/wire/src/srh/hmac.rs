@@ -1,6 +1,7 @@
 //! HMAC TLV: computing and checking it (RFC 8754 section 2.1.2), also in the way that Linux does.
 
-use super::meaning::{SrhContext, SrhError};
+use super::error::SrhError;
+use super::meaning::SrhContext;
 use super::tlv::{PlacedTlv, Tlv, tlv_type};
 use super::{HmacTlv, Srh};
 use alloc::vec::Vec;

@@ -22,13 +22,17 @@
 //! accessor may be used; [`Srh::check_meaning`] says whether an endpoint could follow what they say. A transit node
 //! needs neither.
 
+pub(crate) mod error;
 mod hmac;
 mod meaning;
+mod octet;
 mod repr;
 mod tlv;
 
+pub use error::SrhError;
 pub use hmac::{HMAC_LENGTH, HMAC_TLV_LENGTH, HmacVariant, LINUX_HMAC_FLAG};
-pub use meaning::{SrhContext, SrhError, TlvLimits};
+pub use meaning::{SrhContext, TlvLimits};
+pub use octet::*;
 pub use repr::{SrhRepr, TlvRepr};
 pub use tlv::{HmacTlv, PlacedTlv, Tlv, TlvIter, tlv_type};
 
@@ -36,23 +40,6 @@ use crate::error::{Error, Result, require};
 use crate::field::{ipv6_at, range, set, u8_at, u16_at};
 use crate::layer::LayerKind;
 use core::net::Ipv6Addr;
-
-/// Offset of the Next Header field.
-pub const NEXT_HEADER: usize = 0;
-/// Offset of the Hdr Ext Len field.
-pub const HDR_EXT_LEN: usize = 1;
-/// Offset of the Routing Type field.
-pub const ROUTING_TYPE: usize = 2;
-/// Offset of the Segments Left field.
-pub const SEGMENTS_LEFT: usize = 3;
-/// Offset of the Last Entry field.
-pub const LAST_ENTRY: usize = 4;
-/// Offset of the Flags field.
-pub const FLAGS: usize = 5;
-/// Offset of the Tag field.
-pub const TAG: usize = 6;
-/// Offset of Segment List\[0\].
-pub const SEGMENT_LIST: usize = 8;
 
 /// Routing Type of the SRH.
 pub const ROUTING_TYPE_SRH: u8 = 4;

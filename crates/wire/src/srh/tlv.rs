@@ -1,6 +1,6 @@
 //! TLVs of the SRH (RFC 8754 section 2.1).
 
-use super::meaning::SrhError;
+use super::error::SrhError;
 use crate::field::{range, u8_at, u16_at, u32_at};
 
 /// SRH TLV types (RFC 8754 section 8.2).

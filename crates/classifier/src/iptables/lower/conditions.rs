@@ -1,10 +1,10 @@
 //! Options and matches as conditions on fields.
 
+use super::super::head::{Head, Interface, Network, Not};
 use super::super::matches::{
     AddressType, Compared, Conntrack, Direction, Frag, HashLimit, HopLimitTest, Icmp, IpRange, Multiport,
     MultiportSide, PortRange, Recent, Rt, Srh, Tcp, names_translation,
 };
-use super::super::syntax::{Head, Interface, Network, Not};
 use super::{Condition, ErrorKind, Extension, Family, Lowering, Match, Mode, Origin, Parts, RuleError};
 use crate::field::{Field, state};
 use crate::program::{self, Limit, Test};

@@ -1,8 +1,8 @@
 //! Sets and the matches on them.
 
+use super::super::head::{Family, Not};
 use super::super::matches::{SetFlag, SetMatch};
 use super::super::sets::{Entry, EntryValue, IpSet, Part};
-use super::super::syntax::{Family, Not};
 use super::conditions::set_error;
 use super::{Extension, Lowering, Origin, Parts, RuleError};
 use crate::program::{Dimension, Set, SetEntry, SetValue, Side};

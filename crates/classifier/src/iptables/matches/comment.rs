@@ -4,8 +4,8 @@ use std::fmt::Write;
 
 use super::{Complaint, Extension, Given, Spec, missing, plain};
 use crate::iptables::error::RuleError;
+use crate::iptables::head::Head;
 use crate::iptables::lexer;
-use crate::iptables::syntax::Head;
 use crate::iptables::values;
 
 /// `-m comment`: matches every packet.

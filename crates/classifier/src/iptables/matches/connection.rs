@@ -4,10 +4,10 @@ use std::fmt::Write;
 
 use super::{Complaint, Extension, Given, Spec, missing, negatable, plain, save_not, save_option};
 use crate::iptables::error::{ErrorKind, RuleError};
+use crate::iptables::head::{Head, Not};
 use crate::iptables::lexer::Word;
 use crate::iptables::names::{DNAT, SNAT, STATES};
 use crate::iptables::refused::NARROWER;
-use crate::iptables::syntax::{Head, Not};
 use crate::iptables::values;
 
 fn states(word: &Word<'_>) -> Result<u8, RuleError> {

@@ -4,9 +4,9 @@ use std::fmt::Write;
 
 use super::{Complaint, Extension, Given, Spec, flag, missing, negatable, plain, range_text, save_not, save_option};
 use crate::iptables::error::{ErrorKind, RuleError};
+use crate::iptables::head::{Family, Head, Not};
 use crate::iptables::lexer::Word;
 use crate::iptables::names;
-use crate::iptables::syntax::{Family, Head, Not};
 use crate::iptables::values::{self, address_text};
 
 /// `-m length`: octets of layer 3.

@@ -5,9 +5,9 @@ use std::fmt::Write;
 use super::ports::needs_protocol;
 use super::{Complaint, Extension, Given, Spec, missing, negatable, save_option};
 use crate::iptables::error::RuleError;
+use crate::iptables::head::{Family, Head, Not};
 use crate::iptables::lexer::Word;
 use crate::iptables::names;
-use crate::iptables::syntax::{Family, Head, Not};
 use crate::iptables::values;
 
 /// A type with a range of codes. Of IPv4, type 255 is any.

@@ -4,9 +4,9 @@ use std::fmt::Write;
 
 use super::{Complaint, Extension, Given, Spec, flag, missing, negatable, save_not};
 use crate::iptables::error::{ErrorKind, RuleError};
+use crate::iptables::head::{Family, Head, Not};
 use crate::iptables::lexer::Word;
 use crate::iptables::refused::NARROWER;
-use crate::iptables::syntax::{Family, Head, Not};
 
 /// `-m mac`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

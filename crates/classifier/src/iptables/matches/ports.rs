@@ -4,10 +4,10 @@ use std::fmt::Write;
 
 use super::{Complaint, Extension, Given, Spec, missing, negatable, range_text, save_not, save_option};
 use crate::iptables::error::{ErrorKind, RuleError};
+use crate::iptables::head::{Head, Not};
 use crate::iptables::lexer::Word;
 use crate::iptables::names::{self, TCP_FLAGS};
 use crate::iptables::refused::NARROWER;
-use crate::iptables::syntax::{Head, Not};
 use crate::iptables::values;
 
 /// A range of ports, both ends included.

@@ -4,9 +4,9 @@ use std::fmt::Write;
 
 use super::{Complaint, Extension, Given, Spec, flag, missing, plain};
 use crate::iptables::error::{ErrorKind, RuleError};
+use crate::iptables::head::{Family, Head};
 use crate::iptables::lexer;
 use crate::iptables::refused::NARROWER;
-use crate::iptables::syntax::{Family, Head};
 use crate::iptables::values;
 use crate::program::{Recent as Lists, RecentAction, Side};
 

@@ -4,8 +4,8 @@ use std::fmt::Write;
 
 use super::{Complaint, Extension, Given, Spec, flag, negatable, plain, range_text, save_not};
 use crate::iptables::error::{ErrorKind, RuleError};
+use crate::iptables::head::{Head, Not};
 use crate::iptables::refused::NARROWER;
-use crate::iptables::syntax::{Head, Not};
 use crate::iptables::values;
 
 /// `-m rt`. Without options: there is a Routing header.

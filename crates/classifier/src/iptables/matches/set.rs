@@ -4,9 +4,9 @@ use std::fmt::Write;
 
 use super::{Complaint, Extension, Given, Spec, flag, missing, negatable};
 use crate::iptables::error::{ErrorKind, RuleError};
+use crate::iptables::head::{Head, Not};
 use crate::iptables::lexer::{self, Word};
 use crate::iptables::refused::NARROWER;
-use crate::iptables::syntax::{Head, Not};
 
 /// Side of the packet for one dimension of a set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::{Complaint, Extension, Given, Spec, negatable, save_not};
 use crate::iptables::error::{ErrorKind, RuleError};
-use crate::iptables::syntax::{Head, Network, Not};
+use crate::iptables::head::{Head, Network, Not};
 use crate::iptables::values;
 
 /// How a number in the SRH is compared.

@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_saphyr::Spanned;
 
-use super::super::syntax::Family;
+use super::super::head::Family;
 use super::scalar::{Scalar, Scalars};
 
 /// Rules of a firewall, with the meaning of iptables' table `filter`.

@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 
 use super::super::error::Position;
+use super::super::head::Family;
 use super::super::lexer::Word;
-use super::super::syntax::Family;
 use super::super::values;
 use super::form::{
     ActionForm, FragmentForm, HashLimitForm, LimitForm, LogForm, MatchForm, NflogForm, RuleForm, SrhForm,

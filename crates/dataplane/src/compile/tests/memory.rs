@@ -131,7 +131,7 @@ fn netfilter_has_its_wiring() {
     let (a, b) = (entry(&compiled, "fc00:1:a::/64"), entry(&compiled, "fc00:1:b::/128"));
     assert_eq!((flags(a.behaviour), flags(a.memory)), (abi::SEGUE_END_AN_NF, abi::SEGUE_MEMORY_PACKET));
     assert_eq!((a.prefix_length, a.argument_length, b.argument_length), (64, 16, 0));
-    assert_eq!((a.oif, a.mac), (23, segue_model::proxy::Wiring::of("nf").west_mac.octets()));
+    assert_eq!((a.oif, a.mac), (23, segue_model::wiring::Wiring::of("nf").west_mac.octets()));
     assert_eq!(flags(a.proxy_flags), abi::SEGUE_PROXY_PEER | abi::SEGUE_PROXY_KEEP_HOP_LIMIT);
     assert_eq!(flags(a.inner), abi::SEGUE_INNER_IPV4 | abi::SEGUE_INNER_IPV6);
     assert_eq!(a.scope, b.scope, "one namespace, one memory");

@@ -1,0 +1,24 @@
+//! Which runtime a kind of function has.
+
+use crate::function::{Function, Kind};
+use crate::runtime::Runtime;
+use crate::{namespace, tap};
+
+impl Kind {
+    /// Its runtime: the one place where kinds are registered.
+    #[must_use]
+    pub fn runtime(self) -> &'static dyn Runtime {
+        match self {
+            Self::Namespace => &namespace::Namespace,
+            Self::Tap => &tap::Tap,
+        }
+    }
+}
+
+impl Function {
+    /// Its runtime.
+    #[must_use]
+    pub fn runtime(&self) -> &'static dyn Runtime {
+        self.kind.runtime()
+    }
+}

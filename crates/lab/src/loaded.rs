@@ -1,0 +1,19 @@
+//! A topology file that was read.
+
+use std::path::PathBuf;
+
+use segue_model::plan::Plan;
+use segue_model::topology::Topology;
+
+/// A topology file, read, checked and planned.
+#[derive(Debug, Clone)]
+pub struct Loaded {
+    /// The file.
+    pub file: PathBuf,
+    /// Its text.
+    pub text: String,
+    /// What it says.
+    pub topology: Topology,
+    /// What follows from it.
+    pub plan: Plan,
+}

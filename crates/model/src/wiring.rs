@@ -1,0 +1,186 @@
+//! What proxies and namespaces of functions ask of their node: links, ports, what is remembered and watched.
+
+use std::net::Ipv6Addr;
+
+use crate::node::{Behaviour, Flavour, NodeState, Port, PortRole, Sid};
+use crate::proxy::{FLOW_TIMEOUT, HOP_LIMIT_MARGIN, LOOP_OUT, Memory, OnFailure, OwnTraffic, Watch};
+use crate::value::MacAddress;
+
+/// The two links between a node and the namespace of an End.AN.NF SID. Packets go in by `west` and come back by `east`; the
+/// agent makes both under names that follow from the namespace's, and the data plane knows them by these.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Wiring {
+    /// The namespace.
+    pub namespace: String,
+    /// The node's end of the link by which packets go in: IFACE-OUT.
+    pub node_west: String,
+    /// The node's end of the link by which packets come back: IFACE-IN.
+    pub node_east: String,
+    /// Link-layer address of `node_west`.
+    pub node_west_mac: MacAddress,
+    /// Link-layer address of `node_east`.
+    pub node_east_mac: MacAddress,
+    /// Link-layer address of [`Wiring::WEST`] in the namespace.
+    pub west_mac: MacAddress,
+    /// Link-layer address of [`Wiring::EAST`] in the namespace.
+    pub east_mac: MacAddress,
+}
+
+impl Wiring {
+    /// Name of the link to `node_west` in the namespace.
+    pub const WEST: &'static str = "west";
+    /// Name of the link to `node_east` in the namespace.
+    pub const EAST: &'static str = "east";
+
+    /// The wiring of a namespace.
+    pub fn of(namespace: &str) -> Self {
+        let hash = fnv1a(namespace.as_bytes());
+        // 4 + 11 = 15 octets, the most that an interface's name may have.
+        let short = if namespace.len() <= 11 {
+            namespace.to_owned()
+        } else {
+            let start: String = namespace.chars().filter(char::is_ascii).take(5).collect();
+            format!("{start}{:06x}", hash & 0xff_ffff)
+        };
+        let mac = |side: u8| {
+            let [_, _, _, a, b, c, d, e] = hash.to_be_bytes();
+            // Locally administered, one station.
+            MacAddress([0x02 | (side << 2), a, b, c, d, e])
+        };
+        Self {
+            namespace: namespace.to_owned(),
+            node_west: format!("nfw-{short}"),
+            node_east: format!("nfe-{short}"),
+            node_west_mac: mac(0),
+            node_east_mac: mac(1),
+            west_mac: mac(2),
+            east_mac: mac(3),
+        }
+    }
+
+    /// The node's ends as ports.
+    pub fn ports(&self) -> [Port; 2] {
+        [&self.node_west, &self.node_east].map(|name| port(name, PortRole::Service))
+    }
+}
+
+fn port(name: &str, role: PortRole) -> Port {
+    Port { name: name.to_owned(), role, accept_hmac: false, l2_policy: None, firewall: None }
+}
+
+/// FNV-1a, 64 bits: stable for ever, as names of interfaces follow from it.
+fn fnv1a(octets: &[u8]) -> u64 {
+    octets.iter().fold(0xcbf2_9ce4_8422_2325, |hash, octet| (hash ^ u64::from(*octet)).wrapping_mul(0x0100_0000_01b3))
+}
+
+impl Sid {
+    /// What it remembers steering headers by. None for End.AS, and for End.AM without Caching.
+    pub fn memory(&self) -> Option<Memory> {
+        match self.behaviour {
+            Behaviour::EndAd => Some(self.proxy.as_ref().and_then(|proxy| proxy.memory).unwrap_or_default()),
+            Behaviour::EndAm if self.flavours.contains(&Flavour::Caching) => Some(Memory::Interface),
+            Behaviour::EndAn if self.firewall.is_some() => None,
+            Behaviour::EndAn => Some(Memory::Flow),
+            Behaviour::EndAnNf => Some(Memory::Packet),
+            _ => None,
+        }
+    }
+
+    /// IFACE-OUT and IFACE-IN of a proxy, of an SR-aware function or of End.AN.NF.
+    pub fn function_ports(&self) -> Option<(String, String)> {
+        if let Some(netfilter) = &self.netfilter {
+            let wiring = Wiring::of(&netfilter.namespace);
+            return Some((wiring.node_west, wiring.node_east));
+        }
+        self.proxy.as_ref().map(|proxy| (proxy.to_function.clone(), proxy.from_function.clone()))
+    }
+
+    /// Hop limits that differ by less are the same header.
+    pub fn hop_limit_margin(&self) -> u8 {
+        let default = if self.memory() == Some(Memory::Packet) { 1 } else { HOP_LIMIT_MARGIN };
+        self.proxy.as_ref().and_then(|proxy| proxy.hop_limit_margin).unwrap_or(default)
+    }
+
+    /// Seconds after which an unused flow is forgotten.
+    pub fn flow_timeout(&self) -> u32 {
+        self.proxy.as_ref().and_then(|proxy| proxy.flow_timeout).unwrap_or(FLOW_TIMEOUT)
+    }
+
+    /// What becomes of packets that the function made itself, where they can be told apart. What comes without SRH from a
+    /// function that gets it with one is dropped, unless the operator says otherwise.
+    pub fn own_traffic(&self) -> OwnTraffic {
+        let of_proxy = self.proxy.as_ref().and_then(|proxy| proxy.own_traffic);
+        of_proxy.or(self.netfilter.as_ref().and_then(|netfilter| netfilter.own_traffic)).unwrap_or(
+            match self.behaviour {
+                Behaviour::EndAm | Behaviour::EndAn => OwnTraffic::Drop,
+                _ => OwnTraffic::Route,
+            },
+        )
+    }
+
+    /// What it does while its function is down.
+    pub fn on_failure(&self) -> OnFailure {
+        let of_proxy = self.proxy.as_ref().map(|proxy| proxy.on_failure);
+        of_proxy.or(self.netfilter.as_ref().map(|netfilter| netfilter.on_failure)).unwrap_or_default()
+    }
+
+    /// Where packets go while its function is down, if it reroutes them.
+    pub fn backup(&self) -> Option<Ipv6Addr> {
+        let of_proxy = self.proxy.as_ref().and_then(|proxy| proxy.backup);
+        of_proxy.or(self.netfilter.as_ref().and_then(|netfilter| netfilter.backup))
+    }
+
+    /// How its function is watched.
+    pub fn watch(&self) -> Option<&Watch> {
+        let of_proxy = self.proxy.as_ref().and_then(|proxy| proxy.watch.as_ref());
+        of_proxy.or(self.netfilter.as_ref().and_then(|netfilter| netfilter.watch.as_ref()))
+    }
+}
+
+impl NodeState {
+    /// The wiring of each namespace that an End.AN.NF SID uses, once, by name of the namespace.
+    pub fn wirings(&self) -> Vec<Wiring> {
+        let mut names: Vec<&str> =
+            self.sids.iter().filter_map(|sid| Some(sid.netfilter.as_ref()?.namespace.as_str())).collect();
+        names.sort_unstable();
+        names.dedup();
+        names.into_iter().map(Wiring::of).collect()
+    }
+
+    /// Whether a SID remembers packets one by one: TC programs are needed then, and the pair [`LOOP_IN`], [`LOOP_OUT`].
+    pub fn needs_loop(&self) -> bool {
+        self.sids.iter().any(|sid| sid.memory() == Some(Memory::Packet))
+    }
+
+    /// The configured ports, then those that the agent makes: of [`NodeState::wirings`], and [`LOOP_OUT`].
+    pub fn all_ports(&self) -> Vec<Port> {
+        let wired = self.wirings();
+        let again = self.needs_loop().then(|| port(LOOP_OUT, PortRole::Core));
+        self.ports.iter().cloned().chain(wired.iter().flat_map(Wiring::ports)).chain(again).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::check;
+
+    #[test]
+    fn names_of_wirings_are_names_of_interfaces() {
+        for namespace in ["fw", "elevenchars", "twelve-chars", "a-much-longer-name-of-a-namespace", "ümläute-überall"]
+        {
+            let wiring = Wiring::of(namespace);
+            for name in [&wiring.node_west, &wiring.node_east] {
+                assert!(check::is_interface_name(name), "{name}");
+            }
+            let macs = [wiring.node_west_mac, wiring.node_east_mac, wiring.west_mac, wiring.east_mac];
+            for (position, mac) in macs.iter().enumerate() {
+                assert!(mac.is_unicast() && mac.octets()[0] & 2 != 0, "{mac}");
+                assert!(!macs[..position].contains(mac));
+            }
+        }
+        assert_eq!(Wiring::of("fw").node_west, "nfw-fw");
+        assert_eq!(Wiring::of("firewall-of-customer-1").node_east, "nfe-firewcde0c2");
+        assert_ne!(Wiring::of("firewall-of-customer-1").node_west, Wiring::of("firewall-of-customer-2").node_west);
+    }
+}
