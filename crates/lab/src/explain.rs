@@ -2,7 +2,7 @@
 
 use std::fmt::{Debug, Write};
 
-use segue_model::plan::{Explanation, Plan, StepAction};
+use segue_plan::{Explanation, Plan, StepAction};
 use serde::Serialize;
 
 use crate::list::columns;

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use segue_function::{Function, Kind, Link, NodeEnd, Program};
 use segue_host::Network;
-use segue_model::plan::{Interface, Plan};
+use segue_plan::{Interface, Plan};
 use segue_model::topology::Ruleset;
 
 use crate::error::{LabError, Result};

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use segue_model::plan::Plan;
+use segue_plan::Plan;
 use segue_model::topology::Topology;
 
 /// A topology file, read, checked and planned.

@@ -7,7 +7,7 @@ use indexmap::IndexMap;
 use segue_host::Network;
 use segue_host::network::{self, Line};
 use segue_model::node::NodeState;
-use segue_model::plan::{FunctionPlan, Interface, Neighbour, Plan, Route, Rule};
+use segue_plan::{FunctionPlan, Interface, Neighbour, Plan, Route, Rule};
 use segue_model::topology::Dataplane;
 
 use crate::names::LabPaths;
@@ -148,7 +148,7 @@ chains:
 
     fn with_plan<T>(work: impl FnOnce(&LabPaths, &Plan) -> T) -> T {
         let topology = load_topology(TOPOLOGY, "test").unwrap_or_else(|error| panic!("{error}"));
-        let plan = segue_model::plan::plan(&topology).unwrap_or_else(|error| panic!("{error}"));
+        let plan = segue_plan::plan(&topology).unwrap_or_else(|error| panic!("{error}"));
         work(&LabPaths::new(&Roots::default(), "w").unwrap(), &plan)
     }
 
@@ -194,7 +194,7 @@ chains:
         let text = TOPOLOGY.replace("f: { node: a,", "f: { node: a, proxy: exact,").replace("via: [f]", "via: [f, g]");
         let text = text.replace("chains:", "  g: { node: a, kind: netfilter }\nchains:");
         let topology = load_topology(&text, "test").unwrap_or_else(|error| panic!("{error}"));
-        let plan = segue_model::plan::plan(&topology).unwrap_or_else(|error| panic!("{error}"));
+        let plan = segue_plan::plan(&topology).unwrap_or_else(|error| panic!("{error}"));
         let all = spaces(&plan);
         let function = all.iter().find(|space| space.name == "f").unwrap();
         let [v4, v6] = ["-4", "-6"].map(|family| function.network.routes(family));

@@ -7,12 +7,12 @@ use ipnet::{IpNet, Ipv6Net};
 use crate::range::NumberRange;
 
 /// Smallest MTU that IPv6 works with (RFC 8200 section 5), octets.
-pub(crate) const MTU_MIN: u32 = 1280;
+pub const MTU_MIN: u32 = 1280;
 /// Largest MTU of a veth, octets.
-pub(crate) const MTU_MAX: u32 = 65535;
+pub const MTU_MAX: u32 = 65535;
 
 /// What keeps an address from being a SID or a node's address.
-pub(crate) fn ipv6_problem(address: Ipv6Addr) -> Option<&'static str> {
+pub fn ipv6_problem(address: Ipv6Addr) -> Option<&'static str> {
     if address.is_unspecified() {
         Some("is the unspecified address")
     } else if address.is_loopback() {
@@ -29,7 +29,7 @@ pub(crate) fn ipv6_problem(address: Ipv6Addr) -> Option<&'static str> {
 }
 
 /// What keeps an address from being one that packets are sent from or to.
-pub(crate) fn ipv4_problem(address: Ipv4Addr) -> Option<&'static str> {
+pub fn ipv4_problem(address: Ipv4Addr) -> Option<&'static str> {
     if address.octets()[0] == 0 {
         Some("lies in 0.0.0.0/8, \"this network\"")
     } else if address.is_loopback() {
@@ -44,7 +44,7 @@ pub(crate) fn ipv4_problem(address: Ipv4Addr) -> Option<&'static str> {
 }
 
 /// As [`ipv6_problem`] and [`ipv4_problem`].
-pub(crate) fn ip_problem(address: IpAddr) -> Option<&'static str> {
+pub fn ip_problem(address: IpAddr) -> Option<&'static str> {
     match address {
         IpAddr::V4(address) => ipv4_problem(address),
         IpAddr::V6(address) => ipv6_problem(address),
@@ -52,22 +52,22 @@ pub(crate) fn ip_problem(address: IpAddr) -> Option<&'static str> {
 }
 
 /// Whether an address only makes sense together with a link.
-pub(crate) fn is_link_local(address: IpAddr) -> bool {
+pub fn is_link_local(address: IpAddr) -> bool {
     matches!(address, IpAddr::V6(address) if address.is_unicast_link_local())
 }
 
 /// Whether two prefixes have an address in common.
-pub(crate) fn overlap(a: &IpNet, b: &IpNet) -> bool {
+pub fn overlap(a: &IpNet, b: &IpNet) -> bool {
     a.contains(b) || b.contains(a)
 }
 
 /// As [`overlap`].
-pub(crate) fn overlap_ipv6(a: &Ipv6Net, b: &Ipv6Net) -> bool {
+pub fn overlap_ipv6(a: &Ipv6Net, b: &Ipv6Net) -> bool {
     a.contains(b) || b.contains(a)
 }
 
 /// Keys that name values of a header field, and the greatest one (RFC 2474 section 3, RFC 8200 section 3).
-pub(crate) fn header_values<'a>(
+pub fn header_values<'a>(
     dscp: &'a [NumberRange],
     flow_labels: &'a [NumberRange],
 ) -> [(&'static str, &'a [NumberRange], u32); 2] {
@@ -75,13 +75,13 @@ pub(crate) fn header_values<'a>(
 }
 
 /// What is wrong with values of a field, and what to do.
-pub(crate) fn value_problem(values: &[NumberRange], max: u32) -> Option<(String, String)> {
+pub fn value_problem(values: &[NumberRange], max: u32) -> Option<(String, String)> {
     let large = values.iter().find(|range| range.high() > max)?;
     Some((format!("{large} is above {max}, the greatest value of this field"), format!("use values from 0 to {max}")))
 }
 
 /// Whether a text may name an interface (the kernel's rule).
-pub(crate) fn is_interface_name(name: &str) -> bool {
+pub fn is_interface_name(name: &str) -> bool {
     (1..=15).contains(&name.len())
         && name != "."
         && name != ".."
@@ -91,19 +91,19 @@ pub(crate) fn is_interface_name(name: &str) -> bool {
 }
 
 /// Whether a text may name a network namespace: a file of `/run/netns`.
-pub(crate) fn is_namespace_name(name: &str) -> bool {
+pub fn is_namespace_name(name: &str) -> bool {
     (1..=63).contains(&name.len())
         && !name.starts_with(['.', '-'])
         && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_'))
 }
 
 /// Whether a text may name something that only displays and metrics show.
-pub(crate) fn is_display_name(name: &str) -> bool {
+pub fn is_display_name(name: &str) -> bool {
     (1..=63).contains(&name.len()) && name.chars().all(|character| character.is_ascii_graphic())
 }
 
 /// Whether a text may name a namespace and an interface of a lab.
-pub(crate) fn is_lab_name(name: &str) -> bool {
+pub fn is_lab_name(name: &str) -> bool {
     let mut bytes = name.bytes();
     name.len() <= 15
         && bytes.next().is_some_and(|byte| byte.is_ascii_lowercase())

@@ -188,20 +188,28 @@ impl std::error::Error for Errors {}
 
 /// Collects errors, so that an operator sees all of them at once.
 #[derive(Debug, Default)]
-pub(crate) struct Report(Vec<ModelError>);
+pub struct Report(Vec<ModelError>);
 
 impl Report {
-    pub(crate) fn error(&mut self, key: &KeyPath, message: impl Into<String>, remedy: impl Into<String>) {
+    /// Remembers an error.
+    pub fn error(&mut self, key: &KeyPath, message: impl Into<String>, remedy: impl Into<String>) {
         let (message, remedy) = (message.into(), remedy.into());
         self.0.push(ModelError { file: None, position: None, key: key.clone(), message, remedy });
     }
 
     /// Fails if anything was wrong so far.
-    pub(crate) fn check(&mut self) -> Result<(), Errors> {
+    ///
+    /// # Errors
+    /// All that were remembered, which are forgotten.
+    pub fn check(&mut self) -> Result<(), Errors> {
         std::mem::take(self).finish()
     }
 
-    pub(crate) fn finish(mut self) -> Result<(), Errors> {
+    /// Fails if anything was wrong; each error once.
+    ///
+    /// # Errors
+    /// All that were remembered.
+    pub fn finish(mut self) -> Result<(), Errors> {
         // Both directions of a chain often have the same error.
         let mut seen = std::collections::HashSet::new();
         self.0.retain(|error| seen.insert((error.key.clone(), error.message.clone())));

@@ -1,10 +1,10 @@
-//! What an operator writes, and what follows from it: the desired state of one node ([`node`]), whole topologies and
-//! chains, their validation, their JSON Schema and the planner from chains to each node's desired state.
+//! What an operator writes: the desired state of one node ([`node`]), whole topologies and chains ([`topology`]), their
+//! validation and their JSON Schema. What follows from chains is for the planner, the crate `segue-plan`.
 //!
 //! This crate never touches the kernel: it builds and tests without root.
 #![forbid(unsafe_code)]
 
-mod check;
+pub mod check;
 pub mod error;
 pub mod firewall;
 pub mod limits;
@@ -13,7 +13,6 @@ mod locate;
 pub mod node;
 mod node_check;
 pub mod owner;
-pub mod plan;
 pub mod proxy;
 pub mod range;
 pub mod schema;

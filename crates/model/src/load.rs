@@ -6,7 +6,6 @@ use serde_saphyr::{DefaultMessageFormatter, Error as YamlError, MessageFormatter
 use crate::error::{Errors, KeyPath, ModelError, Position};
 use crate::locate::Located;
 use crate::node::NodeState;
-use crate::plan::Plan;
 use crate::topology::Topology;
 
 /// Values, lists and maps of one document.
@@ -30,16 +29,6 @@ pub fn load_topology(source: &str, file: &str) -> Result<Topology, Errors> {
     let topology: Topology = parse(source, file)?;
     topology.validate().map_err(|errors| locate(errors, source, file))?;
     Ok(topology)
-}
-
-/// Reads, checks and plans a topology. `file` is only for the errors.
-///
-/// # Errors
-/// As with [`load_topology`]; the planner's errors have their lines too.
-pub fn load_plan(source: &str, file: &str) -> Result<(Topology, Plan), Errors> {
-    let topology = load_topology(source, file)?;
-    let plan = crate::plan::plan(&topology).map_err(|errors| locate(errors, source, file))?;
-    Ok((topology, plan))
 }
 
 /// Gives errors without a place, such as the planner's, their place in the source by their key paths.

@@ -1,6 +1,6 @@
 //! Lab topologies: nodes, hosts, links, functions and chains in one short YAML file.
 //!
-//! What is not written is derived (see [`crate::plan`]), so that the common file says only what matters.
+//! What is not written is derived by the planner, so that the common file says only what matters.
 
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -15,6 +15,11 @@ use crate::node::{HeadendMode, InnerType};
 use crate::proxy::{MayChange, MayRewrite, OnFailure, Watch};
 use crate::range::NumberRange;
 use crate::value::{PortRange, Protocol};
+
+/// How `via` names a waypoint.
+pub const WAYPOINT: &str = "node:";
+/// Largest id of a node: four decimal digits.
+pub const NODE_ID_MAX: u16 = 9999;
 
 /// A topology: what `segue lab up` builds. Names of nodes, hosts and functions are one name space; each becomes a network
 /// namespace, but for functions that are in a node's data plane (`firewall`). Names are 1 to 15 characters: a lower-case letter, then lower-case letters, digits and hyphens.

@@ -15,18 +15,15 @@ use crate::error::{Errors, KeyPath, Report};
 use crate::node::{HeadendMode, InnerType};
 use crate::proxy::OnFailure;
 use crate::topology::{
-    Chain, Dataplane, Endpoint, Function, FunctionKind, Host, Interfaces, LabDomain, ProxyChoice, Topology,
+    Chain, Dataplane, Endpoint, Function, FunctionKind, Host, Interfaces, LabDomain, NODE_ID_MAX, ProxyChoice,
+    Topology, WAYPOINT,
 };
 
-/// How `via` names a waypoint.
-pub(crate) const WAYPOINT: &str = "node:";
 /// Most nodes of a lab: every one has routes to every other.
 const NODES_MAX: usize = 500;
-/// Largest id of a node: four decimal digits.
-pub(crate) const NODE_ID_MAX: u16 = 9999;
 
 impl Topology {
-    /// Checks names, references and values. What needs paths or addresses is for [`crate::plan::plan`] to check.
+    /// Checks names, references and values. What needs paths or addresses is for the planner to check.
     ///
     /// # Errors
     /// All that is wrong, with key paths.

@@ -56,6 +56,6 @@ fn documented_node_state() {
 #[test]
 fn documented_topology() {
     let (_, source) = documented();
-    load::load_plan(&source, "docs/using/configuration.md").unwrap_or_else(|errors| panic!("{errors}"));
+    load::load_topology(&source, "docs/using/configuration.md").unwrap_or_else(|errors| panic!("{errors}"));
     shows_every_key(&source, &schema::topology(), &["aware", "behaviour", "source_ports", "prefixes"]);
 }

@@ -48,11 +48,6 @@ fn node_states() {
 }
 
 #[test]
-fn topologies() {
-    check("topologies.txt", 60, |source| load::load_plan(source, FILE).map(drop));
-}
-
-#[test]
 fn a_value_from_json_gets_the_same_errors_without_a_place() {
     let json = r#"{"node": "n", "source_address": "fc00::1", "sids": [{"sid": "fc00:1::", "behaviour": "End.X"}]}"#;
     let state: segue_model::node::NodeState = serde_json::from_str(json).expect("types fit");

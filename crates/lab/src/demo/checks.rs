@@ -1,7 +1,7 @@
 //! The checks of the demo, in the order in which they are shown.
 
 use segue_host::interrupt::{Interrupt, Second};
-use segue_model::plan::{Explanation, StepAction};
+use segue_plan::{Explanation, StepAction};
 
 use super::hops::{Counters, Flow, sockets, way};
 use super::proof::{Expected, Recording, Tally, Tcpdump, second_opinion, tally};

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use ipnet::Ipv6Net;
 use segue_host::Run;
-use segue_model::plan::{Explanation, Plan, StepAction};
+use segue_plan::{Explanation, Plan, StepAction};
 use serde_json::Value;
 
 use super::report::{Hop, Way};

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use segue_host::Run;
-use segue_model::plan::{Direction, Explanation, FunctionPlan, Plan};
 use segue_model::topology::Endpoint;
+use segue_plan::{Direction, Explanation, FunctionPlan, Plan};
 
 use crate::error::{LabError, Result};
 use crate::names::{LabPaths, Roots};
@@ -129,8 +129,8 @@ impl<'a> Scene<'a> {
 /// The function behind a step's SID.
 fn function_of(step: &Explanation) -> Option<&str> {
     match &step.action {
-        segue_model::plan::StepAction::Segment { function, .. } => function.as_deref(),
-        segue_model::plan::StepAction::Headend { .. } => None,
+        segue_plan::StepAction::Segment { function, .. } => function.as_deref(),
+        segue_plan::StepAction::Headend { .. } => None,
     }
 }
 

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use segue_api::{capture::CaptureRequest, pcap};
 use segue_host::{HostError, Run, command};
 use segue_model::node::HeadendMode;
-use segue_model::plan::{Explanation, StepAction};
+use segue_plan::{Explanation, StepAction};
 
 use crate::capture;
 use crate::error::{LabError, Result};

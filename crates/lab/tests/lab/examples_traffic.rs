@@ -9,8 +9,8 @@ use crate::common::TestLab;
 use segue_lab::demo::hops::Counters;
 use segue_lab::demo::traffic::{self, End, Flow};
 use segue_lab::{agent, netns};
-use segue_model::plan::{Direction, Explanation, StepAction};
 use segue_model::topology::{Approach, Endpoint};
+use segue_plan::{Direction, Explanation, StepAction};
 
 /// UDP flows of each family; each sends one datagram and gets one back.
 const FLOWS: u64 = 64;

@@ -1,9 +1,9 @@
 //! Functions that stand in for failed ones.
 
-use super::{Check, WAYPOINT};
+use super::Check;
 use crate::error::KeyPath;
 use crate::node::HeadendMode;
-use crate::topology::{Approach, Chain, Function};
+use crate::topology::{Approach, Chain, Function, WAYPOINT};
 
 impl Check<'_> {
     /// Whether a backup can take what comes for its function: from any chain, on with the same segment list.

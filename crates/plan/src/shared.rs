@@ -6,16 +6,16 @@ use std::net::Ipv6Addr;
 use indexmap::IndexMap;
 use ipnet::{IpNet, Ipv6Net};
 
-use super::Direction;
-use super::address;
-use super::build::{Builder, default_route};
-use super::chain::{Family, Lane};
-use super::route::{Encap, Neighbour, NextHop, Route, Rule, Seg6LocalAction};
-use super::service::{NewServiceLink, ServiceLink, Services, service_mtu};
-use super::steer::local_sid;
-use crate::error::KeyPath;
-use crate::node::{Behaviour, Memory, Netfilter, Proxy, Sid};
-use crate::topology::{Approach, Function, Interfaces};
+use crate::Direction;
+use crate::address;
+use crate::build::{Builder, default_route};
+use crate::chain::{Family, Lane};
+use crate::route::{Encap, Neighbour, NextHop, Route, Rule, Seg6LocalAction};
+use crate::service::{NewServiceLink, ServiceLink, Services, service_mtu};
+use crate::steer::local_sid;
+use segue_model::error::KeyPath;
+use segue_model::node::{Behaviour, Memory, Netfilter, Proxy, Sid};
+use segue_model::topology::{Approach, Function, Interfaces};
 
 /// Bits of a chain's mark in the SIDs of End.AN.NF.
 const MARK_BITS: u8 = 16;

@@ -3,11 +3,10 @@
 use std::net::Ipv6Addr;
 use std::path::Path;
 
-use segue_model::load::load_plan;
 use segue_model::node::{AddressFamily, Behaviour, MayChange, Memory, OnFailure, Owner, PortRole, Sid};
-use segue_model::plan::{Direction, Plan, StepAction};
 use segue_model::range::NumberRange;
 use segue_model::value::Protocol;
+use segue_plan::{Direction, Plan, StepAction, load_plan};
 
 fn example(name: &str) -> Plan {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples").join(name);
@@ -33,7 +32,7 @@ fn sid<'a>(plan: &'a Plan, node: &str, sid: &str) -> &'a Sid {
     found.unwrap_or_else(|| panic!("no SID {sid} on {node}"))
 }
 
-fn routes(list: &[segue_model::plan::Route]) -> Vec<String> {
+fn routes(list: &[segue_plan::Route]) -> Vec<String> {
     list.iter().map(|route| route.ip_arguments().join(" ")).collect()
 }
 

@@ -10,12 +10,12 @@ use proptest::strategy::ValueTree;
 
 use segue_model::firewall::Firewall;
 use segue_model::node::{Behaviour, HeadendMode, InnerType, NodeState, Sid};
-use segue_model::plan::{Encap, Explanation, FunctionPlan, Plan, StepAction, plan};
 use segue_model::topology::{
     Approach, Chain, Dataplane, Endpoint, Function, FunctionKind, Host, Interfaces, Link, Match, Node, ProxyChoice,
     Topology,
 };
 use segue_model::value::Protocol;
+use segue_plan::{Encap, Explanation, FunctionPlan, Plan, StepAction, plan};
 
 /// Numbers that a topology is made of; anything is a topology.
 #[derive(Debug, Clone)]
@@ -426,7 +426,7 @@ proptest! {
             let at = |wanted: usize| (wanted.min(example.len())..=example.len()).find(|i| example.is_char_boundary(*i)).unwrap();
             let (head, tail) = (&example[..at(cut)], &example[at(cut + skip)..]);
             let source = format!("{head}{insert}{tail}");
-            let _ = segue_model::load::load_plan(&source, "x.yaml");
+            let _ = segue_plan::load_plan(&source, "x.yaml");
             let _ = segue_model::load::load_node_state(&source, "x.yaml");
         }
     }

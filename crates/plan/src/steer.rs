@@ -5,16 +5,18 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use indexmap::IndexMap;
 use ipnet::{IpNet, Ipv6Net};
 
-use super::address;
-use super::build::Builder;
-use super::chain::{Family, Lane, Stop};
-use super::service::{Passage, Services};
-use super::shared::Visit;
-use super::{Direction, Encap, Explanation, NextHop, Route, Seg6LocalAction, StepAction};
-use crate::error::KeyPath;
-use crate::limits::{HEADROOM_MAX, SEGMENTS_MAX};
-use crate::node::{Behaviour, HeadendMode, InnerType, Policy, Proxy, SegmentList, Sid, SteeringRule, TrafficClass};
-use crate::topology::{Approach, Dataplane};
+use crate::address;
+use crate::build::Builder;
+use crate::chain::{Family, Lane, Stop};
+use crate::service::{Passage, Services};
+use crate::shared::Visit;
+use crate::{Direction, Encap, Explanation, NextHop, Route, Seg6LocalAction, StepAction};
+use segue_model::error::KeyPath;
+use segue_model::limits::{HEADROOM_MAX, SEGMENTS_MAX};
+use segue_model::node::{
+    Behaviour, HeadendMode, InnerType, Policy, Proxy, SegmentList, Sid, SteeringRule, TrafficClass,
+};
+use segue_model::topology::{Approach, Dataplane};
 
 /// Function numbers of SIDs; decimal digits read as written.
 const END: u16 = 1;
@@ -263,7 +265,7 @@ impl<'a, 'b> Steerer<'a, 'b> {
                 self.builder.error(&key, message, "add the missing link to `links`");
                 return false;
             }
-            let needed = crate::check::MTU_MIN + u32::try_from(overhead).unwrap_or(u32::MAX);
+            let needed = segue_model::check::MTU_MIN + u32::try_from(overhead).unwrap_or(u32::MAX);
             if let Some(mtu) = self.builder.graph.path_mtu(here, segment.node).filter(|mtu| *mtu < needed) {
                 let message = format!(
                     "the MTU of {mtu} octets between {} and {} is too small ({direction}): a packet of 1280 octets, the least \
@@ -375,8 +377,10 @@ impl<'a, 'b> Steerer<'a, 'b> {
         };
         let next_hop = NextHop { gateway: None, interface: way.interface.clone() };
         for destination in lane.prefixes(to) {
-            let clash =
-                self.parts[from.node].routes.iter().any(|route| crate::check::overlap(&route.destination, destination));
+            let clash = self.parts[from.node]
+                .routes
+                .iter()
+                .any(|route| segue_model::check::overlap(&route.destination, destination));
             if clash {
                 let message = format!(
                     "another chain from {node} goes to {destination} too, and the kernel chooses by destination alone"

@@ -6,10 +6,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use indexmap::IndexMap;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
-use crate::check;
-use crate::error::{KeyPath, Report};
-use crate::topology::{Host, LabDomain, Topology};
-use crate::topology_check::NODE_ID_MAX;
+use segue_model::check;
+use segue_model::error::{KeyPath, Report};
+use segue_model::topology::{Host, LabDomain, NODE_ID_MAX, Topology};
 
 /// A number as the group of an IPv6 address that looks like it: 12 becomes 0x12. Up to 9999.
 pub(super) fn group(number: u16) -> u16 {

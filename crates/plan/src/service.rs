@@ -5,15 +5,15 @@ use std::net::Ipv4Addr;
 use indexmap::IndexMap;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
-use super::address;
-use super::build::{Builder, NewEnd, forwarding_sysctls};
-use super::chain::{Family, Lane, Stop};
-use super::shared::{self, Shared};
-use super::{Direction, FunctionPlan, Interface, LinkKind, Neighbour, NextHop, Route, Rule};
-use crate::check;
-use crate::error::KeyPath;
-use crate::topology::{FunctionKind, Interfaces};
-use crate::value::MacAddress;
+use crate::address;
+use crate::build::{Builder, NewEnd, forwarding_sysctls};
+use crate::chain::{Family, Lane, Stop};
+use crate::shared::{self, Shared};
+use crate::{Direction, FunctionPlan, Interface, LinkKind, Neighbour, NextHop, Route, Rule};
+use segue_model::check;
+use segue_model::error::KeyPath;
+use segue_model::topology::{FunctionKind, Interfaces};
+use segue_model::value::MacAddress;
 
 /// How one direction of a chain goes through a function.
 #[derive(Debug, Clone)]

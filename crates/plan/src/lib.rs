@@ -2,6 +2,7 @@
 //!
 //! Pure: the same topology always gives the same plan, and nothing here touches the kernel. Each planned item says why it is
 //! there.
+#![forbid(unsafe_code)]
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -9,16 +10,17 @@ use indexmap::IndexMap;
 use ipnet::{IpNet, Ipv6Net};
 use serde::Serialize;
 
-use crate::error::Errors;
-use crate::node::{Behaviour, HeadendMode, NodeState};
-use crate::topology::{Dataplane, Topology};
-use crate::value::MacAddress;
+use segue_model::error::Errors;
+use segue_model::load;
+use segue_model::node::{Behaviour, HeadendMode, NodeState};
+use segue_model::topology::{Dataplane, Topology};
+use segue_model::value::MacAddress;
 
 use build::Builder;
 use steer::Steerer;
 
-pub use crate::owner::Direction;
 pub use route::{Encap, Neighbour, NextHop, Route, Rule, Seg6LocalAction};
+pub use segue_model::owner::Direction;
 
 mod address;
 mod build;
@@ -33,7 +35,7 @@ mod steer;
 /// Plans a topology.
 ///
 /// # Errors
-/// All that is wrong with the topology, with key paths; [`crate::load::locate`] adds the lines. Nothing is planned then.
+/// All that is wrong with the topology, with key paths; [`segue_model::load::locate`] adds the lines. Nothing is planned then.
 pub fn plan(topology: &Topology) -> Result<Plan, Errors> {
     topology.validate()?;
     let mut builder = Builder::new(topology);
@@ -57,6 +59,16 @@ pub fn plan(topology: &Topology) -> Result<Plan, Errors> {
     }
     builder.report.check()?;
     Ok(Plan { name: topology.name.clone(), nodes, hosts, functions, explanations })
+}
+
+/// Reads, checks and plans a topology. `file` is only for the errors.
+///
+/// # Errors
+/// As with [`load::load_topology`]; the planner's errors have their lines too.
+pub fn load_plan(source: &str, file: &str) -> Result<(Topology, Plan), Errors> {
+    let topology = load::load_topology(source, file)?;
+    let plan = plan(&topology).map_err(|errors| load::locate(errors, source, file))?;
+    Ok((topology, plan))
 }
 
 /// What every namespace of a lab must be.

@@ -2,12 +2,12 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use super::steer::NodeParts;
-use super::{LinkKind, NodePlan};
-use crate::error::{KeyPath, Report};
-use crate::firewall::Firewall;
-use crate::node::{Domain, NodeState, Port, PortRole, Settings};
-use crate::topology::Topology;
+use crate::steer::NodeParts;
+use crate::{LinkKind, NodePlan};
+use segue_model::error::{KeyPath, Report};
+use segue_model::firewall::Firewall;
+use segue_model::node::{Domain, NodeState, Port, PortRole, Settings};
+use segue_model::topology::Topology;
 
 /// RFC 7600 section 4.8: what an IPv6-only node sends ICMPv4 errors from.
 const IPV4_DUMMY: Ipv4Addr = Ipv4Addr::new(192, 0, 0, 8);
@@ -27,7 +27,7 @@ pub(super) fn node_state(
     };
     let domain = &topology.domain;
     // A host's firewall is that of the port that it is connected to.
-    let firewall = |interface: &super::Interface| match interface.link {
+    let firewall = |interface: &crate::Interface| match interface.link {
         LinkKind::Access => topology.hosts.get(&interface.peer.namespace)?.firewall.clone(),
         LinkKind::Core | LinkKind::Service => None,
     };
@@ -36,7 +36,7 @@ pub(super) fn node_state(
         let rules = function.firewall.clone()?;
         Some(Firewall { name: name.clone(), ..rules })
     });
-    let port = |interface: &super::Interface| Port {
+    let port = |interface: &crate::Interface| Port {
         name: interface.name.clone(),
         role: role(interface.link),
         accept_hmac: false,

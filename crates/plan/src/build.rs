@@ -6,12 +6,12 @@ use std::net::{IpAddr, Ipv4Addr};
 use indexmap::IndexMap;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
-use super::address::{self, HostAddress, NodeAddress};
-use super::graph::{Graph, GraphLink};
-use super::{HostPlan, Interface, LinkKind, NextHop, NodePlan, Peer, Route};
-use crate::error::{KeyPath, Report};
-use crate::topology::{Dataplane, Topology};
-use crate::value::MacAddress;
+use crate::address::{self, HostAddress, NodeAddress};
+use crate::graph::{Graph, GraphLink};
+use crate::{HostPlan, Interface, LinkKind, NextHop, NodePlan, Peer, Route};
+use segue_model::error::{KeyPath, Report};
+use segue_model::topology::{Dataplane, Topology};
+use segue_model::value::MacAddress;
 
 /// Longest name of an interface, octets.
 const INTERFACE_NAME_MAX: usize = 15;
@@ -243,7 +243,7 @@ impl<'a> Builder<'a> {
     /// All hosts; takes their interfaces.
     pub(super) fn host_plans(&mut self) -> IndexMap<String, HostPlan> {
         let mut interfaces = std::mem::take(&mut self.host_interfaces);
-        let plan = |(name, host): (&String, &crate::topology::Host)| {
+        let plan = |(name, host): (&String, &segue_model::topology::Host)| {
             let interface = interfaces.swap_remove(name)?;
             let routes = self.hosts.get(name)?.iter().map(|address| Route {
                 table: None,

@@ -3,13 +3,12 @@
 use indexmap::IndexMap;
 use ipnet::IpNet;
 
-use super::Direction;
-use super::address::HostAddress;
-use crate::error::{KeyPath, Report};
-use crate::node::InnerType;
-use crate::owner::{AddressFamily, Owner};
-use crate::topology::{Chain, Dataplane, Endpoint, Match, Topology};
-use crate::topology_check::WAYPOINT;
+use crate::Direction;
+use crate::address::HostAddress;
+use segue_model::error::{KeyPath, Report};
+use segue_model::node::InnerType;
+use segue_model::owner::{AddressFamily, Owner};
+use segue_model::topology::{Chain, Dataplane, Endpoint, Match, Topology, WAYPOINT};
 
 /// An address family that a lane carries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use ipnet::IpNet;
 use serde::Serialize;
 
-use crate::value::MacAddress;
+use segue_model::value::MacAddress;
 
 /// A route.
 #[derive(Debug, Clone, PartialEq, Serialize)]
