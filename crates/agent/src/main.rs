@@ -1,14 +1,31 @@
 //! `segued`: see `segued --help`.
 #![forbid(unsafe_code)]
 
-use std::{io::IsTerminal, process::ExitCode};
+use std::{io::IsTerminal, path::Path, process::ExitCode};
 
-use clap::Parser;
-use segue_agent::{options::Options, server};
+use clap::{CommandFactory, Parser};
+use segue_agent::{
+    options::{Command, Options},
+    server,
+};
 use segue_host::Namespace;
+
+/// Writes man pages, for the package recipe.
+fn pages(directory: &Path) -> ExitCode {
+    match clap_mangen::generate_to(Options::command(), directory) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("segued: {}: {error}; give a directory that can be written", directory.display());
+            ExitCode::FAILURE
+        }
+    }
+}
 
 fn main() -> ExitCode {
     let options = Options::parse();
+    if let Some(Command::Man { directory }) = &options.command {
+        return pages(directory);
+    }
     let filter = match tracing_subscriber::EnvFilter::try_new(&options.log) {
         Ok(filter) => filter,
         Err(error) => {

@@ -16,7 +16,7 @@ takes it over without losing a packet. Talk to it with `segue`, or with
 
 /// The agent of one Segue node: makes the node what one YAML file says, and serves an API on a Unix socket.
 #[derive(Debug, Clone, Parser)]
-#[command(name = "segued", version, after_help = EXAMPLES)]
+#[command(name = "segued", version = env!("SEGUE_VERSION"), after_help = EXAMPLES)]
 pub struct Options {
     /// Desired state (YAML) to apply at start; without it, what was applied last
     #[arg(long, value_name = "FILE")]
@@ -52,4 +52,10 @@ pub struct Options {
 pub enum Command {
     /// Remove everything that segued made on this node: links, pins, routes, keys, its record; the agent must not run
     Clean,
+    /// Write man pages into a directory
+    #[command(hide = true)]
+    Man {
+        /// An existing directory
+        directory: PathBuf,
+    },
 }

@@ -7,6 +7,9 @@ use clap_complete::Shell;
 use segue_api::client::Condition;
 use segue_lab::cli::LabCommand;
 
+/// With the commit, where it is known.
+pub const VERSION: &str = env!("SEGUE_VERSION");
+
 /// Where `segued` listens unless told otherwise.
 pub const DEFAULT_SOCKET: &str = "/run/segue/segued.sock";
 
@@ -25,7 +28,7 @@ Exit status: 0 done, 1 failed, 2 wrong usage.";
 
 /// Service chaining with Segment Routing on a stock Linux kernel.
 #[derive(Debug, Parser)]
-#[command(name = "segue", version, after_help = EXAMPLES)]
+#[command(name = "segue", version = VERSION, after_help = EXAMPLES)]
 pub struct Cli {
     /// Options of all subcommands.
     #[command(flatten)]
@@ -160,6 +163,12 @@ Examples:
     Completion {
         /// The shell
         shell: Shell,
+    },
+    /// Write man pages into a directory
+    #[command(hide = true)]
+    Man {
+        /// An existing directory
+        directory: PathBuf,
     },
     /// Versions of this program, and of the agent if one answers
     Version,

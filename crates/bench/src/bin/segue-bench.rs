@@ -1,12 +1,12 @@
 //! `segue-bench`: what `segue bench` runs.
 
-use std::process::ExitCode;
+use std::{path::Path, process::ExitCode};
 
-use clap::{Parser, ValueEnum};
+use clap::{CommandFactory, Parser, ValueEnum};
 use segue_bench::error::Error;
 
 #[derive(Parser)]
-#[command(name = "segue-bench", version)]
+#[command(name = "segue-bench", version = env!("SEGUE_VERSION"))]
 struct Command {
     #[command(flatten)]
     args: segue_bench::cli::Args,
@@ -22,7 +22,24 @@ enum Format {
     Yaml,
 }
 
+/// Writes the man page, for the package recipe.
+fn pages(directory: &Path) -> ExitCode {
+    match clap_mangen::generate_to(Command::command(), directory) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("segue-bench: {}: {error}; give a directory that can be written", directory.display());
+            ExitCode::FAILURE
+        }
+    }
+}
+
 fn main() -> ExitCode {
+    // Not an option: it needs none of what a measurement needs.
+    if let [flag, directory] = std::env::args_os().skip(1).collect::<Vec<_>>().as_slice()
+        && flag == "--man"
+    {
+        return pages(directory.as_ref());
+    }
     let Command { mut args, format } = Command::parse();
     args.json |= format == Format::Json;
     match segue_bench::cli::run(&args) {

@@ -9,13 +9,13 @@ mod get;
 mod state;
 mod top;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::CommandFactory;
 use segue_api::report::Version;
 use serde::Serialize;
 
 use crate::{
-    args::{Cli, Command, Global, Output, SchemaKind},
+    args::{Cli, Command, Global, Output, SchemaKind, VERSION},
     output, target,
 };
 
@@ -49,6 +49,8 @@ pub fn run(cli: Cli) -> Result<u8> {
             clap_complete::generate(shell, &mut Cli::command(), "segue", &mut text);
             output::print(&String::from_utf8_lossy(&text))?;
         }
+        Command::Man { directory } => clap_mangen::generate_to(Cli::command(), &directory)
+            .with_context(|| format!("{}: give a directory that can be written", directory.display()))?,
         Command::Version => version(global)?,
     }
     Ok(0)
@@ -80,7 +82,7 @@ fn version(global: &Global) -> Result<()> {
             Err(_) => {}
         }
     }
-    let versions = Versions { segue: env!("CARGO_PKG_VERSION"), agents };
+    let versions = Versions { segue: VERSION, agents };
     if global.output != Output::Table {
         return output::structured(&versions, global.output);
     }
