@@ -5,8 +5,8 @@ use std::path::Path;
 
 use segue_function::{Function, Kind, Link, NodeEnd, Program};
 use segue_host::Network;
-use segue_plan::{Interface, Plan};
 use segue_model::topology::Ruleset;
+use segue_plan::{Interface, Plan};
 
 use crate::error::{LabError, Result};
 use crate::loaded::Loaded;

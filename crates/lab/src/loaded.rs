@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use segue_plan::Plan;
 use segue_model::topology::Topology;
+use segue_plan::Plan;
 
 /// A topology file, read, checked and planned.
 #[derive(Debug, Clone)]

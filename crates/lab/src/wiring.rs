@@ -7,8 +7,8 @@ use indexmap::IndexMap;
 use segue_host::Network;
 use segue_host::network::{self, Line};
 use segue_model::node::NodeState;
-use segue_plan::{FunctionPlan, Interface, Neighbour, Plan, Route, Rule};
 use segue_model::topology::Dataplane;
+use segue_plan::{FunctionPlan, Interface, Neighbour, Plan, Route, Rule};
 
 use crate::names::LabPaths;
 use crate::state::Kind;

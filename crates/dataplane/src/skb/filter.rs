@@ -66,7 +66,9 @@ pub fn attach(pin_dir: &Path, ifindex: u32, name: &str, side: Side, program: Bor
 pub fn detach(pin_dir: &Path, ifindex: u32) -> Result<(), Error> {
     let noted = path(pin_dir, ifindex);
     detach_filters(&noted, ifindex);
-    // A link ends with its pin.
+    for side in [Side::Ingress, Side::Egress] {
+        tcx::detach(&noted.join(side.pin()));
+    }
     match fs::remove_dir_all(&noted) {
         Err(source) if source.kind() != ErrorKind::NotFound => {
             Err(Error::Pin { path: noted, action: "remove it", source })

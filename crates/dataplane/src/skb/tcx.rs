@@ -68,6 +68,17 @@ pub(super) fn attach(pin: &Path, ifindex: u32, side: Side, program: BorrowedFd<'
     succeeded(unsafe { bpf::bpf_obj_pin(link.as_raw_fd(), path.as_ptr()) }).map(|_| Linked::Yes)
 }
 
+/// Takes the link at `pin` off its interface, if there is one. Without a pin the kernel does so too, but when it gets to it: the
+/// program cannot be linked there again until then.
+pub(super) fn detach(pin: &Path) {
+    // It may have lost its interface already.
+    if let Ok(link) = Link::open(pin)
+        && let Err(error) = link.detach()
+    {
+        tracing::debug!("{}: {error}", pin.display());
+    }
+}
+
 /// libbpf returns what is negative for an error: its number.
 fn succeeded(result: i32) -> io::Result<i32> {
     if result < 0 { Err(io::Error::from_raw_os_error(-result)) } else { Ok(result) }
