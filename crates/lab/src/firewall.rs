@@ -15,7 +15,7 @@ use crate::error::{LabError, Result};
 /// A file that cannot be read; all that is wrong with a file, with line and column.
 pub(crate) fn read(topology: &mut Topology, document: &Path) -> Result<()> {
     for (name, function) in &mut topology.functions {
-        let Some(firewall) = &mut function.firewall else { continue };
+        let Some(firewall) = function.firewall_mut() else { continue };
         files::read(firewall, name, document).map_err(|error| match error {
             Error::File { path, source, .. } => {
                 let remedy = "fix `firewall` of the function in the topology: a path relative to the topology's file";

@@ -27,7 +27,7 @@ pub fn all(paths: &LabPaths, loaded: &Loaded) -> Result<Vec<Function>> {
             } else {
                 (Kind::Namespace, paths.namespace(name), wiring::function_network(plan))
             };
-            let program = topology.and_then(|function| function.program.as_ref());
+            let program = topology.and_then(|function| function.program());
             let directory = loaded.file.parent().filter(|directory| *directory != Path::new(""));
             Ok(Function {
                 name: name.clone(),
@@ -38,7 +38,7 @@ pub fn all(paths: &LabPaths, loaded: &Loaded) -> Result<Vec<Function>> {
                 network,
                 ruleset: ruleset(loaded, name)?,
                 program: program
-                    .map(|command| Program { command: command.clone(), directory: directory.map(Path::to_owned) }),
+                    .map(|command| Program { command: command.to_owned(), directory: directory.map(Path::to_owned) }),
                 log: paths.file(name, "log"),
             })
         })

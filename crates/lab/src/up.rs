@@ -194,7 +194,7 @@ impl Building<'_> {
     fn commands(&self) -> Result<()> {
         self.progress.begin("commands", self.functions.len());
         for function in self.functions {
-            let commands = self.loaded.topology.functions.get(&function.name).map(|topology| &topology.commands);
+            let commands = self.loaded.topology.functions.get(&function.name).map(|topology| topology.commands());
             for line in commands.into_iter().flatten() {
                 function.runtime().execute(function, line)?;
             }

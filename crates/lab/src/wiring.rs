@@ -141,7 +141,7 @@ nodes: { a: {}, t: { dataplane: kernel } }
 hosts: { h: { node: a } }
 links: [{ between: [a, t] }]
 functions:
-  f: { node: a, sysctls: { net.ipv4.conf.west.rp_filter: '0', net.core.somaxconn: '9' } }
+  f: { node: a, namespace: { sysctls: { net.ipv4.conf.west.rp_filter: '0', net.core.somaxconn: '9' } } }
 chains:
   c: { from: h, to: { node: t, prefixes: [2001:db8:77::/64] }, via: [f], reverse: false }
 ";
@@ -192,7 +192,7 @@ chains:
     #[test]
     fn shared_functions_have_tables_and_neighbours_in_each_family() {
         let text = TOPOLOGY.replace("f: { node: a,", "f: { node: a, proxy: exact,").replace("via: [f]", "via: [f, g]");
-        let text = text.replace("chains:", "  g: { node: a, kind: netfilter }\nchains:");
+        let text = text.replace("chains:", "  g: { node: a, netfilter: {} }\nchains:");
         let topology = load_topology(&text, "test").unwrap_or_else(|error| panic!("{error}"));
         let plan = segue_plan::plan(&topology).unwrap_or_else(|error| panic!("{error}"));
         let all = spaces(&plan);

@@ -7,6 +7,7 @@
 pub mod check;
 pub mod error;
 pub mod firewall;
+mod guard;
 pub mod limits;
 pub mod load;
 mod locate;

@@ -4,6 +4,7 @@ use serde::de::DeserializeOwned;
 use serde_saphyr::{DefaultMessageFormatter, Error as YamlError, MessageFormatter, Options};
 
 use crate::error::{Errors, KeyPath, ModelError, Position};
+use crate::guard::Refusal;
 use crate::locate::Located;
 use crate::node::NodeState;
 use crate::topology::Topology;
@@ -142,7 +143,10 @@ fn message_and_remedy(error: &YamlError) -> (String, String) {
             "there is more than one YAML document".to_owned(),
             "keep only one: remove the line `---` and what follows, or put it into a file of its own".to_owned(),
         ),
-        YamlError::Message { msg, .. } => (msg.clone(), remedy_of(msg).to_owned()),
+        YamlError::Message { msg, .. } => {
+            let (message, remedy) = Refusal::parts(msg).unwrap_or_else(|| (msg, remedy_of(msg)));
+            (message.to_owned(), remedy.to_owned())
+        }
         YamlError::InvalidScalar { ty, .. } => {
             (format!("the value is not {}", article(ty)), format!("write {}", article(ty)))
         }

@@ -10,11 +10,13 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, de};
 
-use crate::firewall::Firewall;
-use crate::node::{HeadendMode, InnerType};
-use crate::proxy::{MayChange, MayRewrite, OnFailure, Watch};
+use crate::node::HeadendMode;
 use crate::range::NumberRange;
 use crate::value::{PortRange, Protocol};
+
+pub use function::{Function, InNamespace, InNetfilter, Interfaces, OnTap, ProxyChoice, Ruleset, RunsIn};
+
+mod function;
 
 /// How `via` names a waypoint.
 pub const WAYPOINT: &str = "node:";
@@ -160,89 +162,6 @@ pub struct Link {
     pub weight: u32,
 }
 
-/// A network function.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Function {
-    /// The node that it is connected to.
-    pub node: String,
-    /// What it runs in.
-    #[serde(default)]
-    pub kind: FunctionKind,
-    /// It is a firewall in the node's own data plane (End.AN): these are its rules, for the inner packet. It has no namespace, and takes
-    /// none of the keys that are about one. Paths are relative to the topology's file.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub firewall: Option<Firewall>,
-    /// Whether it understands Segment Routing itself: it gets packets as they are (End.AN), and goes on to the next segment by
-    /// itself. In the lab its kernel does that (End), unless `commands` set up something else.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub aware: bool,
-    /// `aware: true`: what it may do to the segment list beside going on.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub may_change: Option<MayChange>,
-    /// `aware: true`: what it may rewrite beside the segment list.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub may_rewrite: Vec<MayRewrite>,
-    /// What stands in for a function that knows nothing of Segment Routing.
-    #[serde(default, skip_serializing_if = "ProxyChoice::is_auto")]
-    pub proxy: ProxyChoice,
-    /// What becomes of packets while it is down; needs `watch`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub on_failure: Option<OnFailure>,
-    /// `on_failure: reroute`: the function that packets go to instead, one that any number of chains can share.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub backup: Option<String>,
-    /// How to see that it is down; not watched if not given.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub watch: Option<Watch>,
-    /// What it takes.
-    #[serde(default = "ip_both")]
-    pub inner: Vec<InnerType>,
-    /// One interface that packets enter and leave by, or two.
-    #[serde(default)]
-    pub interfaces: Interfaces,
-    /// nftables ruleset: the text itself (anything with a line break or a brace), or the path of a file, relative to the
-    /// topology's file.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub nftables: Option<String>,
-    /// sysctls set in its namespace, besides forwarding.
-    #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
-    pub sysctls: IndexMap<String, String>,
-    /// Shell commands run in its namespace once all is up.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub commands: Vec<String>,
-    /// `kind: tap`: shell command of the program that is at the other end of its TAP devices, run in the node's namespace and
-    /// in the topology's directory; its environment names the devices (docs/using/lab.md). Without it the lab makes the
-    /// devices and leaves them to you, for a virtual machine.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub program: Option<String>,
-}
-
-/// What stands in for a function that knows nothing of Segment Routing. docs/using/proxies.md says what each can do.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum ProxyChoice {
-    /// `static` for one chain that visits it once, else `exact`, or `dynamic-flow` on TAP.
-    #[default]
-    Auto,
-    /// End.AS: knows the rest of the list by configuration. A pair of interfaces for each chain.
-    Static,
-    /// End.AD: puts back the header last seen. A pair of interfaces for each chain.
-    Dynamic,
-    /// End.AD by flow: one pair of interfaces for all chains.
-    DynamicFlow,
-    /// End.AD by packet: one pair of interfaces for all chains, whatever the function does to packets.
-    Exact,
-    /// End.AM: the function sees the steering header, with the last segment as destination.
-    Masquerading,
-}
-
-impl ProxyChoice {
-    fn is_auto(&self) -> bool {
-        *self == Self::Auto
-    }
-}
-
 /// How a node gives packets to a function and gets them back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Approach {
@@ -280,11 +199,10 @@ impl Topology {
     /// How packets get to a function and back, and what decided it. None if there is no such function.
     pub fn approach(&self, name: &str) -> Option<(Approach, String)> {
         let function = self.functions.get(name)?;
-        if function.firewall.is_some() {
-            return Some((Approach::Firewall, "it has the key `firewall`".to_owned()));
-        }
-        if function.kind == FunctionKind::Netfilter {
-            return Some((Approach::Netfilter, "it is of kind netfilter".to_owned()));
+        match function.runs_in {
+            RunsIn::Firewall(_) => return Some((Approach::Firewall, "it has the key `firewall`".to_owned())),
+            RunsIn::Netfilter(_) => return Some((Approach::Netfilter, "it is of kind netfilter".to_owned())),
+            RunsIn::Namespace(_) | RunsIn::Tap(_) => {}
         }
         if function.aware {
             return Some((Approach::Aware, "it is `aware: true`".to_owned()));
@@ -299,8 +217,8 @@ impl Topology {
             ProxyChoice::Auto => {}
         }
         // What the exact proxy puts on the kernel's packets does not go through a TAP device.
-        let (shared, on_tap) = match function.kind {
-            FunctionKind::Tap => (Approach::Flow, ", and it is on TAP, where the exact proxy does not work"),
+        let (shared, on_tap) = match function.runs_in {
+            RunsIn::Tap(_) => (Approach::Flow, ", and it is on TAP, where the exact proxy does not work"),
             _ => (Approach::Exact, ""),
         };
         if self.functions.values().any(|other| other.backup.as_deref() == Some(name)) {
@@ -319,49 +237,6 @@ impl Topology {
             _ => (Approach::Static, "one chain visits it, so that the rest of the list is known".to_owned()),
         })
     }
-}
-
-impl Function {
-    /// The ruleset as what it is: a text or a path.
-    pub fn ruleset(&self) -> Option<Ruleset<'_>> {
-        self.nftables
-            .as_deref()
-            .map(|text| if text.contains(['\n', '{']) { Ruleset::Inline(text) } else { Ruleset::File(text) })
-    }
-}
-
-/// Where a function's nftables ruleset is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ruleset<'a> {
-    /// The text itself.
-    Inline(&'a str),
-    /// A path, relative to the topology's file.
-    File(&'a str),
-}
-
-/// What a function runs in.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum FunctionKind {
-    /// A network namespace whose kernel forwards.
-    #[default]
-    Namespace,
-    /// netfilter in a namespace, on the inner packet, without leaving the SR path (End.AN.NF). One SID serves all chains;
-    /// each chain has a mark.
-    Netfilter,
-    /// TAP devices of the node: a program in user space, or a virtual machine.
-    Tap,
-}
-
-/// Interfaces of a function.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Interfaces {
-    /// Packets leave where they entered: serves one direction of one chain.
-    One,
-    /// West and east: forward traffic enters west and leaves east, reverse traffic the other way.
-    #[default]
-    Two,
 }
 
 /// A service chain: which traffic visits which functions, in order.
@@ -383,7 +258,7 @@ pub struct Chain {
     /// Headend behaviour: H.Encaps or H.Encaps.Red.
     #[serde(default)]
     pub mode: HeadendMode,
-    /// What packets are marked with in functions of kind netfilter (`meta mark`); its position, from 1, if not given. Also the argument
+    /// What packets are marked with in functions with `netfilter` (`meta mark`); its position, from 1, if not given. Also the argument
     /// of firewalls' SIDs, which `seg6-eval-args` reads; 0 if not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mark: Option<u16>,
@@ -476,7 +351,4 @@ fn one() -> u32 {
 }
 fn yes() -> bool {
     true
-}
-fn ip_both() -> Vec<InnerType> {
-    vec![InnerType::IPv4, InnerType::IPv6]
 }

@@ -2,8 +2,8 @@
 
 mod backup;
 mod firewall;
+mod function;
 mod matching;
-mod program;
 
 use std::collections::HashMap;
 
@@ -12,12 +12,8 @@ use ipnet::{IpNet, Ipv6Net};
 
 use crate::check::{self, MTU_MAX, MTU_MIN};
 use crate::error::{Errors, KeyPath, Report};
-use crate::node::{HeadendMode, InnerType};
-use crate::proxy::OnFailure;
-use crate::topology::{
-    Chain, Dataplane, Endpoint, Function, FunctionKind, Host, Interfaces, LabDomain, NODE_ID_MAX, ProxyChoice,
-    Topology, WAYPOINT,
-};
+use crate::node::HeadendMode;
+use crate::topology::{Chain, Endpoint, Host, LabDomain, NODE_ID_MAX, RunsIn, Topology, WAYPOINT};
 
 /// Most nodes of a lab: every one has routes to every other.
 const NODES_MAX: usize = 500;
@@ -44,7 +40,7 @@ impl Topology {
             if let Some(backup) = &function.backup {
                 check.backup(name, function, backup, &key.at("backup"));
             }
-            if let Some(firewall) = &function.firewall {
+            if let Some(firewall) = function.firewall() {
                 check.firewall(name, function, firewall, &key);
             }
         }
@@ -309,87 +305,6 @@ impl Check<'_> {
         }
     }
 
-    fn function(&mut self, function: &Function, key: &KeyPath) {
-        if self.node_exists(&function.node, &key.at("node"))
-            && self.topology.nodes[&function.node].dataplane != Dataplane::Segue
-        {
-            let message =
-                format!("the node {:?} cannot host a function: only Segue's data plane has proxies", function.node);
-            self.report.error(&key.at("node"), message, "move the function, or set the node's `dataplane: segue`");
-        }
-        if function.firewall.is_none() {
-            self.function_kind(function, key);
-            self.program(function, key);
-        }
-        if function.inner.is_empty() {
-            self.report.error(&key.at("inner"), "the function takes nothing", "write [IPv4, IPv6], or one of the two");
-        }
-        for (position, inner) in function.inner.iter().enumerate() {
-            if *inner == InnerType::Ethernet {
-                let key = key.at("inner").at(position);
-                self.report.error(&key, "chains carry IP packets, not Ethernet frames", "write IPv4, IPv6 or both");
-            }
-            if function.inner[..position].contains(inner) {
-                self.report.error(&key.at("inner").at(position), format!("{inner:?} is there twice"), "remove one");
-            }
-        }
-        if function.nftables.as_deref().is_some_and(|text| text.trim().is_empty()) {
-            self.report.error(
-                &key.at("nftables"),
-                "the ruleset is empty",
-                "write the rules or a file's path, or remove the key",
-            );
-        }
-        for name in function.sysctls.keys() {
-            let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._-/".contains(&byte);
-            if !name.starts_with("net.") || name.contains("..") || !name.bytes().all(allowed) {
-                let message = format!("{name:?} is not a sysctl of a network namespace");
-                self.report.error(&key.at("sysctls").at(name), message, "write one that begins with `net.`, with dots");
-            }
-        }
-    }
-
-    /// What stands between a function and Segment Routing, and whether it can be.
-    fn function_kind(&mut self, function: &Function, key: &KeyPath) {
-        let netfilter = function.kind == FunctionKind::Netfilter;
-        if netfilter && function.aware {
-            let message = "netfilter works on the inner packet, and knows nothing of Segment Routing";
-            self.report.error(&key.at("aware"), message, "remove the key, or `kind: netfilter`");
-        }
-        if (netfilter || function.aware) && function.proxy != ProxyChoice::Auto {
-            let message = "no proxy stands in for such a function";
-            let remedy = "remove the key: End.AN.NF serves `kind: netfilter`, End.AN serves `aware: true`";
-            self.report.error(&key.at("proxy"), message, remedy);
-        }
-        if netfilter && function.interfaces == Interfaces::One {
-            let message = "the agent makes the links of netfilter's namespace: always west and east";
-            self.report.error(&key.at("interfaces"), message, "remove the key");
-        }
-        if function.may_change.is_some() && !function.aware {
-            let message = "only a function that understands Segment Routing changes segment lists";
-            self.report.error(&key.at("may_change"), message, "remove the key, or add `aware: true`");
-        }
-        if !function.may_rewrite.is_empty() && !function.aware {
-            let message = "only what a function that understands Segment Routing rewrites is compared";
-            self.report.error(&key.at("may_rewrite"), message, "remove the key, or add `aware: true`");
-        }
-        if function.on_failure.is_some_and(|action| action != OnFailure::Drop) && function.watch.is_none() {
-            let message = "nothing tells whether the function is down";
-            self.report.error(&key.at("on_failure"), message, "add `watch: {}` beside it, or remove the key");
-        }
-        match (&function.backup, function.on_failure) {
-            (None, Some(OnFailure::Reroute)) => {
-                let message = "packets of a failed function have nowhere to go";
-                self.report.error(&key.at("on_failure"), message, "add `backup:` with the name of another function");
-            }
-            (Some(_), Some(OnFailure::Reroute)) | (None, _) => {}
-            (Some(_), _) => {
-                let message = "a backup is for `on_failure: reroute` only";
-                self.report.error(&key.at("backup"), message, "write that, or remove the key");
-            }
-        }
-    }
-
     fn chain(&mut self, chain: &Chain, key: &KeyPath) {
         self.endpoint(&chain.from, &key.at("from"));
         self.endpoint(&chain.to, &key.at("to"));
@@ -413,8 +328,8 @@ impl Check<'_> {
             {
                 let message =
                     format!("the chain visits {name:?} twice, and its proxy could not tell the two visits apart");
-                let remedy = match self.topology.functions[name].kind {
-                    FunctionKind::Tap => "add a second function, or give this one `proxy: masquerading`",
+                let remedy = match self.topology.functions[name].runs_in {
+                    RunsIn::Tap(_) => "add a second function, or give this one `proxy: masquerading`",
                     _ => "give the function `proxy: exact` (or none: it is chosen then), or add a second function",
                 };
                 self.report.error(&key, message, remedy);

@@ -12,7 +12,7 @@ use crate::shared::{self, Shared};
 use crate::{Direction, FunctionPlan, Interface, LinkKind, Neighbour, NextHop, Route, Rule};
 use segue_model::check;
 use segue_model::error::KeyPath;
-use segue_model::topology::{FunctionKind, Interfaces};
+use segue_model::topology::{Function, Interfaces};
 use segue_model::value::MacAddress;
 
 /// How one direction of a chain goes through a function.
@@ -88,7 +88,7 @@ impl Services {
         if builder.topology.approach(name).is_some_and(|(approach, _)| approach.is_shared()) {
             return IndexMap::new();
         }
-        let interfaces = builder.topology.functions.get(name).map(|function| function.interfaces).unwrap_or_default();
+        let interfaces = builder.topology.functions.get(name).map(Function::interfaces).unwrap_or_default();
         let mut passages = IndexMap::new();
         match interfaces {
             Interfaces::Two => {
@@ -229,13 +229,13 @@ impl Services {
         let mut plans = IndexMap::new();
         for (name, function) in &builder.topology.functions {
             let visits = self.visits.swap_remove(name).unwrap_or_default();
-            let tap = function.kind == FunctionKind::Tap;
+            let tap = function.is_tap();
             // Who reads TAP devices knows which one a packet came by.
             if !tap {
                 refuse_ambiguity(builder, name, &visits.routes);
             }
             let mut sysctls = if tap { IndexMap::new() } else { forwarding_sysctls() };
-            sysctls.extend(function.sysctls.clone());
+            sysctls.extend(function.sysctls().map(|(name, value)| (name.clone(), value.clone())));
             let mut routes = routes(&visits);
             routes.extend(visits.shared_routes);
             let approach = builder.topology.approach(name);
@@ -248,7 +248,7 @@ impl Services {
                 rules: visits.rules,
                 neighbours: visits.neighbours,
                 sysctls,
-                inside: function.firewall.is_some(),
+                inside: function.firewall().is_some(),
                 tap,
             };
             plans.insert(name.clone(), plan);

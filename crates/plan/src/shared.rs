@@ -71,7 +71,7 @@ impl Services {
             let links = self.shared_links(builder, lane, approach, (name, function), node);
             self.shared.insert(name.to_owned(), Shared { links, sids: IndexMap::new() });
         }
-        let one_way = without_links(approach) || function.interfaces == Interfaces::One;
+        let one_way = without_links(approach) || function.interfaces() == Interfaces::One;
         let way = if one_way { Direction::Forward } else { direction };
         let behaviour = behaviour(approach);
         let known = self.shared.get(name).and_then(|shared| shared.sids.get(&way)).copied();
@@ -83,7 +83,7 @@ impl Services {
                 if let Some(shared) = self.shared.get_mut(name) {
                     shared.sids.insert(way, sid);
                 }
-                if let Some(bits) = function.firewall.as_ref().map(|firewall| firewall.argument_length)
+                if let Some(bits) = function.firewall().map(|firewall| firewall.argument_length)
                     && prefix_length(builder, node) > 128 - bits
                 {
                     let key = KeyPath::root().at("functions").at(name).at("firewall").at("argument_length");
@@ -99,7 +99,7 @@ impl Services {
         let segment = match approach {
             Approach::Netfilter => with_mark(sid, prefix_length(builder, node), MARK_BITS, mark(builder, lane)),
             Approach::Firewall => {
-                let bits = function.firewall.as_ref().map_or(0, |firewall| firewall.argument_length);
+                let bits = function.firewall().map_or(0, |firewall| firewall.argument_length);
                 with_mark(sid, prefix_length(builder, node), bits, lane.definition.mark.unwrap_or_default())
             }
             _ => sid,
@@ -126,7 +126,7 @@ impl Services {
             [Family::V4, Family::V6].into_iter().filter(|family| function.inner.contains(&family.inner())).collect()
         };
         let mtu = if outer { builder.topology.domain.core_mtu } else { service_mtu(builder, lane) };
-        let sides: &[[&str; 2]] = match function.interfaces {
+        let sides: &[[&str; 2]] = match function.interfaces() {
             Interfaces::Two => &[["w", "west"], ["e", "east"]],
             Interfaces::One => &[["p", "port"]],
         };

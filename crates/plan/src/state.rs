@@ -33,7 +33,7 @@ pub(super) fn node_state(
     };
     let firewalls = topology.functions.iter().filter(|(_, function)| function.node == name);
     let firewalls = firewalls.filter_map(|(name, function)| {
-        let rules = function.firewall.clone()?;
+        let rules = function.firewall()?.clone();
         Some(Firewall { name: name.clone(), ..rules })
     });
     let port = |interface: &crate::Interface| Port {

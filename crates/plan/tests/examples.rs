@@ -27,7 +27,9 @@ fn check_keys(value: &Value, part: &Value, whole: &Value, path: &str, checked: &
         let target = whole.pointer(reference.trim_start_matches('#')).unwrap_or_else(|| panic!("{reference}"));
         return check_keys(value, target, whole, path, checked);
     }
-    if let Some(Value::Array(any)) = part.get("anyOf").or_else(|| part.get("oneOf")) {
+    // Beside properties, they say which of these go together.
+    let alternatives = part.get("anyOf").or_else(|| part.get("oneOf")).filter(|_| part.get("properties").is_none());
+    if let Some(Value::Array(any)) = alternatives {
         for part in any {
             check_keys(value, part, whole, path, checked);
         }

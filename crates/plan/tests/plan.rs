@@ -210,7 +210,7 @@ fn equal_paths_and_a_waypoint() {
 #[test]
 fn a_function_with_one_interface_gets_one_for_each_direction() {
     let plan = plan(
-        "name: x\nnodes: {a: {}}\nhosts: {h: {node: a}, i: {node: a}}\nfunctions: {f: {node: a, interfaces: one}}\n\
+        "name: x\nnodes: {a: {}}\nhosts: {h: {node: a}, i: {node: a}}\nfunctions: {f: {node: a, namespace: {interfaces: one}}}\n\
          chains: {c: {from: h, to: i, via: [f]}}\n",
     );
     let state = plan.nodes["a"].state.as_ref().unwrap();
@@ -347,7 +347,7 @@ fn a_function_is_visited_twice_by_one_chain() {
 fn functions_on_tap_have_interfaces_and_no_namespace() {
     let source = |second: &str| {
         format!(
-            "name: x\nnodes: {{a: {{}}}}\nhosts: {{h: {{node: a}}, i: {{node: a}}}}\nfunctions: {{f: {{node: a, kind: tap, program: p}}}}\n\
+            "name: x\nnodes: {{a: {{}}}}\nhosts: {{h: {{node: a}}, i: {{node: a}}}}\nfunctions: {{f: {{node: a, tap: {{program: p}}}}}}\n\
              chains:\n  c: {{from: h, to: i, via: [f], match: {{protocol: tcp}}}}\n{second}"
         )
     };
@@ -370,7 +370,7 @@ fn functions_on_tap_have_interfaces_and_no_namespace() {
 
 #[test]
 fn netfilter_has_one_sid_and_each_chain_its_mark() {
-    let plan = two_chains(", kind: netfilter", "f");
+    let plan = two_chains(", netfilter: {}", "f");
     let [sid] = functions(&plan)[..] else { panic!("one SID for all") };
     assert_eq!((sid.behaviour, sid.sid.to_string()), (Behaviour::EndAnNf, "fc00:5e9:2:100::/64".to_owned()));
     assert_eq!((sid.argument_length, sid.netfilter.as_ref().unwrap().namespace.as_str()), (16, "f"));
@@ -378,7 +378,7 @@ fn netfilter_has_one_sid_and_each_chain_its_mark() {
     assert_eq!(segments(&plan, "d-reverse"), ["fc00:5e9:2:100:2::", "fc00:5e9:1:46::"]);
     assert!(plan.functions["f"].interfaces.is_empty(), "the agent makes them");
     let marked = load_plan(
-        "name: x\nnodes: {a: {}}\nhosts: {h: {node: a}, i: {node: a}}\nfunctions: {f: {node: a, kind: netfilter}}\n\
+        "name: x\nnodes: {a: {}}\nhosts: {h: {node: a}, i: {node: a}}\nfunctions: {f: {node: a, netfilter: {}}}\n\
          chains: {c: {from: h, to: i, via: [f], mark: 4660}}\n",
         "x",
     );

@@ -11,8 +11,8 @@ use proptest::strategy::ValueTree;
 use segue_model::firewall::Firewall;
 use segue_model::node::{Behaviour, HeadendMode, InnerType, NodeState, Sid};
 use segue_model::topology::{
-    Approach, Chain, Dataplane, Endpoint, Function, FunctionKind, Host, Interfaces, Link, Match, Node, ProxyChoice,
-    Topology,
+    Approach, Chain, Dataplane, Endpoint, Function, Host, InNamespace, InNetfilter, Interfaces, Link, Match, Node,
+    OnTap, ProxyChoice, RunsIn, Topology,
 };
 use segue_model::value::Protocol;
 use segue_plan::{Encap, Explanation, FunctionPlan, Plan, StepAction, plan};
@@ -85,35 +85,23 @@ fn topology(seed: &Seed) -> Topology {
     let hosts = seed.hosts.iter().enumerate().map(|(i, number)| (format!("h{i}"), host(number)));
     let segue: Vec<usize> = (0..count).filter(|i| dataplane(seed.nodes[*i]) == Dataplane::Segue).collect();
     let functions = seed.functions.iter().enumerate().filter_map(|(i, (number, one, kind))| {
-        let function = Function {
-            node: format!("n{}", segue.get(usize::from(*number) % segue.len().max(1))?),
-            firewall: (*kind == 8).then(firewall),
-            kind: match kind {
-                6 => FunctionKind::Netfilter,
-                9 => FunctionKind::Tap,
-                _ => FunctionKind::Namespace,
-            },
-            aware: *kind == 5,
-            may_change: None,
-            may_rewrite: Vec::new(),
-            proxy: match kind {
-                1 => ProxyChoice::Static,
-                2 => ProxyChoice::Exact,
-                3 => ProxyChoice::DynamicFlow,
-                4 => ProxyChoice::Masquerading,
-                7 => ProxyChoice::Dynamic,
-                _ => ProxyChoice::Auto,
-            },
-            on_failure: None,
-            backup: None,
-            watch: None,
-            inner: vec![InnerType::IPv4, InnerType::IPv6],
-            interfaces: if *one && *kind != 6 && *kind != 8 { Interfaces::One } else { Interfaces::Two },
-            nftables: None,
-            sysctls: Default::default(),
-            commands: Vec::new(),
-            program: None,
+        let node = format!("n{}", segue.get(usize::from(*number) % segue.len().max(1))?);
+        let interfaces = if *one { Interfaces::One } else { Interfaces::Two };
+        let runs_in = match kind {
+            6 => RunsIn::Netfilter(InNetfilter::default()),
+            8 => RunsIn::Firewall(firewall()),
+            9 => RunsIn::Tap(OnTap { interfaces, program: None }),
+            _ => RunsIn::Namespace(InNamespace { interfaces, ..InNamespace::default() }),
         };
+        let proxy = match kind {
+            1 => ProxyChoice::Static,
+            2 => ProxyChoice::Exact,
+            3 => ProxyChoice::DynamicFlow,
+            4 => ProxyChoice::Masquerading,
+            7 => ProxyChoice::Dynamic,
+            _ => ProxyChoice::Auto,
+        };
+        let function = Function { aware: *kind == 5, proxy, ..Function::new(&node, runs_in) };
         Some((format!("f{i}"), function))
     });
     let functions: indexmap::IndexMap<_, _> = functions.collect();

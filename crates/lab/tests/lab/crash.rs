@@ -22,7 +22,7 @@ fn topology(name: &str) -> File {
     for node in 1..6 {
         text.push_str(&format!("  - between: [n{node}, n{}]\n", node + 1));
     }
-    text.push_str("functions:\n  f: { node: n1, nftables: \"table inet t { counter c { }; }\", commands: [\"sleep 300 >/dev/null 2>&1 &\"] }\n");
+    text.push_str("functions:\n  f: { node: n1, namespace: { nftables: \"table inet t { counter c { }; }\", commands: [\"sleep 300 >/dev/null 2>&1 &\"] } }\n");
     topology_file(&text)
 }
 

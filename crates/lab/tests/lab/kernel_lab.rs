@@ -103,7 +103,7 @@ fn a_failed_up_leaves_nothing() {
     need_root();
     let name = unique("bad");
     let text = format!(
-        "name: {name}\nnodes: {{ a: {{}} }}\nfunctions:\n  f:\n    node: a\n    nftables: \"table inet t {{ no such thing }}\"\n"
+        "name: {name}\nnodes: {{ a: {{}} }}\nfunctions:\n  f:\n    node: a\n    namespace:\n      nftables: \"table inet t {{ no such thing }}\"\n"
     );
     let file = topology_file(&text);
     let loaded = up::load(&file.path).unwrap_or_else(|error| panic!("{error}"));
@@ -117,7 +117,9 @@ fn a_failed_up_leaves_nothing() {
 fn a_missing_ruleset_is_told_before_anything_is_made() {
     need_root();
     let name = unique("mis");
-    let text = format!("name: {name}\nnodes: {{ a: {{}} }}\nfunctions:\n  f: {{ node: a, nftables: not-there.nft }}\n");
+    let text = format!(
+        "name: {name}\nnodes: {{ a: {{}} }}\nfunctions:\n  f: {{ node: a, namespace: {{ nftables: not-there.nft }} }}\n"
+    );
     let file = topology_file(&text);
     let loaded = up::load(&file.path).unwrap_or_else(|error| panic!("{error}"));
     let error = up::up(&Roots::default(), &loaded, &Progress::silent()).unwrap_err().to_string();

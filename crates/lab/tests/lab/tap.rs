@@ -101,7 +101,7 @@ fn a_program_in_user_space_is_a_function() {
 #[ignore = "needs root"]
 fn devices_without_a_program_wait_for_one() {
     let text = std::fs::read_to_string(crate::common::repository("examples/tap.yaml")).unwrap();
-    let text = text.replace("name: tap\n", "").replace("    program: exec python3 tap.py\n", "");
+    let text = text.replace("name: tap\n", "").replace("tap: { program: exec python3 tap.py }", "tap: {}");
     let lab = TestLab::up("tap", &text);
     let (client, server): (IpAddr, SocketAddr) =
         (lab.addresses("client")[0].parse().unwrap(), format!("{}:7000", lab.addresses("server")[0]).parse().unwrap());

@@ -4,13 +4,12 @@ use super::Check;
 use crate::error::KeyPath;
 use crate::firewall::Firewall;
 use crate::node_check::firewall_values;
-use crate::topology::{Chain, Function, FunctionKind, Host, Interfaces, ProxyChoice};
+use crate::topology::{Chain, Function, Host, ProxyChoice};
 
 impl Check<'_> {
     /// A firewall is a part of its node: nothing that needs a namespace, a link or a proxy goes with it.
     pub(super) fn firewall(&mut self, name: &str, function: &Function, firewall: &Firewall, key: &KeyPath) {
         let given = [
-            ("kind", function.kind != FunctionKind::Namespace),
             ("aware", function.aware),
             ("proxy", function.proxy != ProxyChoice::Auto),
             ("may_change", function.may_change.is_some()),
@@ -18,11 +17,6 @@ impl Check<'_> {
             ("on_failure", function.on_failure.is_some()),
             ("backup", function.backup.is_some()),
             ("watch", function.watch.is_some()),
-            ("interfaces", function.interfaces != Interfaces::Two),
-            ("nftables", function.nftables.is_some()),
-            ("sysctls", !function.sysctls.is_empty()),
-            ("commands", !function.commands.is_empty()),
-            ("program", function.program.is_some()),
         ];
         for (other, _) in given.into_iter().filter(|(_, is_given)| *is_given) {
             let message = format!("a firewall is in the data plane of its node: it has nothing for the key {other:?}");
@@ -38,7 +32,7 @@ impl Check<'_> {
 
     pub(super) fn host_firewall(&mut self, host: &Host, name: &str, key: &KeyPath) {
         match self.topology.functions.get(name) {
-            Some(function) if function.firewall.is_none() => {
+            Some(function) if function.firewall().is_none() => {
                 let message = format!("the function {name:?} is no firewall of its node");
                 self.report.error(key, message, "name one with the key `firewall`");
             }
@@ -59,15 +53,15 @@ impl Check<'_> {
         }
     }
 
-    /// A mark is seen by functions of kind netfilter, and is an argument for firewalls.
+    /// A mark is seen by functions in netfilter, and is an argument for firewalls.
     pub(super) fn mark(&mut self, mark: u16, chain: &Chain, key: &KeyPath) {
         let visited = || chain.via.iter().filter_map(|name| Some((name, self.topology.functions.get(name)?)));
-        if !visited().any(|(_, function)| function.kind == FunctionKind::Netfilter || function.firewall.is_some()) {
+        if !visited().any(|(_, function)| function.is_netfilter() || function.firewall().is_some()) {
             let message = "no function that the chain visits sees a mark";
-            let remedy = "remove the key, or visit a function of `kind: netfilter` or one with `firewall`";
+            let remedy = "remove the key, or visit a function with `netfilter` or `firewall`";
             return self.report.error(key, message, remedy);
         }
-        let bits = |function: &Function| function.firewall.as_ref().map(|firewall| u32::from(firewall.argument_length));
+        let bits = |function: &Function| function.firewall().map(|firewall| u32::from(firewall.argument_length));
         let narrow =
             visited().find(|(_, function)| bits(function).is_some_and(|bits| u32::from(mark) >> bits.min(31) != 0));
         if let Some((name, function)) = narrow {
