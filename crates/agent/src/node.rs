@@ -1,16 +1,16 @@
 //! The real node: its data plane, kernel and record put together.
 
-use std::fs;
+use std::{fs, path::Path};
 
 use anyhow::{Context, Result};
-use segue_model::load::load_node_state;
+use segue_model::{load::load_node_state, node::NodeState};
 
 use crate::{
     apply::Agent,
     kernel::LinuxKernel,
     liveness::journal::{Entries, Journal},
     options::Options,
-    store::Directory,
+    store::{Directory, Store as _},
     xdp::Xdp,
 };
 
@@ -27,11 +27,19 @@ pub fn functions(options: &Options) -> Entries {
 /// # Errors
 /// What could not be opened, and what to do.
 pub fn open(options: &Options) -> Result<Node> {
+    open_for(options, None)
+}
+
+/// As [`open`], for a node that is to have `first` soon, or else what it had before.
+fn open_for(options: &Options, first: Option<&NodeState>) -> Result<Node> {
     let kernel = LinuxKernel::open()?;
-    let store = Directory::open(options.state_dir.clone()).with_context(|| {
+    let mut store = Directory::open(options.state_dir.clone()).with_context(|| {
         format!("--state-dir {}: give a directory that can be written", options.state_dir.display())
     })?;
-    let plane = Xdp::open(&options.pin_dir)?;
+    // A record that cannot be read is told about when it is needed.
+    let recorded = store.load().ok().flatten();
+    let first = first.or(recorded.as_ref().map(|recorded| recorded.state.as_ref()));
+    let plane = Xdp::open(&options.pin_dir, first)?;
     // The maps know too, unless they are new.
     let down = functions(options).into_iter().filter(|(_, entry)| entry.down);
     plane.life().set(down.map(|(sid, _)| sid), true)?;
@@ -48,13 +56,11 @@ pub fn open(options: &Options) -> Result<Node> {
 /// # Errors
 /// A configuration that cannot be applied; what could not be opened.
 pub fn start(options: &Options) -> Result<Node> {
-    let mut node = open(options)?;
-    match &options.config {
-        Some(path) => {
-            let name = path.display().to_string();
-            let text = fs::read_to_string(path).with_context(|| format!("--config {name}"))?;
-            let mut state = load_node_state(&text, &name)?;
-            segue_firewall::files::read_all(&mut state, path)?;
+    // Before anything is loaded: for its size, and because it may be wrong.
+    let config = options.config.as_deref().map(read).transpose()?;
+    let mut node = open_for(options, config.as_ref().map(|(_, state)| state))?;
+    match config {
+        Some((name, state)) => {
             let report = node.apply(&state).with_context(|| format!("--config {name} cannot be applied"))?;
             for warning in &report.warnings {
                 tracing::warn!("{warning}");
@@ -69,4 +75,13 @@ pub fn start(options: &Options) -> Result<Node> {
         },
     }
     Ok(node)
+}
+
+/// A configuration with its name and its rule files.
+fn read(path: &Path) -> Result<(String, NodeState)> {
+    let name = path.display().to_string();
+    let text = fs::read_to_string(path).with_context(|| format!("--config {name}"))?;
+    let mut state = load_node_state(&text, &name)?;
+    segue_firewall::files::read_all(&mut state, path)?;
+    Ok((name, state))
 }

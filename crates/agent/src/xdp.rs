@@ -40,12 +40,17 @@ pub struct Capture {
 }
 
 impl Xdp {
-    /// Adopts the data plane that is pinned, or loads it.
+    /// Adopts the data plane that is pinned, or loads it, with tables for what `first` remembers: larger ones would mean that the
+    /// verifier looks at all programs again.
     ///
     /// # Errors
     /// What kept the programs from loading; what is pinned stays active.
-    pub fn open(pin_dir: &Path) -> Result<Self, Error> {
-        let options = Options::default();
+    pub fn open(pin_dir: &Path, first: Option<&NodeState>) -> Result<Self, Error> {
+        let mut options = Options::default();
+        // What is pinned and too small grows when something is applied, and what it counted goes on.
+        if let Some(state) = first.filter(|_| !Dataplane::is_pinned(pin_dir)) {
+            options.capacity = options.capacity.for_memories_of(state);
+        }
         let mut xdp =
             Self { pin_dir: pin_dir.to_owned(), options, plane: None, capturing: Vec::new(), life: Life::default() };
         let plane = xdp.plane()?;

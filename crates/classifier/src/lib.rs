@@ -4,7 +4,9 @@
 #![forbid(unsafe_code)]
 
 pub mod analysis;
+#[cfg(feature = "generators")]
 pub mod arbitrary;
+#[cfg(feature = "generators")]
 pub mod classbench;
 pub mod compile;
 pub mod execute;

@@ -4,6 +4,8 @@
 mod args;
 mod commands;
 mod output;
+#[cfg(test)]
+mod pages;
 mod target;
 
 use std::process::ExitCode;

@@ -1,6 +1,5 @@
 //! What takes long to compile is compiled in the background: the API answers meanwhile, applies stay in order, and the agent can end.
 
-#[allow(dead_code)] // made for more than this
 use std::{
     io::{Read, Write},
     os::unix::net::UnixStream,

@@ -1,7 +1,6 @@
 //! The boundary on interfaces that are no ports: nothing that comes in by them reaches a SID, of this node or of another, at
 //! no moment of the agent's life and of a port's.
 
-#[allow(dead_code)] // made for more than this
 use std::fs;
 use std::net::Ipv6Addr;
 use std::path::Path;

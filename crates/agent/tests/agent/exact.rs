@@ -1,7 +1,6 @@
 //! The exact proxy (End.AD with `memory: packet`) with a real agent: one function, any number of chains, each packet with the
 //! header that it came with, whatever the function does to it.
 
-#[allow(dead_code)] // made for more than this
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Ipv6Addr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

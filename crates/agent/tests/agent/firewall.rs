@@ -1,6 +1,5 @@
 //! Firewalls of a real agent: replaced, switched off and on, refused, logged, adopted; under traffic, of which no packet is lost.
 
-#[allow(dead_code)] // made for more than this
 use std::{
     sync::atomic::{AtomicBool, Ordering},
     thread,

@@ -4,7 +4,6 @@
 //! The kernel is an older draft's: its text lacks the D bit and the reserved bits, it looks for the TLV in the last 40 octets,
 //! and only if flag 0x08 is set. So that is what outside has to send.
 
-#[allow(dead_code)] // made for more than this
 use std::{fs, net::Ipv6Addr, time::Duration};
 
 use crate::support::{Agent, Network};

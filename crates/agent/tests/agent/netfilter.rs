@@ -3,7 +3,6 @@
 //!
 //! Longer than 500 lines: all tests share one node, its namespace with rules and the packets through it.
 
-#[allow(dead_code)] // made for more than this
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::process::Command;
 use std::time::Duration;

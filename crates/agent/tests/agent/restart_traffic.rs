@@ -1,7 +1,6 @@
 //! The agent is killed with SIGKILL at every moment of its life, and started again, while packets pass through a headend, an
 //! endpoint and a decapsulating SID: none is lost, none comes twice, and what is configured is one whole state.
 
-#[allow(dead_code)] // made for more than this
 use std::collections::BTreeMap;
 use std::net::Ipv6Addr;
 use std::process::{Child, Command, Stdio};

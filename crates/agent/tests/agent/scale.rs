@@ -2,7 +2,6 @@
 //! what each costs in processor time of the agent; asserts what is told, not how fast. 2,000 of them; 100,000 in a long run
 //! (`SEGUE_LONG`), with pauses that are long enough to measure in; `SEGUE_SCALE` is another number.
 
-#[allow(dead_code)] // made for more than this
 use std::{
     net::Ipv6Addr,
     sync::atomic::{AtomicBool, Ordering},

@@ -82,6 +82,11 @@ pub(super) fn series_of(set: &Path) -> u32 {
     number.unwrap_or(0) % (1 << (u64::BITS - abi::SEGUE_STASH_SERIES_SHIFT))
 }
 
+/// Whether there is a map set.
+pub(super) fn is_pinned(pin_dir: &Path) -> bool {
+    numbered(pin_dir).is_ok_and(|sets| !sets.is_empty())
+}
+
 /// The map sets by ascending number.
 fn numbered(pin_dir: &Path) -> Result<Vec<(u32, PathBuf)>, Error> {
     let mut sets = Vec::new();

@@ -110,6 +110,11 @@ impl Dataplane {
         adopt::open_or_load(pin_dir, options)
     }
 
+    /// Whether there is something in `pin_dir` that [`Dataplane::open_or_load`] may adopt.
+    pub fn is_pinned(pin_dir: &Path) -> bool {
+        adopt::is_pinned(pin_dir)
+    }
+
     /// What was found when it was opened.
     pub fn origin(&self) -> Origin {
         self.origin

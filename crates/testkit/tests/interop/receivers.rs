@@ -1,5 +1,4 @@
 //! What the interoperation tests share: real frames into one interface, and what plain receivers see of them at others.
-#![allow(dead_code)] // every test program uses a part of it
 
 use std::time::{Duration, Instant};
 

@@ -1,6 +1,5 @@
 //! A node between two neighbours, with a real agent.
 
-#[allow(dead_code)] // not every test program sends this
 pub mod traffic;
 
 use std::{
@@ -55,7 +54,6 @@ impl Network {
     }
 
     /// A function's namespace: the node's `to` leads to its `n`, 02:00:00:01:01:01.
-    #[allow(dead_code)] // not every test program has one
     pub fn function(&self) -> Netns {
         let function = Netns::new();
         veth(
@@ -140,7 +138,6 @@ impl<'a> Agent<'a> {
     }
 
     /// Number of its process.
-    #[allow(dead_code)] // not every test program asks
     pub fn process(&self) -> u32 {
         self.child.id()
     }
@@ -154,7 +151,6 @@ impl<'a> Agent<'a> {
     }
 
     /// Where it keeps its record and what firewalls write.
-    #[allow(dead_code)] // not every test program looks there
     pub fn state_dir(&self) -> PathBuf {
         self.directory.path().join("state")
     }
@@ -183,7 +179,6 @@ impl<'a> Agent<'a> {
     }
 
     /// How many answers the API gives while `work` is done on another thread.
-    #[allow(dead_code)] // not every test program asks
     pub fn answers_while(&self, work: impl FnOnce() + Send) -> u32 {
         std::thread::scope(|scope| {
             let begun = Instant::now();

@@ -1,6 +1,5 @@
 //! A place for tests with root that vanishes by itself: each test runs in a thread with a network and a mount namespace of
 //! its own, and the BPF file system is mounted inside the latter. Nothing of it outlives the thread.
-#![allow(dead_code)] // Not every test program uses all of it.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,5 +1,4 @@
 //! An agent in one of testkit's namespaces, with files of its own.
-#![allow(dead_code)] // every test program uses a part of it
 
 use std::fs::{self, OpenOptions};
 use std::path::PathBuf;
