@@ -2,14 +2,15 @@
 
 use std::fmt::{Debug, Write};
 
-use segue_plan::{Explanation, Plan, StepAction};
+use segue_plan::{Explanation, StepAction};
+use segue_wiring::LabPlan;
 use serde::Serialize;
 
 use crate::list::columns;
 
 /// The plan as text: nodes first, then each chain's way with the reason of every step.
 #[must_use]
-pub fn text(plan: &Plan) -> String {
+pub fn text(plan: &LabPlan) -> String {
     let mut text = format!("lab {}\n\n", plan.name);
     let mut rows = vec![["NODE".to_owned(), "DATA PLANE".into(), "LOOPBACK".into(), "LOCATOR".into(), "PORTS".into()]];
     for (name, node) in &plan.nodes {

@@ -6,7 +6,7 @@ use std::path::Path;
 use segue_function::{Function, Kind, Link, NodeEnd, Program};
 use segue_host::Network;
 use segue_model::topology::Ruleset;
-use segue_plan::{Interface, Plan};
+use segue_wiring::{Interface, LabPlan};
 
 use crate::error::{LabError, Result};
 use crate::loaded::Loaded;
@@ -45,7 +45,7 @@ pub fn all(paths: &LabPaths, loaded: &Loaded) -> Result<Vec<Function>> {
         .collect()
 }
 
-fn links(paths: &LabPaths, plan: &Plan, function: &str) -> Vec<Link> {
+fn links(paths: &LabPaths, plan: &LabPlan, function: &str) -> Vec<Link> {
     let of_function = plan.links().into_iter().filter(|[_, (there, _)]| *there == function);
     let link = |[(here, near), (_, far)]: [(&str, &Interface); 2]| Link {
         node: NodeEnd { namespace: paths.namespace(here), name: near.name.clone(), mac: near.mac.octets() },

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use segue_model::topology::Topology;
-use segue_plan::Plan;
+use segue_wiring::LabPlan;
 
 /// A topology file, read, checked and planned.
 #[derive(Debug, Clone)]
@@ -15,5 +15,5 @@ pub struct Loaded {
     /// What it says.
     pub topology: Topology,
     /// What follows from it.
-    pub plan: Plan,
+    pub plan: LabPlan,
 }

@@ -28,7 +28,7 @@ pub fn load(file: &Path) -> Result<Loaded> {
     let wrong = |errors: segue_model::error::Errors| LabError::Topology(errors.to_string());
     let mut topology = load_topology(&text, &shown).map_err(wrong)?;
     firewall::read(&mut topology, file)?;
-    let plan = segue_plan::plan(&topology).map_err(|errors| wrong(locate(errors, &text, &shown)))?;
+    let plan = segue_wiring::plan(&topology).map_err(|errors| wrong(locate(errors, &text, &shown)))?;
     Ok(Loaded { file: file.to_path_buf(), text, topology, plan })
 }
 

@@ -8,7 +8,7 @@ use segue_host::Network;
 use segue_host::network::{self, Line};
 use segue_model::node::NodeState;
 use segue_model::topology::Dataplane;
-use segue_plan::{FunctionPlan, Interface, Neighbour, Plan, Route, Rule};
+use segue_wiring::{Interface, LabFunction, LabPlan, Neighbour, Route, Rule};
 
 use crate::names::LabPaths;
 use crate::state::Kind;
@@ -30,7 +30,7 @@ pub struct Space<'a> {
 
 /// All namespaces of a plan: nodes, hosts, functions.
 #[must_use]
-pub fn spaces(plan: &Plan) -> Vec<Space<'_>> {
+pub fn spaces(plan: &LabPlan) -> Vec<Space<'_>> {
     let nodes = plan.nodes.iter().map(|(name, node)| {
         let mut network = network(&node.interfaces, &node.routes, &node.sysctls);
         network.loopback.push(node.loopback.into());
@@ -58,7 +58,7 @@ pub fn spaces(plan: &Plan) -> Vec<Space<'_>> {
 
 /// The network of a function that has a namespace.
 #[must_use]
-pub fn function_network(function: &FunctionPlan) -> Network {
+pub fn function_network(function: &LabFunction) -> Network {
     let mut network = network(&function.interfaces, &function.routes, &function.sysctls);
     let neighbour = |neighbour: &Neighbour| Line {
         families: if neighbour.address.is_ipv6() { &["-6"] } else { &["-4"] },
@@ -91,7 +91,7 @@ fn network(interfaces: &[Interface], routes: &[Route], sysctls: &IndexMap<String
 /// `ip -batch` inside the namespace of a node or host: the veth pairs to other nodes and hosts whose first end lies there. Both ends of
 /// a pair are made where they belong, so that their interface numbers count from 2 in each namespace.
 #[must_use]
-pub fn links_batch(paths: &LabPaths, plan: &Plan, space: &Space<'_>) -> String {
+pub fn links_batch(paths: &LabPaths, plan: &LabPlan, space: &Space<'_>) -> String {
     let mut batch = String::new();
     let mine = plan.links().into_iter().filter(|[(here, _), _]| *here == space.name);
     // A function's runtime makes its links.
@@ -146,9 +146,9 @@ chains:
   c: { from: h, to: { node: t, prefixes: [2001:db8:77::/64] }, via: [f], reverse: false }
 ";
 
-    fn with_plan<T>(work: impl FnOnce(&LabPaths, &Plan) -> T) -> T {
+    fn with_plan<T>(work: impl FnOnce(&LabPaths, &LabPlan) -> T) -> T {
         let topology = load_topology(TOPOLOGY, "test").unwrap_or_else(|error| panic!("{error}"));
-        let plan = segue_plan::plan(&topology).unwrap_or_else(|error| panic!("{error}"));
+        let plan = segue_wiring::plan(&topology).unwrap_or_else(|error| panic!("{error}"));
         work(&LabPaths::new(&Roots::default(), "w").unwrap(), &plan)
     }
 
@@ -194,7 +194,7 @@ chains:
         let text = TOPOLOGY.replace("f: { node: a,", "f: { node: a, proxy: exact,").replace("via: [f]", "via: [f, g]");
         let text = text.replace("chains:", "  g: { node: a, netfilter: {} }\nchains:");
         let topology = load_topology(&text, "test").unwrap_or_else(|error| panic!("{error}"));
-        let plan = segue_plan::plan(&topology).unwrap_or_else(|error| panic!("{error}"));
+        let plan = segue_wiring::plan(&topology).unwrap_or_else(|error| panic!("{error}"));
         let all = spaces(&plan);
         let function = all.iter().find(|space| space.name == "f").unwrap();
         let [v4, v6] = ["-4", "-6"].map(|family| function.network.routes(family));

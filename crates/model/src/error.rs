@@ -197,6 +197,11 @@ impl Report {
         self.0.push(ModelError { file: None, position: None, key: key.clone(), message, remedy });
     }
 
+    /// What came of another check; its errors are remembered.
+    pub fn take<T>(&mut self, result: Result<T, Errors>) -> Option<T> {
+        result.map_err(|Errors(errors)| self.0.extend(errors)).ok()
+    }
+
     /// Fails if anything was wrong so far.
     ///
     /// # Errors

@@ -2,8 +2,11 @@
 
 use std::fmt;
 
+use ipnet::IpNet;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+use crate::proxy::InnerType;
 
 /// What a SID or a policy was made for. Forwarding does not look at it: it is for whoever made it, and `segue get chains`
 /// groups by it. What has no owner is in no chain.
@@ -73,6 +76,22 @@ impl fmt::Display for Direction {
 }
 
 impl AddressFamily {
+    /// That of a prefix.
+    pub fn of(prefix: &IpNet) -> Self {
+        match prefix {
+            IpNet::V4(_) => Self::Ipv4,
+            IpNet::V6(_) => Self::Ipv6,
+        }
+    }
+
+    /// The type of its packets inside of others.
+    pub fn inner(self) -> InnerType {
+        match self {
+            Self::Ipv4 => InnerType::IPv4,
+            Self::Ipv6 => InnerType::IPv6,
+        }
+    }
+
     /// As operators write it.
     pub fn name(self) -> &'static str {
         match self {

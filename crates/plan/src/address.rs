@@ -1,151 +1,32 @@
-//! Ids and addresses of nodes and hosts: those given, and those derived.
+//! The rule by which numbers become parts of addresses, and SIDs of locators.
 
-use std::collections::HashSet;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::Ipv6Addr;
 
-use indexmap::IndexMap;
-use ipnet::{IpNet, Ipv4Net, Ipv6Net};
-
-use segue_model::check;
-use segue_model::error::{KeyPath, Report};
-use segue_model::topology::{Host, LabDomain, NODE_ID_MAX, Topology};
+use ipnet::Ipv6Net;
 
 /// A number as the group of an IPv6 address that looks like it: 12 becomes 0x12. Up to 9999.
-pub(super) fn group(number: u16) -> u16 {
+pub fn group(number: u16) -> u16 {
     let digit = |place: u16| (number / place) % 10;
     (digit(1000) << 12) | (digit(100) << 8) | (digit(10) << 4) | digit(1)
 }
 
-/// The prefix that has a group right behind another prefix.
-fn behind(prefix: Ipv6Net, group: u16) -> Ipv6Net {
+/// The prefix that has a group right behind another prefix; what does not fit into 128 bits is cut.
+pub fn behind(prefix: Ipv6Net, group: u16) -> Ipv6Net {
     let length = (prefix.prefix_len() + 16).min(128);
     let bits = prefix.network().to_bits() | (u128::from(group) << (128 - length));
     Ipv6Net::new_assert(Ipv6Addr::from_bits(bits), length)
 }
 
-/// A SID: a function number, its digits read as written, right behind the locator; the argument is 0.
-pub(super) fn sid(locator: Ipv6Net, function: u16) -> Ipv6Addr {
+/// A SID (RFC 8986 section 3.1): a function number, its digits read as written, right behind the locator; the argument is 0.
+pub fn sid(locator: Ipv6Net, function: u16) -> Ipv6Addr {
     behind(locator, group(function)).addr()
 }
 
-/// The address whose last four groups are given.
-pub(super) fn tail(prefix: Ipv6Net, groups: [u16; 4]) -> Ipv6Addr {
-    let tail = groups.iter().fold(0u128, |bits, group| (bits << 16) | u128::from(*group));
-    Ipv6Addr::from_bits(prefix.network().to_bits() | tail)
-}
-
-/// What a node is called by.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct NodeAddress {
-    pub(super) id: u16,
-    pub(super) locator: Ipv6Net,
-    pub(super) loopback: Ipv6Addr,
-}
-
-/// A host's address in one family, and the node's on the same link.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct HostAddress {
-    pub(super) host: IpNet,
-    pub(super) node: IpNet,
-}
-
-/// Addresses of all nodes, in the order of the topology.
-pub(super) fn nodes(topology: &Topology, report: &mut Report) -> Vec<NodeAddress> {
-    let domain = &topology.domain;
-    let taken: HashSet<u16> = topology.nodes.values().filter_map(|node| node.id).collect();
-    let mut free = (1..=NODE_ID_MAX).filter(|id| !taken.contains(id));
-    let key = KeyPath::root().at("nodes");
-    let mut addresses: Vec<NodeAddress> = Vec::new();
-    for (name, node) in &topology.nodes {
-        // Checked before: there are not more nodes than ids.
-        let id = node.id.or_else(|| free.next()).unwrap_or(NODE_ID_MAX);
-        let locator = node.locator.unwrap_or_else(|| behind(domain.sid_block, group(id)));
-        let derived = Ipv6Addr::from_bits(behind(domain.loopback_prefix, group(id)).addr().to_bits() | 1);
-        let loopback = node.loopback.unwrap_or(derived);
-        for ((other_name, _), other) in topology.nodes.iter().zip(&addresses) {
-            if check::overlap_ipv6(&other.locator, &locator) {
-                let message = format!("the locator {locator} overlaps with {} of node {other_name:?}", other.locator);
-                report.error(&key.at(name), message, "give one of them another `locator` or `id`");
-            }
-            if other.loopback == loopback {
-                let message = format!("node {other_name:?} has the loopback address {loopback} too");
-                report.error(&key.at(name), message, "give one of them another `loopback` or `id`");
-            }
-        }
-        addresses.push(NodeAddress { id, locator, loopback });
-    }
-    addresses
-}
-
-/// Addresses of all hosts, in the order of the topology.
-pub(super) fn hosts(topology: &Topology, report: &mut Report) -> IndexMap<String, Vec<HostAddress>> {
-    let key = KeyPath::root().at("hosts");
-    let reserved = reserved(&topology.domain);
-    let mut all: IndexMap<String, Vec<HostAddress>> = IndexMap::new();
-    for (position, (name, host)) in topology.hosts.iter().enumerate() {
-        let key = key.at(name);
-        let Some(addresses) = host_addresses(&topology.domain, host, position) else {
-            report.error(&key, "no addresses are left for it in the domain's prefixes", "give it `addresses`");
-            continue;
-        };
-        for address in &addresses {
-            let network = address.host.trunc();
-            let others = all.iter().flat_map(|(name, list)| list.iter().map(move |other| (name, other.host.trunc())));
-            for (other_name, other) in others {
-                if check::overlap(&network, &other) {
-                    let message = format!("its network {network} overlaps with {other} of host {other_name:?}");
-                    report.error(&key, message, "give each host a network of its own: each has its own link");
-                }
-            }
-            for (prefix_name, prefix) in &reserved {
-                if check::overlap(&network, prefix) {
-                    let message = format!("its network {network} overlaps with the domain's {prefix_name} ({prefix})");
-                    report.error(&key, message, "choose other addresses: hosts are outside the SR domain");
-                }
-            }
-        }
-        all.insert(name.clone(), addresses);
-    }
-    all
-}
-
-/// What no host may have addresses of.
-fn reserved(domain: &LabDomain) -> Vec<(&'static str, IpNet)> {
-    vec![
-        ("sid_block", domain.sid_block.into()),
-        ("loopback_prefix", domain.loopback_prefix.into()),
-        ("link_prefix", domain.link_prefix.into()),
-        ("service_prefix", domain.service_prefix.into()),
-        ("service_prefix_ipv4", domain.service_prefix_ipv4.into()),
-    ]
-}
-
-fn host_addresses(domain: &LabDomain, host: &Host, position: usize) -> Option<Vec<HostAddress>> {
-    if !host.addresses.is_empty() {
-        return Some(host.addresses.iter().map(|address| with_gateway(*address)).collect());
-    }
-    let number = u16::try_from(position + 1).ok().filter(|number| *number <= NODE_ID_MAX)?;
-    let ipv6 = behind(domain.host_prefix, group(number));
-    let ipv6 = Ipv6Net::new_assert(Ipv6Addr::from_bits(ipv6.addr().to_bits() | 2), 64);
-    // The next 16 bits count hosts; the length is at most 16, so that the last octet is free for the link.
-    let ipv4 = domain.host_prefix_ipv4.network().to_bits() | (u32::from(number) << 8) | 2;
-    let ipv4 = Ipv4Net::new_assert(Ipv4Addr::from_bits(ipv4), 24);
-    domain.host_prefix_ipv4.contains(&ipv4).then(|| vec![with_gateway(ipv4.into()), with_gateway(ipv6.into())])
-}
-
-/// The node takes the first address of the network that the host does not have.
-fn with_gateway(host: IpNet) -> HostAddress {
-    let node: IpAddr = match host {
-        IpNet::V4(network) => {
-            let base = network.network().to_bits() + u32::from(network.prefix_len() < 31);
-            Ipv4Addr::from_bits(if network.addr().to_bits() == base { base + 1 } else { base }).into()
-        }
-        IpNet::V6(network) => {
-            let base = network.network().to_bits() + u128::from(network.prefix_len() < 127);
-            Ipv6Addr::from_bits(if network.addr().to_bits() == base { base + 1 } else { base }).into()
-        }
-    };
-    HostAddress { host, node: IpNet::new_assert(node, host.prefix_len()) }
+/// The SID with an argument of `bits` bits right behind LOC:FUNCT, whose length is `prefix_length`. What does not fit is refused
+/// elsewhere.
+pub(crate) fn with_argument(sid: Ipv6Addr, prefix_length: u8, bits: u8, argument: u16) -> Ipv6Addr {
+    let shift = 128_u32.saturating_sub(u32::from(prefix_length) + u32::from(bits));
+    Ipv6Addr::from_bits(sid.to_bits() | u128::from(argument).checked_shl(shift).unwrap_or(0))
 }
 
 #[cfg(test)]
@@ -162,14 +43,10 @@ mod tests {
     }
 
     #[test]
-    fn the_node_takes_the_first_other_address() {
-        let node = |host: &str| with_gateway(host.parse().unwrap()).node.to_string();
-        assert_eq!(node("192.0.2.10/24"), "192.0.2.1/24");
-        assert_eq!(node("192.0.2.1/24"), "192.0.2.2/24");
-        assert_eq!(node("192.0.2.1/31"), "192.0.2.0/31");
-        assert_eq!(node("192.0.2.0/31"), "192.0.2.1/31");
-        assert_eq!(node("2001:db8::1/64"), "2001:db8::2/64");
-        assert_eq!(node("2001:db8::/127"), "2001:db8::1/127");
-        assert_eq!(node("255.255.255.254/31"), "255.255.255.255/31");
+    fn marks_lie_right_behind_the_function_number() {
+        let sid: Ipv6Addr = "fc00:5e9:2:100::".parse().unwrap();
+        assert_eq!(with_argument(sid, 64, 16, 0xabcd).to_string(), "fc00:5e9:2:100:abcd::");
+        assert_eq!(with_argument("fc00:0:0:2:100::".parse().unwrap(), 80, 16, 7).to_string(), "fc00::2:100:7:0:0");
+        assert_eq!(with_argument(sid, 64, 8, 2).to_string(), "fc00:5e9:2:100:200::");
     }
 }

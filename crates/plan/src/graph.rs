@@ -5,19 +5,23 @@ use std::collections::BinaryHeap;
 
 /// Links between nodes, which are numbered from 0.
 #[derive(Debug)]
-pub(super) struct Graph {
+pub struct Graph {
     links: Vec<GraphLink>,
-    /// Per node: its links, in the order of the topology.
+    /// Per node: its links, in the order given.
     by_node: Vec<Vec<usize>>,
     /// Per node: the distance of each node; `None` if there is no way.
     distances: Vec<Vec<Option<u64>>>,
 }
 
+/// A link that paths can lead over, in both directions.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct GraphLink {
-    pub(super) ends: [usize; 2],
-    pub(super) weight: u32,
-    pub(super) mtu: u32,
+pub struct GraphLink {
+    /// The two nodes, by number.
+    pub ends: [usize; 2],
+    /// What shortest paths add up; not 0.
+    pub weight: u32,
+    /// MTU, octets.
+    pub mtu: u32,
 }
 
 impl GraphLink {
@@ -27,7 +31,8 @@ impl GraphLink {
 }
 
 impl Graph {
-    pub(super) fn new(nodes: usize, links: Vec<GraphLink>) -> Self {
+    /// `nodes` is how many there are.
+    pub fn new(nodes: usize, links: Vec<GraphLink>) -> Self {
         let mut by_node = vec![Vec::new(); nodes];
         for (index, link) in links.iter().enumerate() {
             for end in link.ends {
@@ -56,12 +61,12 @@ impl Graph {
     }
 
     /// Sum of the weights on a shortest path.
-    pub(super) fn distance(&self, from: usize, to: usize) -> Option<u64> {
+    pub fn distance(&self, from: usize, to: usize) -> Option<u64> {
         self.distances[from][to]
     }
 
-    /// The links that begin a shortest path, in the order of the topology. Empty if there is no way, or none is needed.
-    pub(super) fn first_links(&self, from: usize, to: usize) -> Vec<usize> {
+    /// The links that begin a shortest path, in the order given. Empty if there is no way, or none is needed.
+    pub fn first_links(&self, from: usize, to: usize) -> Vec<usize> {
         let Some(distance) = self.distance(from, to) else { return Vec::new() };
         let is_first = |link: &GraphLink| {
             self.distance(link.other(from), to).is_some_and(|rest| rest + u64::from(link.weight) == distance)
@@ -73,7 +78,7 @@ impl Graph {
     }
 
     /// The nodes of one shortest path, both ends included: at each node the first of the equal links. Empty if there is none.
-    pub(super) fn path(&self, from: usize, to: usize) -> Vec<usize> {
+    pub fn path(&self, from: usize, to: usize) -> Vec<usize> {
         if self.distance(from, to).is_none() {
             return Vec::new();
         }
@@ -88,7 +93,7 @@ impl Graph {
     }
 
     /// Smallest MTU of all links that lie on a shortest path; `None` if no link is crossed.
-    pub(super) fn path_mtu(&self, from: usize, to: usize) -> Option<u32> {
+    pub fn path_mtu(&self, from: usize, to: usize) -> Option<u32> {
         let total = self.distance(from, to).filter(|_| from != to)?;
         let on_path = |link: &GraphLink| {
             [link.ends, [link.ends[1], link.ends[0]]].iter().any(|[near, far]| {

@@ -1,304 +1,71 @@
-//! The planner: from a topology with its chains to what every namespace must be.
+//! The planner: from an inventory with its chains to each node's SIDs, SR policies and steering.
 //!
-//! Pure: the same topology always gives the same plan, and nothing here touches the kernel. Each planned item says why it is
+//! Two calls, because functions must be attached before SIDs can name interfaces: [`demands`] says which interfaces functions need; whoever
+//! makes the inventory makes them, or looks them up, and adds them as [`inventory::Attachment`]s; then [`plan`] plans. docs/design/planner.md
+//! has the promise.
+//!
+//! Pure: the same inventory always gives the same plan, and nothing here touches the kernel. Each planned item says why it is
 //! there.
 #![forbid(unsafe_code)]
 
-use std::net::{IpAddr, Ipv6Addr};
+use segue_model::error::{Errors, Report};
 
-use indexmap::IndexMap;
-use ipnet::{IpNet, Ipv6Net};
-use serde::Serialize;
+use chain::Lane;
+use planner::Planner;
 
-use segue_model::error::Errors;
-use segue_model::load;
-use segue_model::node::{Behaviour, HeadendMode, NodeState};
-use segue_model::topology::{Dataplane, Topology};
-use segue_model::value::MacAddress;
-
-use build::Builder;
-use steer::Steerer;
-
-pub use route::{Encap, Neighbour, NextHop, Route, Rule, Seg6LocalAction};
+pub use demand::{Demand, Way};
+pub use inventory::Inventory;
+pub use plan::{Encap, Explanation, FunctionPlan, KernelEntry, NodePlan, Plan, Seg6LocalAction, StepAction};
 pub use segue_model::owner::Direction;
+pub use shared::words as in_words;
 
-mod address;
-mod build;
+pub mod address;
+mod attached;
 mod chain;
-mod graph;
-mod route;
-mod service;
+mod check;
+mod demand;
+mod explain;
+pub mod graph;
+pub mod inventory;
+mod lane;
+mod plan;
+mod planner;
+mod reach;
+mod segment;
 mod shared;
-mod state;
+mod sid;
 mod steer;
 
-/// Plans a topology.
+/// The interfaces that functions need, in the order of chains. Attachments that the inventory has already make no difference.
 ///
 /// # Errors
-/// All that is wrong with the topology, with key paths; [`segue_model::load::locate`] adds the lines. Nothing is planned then.
-pub fn plan(topology: &Topology) -> Result<Plan, Errors> {
-    topology.validate()?;
-    let mut builder = Builder::new(topology);
-    let lanes = chain::lanes(topology, &builder.hosts, &mut builder.report);
-    // What follows relies on addresses and ends that exist.
-    builder.report.check()?;
-    let mut steerer = Steerer::new(&mut builder);
+/// All that is wrong with the inventory itself, with key paths.
+pub fn demands(inventory: &Inventory) -> Result<Vec<Demand>, Errors> {
+    Ok(demand::of_lanes(inventory, &lanes(inventory)?))
+}
+
+/// Plans an inventory.
+///
+/// # Errors
+/// All that is wrong with the inventory, demands without attachment too, with key paths. Nothing is planned then.
+pub fn plan(inventory: &Inventory) -> Result<Plan, Errors> {
+    let lanes = lanes(inventory)?;
+    let mut planner = Planner::new(inventory);
+    attached::check(inventory, &demand::of_lanes(inventory, &lanes), &mut planner.report);
+    planner.report.check()?;
+    for node in 0..inventory.nodes.len() {
+        planner.end_sid(node);
+    }
     for lane in &lanes {
-        steerer.lane(lane);
+        planner.lane(lane);
     }
-    let Steerer { services, parts, explanations, .. } = steerer;
-    let functions = services.plans(&mut builder);
-    builder.report.check()?;
-    let mut nodes = builder.node_plans();
-    let hosts = builder.host_plans();
-    for ((name, node), mut parts) in nodes.iter_mut().zip(parts) {
-        node.routes.append(&mut parts.routes);
-        if node.dataplane == Dataplane::Segue {
-            node.state = Some(state::node_state(name, node, topology, parts, &mut builder.report));
-        }
-    }
-    builder.report.check()?;
-    Ok(Plan { name: topology.name.clone(), nodes, hosts, functions, explanations })
+    planner.finish()
 }
 
-/// Reads, checks and plans a topology. `file` is only for the errors.
-///
-/// # Errors
-/// As with [`load::load_topology`]; the planner's errors have their lines too.
-pub fn load_plan(source: &str, file: &str) -> Result<(Topology, Plan), Errors> {
-    let topology = load::load_topology(source, file)?;
-    let plan = plan(&topology).map_err(|errors| load::locate(errors, source, file))?;
-    Ok((topology, plan))
-}
-
-/// What every namespace of a lab must be.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Plan {
-    /// The lab's name.
-    pub name: String,
-    /// Routers, by name.
-    pub nodes: IndexMap<String, NodePlan>,
-    /// End systems, by name.
-    pub hosts: IndexMap<String, HostPlan>,
-    /// Network functions, by name.
-    pub functions: IndexMap<String, FunctionPlan>,
-    /// How each chain's traffic goes, step by step, and why.
-    pub explanations: Vec<Explanation>,
-}
-
-impl Plan {
-    /// How each chain's traffic goes, step by step, and why.
-    pub fn explain(&self) -> &[Explanation] {
-        &self.explanations
-    }
-
-    /// Every link once, as the two interfaces of a veth pair, or of a TAP device and who is behind it; each with the namespace (the name of a node, host or function)
-    /// that it lies in.
-    pub fn links(&self) -> Vec<[(&str, &Interface); 2]> {
-        let all = || {
-            let nodes = self.nodes.iter().map(|(name, node)| (name.as_str(), node.interfaces.as_slice()));
-            let hosts = self.hosts.iter().map(|(name, host)| (name.as_str(), std::slice::from_ref(&host.interface)));
-            let functions =
-                self.functions.iter().map(|(name, function)| (name.as_str(), function.interfaces.as_slice()));
-            nodes
-                .chain(hosts)
-                .chain(functions)
-                .flat_map(|(name, list)| list.iter().map(move |interface| (name, interface)))
-        };
-        let by_name: std::collections::HashMap<_, _> =
-            all().map(|(namespace, interface)| ((namespace, interface.name.as_str()), interface)).collect();
-        let mut links = Vec::new();
-        let mut seen = std::collections::HashSet::new();
-        for (namespace, interface) in all() {
-            let peer_key = (interface.peer.namespace.as_str(), interface.peer.interface.as_str());
-            if seen.contains(&peer_key) {
-                continue;
-            }
-            if let Some(peer) = by_name.get(&peer_key) {
-                seen.insert((namespace, interface.name.as_str()));
-                links.push([(namespace, interface), (peer_key.0, *peer)]);
-            }
-        }
-        links
-    }
-}
-
-/// A router.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct NodePlan {
-    /// Its id, 1 to 9999.
-    pub id: u16,
-    /// What forwards on it.
-    pub dataplane: Dataplane,
-    /// Address for the interface `lo` (as /128): source of encapsulations.
-    pub loopback: Ipv6Addr,
-    /// Its locator; the other nodes have a route to it.
-    pub locator: Ipv6Net,
-    /// Desired state for its agent. Only with [`Dataplane::Segue`].
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub state: Option<NodeState>,
-    /// Source address of the kernel's own encapsulations (`ip sr tunsrc set`). Only with [`Dataplane::Kernel`].
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub tunnel_source: Option<Ipv6Addr>,
-    /// Interfaces besides `lo`.
-    pub interfaces: Vec<Interface>,
-    /// Routes of the main table besides connected ones; with [`Dataplane::Kernel`] also `seg6` and `seg6local` ones.
-    pub routes: Vec<Route>,
-    /// sysctls, to set before interfaces get addresses.
-    pub sysctls: IndexMap<String, String>,
-}
-
-/// An end system.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct HostPlan {
-    /// The node that it is connected to.
-    pub node: String,
-    /// Its only interface besides `lo`.
-    pub interface: Interface,
-    /// Its routes.
-    pub routes: Vec<Route>,
-    /// sysctls, to set before interfaces get addresses.
-    pub sysctls: IndexMap<String, String>,
-}
-
-impl HostPlan {
-    /// Its IPv4 address, if any.
-    pub fn ipv4(&self) -> Option<std::net::Ipv4Addr> {
-        self.interface.addresses.iter().find_map(|address| match address.addr() {
-            IpAddr::V4(address) => Some(address),
-            IpAddr::V6(_) => None,
-        })
-    }
-
-    /// Its IPv6 address, if any.
-    pub fn ipv6(&self) -> Option<Ipv6Addr> {
-        self.interface.addresses.iter().find_map(|address| match address.addr() {
-            IpAddr::V4(_) => None,
-            IpAddr::V6(address) => Some(address),
-        })
-    }
-}
-
-/// A network function.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct FunctionPlan {
-    /// The node that it is connected to.
-    pub node: String,
-    /// How the node gives packets to it, and why: such as `End.AD by packet: 2 chains visit it`.
-    pub approach: String,
-    /// Interfaces besides `lo`; none if no chain visits it, or if the agent makes them (netfilter).
-    pub interfaces: Vec<Interface>,
-    /// Its routes.
-    pub routes: Vec<Route>,
-    /// Which tables they are looked up in.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub rules: Vec<Rule>,
-    /// Neighbours that it need not ask for.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub neighbours: Vec<Neighbour>,
-    /// sysctls, to set before interfaces get addresses: what forwarding needs, then what the topology says.
-    pub sysctls: IndexMap<String, String>,
-    /// It is in the node's data plane: it has no namespace.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub inside: bool,
-    /// It is at the other end of TAP devices of the node: it has no namespace, and its interfaces are for whoever is there.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub tap: bool,
-}
-
-impl FunctionPlan {
-    /// Whether it has a network namespace of its own.
-    pub fn has_namespace(&self) -> bool {
-        !self.inside && !self.tap
-    }
-}
-
-/// One end of a veth pair.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Interface {
-    /// Its name, at most 15 octets, unique in its namespace.
-    pub name: String,
-    /// The other end.
-    pub peer: Peer,
-    /// What kind of link it is on.
-    pub link: LinkKind,
-    /// MTU, octets; the same at both ends.
-    pub mtu: u32,
-    /// Its link-layer address.
-    pub mac: MacAddress,
-    /// Its addresses with prefix length, to add without duplicate address detection.
-    pub addresses: Vec<IpNet>,
-    /// Segue's XDP program will be attached to it.
-    pub xdp: bool,
-    /// Its peer runs XDP and this end does not: needs `ethtool -K NAME gro on tx off`, because XDP redirects only into a veth
-    /// whose peer has NAPI, and does not complete checksums that a sender left to the hardware.
-    pub peer_xdp: bool,
-    /// Why it is there.
-    pub reason: String,
-}
-
-/// The other end of a veth pair.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Peer {
-    /// Name of the node, host or function.
-    pub namespace: String,
-    /// Name of the interface there.
-    pub interface: String,
-}
-
-/// What kind of link an interface is on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum LinkKind {
-    /// Between two nodes.
-    Core,
-    /// Between a node and a host.
-    Access,
-    /// Between a node and a function.
-    Service,
-}
-
-/// One step of a chain's traffic.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Explanation {
-    /// The chain.
-    pub chain: String,
-    /// Which way.
-    pub direction: Direction,
-    /// Name of the SR policy at the headend.
-    pub policy: String,
-    /// Counted from 0, the headend.
-    pub step: usize,
-    /// Where.
-    pub node: String,
-    /// What happens there.
-    #[serde(flatten)]
-    pub action: StepAction,
-    /// Nodes that packets cross to get here from the step before, both ends included; one of the equally short paths.
-    pub path: Vec<String>,
-    /// Why this.
-    pub why: String,
-}
-
-/// What happens at one step of a chain.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[serde(tag = "action", rename_all = "lowercase")]
-pub enum StepAction {
-    /// Traffic is classified and encapsulated.
-    Headend {
-        /// How.
-        mode: HeadendMode,
-        /// The segment list, in the order of traversal.
-        segments: Vec<Ipv6Addr>,
-    },
-    /// A segment is visited.
-    Segment {
-        /// Its SID.
-        sid: Ipv6Addr,
-        /// The SID's behaviour.
-        behaviour: Behaviour,
-        /// The function behind a proxy.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        function: Option<String>,
-    },
+fn lanes(inventory: &Inventory) -> Result<Vec<Lane<'_>>, Errors> {
+    let mut report = Report::default();
+    check::check(inventory, &mut report);
+    let lanes = chain::lanes(inventory, &mut report);
+    report.finish()?;
+    Ok(lanes)
 }

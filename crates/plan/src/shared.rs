@@ -1,47 +1,26 @@
-//! Functions that any number of chains share: one pair of interfaces, one SID for each way through it. What comes in by one
-//! interface leaves by the other whatever its destination is, because the steering header tells where it goes on to.
+//! SIDs of functions: those of functions that any number of chains share, one for each way through, and those that a chain has for
+//! itself.
 
 use std::net::Ipv6Addr;
 
-use indexmap::IndexMap;
-use ipnet::{IpNet, Ipv6Net};
+use ipnet::Ipv6Net;
 
-use crate::Direction;
-use crate::address;
-use crate::build::{Builder, default_route};
-use crate::chain::{Family, Lane};
-use crate::route::{Encap, Neighbour, NextHop, Route, Rule, Seg6LocalAction};
-use crate::service::{NewServiceLink, ServiceLink, Services, service_mtu};
-use crate::steer::local_sid;
 use segue_model::error::KeyPath;
-use segue_model::node::{Behaviour, Memory, Netfilter, Proxy, Sid};
-use segue_model::topology::{Approach, Function, Interfaces};
+use segue_model::node::{Behaviour, HeadendMode, InnerType, Memory, Netfilter, Proxy, Sid};
+use segue_model::owner::Direction;
+use segue_model::topology::{Approach, Interfaces};
+
+use crate::address;
+use crate::chain::Lane;
+use crate::inventory::{Attachment, Function, Side};
+use crate::planner::Planner;
+use crate::sid::local_sid;
 
 /// Bits of a chain's mark in the SIDs of End.AN.NF.
 const MARK_BITS: u8 = 16;
-/// Tables of a function: what comes in by its west interface, and by its east one.
-const FROM_WEST: u32 = 100;
-const FROM_EAST: u32 = 101;
 
-/// A function that chains share, once the first chain has visited it.
-pub(super) struct Shared {
-    /// West and east, or the only one; none with netfilter, whose links the agent makes.
-    links: Vec<ServiceLink>,
-    /// By way: netfilter and functions with one interface have only one for both directions.
-    sids: IndexMap<Direction, Ipv6Addr>,
-}
-
-/// What a chain needs to know about its way through a shared function.
-pub(super) struct Visit {
-    /// The segment, argument included.
-    pub(super) segment: Ipv6Addr,
-    pub(super) behaviour: Behaviour,
-    /// To add to the node, at the first visit.
-    pub(super) new: Option<Sid>,
-}
-
-/// How explanations name an approach.
-pub(super) fn words(approach: Approach) -> &'static str {
+/// An approach in words.
+pub fn words(approach: Approach) -> &'static str {
     match approach {
         Approach::Static => "static proxy (End.AS)",
         Approach::Dynamic => "dynamic proxy (End.AD)",
@@ -54,194 +33,7 @@ pub(super) fn words(approach: Approach) -> &'static str {
     }
 }
 
-impl Services {
-    /// The way of one direction of a lane through a shared function. `number` gives a SID's function number.
-    pub(super) fn visit(
-        &mut self,
-        builder: &mut Builder<'_>,
-        lane: &Lane<'_>,
-        direction: Direction,
-        (name, node): (&str, usize),
-        number: impl FnOnce(&mut Builder<'_>) -> u16,
-    ) -> Option<Visit> {
-        let topology = builder.topology;
-        let (approach, _) = topology.approach(name)?;
-        let function = topology.functions.get(name)?;
-        if !self.shared.contains_key(name) {
-            let links = self.shared_links(builder, lane, approach, (name, function), node);
-            self.shared.insert(name.to_owned(), Shared { links, sids: IndexMap::new() });
-        }
-        let one_way = without_links(approach) || function.interfaces() == Interfaces::One;
-        let way = if one_way { Direction::Forward } else { direction };
-        let behaviour = behaviour(approach);
-        let known = self.shared.get(name).and_then(|shared| shared.sids.get(&way)).copied();
-        let (sid, new) = match known {
-            Some(sid) => (sid, None),
-            None => {
-                let sid = address::sid(builder.nodes[node].locator, number(builder));
-                let entry = self.shared_sid(approach, (name, function), way, one_way, builder, node, sid);
-                if let Some(shared) = self.shared.get_mut(name) {
-                    shared.sids.insert(way, sid);
-                }
-                if let Some(bits) = function.firewall().map(|firewall| firewall.argument_length)
-                    && prefix_length(builder, node) > 128 - bits
-                {
-                    let key = KeyPath::root().at("functions").at(name).at("firewall").at("argument_length");
-                    let message = format!("{bits} bits of argument do not fit behind the locator of {}", function.node);
-                    builder.error(&key, message, "choose fewer, or give the node a shorter locator");
-                }
-                if approach == Approach::Aware {
-                    self.own_end(name, way, one_way, sid);
-                }
-                (sid, Some(entry))
-            }
-        };
-        let segment = match approach {
-            Approach::Netfilter => with_mark(sid, prefix_length(builder, node), MARK_BITS, mark(builder, lane)),
-            Approach::Firewall => {
-                let bits = function.firewall().map_or(0, |firewall| firewall.argument_length);
-                with_mark(sid, prefix_length(builder, node), bits, lane.definition.mark.unwrap_or_default())
-            }
-            _ => sid,
-        };
-        Some(Visit { segment, behaviour, new })
-    }
-
-    fn shared_links(
-        &mut self,
-        builder: &mut Builder<'_>,
-        lane: &Lane<'_>,
-        approach: Approach,
-        (name, function): (&str, &Function),
-        node: usize,
-    ) -> Vec<ServiceLink> {
-        if without_links(approach) {
-            return Vec::new();
-        }
-        // Where the steering header stays on, the link carries what the core carries.
-        let outer = matches!(approach, Approach::Masquerading | Approach::Aware);
-        let families: Vec<Family> = if outer {
-            vec![Family::V6]
-        } else {
-            [Family::V4, Family::V6].into_iter().filter(|family| function.inner.contains(&family.inner())).collect()
-        };
-        let mtu = if outer { builder.topology.domain.core_mtu } else { service_mtu(builder, lane) };
-        let sides: &[[&str; 2]] = match function.interfaces() {
-            Interfaces::Two => &[["w", "west"], ["e", "east"]],
-            Interfaces::One => &[["p", "port"]],
-        };
-        let mut links = Vec::new();
-        for suffix in sides {
-            let reason =
-                format!("{} side of function {name}: all chains share it, by the {}", suffix[1], words(approach));
-            let new = NewServiceLink { function: name, node, suffix: *suffix, families: &families, mtu, reason };
-            links.push(self.new_link(builder, new));
-        }
-        let visits = self.visits.entry(name.to_owned()).or_default();
-        for link in &links {
-            visits.neighbours.extend(link.gateways.iter().map(|gateway| Neighbour {
-                address: gateway.addr(),
-                mac: link.node_mac,
-                interface: link.function_interface.name.clone(),
-            }));
-        }
-        // What the function makes itself leaves by the last link too.
-        if let Some(out) = links.last() {
-            visits.shared_routes.extend(ways_out(out, None, "all that the function sends"));
-        }
-        if let [west, east] = links.as_slice() {
-            for (table, from, to) in [(FROM_WEST, west, east), (FROM_EAST, east, west)] {
-                let reason = format!(
-                    "what came in by {} leaves by {}, wherever it goes",
-                    from.function_interface.name, to.function_interface.name
-                );
-                visits.shared_routes.extend(ways_out(to, Some(table), &reason));
-                visits.rules.push(Rule { incoming: from.function_interface.name.clone(), table, reason });
-            }
-        }
-        links
-    }
-
-    #[allow(clippy::too_many_arguments)]
-    fn shared_sid(
-        &self,
-        approach: Approach,
-        (name, function): (&str, &Function),
-        way: Direction,
-        one_way: bool,
-        builder: &Builder<'_>,
-        node: usize,
-        sid: Ipv6Addr,
-    ) -> Sid {
-        let links = self.shared.get(name).map(|shared| shared.links.as_slice()).unwrap_or_default();
-        let (out, back) = match (links, way) {
-            ([west, east], Direction::Forward) => (Some(west), Some(east)),
-            ([west, east], Direction::Reverse) => (Some(east), Some(west)),
-            (links, _) => (links.first(), links.first()),
-        };
-        let through = match (way, one_way) {
-            (_, true) => "all chains".to_owned(),
-            (Direction::Forward, false) => "all chains, west to east".to_owned(),
-            (Direction::Reverse, false) => "all chains, east to west".to_owned(),
-        };
-        let mut entry = local_sid(sid, behaviour(approach), format!("function {name}, {through}"));
-        let on_failure = function.on_failure.unwrap_or_default();
-        if approach == Approach::Firewall {
-            entry.sid = Ipv6Net::new(sid, prefix_length(builder, node)).unwrap_or(sid.into());
-            entry.firewall = Some(name.to_owned());
-            return entry;
-        }
-        let (Some(out), Some(back)) = (out, back) else {
-            entry.sid = Ipv6Net::new(sid, prefix_length(builder, node)).unwrap_or(sid.into());
-            entry.argument_length = MARK_BITS;
-            entry.netfilter = Some(Netfilter { on_failure, watch: function.watch, ..Netfilter::new(name) });
-            return entry;
-        };
-        let inner = match approach {
-            Approach::Flow | Approach::Exact => function.inner.clone(),
-            _ => Vec::new(),
-        };
-        let memory = match approach {
-            Approach::Flow => Some(Memory::Flow),
-            Approach::Exact => Some(Memory::Packet),
-            _ => None,
-        };
-        entry.next_hop_mac = Some(out.function_interface.mac);
-        entry.proxy = Some(Proxy {
-            inner,
-            memory,
-            may_change: function.may_change,
-            may_rewrite: function.may_rewrite.clone(),
-            on_failure,
-            watch: function.watch,
-            ..Proxy::new(&out.node_interface, &back.node_interface)
-        });
-        entry
-    }
-
-    /// The kernel of an SR-aware function does its own End processing, whatever table it looks into.
-    fn own_end(&mut self, name: &str, way: Direction, one_way: bool, sid: Ipv6Addr) {
-        let Some(shared) = self.shared.get(name) else { return };
-        let incoming = if way == Direction::Reverse { shared.links.last() } else { shared.links.first() };
-        let Some(incoming) = incoming else { return };
-        let table = match (one_way, way) {
-            (true, _) => None,
-            (false, Direction::Forward) => Some(FROM_WEST),
-            (false, Direction::Reverse) => Some(FROM_EAST),
-        };
-        let route = Route {
-            table,
-            destination: IpNet::from(Ipv6Net::from(sid)),
-            next_hops: vec![NextHop { gateway: None, interface: incoming.function_interface.name.clone() }],
-            source: None,
-            encap: Some(Encap::Seg6Local(Seg6LocalAction::End)),
-            reason: "the function goes on to the next segment by itself".to_owned(),
-        };
-        self.visits.entry(name.to_owned()).or_default().shared_routes.push(route);
-    }
-}
-
-fn behaviour(approach: Approach) -> Behaviour {
+pub(crate) fn behaviour(approach: Approach) -> Behaviour {
     match approach {
         Approach::Static => Behaviour::EndAs,
         Approach::Dynamic | Approach::Flow | Approach::Exact => Behaviour::EndAd,
@@ -251,50 +43,212 @@ fn behaviour(approach: Approach) -> Behaviour {
     }
 }
 
-/// Whether no link of the plan leads to the function: the agent makes those of netfilter, and a firewall needs none.
-fn without_links(approach: Approach) -> bool {
+/// Whether nobody has to attach the function: the agent makes the links of netfilter, and a firewall needs none.
+pub(crate) fn without_links(approach: Approach) -> bool {
     matches!(approach, Approach::Netfilter | Approach::Firewall)
 }
 
-/// Default routes by the node at the other end of a link.
-fn ways_out(link: &ServiceLink, table: Option<u32>, reason: &str) -> Vec<Route> {
-    let route = |gateway: &IpNet| Route {
-        table,
-        destination: default_route(gateway),
-        next_hops: vec![NextHop { gateway: Some(gateway.addr()), interface: link.function_interface.name.clone() }],
-        source: None,
-        encap: None,
-        reason: reason.to_owned(),
-    };
-    link.gateways.iter().map(route).collect()
+/// Whether the function gets packets with their steering header.
+pub(crate) fn keeps_header(approach: Approach) -> bool {
+    matches!(approach, Approach::Masquerading | Approach::Aware)
 }
 
-/// LOC:FUNCT of a SID with an argument.
-fn prefix_length(builder: &Builder<'_>, node: usize) -> u8 {
-    (builder.nodes[node].locator.prefix_len() + 16).min(128 - MARK_BITS)
+/// IFACE-OUT and IFACE-IN of one direction.
+fn sides(attachment: &Attachment, direction: Direction) -> (&Side, &Side) {
+    let (west, east) = (&attachment.west, attachment.east.as_ref().unwrap_or(&attachment.west));
+    match direction {
+        Direction::Forward => (west, east),
+        Direction::Reverse => (east, west),
+    }
 }
 
-/// The SID with an argument of `bits` bits right behind LOC:FUNCT. What does not fit is refused elsewhere.
-fn with_mark(sid: Ipv6Addr, prefix_length: u8, bits: u8, mark: u16) -> Ipv6Addr {
-    let shift = 128_u32.saturating_sub(u32::from(prefix_length) + u32::from(bits));
-    Ipv6Addr::from_bits(sid.to_bits() | u128::from(mark).checked_shl(shift).unwrap_or(0))
+impl Planner<'_> {
+    /// The way of one direction of a lane through a function that chains share: the segment, with its argument, and its behaviour. The
+    /// first visit adds the SID to the node, and that of the function's backup.
+    pub(crate) fn visit(
+        &mut self,
+        lane: &Lane<'_>,
+        direction: Direction,
+        name: &str,
+        node: usize,
+    ) -> Option<(Ipv6Addr, Behaviour)> {
+        let function = self.inventory.functions.get(name)?;
+        let approach = function.approach;
+        let one_way = without_links(approach) || function.interfaces == Interfaces::One;
+        let way = if one_way { Direction::Forward } else { direction };
+        let known = self.functions.get(name).and_then(|plan| plan.sids.get(&way)).copied();
+        let sid = match known {
+            Some(sid) => sid,
+            None => {
+                let sid = address::sid(self.locator(node), self.function_number(node, lane));
+                let mut entry = self.shared_sid((name, function), (way, one_way), node, sid);
+                if let Some(plan) = self.functions.get_mut(name) {
+                    plan.sids.insert(way, sid);
+                }
+                if approach == Approach::Firewall && self.prefix_length(node) > 128 - function.argument_length {
+                    let bits = function.argument_length;
+                    let key = KeyPath::root().at("functions").at(name).at("firewall").at("argument_length");
+                    let message = format!("{bits} bits of argument do not fit behind the locator of {}", function.node);
+                    self.error(&key, message, "choose fewer, or give the node a shorter locator");
+                }
+                // Two may be each other's backup: by now this one has its SID.
+                let backup = self.backup(lane, direction, name, node);
+                if let Some(proxy) = &mut entry.proxy {
+                    proxy.backup = backup;
+                } else if let Some(netfilter) = &mut entry.netfilter {
+                    netfilter.backup = backup;
+                }
+                self.nodes[node].sids.push(entry);
+                sid
+            }
+        };
+        let with_argument = |bits, argument| address::with_argument(sid, self.prefix_length(node), bits, argument);
+        let segment = match approach {
+            Approach::Netfilter => with_argument(MARK_BITS, self.mark(lane)),
+            Approach::Firewall => with_argument(function.argument_length, lane.definition.mark.unwrap_or_default()),
+            _ => sid,
+        };
+        Some((segment, behaviour(approach)))
+    }
+
+    /// The SID of a function's backup.
+    pub(crate) fn backup(
+        &mut self,
+        lane: &Lane<'_>,
+        direction: Direction,
+        name: &str,
+        node: usize,
+    ) -> Option<Ipv6Addr> {
+        let inventory = self.inventory;
+        let backup = inventory.functions.get(name)?.backup.as_deref()?;
+        let there = inventory.nodes.get_index_of(&inventory.functions.get(backup)?.node)?;
+        if !self.reach.reaches(node, there) {
+            let names = [node, there].map(|node| self.node_name(node));
+            let message = format!("no links lead from {} to {}, where {backup:?} is", names[0], names[1]);
+            let key = KeyPath::root().at("functions").at(name).at("backup");
+            self.error(&key, message, "add the missing link to `links`, or name another function");
+        }
+        self.visit(lane, direction, backup, there).map(|(segment, _)| segment)
+    }
+
+    fn shared_sid(
+        &self,
+        (name, function): (&str, &Function),
+        (way, one_way): (Direction, bool),
+        node: usize,
+        sid: Ipv6Addr,
+    ) -> Sid {
+        let approach = function.approach;
+        let through = match (way, one_way) {
+            (_, true) => "all chains".to_owned(),
+            (Direction::Forward, false) => "all chains, west to east".to_owned(),
+            (Direction::Reverse, false) => "all chains, east to west".to_owned(),
+        };
+        let mut entry = local_sid(sid, behaviour(approach), format!("function {name}, {through}"));
+        let (on_failure, watch) = (function.on_failure, function.watch);
+        // An argument is behind the SID.
+        let prefix = Ipv6Net::new(sid, self.prefix_length(node)).unwrap_or(sid.into());
+        if approach == Approach::Firewall {
+            return Sid { sid: prefix, firewall: Some(name.to_owned()), ..entry };
+        }
+        if approach == Approach::Netfilter {
+            let netfilter = Some(Netfilter { on_failure, watch, ..Netfilter::new(name) });
+            return Sid { sid: prefix, argument_length: MARK_BITS, netfilter, ..entry };
+        }
+        // Checked before: what chains need is attached.
+        let Some(attachment) = function.attachment(None) else { return entry };
+        let (out, back) = sides(attachment, way);
+        let (memory, inner) = match approach {
+            Approach::Flow => (Some(Memory::Flow), function.inner.clone()),
+            Approach::Exact => (Some(Memory::Packet), function.inner.clone()),
+            _ => (None, Vec::new()),
+        };
+        // Fixed, so that no neighbour lookup is needed.
+        entry.next_hop_mac = Some(out.function);
+        entry.proxy = Some(Proxy {
+            inner,
+            memory,
+            may_change: function.may_change,
+            may_rewrite: function.may_rewrite.clone(),
+            on_failure,
+            watch,
+            ..Proxy::new(&out.interface, &back.interface)
+        });
+        entry
+    }
+
+    /// The SID of a proxy that serves one direction of one lane, with what of its list is behind it.
+    pub(crate) fn own_sid(
+        &mut self,
+        lane: &Lane<'_>,
+        direction: Direction,
+        (name, function): (&str, &Function),
+        (node, sid): (usize, Ipv6Addr),
+        remaining: &[Ipv6Addr],
+    ) -> Option<Sid> {
+        let attachment = function.attachment(Some(&lane.owner_of_attachment(function.interfaces, direction)))?;
+        let (out, back) = sides(attachment, direction);
+        let inner: Vec<InnerType> = lane.families.iter().map(|family| family.inner()).collect();
+        let is_static = function.approach == Approach::Static;
+        Some(Sid {
+            next_hop_mac: Some(out.function),
+            proxy: Some(Proxy {
+                inner,
+                segments: if is_static { remaining.to_vec() } else { Vec::new() },
+                reduced: !is_static || lane.definition.mode == HeadendMode::HEncapsRed,
+                on_failure: function.on_failure,
+                watch: function.watch,
+                backup: self.backup(lane, direction, name, node),
+                ..Proxy::new(&out.interface, &back.interface)
+            }),
+            owner: Some(lane.owner(direction)),
+            ..local_sid(sid, behaviour(function.approach), format!("function {name}"))
+        })
+    }
+
+    /// LOC:FUNCT of a SID with an argument.
+    fn prefix_length(&self, node: usize) -> u8 {
+        (self.locator(node).prefix_len() + 16).min(128 - MARK_BITS)
+    }
+
+    /// A chain's own, or its position.
+    fn mark(&self, lane: &Lane<'_>) -> u16 {
+        let position = self.inventory.chains.get_index_of(lane.chain).and_then(|index| u16::try_from(index + 1).ok());
+        lane.definition.mark.or(position).unwrap_or_default()
+    }
 }
 
-/// A chain's own, or its position.
-fn mark(builder: &Builder<'_>, lane: &Lane<'_>) -> u16 {
-    let position = builder.topology.chains.get_index_of(lane.chain).and_then(|index| u16::try_from(index + 1).ok());
-    lane.definition.mark.or(position).unwrap_or_default()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn marks_lie_right_behind_the_function_number() {
-        let sid: Ipv6Addr = "fc00:5e9:2:100::".parse().unwrap();
-        assert_eq!(with_mark(sid, 64, 16, 0xabcd).to_string(), "fc00:5e9:2:100:abcd::");
-        assert_eq!(with_mark("fc00:0:0:2:100::".parse().unwrap(), 80, 16, 7).to_string(), "fc00::2:100:7:0:0");
-        assert_eq!(with_mark(sid, 64, 8, 2).to_string(), "fc00:5e9:2:100:200::");
+/// What an approach does, for explanations.
+pub(crate) fn explanation(approach: Approach, name: &str, node: &str) -> String {
+    let ignorant = format!("{name} on {node} knows nothing of Segment Routing");
+    match approach {
+        Approach::Static => format!(
+            "{ignorant}: the static proxy End.AS takes the outer header off, and puts the remaining segments back on what returns"
+        ),
+        Approach::Dynamic => format!(
+            "{ignorant}: the dynamic proxy End.AD takes the outer header off, and puts the one last seen back on what returns"
+        ),
+        Approach::Flow => format!(
+            "{ignorant}: the dynamic proxy End.AD takes the outer header off, and puts that of the flow back on what returns"
+        ),
+        Approach::Exact => format!(
+            "{ignorant}: the exact proxy, End.AD by packet, takes the outer header off, and puts each packet's own back on, \
+             whatever the function did to the packet"
+        ),
+        Approach::Masquerading => format!(
+            "{ignorant}: the masquerading proxy End.AM leaves the header on and shows the last segment as the destination"
+        ),
+        Approach::Aware => format!(
+            "{name} on {node} understands Segment Routing: End.AN gives it the packet as it is, and checks what it did to the \
+             segment list"
+        ),
+        Approach::Netfilter => format!(
+            "{name} on {node} is netfilter: End.AN.NF shows its hooks the inner packet, marked with the SID's argument, and \
+             goes on to the next segment"
+        ),
+        Approach::Firewall => format!(
+            "{name} is a firewall of {node} itself: the rules of its End.AN SID filter the packet where it arrives, and what they \
+             accept goes on to the next segment"
+        ),
     }
 }

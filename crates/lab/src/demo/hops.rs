@@ -8,7 +8,8 @@ use std::path::PathBuf;
 
 use ipnet::Ipv6Net;
 use segue_host::Run;
-use segue_plan::{Explanation, Plan, StepAction};
+use segue_plan::{Explanation, StepAction};
+use segue_wiring::LabPlan;
 use serde_json::Value;
 
 use super::report::{Hop, Way};
@@ -53,7 +54,7 @@ impl Counters {
     ///
     /// # Errors
     /// If an agent does not answer or `nft` fails.
-    pub fn read(paths: &LabPaths, plan: &Plan) -> Result<Self> {
+    pub fn read(paths: &LabPaths, plan: &LabPlan) -> Result<Self> {
         let mut counters = Self::default();
         for (name, node) in &plan.nodes {
             if node.state.is_some() {
@@ -215,7 +216,7 @@ impl Flow {
 
 /// Sockets of the plan's agents.
 #[must_use]
-pub fn sockets(paths: &LabPaths, plan: &Plan) -> Vec<(String, PathBuf)> {
+pub fn sockets(paths: &LabPaths, plan: &LabPlan) -> Vec<(String, PathBuf)> {
     let with_agent = plan.nodes.iter().filter(|(_, node)| node.state.is_some());
     with_agent.map(|(name, _)| (name.clone(), paths.socket(name))).collect()
 }

@@ -8,7 +8,8 @@ use std::time::Instant;
 
 use segue_host::Run;
 use segue_model::topology::Endpoint;
-use segue_plan::{Direction, Explanation, FunctionPlan, Plan};
+use segue_plan::{Direction, Explanation};
+use segue_wiring::{LabFunction, LabPlan};
 
 use crate::error::{LabError, Result};
 use crate::names::{LabPaths, Roots};
@@ -64,7 +65,7 @@ pub fn demo(roots: &Roots, file: &Path, keep: bool, output: Output) -> Result<u8
 #[derive(Debug)]
 pub struct Scene<'a> {
     paths: &'a LabPaths,
-    plan: &'a Plan,
+    plan: &'a LabPlan,
     client: End,
     server: End,
     forward: Vec<Explanation>,
@@ -102,7 +103,7 @@ impl<'a> Scene<'a> {
 
     /// Functions that the chain visits, but for those without a namespace, where packets cannot be recorded.
     fn functions(&self) -> BTreeSet<String> {
-        let apart = |name: &&str| self.plan.functions.get(*name).is_some_and(FunctionPlan::has_namespace);
+        let apart = |name: &&str| self.plan.functions.get(*name).is_some_and(LabFunction::has_namespace);
         self.forward.iter().filter_map(function_of).filter(apart).map(str::to_owned).collect()
     }
 

@@ -15,7 +15,8 @@ use segue_model::topology::{
     OnTap, ProxyChoice, RunsIn, Topology,
 };
 use segue_model::value::Protocol;
-use segue_plan::{Encap, Explanation, FunctionPlan, Plan, StepAction, plan};
+use segue_plan::{Encap, Explanation, StepAction};
+use segue_wiring::{LabFunction, LabPlan, plan};
 
 /// Numbers that a topology is made of; anything is a topology.
 #[derive(Debug, Clone)]
@@ -140,12 +141,12 @@ fn topology(seed: &Seed) -> Topology {
     }
 }
 
-fn states(plan: &Plan) -> impl Iterator<Item = (&String, &NodeState)> {
+fn states(plan: &LabPlan) -> impl Iterator<Item = (&String, &NodeState)> {
     plan.nodes.iter().filter_map(|(name, node)| Some((name, node.state.as_ref()?)))
 }
 
 /// Every SID with its node; panics if two overlap.
-fn all_sids(plan: &Plan) -> HashMap<Ipv6Net, String> {
+fn all_sids(plan: &LabPlan) -> HashMap<Ipv6Net, String> {
     let mut sids: HashMap<Ipv6Net, String> = HashMap::new();
     let mut add = |sid: Ipv6Net, node: &str| {
         assert!(plan.nodes[node].locator.contains(&sid), "{sid} of {node}");
@@ -165,12 +166,12 @@ fn all_sids(plan: &Plan) -> HashMap<Ipv6Net, String> {
     sids
 }
 
-fn find_sid(plan: &Plan, address: Ipv6Addr) -> Option<&Sid> {
+fn find_sid(plan: &LabPlan, address: Ipv6Addr) -> Option<&Sid> {
     states(plan).flat_map(|(_, state)| &state.sids).find(|sid| sid.sid.contains(&address))
 }
 
 /// Follows routes from a node to an address, over every equal-cost way; returns where it ends.
-fn walk(plan: &Plan, from: &str, to: Ipv6Addr, hops_left: usize) -> HashSet<String> {
+fn walk(plan: &LabPlan, from: &str, to: Ipv6Addr, hops_left: usize) -> HashSet<String> {
     assert!(hops_left > 0, "a routing loop to {to} at {from}");
     let node = &plan.nodes[from];
     if node.locator.contains(&to) {
@@ -195,7 +196,7 @@ fn walk(plan: &Plan, from: &str, to: Ipv6Addr, hops_left: usize) -> HashSet<Stri
     ends
 }
 
-fn check_interfaces(plan: &Plan) {
+fn check_interfaces(plan: &LabPlan) {
     let nodes = plan.nodes.iter().map(|(name, node)| (name, node.interfaces.as_slice()));
     let hosts = plan.hosts.iter().map(|(name, host)| (name, std::slice::from_ref(&host.interface)));
     let functions = plan.functions.iter().map(|(name, function)| (name, function.interfaces.as_slice()));
@@ -233,7 +234,7 @@ fn check_interfaces(plan: &Plan) {
 }
 
 /// One direction of a chain: its steps are in the order of `via`, and the data planes are told the same.
-fn check_direction(plan: &Plan, topology: &Topology, sids: &HashMap<Ipv6Net, String>, steps: &[&Explanation]) {
+fn check_direction(plan: &LabPlan, topology: &Topology, sids: &HashMap<Ipv6Net, String>, steps: &[&Explanation]) {
     let chain = &topology.chains[&steps[0].chain];
     let StepAction::Headend { segments, .. } = &steps[0].action else { panic!("first the headend") };
     let mut via: Vec<&str> = chain.via.iter().map(String::as_str).collect();
@@ -305,12 +306,12 @@ fn check_direction(plan: &Plan, topology: &Topology, sids: &HashMap<Ipv6Net, Str
 }
 
 /// The table that a function's kernel looks into for what came in by an interface.
-fn table(function: &FunctionPlan, incoming: &str) -> Option<u32> {
+fn table(function: &LabFunction, incoming: &str) -> Option<u32> {
     function.rules.iter().find(|rule| rule.incoming == incoming).map(|rule| rule.table)
 }
 
 /// Whatever came in by one interface goes out by the other, or by the only one.
-fn check_shared_routes(function: &FunctionPlan, incoming: &str, out: &str, inner: &[InnerType]) {
+fn check_shared_routes(function: &LabFunction, incoming: &str, out: &str, inner: &[InnerType]) {
     let table = table(function, incoming);
     assert_eq!((function.interfaces.len(), table.is_some()), if incoming == out { (1, false) } else { (2, true) });
     for (kind, family) in [(InnerType::IPv4, "-4"), (InnerType::IPv6, "-6")] {
@@ -328,7 +329,7 @@ fn check_shared_routes(function: &FunctionPlan, incoming: &str, out: &str, inner
 }
 
 /// An SR-aware function takes the SID for its own in the table of the interface that packets come in by.
-fn check_own_end(function: &FunctionPlan, incoming: &str, sid: Ipv6Addr) {
+fn check_own_end(function: &LabFunction, incoming: &str, sid: Ipv6Addr) {
     let table = table(function, incoming);
     let mut own = function.routes.iter().filter(|route| route.destination == IpNet::from(IpAddr::V6(sid)));
     assert!(own.any(|route| route.table == table && matches!(route.encap, Some(Encap::Seg6Local(_)))), "{sid}");
@@ -336,7 +337,7 @@ fn check_own_end(function: &FunctionPlan, incoming: &str, sid: Ipv6Addr) {
 
 /// The function sends the chain's packets out where the node's proxy expects them back.
 fn check_function_routes(
-    plan: &Plan,
+    plan: &LabPlan,
     topology: &Topology,
     chain: &Chain,
     is_reverse: bool,
@@ -356,7 +357,7 @@ fn check_function_routes(
     }
 }
 
-fn check_plan(topology: &Topology, plan: &Plan) {
+fn check_plan(topology: &Topology, plan: &LabPlan) {
     let sids = all_sids(plan);
     check_interfaces(plan);
     for (_, state) in states(plan) {
@@ -414,7 +415,7 @@ proptest! {
             let at = |wanted: usize| (wanted.min(example.len())..=example.len()).find(|i| example.is_char_boundary(*i)).unwrap();
             let (head, tail) = (&example[..at(cut)], &example[at(cut + skip)..]);
             let source = format!("{head}{insert}{tail}");
-            let _ = segue_plan::load_plan(&source, "x.yaml");
+            let _ = segue_wiring::load_plan(&source, "x.yaml");
             let _ = segue_model::load::load_node_state(&source, "x.yaml");
         }
     }

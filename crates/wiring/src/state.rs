@@ -2,22 +2,23 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use crate::steer::NodeParts;
-use crate::{LinkKind, NodePlan};
 use segue_model::error::{KeyPath, Report};
 use segue_model::firewall::Firewall;
 use segue_model::node::{Domain, NodeState, Port, PortRole, Settings};
 use segue_model::topology::Topology;
+use segue_plan::NodePlan;
+
+use crate::plan::{Interface, LabNode, LinkKind};
 
 /// RFC 7600 section 4.8: what an IPv6-only node sends ICMPv4 errors from.
 const IPV4_DUMMY: Ipv4Addr = Ipv4Addr::new(192, 0, 0, 8);
 
 /// A node's desired state, from its interfaces and from what chains add.
-pub(super) fn node_state(
+pub(crate) fn node_state(
     name: &str,
-    node: &NodePlan,
+    node: &LabNode,
     topology: &Topology,
-    parts: NodeParts,
+    planned: NodePlan,
     report: &mut Report,
 ) -> NodeState {
     let role = |kind| match kind {
@@ -27,7 +28,7 @@ pub(super) fn node_state(
     };
     let domain = &topology.domain;
     // A host's firewall is that of the port that it is connected to.
-    let firewall = |interface: &crate::Interface| match interface.link {
+    let firewall = |interface: &Interface| match interface.link {
         LinkKind::Access => topology.hosts.get(&interface.peer.namespace)?.firewall.clone(),
         LinkKind::Core | LinkKind::Service => None,
     };
@@ -36,7 +37,7 @@ pub(super) fn node_state(
         let rules = function.firewall()?.clone();
         Some(Firewall { name: name.clone(), ..rules })
     });
-    let port = |interface: &crate::Interface| Port {
+    let port = |interface: &Interface| Port {
         name: interface.name.clone(),
         role: role(interface.link),
         accept_hmac: false,
@@ -61,9 +62,9 @@ pub(super) fn node_state(
         hmac_keys: Vec::new(),
         firewalls: firewalls.collect(),
         ports: node.interfaces.iter().map(port).collect(),
-        sids: parts.sids,
-        policies: parts.policies,
-        steering: parts.steering,
+        sids: planned.sids,
+        policies: planned.policies,
+        steering: planned.steering,
         settings: Settings::default(),
     };
     if let Err(errors) = state.validate() {

@@ -1,7 +1,7 @@
 //! Every error in a topology, the planner's too, with its line, its key and its remedy.
 //!
 //! `tests/bad/topologies.txt` holds one case after another: `=== name`, the document, `--- expected`, the errors. To write the expected
-//! part anew after a change of wording: `SEGUE_UPDATE=1 cargo test -p segue-plan --test errors`, then read the difference.
+//! part anew after a change of wording: `SEGUE_UPDATE=1 cargo test -p segue-wiring --test errors`, then read the difference.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -43,5 +43,5 @@ fn check(name: &str, at_least: usize, load: impl Fn(&str) -> Result<(), Errors>)
 
 #[test]
 fn topologies() {
-    check("topologies.txt", 60, |source| segue_plan::load_plan(source, FILE).map(drop));
+    check("topologies.txt", 60, |source| segue_wiring::load_plan(source, FILE).map(drop));
 }

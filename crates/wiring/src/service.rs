@@ -5,54 +5,47 @@ use std::net::Ipv4Addr;
 use indexmap::IndexMap;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
-use crate::address;
-use crate::build::{Builder, NewEnd, forwarding_sysctls};
-use crate::chain::{Family, Lane, Stop};
-use crate::shared::{self, Shared};
-use crate::{Direction, FunctionPlan, Interface, LinkKind, Neighbour, NextHop, Route, Rule};
 use segue_model::check;
 use segue_model::error::KeyPath;
-use segue_model::topology::{Function, Interfaces};
+use segue_model::owner::{AddressFamily, Direction};
+use segue_model::topology::Interfaces;
 use segue_model::value::MacAddress;
+use segue_plan::address::group;
+use segue_plan::inventory::{Attachment, Side};
+use segue_plan::{Demand, Plan};
 
-/// How one direction of a chain goes through a function.
-#[derive(Debug, Clone)]
-pub(super) struct Passage {
-    /// IFACE-OUT: the node's interface towards the function.
-    pub(super) out: String,
-    /// IFACE-IN: the node's interface on which packets come back.
-    pub(super) back: String,
-    /// The function's link-layer address behind IFACE-OUT.
-    pub(super) mac: MacAddress,
-}
+use crate::address;
+use crate::build::{Builder, NewEnd, forwarding_sysctls};
+use crate::plan::{Interface, LabFunction, LinkKind};
+use crate::route::{Neighbour, NextHop, Route, Rule};
 
 /// A service link: both interfaces, and the node's addresses as next hops for the function.
-pub(super) struct ServiceLink {
-    pub(super) node_interface: String,
-    pub(super) node_mac: MacAddress,
-    pub(super) function_interface: Interface,
-    pub(super) gateways: Vec<IpNet>,
+pub(crate) struct ServiceLink {
+    pub(crate) node_interface: String,
+    pub(crate) node_mac: MacAddress,
+    pub(crate) function_interface: Interface,
+    pub(crate) gateways: Vec<IpNet>,
 }
 
 /// A service link that is to be made.
-pub(super) struct NewServiceLink<'a> {
-    pub(super) function: &'a str,
-    pub(super) node: usize,
+struct NewServiceLink<'a> {
+    function: &'a str,
+    node: usize,
     /// The node's suffix and the function's name for it.
-    pub(super) suffix: [&'a str; 2],
-    pub(super) families: &'a [Family],
-    pub(super) mtu: u32,
-    pub(super) reason: String,
+    suffix: [&'a str; 2],
+    families: &'a [AddressFamily],
+    mtu: u32,
+    reason: String,
 }
 
 /// What a function's namespace gets from the chains that visit it.
 #[derive(Default)]
-pub(super) struct Visits {
-    interfaces: Vec<Interface>,
+pub(crate) struct Visits {
+    pub(crate) interfaces: Vec<Interface>,
     /// Of functions that several chains share: routes, rules and neighbours that serve all of them.
-    pub(super) shared_routes: Vec<Route>,
-    pub(super) rules: Vec<Rule>,
-    pub(super) neighbours: Vec<Neighbour>,
+    pub(crate) shared_routes: Vec<Route>,
+    pub(crate) rules: Vec<Rule>,
+    pub(crate) neighbours: Vec<Neighbour>,
     /// Destinations that visiting traffic has, each with the way out of the function.
     routes: Vec<Destination>,
     /// Ways for what the function itself sends to the sources of a chain without reverse direction.
@@ -68,71 +61,36 @@ struct Destination {
 
 /// Makes service links and remembers what functions need.
 #[derive(Default)]
-pub(super) struct Services {
-    pub(super) visits: IndexMap<String, Visits>,
-    pub(super) shared: IndexMap<String, Shared>,
+pub(crate) struct Services {
+    pub(crate) visits: IndexMap<String, Visits>,
     /// Per node: service links made so far.
     per_node: IndexMap<usize, u16>,
     ipv4_links: u32,
 }
 
 impl Services {
-    /// The ways of a lane through one of its functions, per direction.
-    pub(super) fn passages(
-        &mut self,
-        builder: &mut Builder<'_>,
-        lane: &Lane<'_>,
-        stop: &Stop,
-    ) -> IndexMap<Direction, Passage> {
-        let Stop::Function { name, node } = stop else { return IndexMap::new() };
-        if builder.topology.approach(name).is_some_and(|(approach, _)| approach.is_shared()) {
-            return IndexMap::new();
+    /// Makes what is asked for.
+    pub(crate) fn attach(&mut self, builder: &mut Builder<'_>, demand: &Demand) -> Attachment {
+        // Checked with the topology.
+        let node = builder.topology.nodes.get_index_of(&demand.node).unwrap_or_default();
+        let mtu = mtu(builder, demand);
+        let link = |suffix: &[&str; 2]| {
+            let reason = reason(demand, suffix[1]);
+            let (function, suffix) = (demand.function.as_str(), *suffix);
+            self.new_link(builder, NewServiceLink { function, node, suffix, families: &demand.families, mtu, reason })
+        };
+        let links: Vec<ServiceLink> = sides(demand).iter().map(link).collect();
+        match &demand.owner {
+            Some(owner) => self.pass(builder, demand, &owner.chain, &links),
+            None => self.share(&demand.function, &links),
         }
-        let interfaces = builder.topology.functions.get(name).map(Function::interfaces).unwrap_or_default();
-        let mut passages = IndexMap::new();
-        match interfaces {
-            Interfaces::Two => {
-                let west = self.link(builder, lane, name, *node, ["w", "west"]);
-                let east = self.link(builder, lane, name, *node, ["e", "east"]);
-                for direction in lane.directions() {
-                    let (out, back) = match direction {
-                        Direction::Forward => (&west, &east),
-                        Direction::Reverse => (&east, &west),
-                    };
-                    passages.insert(*direction, self.pass(lane, name, *direction, out, back));
-                }
-            }
-            Interfaces::One => {
-                for direction in lane.directions() {
-                    let suffix = if *direction == Direction::Forward { ["f", "forward"] } else { ["r", "reverse"] };
-                    let link = self.link(builder, lane, name, *node, suffix);
-                    passages.insert(*direction, self.pass(lane, name, *direction, &link, &link));
-                }
-            }
-        }
-        passages
-    }
-
-    /// A pair of interfaces, or one of it, for one chain.
-    fn link(
-        &mut self,
-        builder: &mut Builder<'_>,
-        lane: &Lane<'_>,
-        function: &str,
-        node: usize,
-        suffix: [&str; 2],
-    ) -> ServiceLink {
-        let family = if lane.split { format!(" ({})", lane.families[0].suffix()) } else { String::new() };
-        let reason = format!(
-            "{} side of function {function} for chain {}{family}: one interface in serves one proxy SID",
-            suffix[1], lane.chain
-        );
-        let mtu = service_mtu(builder, lane);
-        self.new_link(builder, NewServiceLink { function, node, suffix, families: &lane.families, mtu, reason })
+        let side =
+            |link: &ServiceLink| Side { interface: link.node_interface.clone(), function: link.function_interface.mac };
+        Attachment { owner: demand.owner.clone(), west: side(&links[0]), east: links.get(1).map(side) }
     }
 
     /// Both ends of a new service link.
-    pub(super) fn new_link(&mut self, builder: &mut Builder<'_>, new: NewServiceLink<'_>) -> ServiceLink {
+    fn new_link(&mut self, builder: &mut Builder<'_>, new: NewServiceLink<'_>) -> ServiceLink {
         let NewServiceLink { function, node, suffix, families, mtu, reason } = new;
         let count = self.per_node.entry(node).or_default();
         *count += 1;
@@ -143,7 +101,7 @@ impl Services {
                 addresses.extend(self.address(builder, *family, node, count, end));
             }
         }
-        if families.contains(&Family::V4) {
+        if families.contains(&AddressFamily::Ipv4) {
             self.ipv4_links += 1;
         }
         let node_name = builder.node_name(node).to_owned();
@@ -171,15 +129,22 @@ impl Services {
         ServiceLink { node_interface: name, node_mac: mac, function_interface, gateways: node_addresses }
     }
 
-    fn address(&self, builder: &mut Builder<'_>, family: Family, node: usize, count: u16, end: u16) -> Option<IpNet> {
+    fn address(
+        &self,
+        builder: &mut Builder<'_>,
+        family: AddressFamily,
+        node: usize,
+        count: u16,
+        end: u16,
+    ) -> Option<IpNet> {
         let domain = &builder.topology.domain;
         match family {
-            Family::V6 => {
-                let id = address::group(builder.nodes[node].id);
+            AddressFamily::Ipv6 => {
+                let id = group(builder.nodes[node].id);
                 let address = address::tail(domain.service_prefix, [id, count, 0, end]);
                 Some(Ipv6Net::new_assert(address, 127).into())
             }
-            Family::V4 => {
+            AddressFamily::Ipv4 => {
                 let prefix = domain.service_prefix_ipv4;
                 let offset = self.ipv4_links.checked_mul(2)?.checked_add(u32::from(end))?;
                 let address = Ipv4Addr::from_bits(prefix.network().to_bits().checked_add(offset)?);
@@ -197,37 +162,37 @@ impl Services {
         }
     }
 
-    /// Routes of one direction, and its passage.
-    fn pass(
-        &mut self,
-        lane: &Lane<'_>,
-        function: &str,
-        direction: Direction,
-        out: &ServiceLink,
-        back: &ServiceLink,
-    ) -> Passage {
-        let (from, to) = lane.ends(direction);
-        let visits = self.visits.entry(function.to_owned()).or_default();
-        let destination = |prefix: &IpNet| {
-            let gateway = back.gateways.iter().find(|gateway| Family::of(gateway) == Family::of(prefix))?;
-            Some(Destination {
-                chain: lane.chain.to_owned(),
-                key: lane.key.clone(),
-                prefix: *prefix,
-                next_hop: NextHop { gateway: Some(gateway.addr()), interface: back.function_interface.name.clone() },
-            })
-        };
-        visits.routes.extend(lane.prefixes(to).filter_map(destination));
-        if !lane.definition.reverse {
-            visits.answers.extend(lane.prefixes(from).filter_map(destination));
+    /// Routes of the directions of a chain that has links for itself.
+    fn pass(&mut self, builder: &Builder<'_>, demand: &Demand, chain: &str, links: &[ServiceLink]) {
+        let visits = self.visits.entry(demand.function.clone()).or_default();
+        let (Some(west), Some(east)) = (links.first(), links.last()) else { return };
+        for way in &demand.ways {
+            let back = if way.direction == Direction::Forward { east } else { west };
+            let destination = |prefix: &IpNet| {
+                let family = AddressFamily::of(prefix);
+                let gateway = back.gateways.iter().find(|gateway| AddressFamily::of(gateway) == family)?;
+                Some(Destination {
+                    chain: chain.to_owned(),
+                    key: KeyPath::root().at("chains").at(chain),
+                    prefix: *prefix,
+                    next_hop: NextHop {
+                        gateway: Some(gateway.addr()),
+                        interface: back.function_interface.name.clone(),
+                    },
+                })
+            };
+            visits.routes.extend(way.destinations.iter().filter_map(destination));
+            if builder.topology.chains.get(chain).is_some_and(|chain| !chain.reverse) {
+                visits.answers.extend(way.sources.iter().filter_map(destination));
+            }
         }
-        Passage { out: out.node_interface.clone(), back: back.node_interface.clone(), mac: out.function_interface.mac }
     }
 
     /// All functions; those that no chain visits have no interface.
-    pub(super) fn plans(mut self, builder: &mut Builder<'_>) -> IndexMap<String, FunctionPlan> {
+    pub(crate) fn plans(mut self, builder: &mut Builder<'_>, planned: &Plan) -> IndexMap<String, LabFunction> {
         let mut plans = IndexMap::new();
         for (name, function) in &builder.topology.functions {
+            self.own_ends(name, function.interfaces(), planned);
             let visits = self.visits.swap_remove(name).unwrap_or_default();
             let tap = function.is_tap();
             // Who reads TAP devices knows which one a packet came by.
@@ -238,9 +203,9 @@ impl Services {
             sysctls.extend(function.sysctls().map(|(name, value)| (name.clone(), value.clone())));
             let mut routes = routes(&visits);
             routes.extend(visits.shared_routes);
-            let approach = builder.topology.approach(name);
-            let approach = approach.map(|(approach, why)| format!("{}: {why}", shared::words(approach)));
-            let plan = FunctionPlan {
+            let approach = planned.functions.get(name);
+            let approach = approach.map(|plan| format!("{}: {}", segue_plan::in_words(plan.approach), plan.why));
+            let plan = LabFunction {
                 node: function.node.clone(),
                 approach: approach.unwrap_or_default(),
                 interfaces: visits.interfaces,
@@ -257,12 +222,38 @@ impl Services {
     }
 }
 
-/// Functions see inner packets, which are never larger than what hosts send.
-pub(super) fn service_mtu(builder: &Builder<'_>, lane: &Lane<'_>) -> u32 {
-    let ends = [lane.from.node, lane.to.node];
-    let at_ends = ends.iter().flat_map(|node| &builder.interfaces[*node]);
-    let hosts = at_ends.filter(|interface| interface.link == LinkKind::Access).map(|interface| interface.mtu);
-    hosts.max().unwrap_or_default().max(builder.topology.domain.access_mtu)
+/// The links that answer a demand: the node's suffix and the function's name for each.
+fn sides(demand: &Demand) -> &'static [[&'static str; 2]] {
+    match (demand.interfaces, demand.owner.as_ref().map(|owner| owner.direction)) {
+        (Interfaces::Two, _) => &[["w", "west"], ["e", "east"]],
+        (Interfaces::One, None) => &[["p", "port"]],
+        (Interfaces::One, Some(Some(Direction::Reverse))) => &[["r", "reverse"]],
+        (Interfaces::One, Some(_)) => &[["f", "forward"]],
+    }
+}
+
+fn reason(demand: &Demand, side: &str) -> String {
+    let function = &demand.function;
+    match &demand.owner {
+        Some(owner) => {
+            let family = owner.family.map_or_else(String::new, |family| format!(" ({})", family.name()));
+            format!(
+                "{side} side of function {function} for chain {}{family}: one interface in serves one proxy SID",
+                owner.chain
+            )
+        }
+        None => {
+            let proxy = segue_plan::in_words(demand.approach);
+            format!("{side} side of function {function}: all chains share it, by the {proxy}")
+        }
+    }
+}
+
+/// Where the steering header stays on, the link carries what the core carries. Else functions see inner packets, which are never larger
+/// than what hosts send.
+fn mtu(builder: &Builder<'_>, demand: &Demand) -> u32 {
+    let domain = &builder.topology.domain;
+    if demand.outer { domain.core_mtu } else { demand.mtu.unwrap_or_default().max(domain.access_mtu) }
 }
 
 /// A function that routes sends a packet out by its destination alone: it cannot know which chain the packet belongs to.

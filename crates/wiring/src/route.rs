@@ -1,11 +1,12 @@
 //! Planned routes, and how they look as `ip route` arguments.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv6Addr};
 
 use ipnet::IpNet;
 use serde::Serialize;
 
 use segue_model::value::MacAddress;
+use segue_plan::{Encap, Seg6LocalAction};
 
 /// A route.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -75,47 +76,6 @@ pub struct NextHop {
     pub gateway: Option<IpAddr>,
     /// Outgoing interface.
     pub interface: String,
-}
-
-/// What a route of the kernel's own SRv6 data plane does.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(tag = "kind", rename_all = "lowercase")]
-pub enum Encap {
-    /// `encap seg6`: the kernel is the headend.
-    Seg6 {
-        /// H.Encaps.Red rather than H.Encaps.
-        reduced: bool,
-        /// In the order of traversal.
-        segments: Vec<Ipv6Addr>,
-    },
-    /// `encap seg6local`: the destination is a SID.
-    Seg6Local(Seg6LocalAction),
-}
-
-/// A behaviour that the kernel has.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(tag = "behaviour")]
-pub enum Seg6LocalAction {
-    /// End.
-    End,
-    /// End.DX4.
-    #[serde(rename = "End.DX4")]
-    EndDx4 {
-        /// 0.0.0.0: by route on the inner destination.
-        next_hop: Ipv4Addr,
-    },
-    /// End.DX6.
-    #[serde(rename = "End.DX6")]
-    EndDx6 {
-        /// `::`: by route on the inner destination.
-        next_hop: Ipv6Addr,
-    },
-    /// End.DT6.
-    #[serde(rename = "End.DT6")]
-    EndDt6 {
-        /// Number of the routing table.
-        table: u32,
-    },
 }
 
 impl Route {

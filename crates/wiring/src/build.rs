@@ -6,42 +6,46 @@ use std::net::{IpAddr, Ipv4Addr};
 use indexmap::IndexMap;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
-use crate::address::{self, HostAddress, NodeAddress};
-use crate::graph::{Graph, GraphLink};
-use crate::{HostPlan, Interface, LinkKind, NextHop, NodePlan, Peer, Route};
 use segue_model::error::{KeyPath, Report};
 use segue_model::topology::{Dataplane, Topology};
 use segue_model::value::MacAddress;
+use segue_plan::address::group;
+use segue_plan::graph::{Graph, GraphLink};
+use segue_plan::{KernelEntry, Plan};
+
+use crate::address::{self, HostAddress, NodeAddress};
+use crate::plan::{Interface, LabHost, LabNode, LinkKind, Peer};
+use crate::route::{NextHop, Route};
 
 /// Longest name of an interface, octets.
 const INTERFACE_NAME_MAX: usize = 15;
 
 /// What the steps of planning share.
-pub(super) struct Builder<'a> {
-    pub(super) topology: &'a Topology,
-    pub(super) report: Report,
-    pub(super) nodes: Vec<NodeAddress>,
-    pub(super) hosts: IndexMap<String, Vec<HostAddress>>,
-    pub(super) graph: Graph,
+pub(crate) struct Builder<'a> {
+    pub(crate) topology: &'a Topology,
+    pub(crate) report: Report,
+    pub(crate) nodes: Vec<NodeAddress>,
+    pub(crate) hosts: IndexMap<String, Vec<HostAddress>>,
+    pub(crate) graph: Graph,
     /// Per link of the topology: the interface names at both ends.
     link_names: Vec<[String; 2]>,
     /// Per node.
-    pub(super) interfaces: Vec<Vec<Interface>>,
+    pub(crate) interfaces: Vec<Vec<Interface>>,
     host_interfaces: IndexMap<String, Interface>,
     names: Vec<HashSet<String>>,
     links: u32,
 }
 
 /// One end of a link that is to be made.
-pub(super) struct NewEnd {
-    pub(super) namespace: String,
-    pub(super) name: String,
-    pub(super) addresses: Vec<IpNet>,
-    pub(super) xdp: bool,
+pub(crate) struct NewEnd {
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    pub(crate) addresses: Vec<IpNet>,
+    pub(crate) xdp: bool,
 }
 
 impl<'a> Builder<'a> {
-    pub(super) fn new(topology: &'a Topology) -> Self {
+    pub(crate) fn new(topology: &'a Topology) -> Self {
         let mut report = Report::default();
         let nodes = address::nodes(topology, &mut report);
         let hosts = address::hosts(topology, &mut report);
@@ -69,16 +73,16 @@ impl<'a> Builder<'a> {
         builder
     }
 
-    pub(super) fn node_name(&self, node: usize) -> &'a str {
+    pub(crate) fn node_name(&self, node: usize) -> &'a str {
         self.topology.nodes.get_index(node).map_or("", |(name, _)| name)
     }
 
-    pub(super) fn dataplane(&self, node: usize) -> Dataplane {
+    pub(crate) fn dataplane(&self, node: usize) -> Dataplane {
         self.topology.nodes[node].dataplane
     }
 
     /// A name that no other interface of the node has: the wanted one, cut to size, with a number if it is taken.
-    pub(super) fn unique_name(&mut self, node: usize, wanted: &str, suffix: &str) -> String {
+    pub(crate) fn unique_name(&mut self, node: usize, wanted: &str, suffix: &str) -> String {
         let mut number = 1;
         loop {
             let end = if number == 1 { suffix.to_owned() } else { format!("{suffix}-{number}") };
@@ -93,7 +97,7 @@ impl<'a> Builder<'a> {
     }
 
     /// Both ends of a new link, with link-layer addresses that say which link it is.
-    pub(super) fn link(&mut self, kind: LinkKind, mtu: u32, reason: &str, ends: [NewEnd; 2]) -> [Interface; 2] {
+    pub(crate) fn link(&mut self, kind: LinkKind, mtu: u32, reason: &str, ends: [NewEnd; 2]) -> [Interface; 2] {
         self.links += 1;
         let [_, a, b, c] = self.links.to_be_bytes();
         // 02: locally administered; 5e: Segue.
@@ -124,7 +128,7 @@ impl<'a> Builder<'a> {
                 [0, 1].map(|end: usize| self.topology.nodes.get_index_of(&link.between[end]).unwrap_or_default());
             let ids = ends.map(|node| self.nodes[node].id);
             let count = parallel.entry((ids[0].min(ids[1]), ids[0].max(ids[1]))).or_default();
-            let (low, high, number) = (address::group(ids[0].min(ids[1])), address::group(ids[0].max(ids[1])), *count);
+            let (low, high, number) = (group(ids[0].min(ids[1])), group(ids[0].max(ids[1])), *count);
             *count += 1;
             let mut new_ends = Vec::new();
             for (end, node) in ends.iter().enumerate() {
@@ -174,7 +178,7 @@ impl<'a> Builder<'a> {
     }
 
     /// The ways from one node to another: interface and neighbour of each equal-cost link.
-    pub(super) fn next_hops(&self, from: usize, to: usize) -> Vec<NextHop> {
+    pub(crate) fn next_hops(&self, from: usize, to: usize) -> Vec<NextHop> {
         let hop = |link: usize| {
             let ends = &self.topology.links[link].between;
             let far = usize::from(ends[0] == self.node_name(from));
@@ -216,11 +220,13 @@ impl<'a> Builder<'a> {
         routes
     }
 
-    /// All nodes, without what chains add; takes the interfaces.
-    pub(super) fn node_plans(&mut self) -> IndexMap<String, NodePlan> {
+    /// All nodes, but for the desired states of agents; takes the interfaces.
+    pub(crate) fn node_plans(&mut self, planned: &Plan) -> IndexMap<String, LabNode> {
         let plans = self.topology.nodes.iter().enumerate().map(|(index, (name, node))| {
             let NodeAddress { id, locator, loopback } = self.nodes[index];
-            let plan = NodePlan {
+            let mut routes = self.plain_routes(index);
+            routes.extend(planned.nodes.get(name).into_iter().flat_map(|plan| self.kernel_routes(index, &plan.kernel)));
+            let plan = LabNode {
                 id,
                 dataplane: node.dataplane,
                 loopback,
@@ -228,12 +234,12 @@ impl<'a> Builder<'a> {
                 state: None,
                 tunnel_source: (node.dataplane == Dataplane::Kernel).then_some(loopback),
                 interfaces: Vec::new(),
-                routes: self.plain_routes(index),
+                routes,
                 sysctls: router_sysctls(node.dataplane),
             };
             (name.clone(), plan)
         });
-        let mut plans: IndexMap<String, NodePlan> = plans.collect();
+        let mut plans: IndexMap<String, LabNode> = plans.collect();
         for (plan, interfaces) in plans.values_mut().zip(std::mem::take(&mut self.interfaces)) {
             plan.interfaces = interfaces;
         }
@@ -241,7 +247,7 @@ impl<'a> Builder<'a> {
     }
 
     /// All hosts; takes their interfaces.
-    pub(super) fn host_plans(&mut self) -> IndexMap<String, HostPlan> {
+    pub(crate) fn host_plans(&mut self) -> IndexMap<String, LabHost> {
         let mut interfaces = std::mem::take(&mut self.host_interfaces);
         let plan = |(name, host): (&String, &segue_model::topology::Host)| {
             let interface = interfaces.swap_remove(name)?;
@@ -254,19 +260,40 @@ impl<'a> Builder<'a> {
                 reason: format!("{} is the default router", host.node),
             });
             let routes = routes.collect();
-            Some((name.clone(), HostPlan { node: host.node.clone(), interface, routes, sysctls: host_sysctls() }))
+            Some((name.clone(), LabHost { node: host.node.clone(), interface, routes, sysctls: host_sysctls() }))
         };
         self.topology.hosts.iter().filter_map(plan).collect()
     }
 
-    /// Which interface of a node leads to a host.
-    pub(super) fn error(&mut self, key: &KeyPath, message: impl Into<String>, remedy: impl Into<String>) {
+    /// What the planner wants of the node's own kernel, as routes.
+    fn kernel_routes(&self, node: usize, entries: &[KernelEntry]) -> Vec<Route> {
+        let route = |entry: &KernelEntry| {
+            let interface = match &entry.towards {
+                Some(there) => {
+                    let there = self.topology.nodes.get_index_of(there)?;
+                    self.next_hops(node, there).first()?.interface.clone()
+                }
+                None => self.interfaces[node].first()?.name.clone(),
+            };
+            Some(Route {
+                table: None,
+                destination: entry.destination,
+                next_hops: vec![NextHop { gateway: None, interface }],
+                source: None,
+                encap: Some(entry.encap.clone()),
+                reason: entry.reason.clone(),
+            })
+        };
+        entries.iter().filter_map(route).collect()
+    }
+
+    pub(crate) fn error(&mut self, key: &KeyPath, message: impl Into<String>, remedy: impl Into<String>) {
         self.report.error(key, message, remedy);
     }
 }
 
 /// All addresses of a family.
-pub(super) fn default_route(like: &IpNet) -> IpNet {
+pub(crate) fn default_route(like: &IpNet) -> IpNet {
     match like {
         IpNet::V4(_) => Ipv4Net::new_assert(Ipv4Addr::UNSPECIFIED, 0).into(),
         IpNet::V6(_) => Ipv6Net::new_assert(std::net::Ipv6Addr::UNSPECIFIED, 0).into(),
@@ -286,7 +313,7 @@ const COMMON: [(&str, &str); 4] = [
 ];
 
 /// Forwarding without the reverse path filter: what comes back from a function has a source that lies elsewhere.
-pub(super) const FORWARDING: [(&str, &str); 6] = [
+pub(crate) const FORWARDING: [(&str, &str); 6] = [
     ("net.ipv4.ip_forward", "1"),
     ("net.ipv6.conf.all.forwarding", "1"),
     ("net.ipv4.conf.all.rp_filter", "0"),
@@ -301,7 +328,7 @@ fn host_sysctls() -> IndexMap<String, String> {
 }
 
 /// sysctls of every forwarding namespace.
-pub(super) fn forwarding_sysctls() -> IndexMap<String, String> {
+pub(crate) fn forwarding_sysctls() -> IndexMap<String, String> {
     sysctls(&[COMMON.as_slice(), FORWARDING.as_slice()].concat())
 }
 

@@ -6,19 +6,20 @@ use std::path::Path;
 use segue_model::node::{AddressFamily, Behaviour, MayChange, Memory, OnFailure, Owner, PortRole, Sid};
 use segue_model::range::NumberRange;
 use segue_model::value::Protocol;
-use segue_plan::{Direction, Plan, StepAction, load_plan};
+use segue_plan::{Direction, StepAction};
+use segue_wiring::{LabPlan, load_plan};
 
-fn example(name: &str) -> Plan {
+fn example(name: &str) -> LabPlan {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples").join(name);
     let source = std::fs::read_to_string(path).expect("example");
     plan(&source)
 }
 
-fn plan(source: &str) -> Plan {
+fn plan(source: &str) -> LabPlan {
     load_plan(source, "lab.yaml").unwrap_or_else(|errors| panic!("{errors}")).1
 }
 
-fn segments(plan: &Plan, policy: &str) -> Vec<String> {
+fn segments(plan: &LabPlan, policy: &str) -> Vec<String> {
     let policies = plan.nodes.values().filter_map(|node| node.state.as_ref()).flat_map(|state| &state.policies);
     let mut found = policies.filter(|candidate| candidate.name == policy);
     let policy = found.next().unwrap_or_else(|| panic!("no policy {policy}"));
@@ -26,13 +27,13 @@ fn segments(plan: &Plan, policy: &str) -> Vec<String> {
     policy.segment_lists[0].segments.iter().map(Ipv6Addr::to_string).collect()
 }
 
-fn sid<'a>(plan: &'a Plan, node: &str, sid: &str) -> &'a Sid {
+fn sid<'a>(plan: &'a LabPlan, node: &str, sid: &str) -> &'a Sid {
     let state = plan.nodes[node].state.as_ref().expect("a Segue node");
     let found = state.sids.iter().find(|candidate| candidate.sid.addr().to_string() == sid);
     found.unwrap_or_else(|| panic!("no SID {sid} on {node}"))
 }
 
-fn routes(list: &[segue_plan::Route]) -> Vec<String> {
+fn routes(list: &[segue_wiring::Route]) -> Vec<String> {
     list.iter().map(|route| route.ip_arguments().join(" ")).collect()
 }
 
@@ -284,7 +285,7 @@ fn a_plan_is_the_same_every_time_and_is_json() {
 }
 
 /// Two chains between the same two hosts, told apart by protocol, with one function.
-fn two_chains(function: &str, via: &str) -> Plan {
+fn two_chains(function: &str, via: &str) -> LabPlan {
     plan(&format!(
         "name: x\nnodes: {{a: {{}}, b: {{}}}}\nlinks: [{{between: [a, b]}}]\nhosts: {{h: {{node: a}}, i: {{node: b}}}}\n\
          functions: {{f: {{node: b{function}}}}}\nchains:\n  c: {{from: h, to: i, via: [{via}], match: {{protocol: tcp}}}}\n  \
@@ -292,7 +293,7 @@ fn two_chains(function: &str, via: &str) -> Plan {
     ))
 }
 
-fn functions(plan: &Plan) -> Vec<&Sid> {
+fn functions(plan: &LabPlan) -> Vec<&Sid> {
     let state = plan.nodes["b"].state.as_ref().unwrap();
     state.sids.iter().filter(|sid| sid.proxy.is_some() || sid.netfilter.is_some()).collect()
 }

@@ -1,0 +1,160 @@
+//! What functions need before anything can be planned: interfaces between them and their nodes.
+
+use ipnet::IpNet;
+
+use segue_model::owner::{AddressFamily, Direction, Owner};
+use segue_model::topology::{Approach, Interfaces};
+
+use crate::chain::{Lane, Stop};
+use crate::inventory::{Function, Inventory};
+use crate::shared;
+
+/// Interfaces that a function needs, a pair or one. Whoever makes the inventory answers it with an
+/// [`crate::inventory::Attachment`] of the function, with the same owner.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Demand {
+    /// The function.
+    pub function: String,
+    /// The node that it is connected to.
+    pub node: String,
+    /// Who has the interfaces for itself: a chain, one of its address families where these go apart, one of its directions where
+    /// the function has one interface. None: all chains share them.
+    pub owner: Option<Owner>,
+    /// How the node gives packets to the function.
+    pub approach: Approach,
+    /// A pair of interfaces, or one.
+    pub interfaces: Interfaces,
+    /// Address families of the packets on them.
+    pub families: Vec<AddressFamily>,
+    /// The steering header stays on: packets are as large as those between nodes.
+    pub outer: bool,
+    /// Largest packet that customers at the ends of the (first) chain send, octets; none if none is known there.
+    pub mtu: Option<u32>,
+    /// What goes through, per direction, where one chain has them for itself.
+    pub ways: Vec<Way>,
+}
+
+/// One direction of a chain through a function.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Way {
+    /// Which.
+    pub direction: Direction,
+    /// Where packets come from.
+    pub sources: Vec<IpNet>,
+    /// Where they go to.
+    pub destinations: Vec<IpNet>,
+}
+
+/// In the order of chains; each once.
+pub(crate) fn of_lanes(inventory: &Inventory, lanes: &[Lane<'_>]) -> Vec<Demand> {
+    let mut found = Found { inventory, demands: Vec::new(), shared: Vec::new() };
+    for lane in lanes {
+        found.lane(lane);
+    }
+    found.demands
+}
+
+struct Found<'a> {
+    inventory: &'a Inventory,
+    demands: Vec<Demand>,
+    /// Names of functions that chains share.
+    shared: Vec<&'a str>,
+}
+
+impl<'a> Found<'a> {
+    fn lane(&mut self, lane: &Lane<'_>) {
+        let inventory = self.inventory;
+        let function = |stop: &Stop| match stop {
+            Stop::Function { name, .. } => inventory.functions.get_key_value(name.as_str()),
+            Stop::Waypoint { .. } => None,
+        };
+        for (name, function) in lane.stops.iter().filter_map(function) {
+            if !function.approach.is_shared() {
+                self.of_lane(lane, name, function);
+            }
+        }
+        // Backups are behind what they stand in for, those of proxies for one chain last.
+        for direction in lane.directions() {
+            let stops: Vec<_> = lane.stops(*direction).into_iter().filter_map(function).collect();
+            let (shared, own): (Vec<_>, Vec<_>) =
+                stops.into_iter().partition(|(_, function)| function.approach.is_shared());
+            for (name, function) in shared {
+                self.of_all(lane, name, function);
+            }
+            for backup in own.into_iter().filter_map(|(_, function)| function.backup.as_deref()) {
+                self.backup(lane, backup);
+            }
+        }
+    }
+
+    /// What one lane has for itself: a pair, or an interface for each direction.
+    fn of_lane(&mut self, lane: &Lane<'_>, name: &str, function: &Function) {
+        let way = |direction: Direction| {
+            let (from, to) = lane.ends(direction);
+            let prefixes = |end| lane.prefixes(end).copied().collect();
+            Way { direction, sources: prefixes(from), destinations: prefixes(to) }
+        };
+        let ways: Vec<Way> = lane.directions().iter().map(|direction| way(*direction)).collect();
+        let parts = match function.interfaces {
+            Interfaces::Two => vec![ways],
+            Interfaces::One => ways.into_iter().map(|way| vec![way]).collect(),
+        };
+        for ways in parts {
+            let Some(direction) = ways.first().map(|way| way.direction) else { continue };
+            let owner = lane.owner_of_attachment(function.interfaces, direction);
+            let families = lane.families.clone();
+            self.demands.push(Demand { ways, ..self.demand(lane, name, function, Some(owner), families) });
+        }
+    }
+
+    fn of_all(&mut self, lane: &Lane<'_>, name: &'a str, function: &'a Function) {
+        if self.shared.contains(&name) {
+            return;
+        }
+        self.shared.push(name);
+        if !shared::without_links(function.approach) {
+            let takes = |family: &AddressFamily| function.inner.contains(&family.inner());
+            let families = if shared::keeps_header(function.approach) {
+                vec![AddressFamily::Ipv6]
+            } else {
+                [AddressFamily::Ipv4, AddressFamily::Ipv6].into_iter().filter(takes).collect()
+            };
+            self.demands.push(self.demand(lane, name, function, None, families));
+        }
+        if let Some(backup) = &function.backup {
+            self.backup(lane, backup);
+        }
+    }
+
+    fn backup(&mut self, lane: &Lane<'_>, name: &str) {
+        if let Some((name, function)) = self.inventory.functions.get_key_value(name) {
+            self.of_all(lane, name, function);
+        }
+    }
+
+    fn demand(
+        &self,
+        lane: &Lane<'_>,
+        name: &str,
+        function: &Function,
+        owner: Option<Owner>,
+        families: Vec<AddressFamily>,
+    ) -> Demand {
+        let index = |name: &String| self.inventory.nodes.get_index_of(name);
+        let at_ends = self.inventory.customers.values().filter(|customer| {
+            let node = index(&customer.node);
+            [lane.from.node, lane.to.node].iter().any(|end| node == Some(*end))
+        });
+        Demand {
+            function: name.to_owned(),
+            node: function.node.clone(),
+            owner,
+            approach: function.approach,
+            interfaces: function.interfaces,
+            families,
+            outer: shared::keeps_header(function.approach),
+            mtu: at_ends.map(|customer| customer.mtu).max(),
+            ways: Vec::new(),
+        }
+    }
+}

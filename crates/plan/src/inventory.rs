@@ -1,0 +1,129 @@
+//! What there is to plan with: nodes, how they reach each other, functions and how they are attached, customers, chains.
+//!
+//! Nothing here says where an inventory comes from: the lab makes one of a topology (crate `segue-wiring`), others may ask real nodes.
+
+use std::net::Ipv6Addr;
+
+use indexmap::IndexMap;
+use ipnet::{IpNet, Ipv6Net};
+
+use segue_model::node::InnerType;
+use segue_model::owner::Owner;
+use segue_model::proxy::{MayChange, MayRewrite, OnFailure, Watch};
+use segue_model::topology::{Approach, Chain, Dataplane, Interfaces};
+use segue_model::value::MacAddress;
+
+/// All that the planner knows. The order of each list is that of the plan: the same inventory always gives the same numbers.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Inventory {
+    /// Routers of the SR domain, by name.
+    pub nodes: IndexMap<String, Node>,
+    /// How they reach each other.
+    pub reachability: Reachability,
+    /// Network functions, by name.
+    pub functions: IndexMap<String, Function>,
+    /// What lies at the edges of the domain, by name.
+    pub customers: IndexMap<String, Customer>,
+    /// Service chains, by name. A [`segue_model::topology::Endpoint::Host`] names a customer.
+    pub chains: IndexMap<String, Chain>,
+}
+
+/// A router.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Node {
+    /// What forwards on it.
+    pub dataplane: Dataplane,
+    /// Its locator (RFC 8986 section 3.1): no other node's overlaps with it, and it is at most /96.
+    pub locator: Ipv6Net,
+    /// Its loopback address: the endpoint of SR policies that lead to it.
+    pub loopback: Ipv6Addr,
+}
+
+/// How nodes reach each other.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Reachability {
+    /// By shortest paths over these links, all that there are: so that paths can be explained, and their MTU be checked.
+    Links(Vec<Link>),
+    /// A routing protocol sees to it that each node reaches each other; by which path is not known.
+    Routing,
+}
+
+/// A link between two nodes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Link {
+    /// The two nodes.
+    pub between: [String; 2],
+    /// What shortest paths add up, in both directions; not 0.
+    pub weight: u32,
+    /// MTU, octets.
+    pub mtu: u32,
+}
+
+/// A network function.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Function {
+    /// The node that it is connected to.
+    pub node: String,
+    /// How the node gives packets to it and gets them back.
+    pub approach: Approach,
+    /// Why so, for explanations.
+    pub why: String,
+    /// One interface that packets enter and leave by, or two.
+    pub interfaces: Interfaces,
+    /// What it takes.
+    pub inner: Vec<InnerType>,
+    /// Bits of the argument of its SID, where it is a firewall in the node's data plane; else 0.
+    pub argument_length: u8,
+    /// SR-aware: what it may do to the segment list beside going on.
+    pub may_change: Option<MayChange>,
+    /// SR-aware: what it may rewrite beside the segment list.
+    pub may_rewrite: Vec<MayRewrite>,
+    /// What becomes of packets while it is down.
+    pub on_failure: OnFailure,
+    /// [`OnFailure::Reroute`]: the function that packets go to instead, one that any number of chains can share.
+    pub backup: Option<String>,
+    /// How to see that it is down; not watched if not given.
+    pub watch: Option<Watch>,
+    /// The interfaces that lead to it: one attachment for each [`crate::Demand`]. What no chain needs is ignored.
+    pub attachments: Vec<Attachment>,
+}
+
+/// Interfaces of a node that lead to a function, for one demand.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Attachment {
+    /// The demand's: which chain has it for itself; none: all chains share it.
+    pub owner: Option<Owner>,
+    /// Where forward traffic goes in and reverse traffic comes back; the only one of a function with one interface.
+    pub west: Side,
+    /// Where forward traffic comes back and reverse traffic goes in; none of a function with one interface.
+    pub east: Option<Side>,
+}
+
+/// One interface that leads to a function.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Side {
+    /// Name of the node's interface. It belongs to one attachment only.
+    pub interface: String,
+    /// Link-layer address of the function behind it.
+    pub function: MacAddress,
+}
+
+/// What lies at the edge of the domain: a host, a site.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Customer {
+    /// The node that it is connected to.
+    pub node: String,
+    /// What a chain carries that begins or ends at it.
+    pub prefixes: Vec<IpNet>,
+    /// The networks that it lies in: prefixes of a chain that are inside lie behind its node.
+    pub networks: Vec<IpNet>,
+    /// Largest packet that it sends, octets.
+    pub mtu: u32,
+}
+
+impl Function {
+    /// What answers the demand with this owner.
+    pub fn attachment(&self, owner: Option<&Owner>) -> Option<&Attachment> {
+        self.attachments.iter().find(|attachment| attachment.owner.as_ref() == owner)
+    }
+}

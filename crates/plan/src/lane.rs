@@ -1,0 +1,85 @@
+//! One chain after the other: its segments, then what its nodes do.
+
+use std::net::Ipv6Addr;
+
+use segue_model::limits::{HEADROOM_MAX, SEGMENTS_MAX};
+use segue_model::owner::Direction;
+use segue_model::topology::Dataplane;
+
+use crate::chain::Lane;
+use crate::planner::Planner;
+use crate::segment::Segment;
+
+impl Planner<'_> {
+    pub(crate) fn lane(&mut self, lane: &Lane<'_>) {
+        for direction in lane.directions() {
+            self.direction(lane, *direction);
+        }
+    }
+
+    fn direction(&mut self, lane: &Lane<'_>, direction: Direction) {
+        let segments = self.segments(lane, direction);
+        if !self.check_path(lane, direction, &segments) {
+            return;
+        }
+        let list: Vec<Ipv6Addr> = segments.iter().map(|segment| segment.sid).collect();
+        for (position, segment) in segments.iter().enumerate() {
+            let Some(name) = &segment.function else { continue };
+            let Some(function) = self.inventory.functions.get(name) else { continue };
+            if function.approach.is_shared() {
+                continue;
+            }
+            let at = (segment.node, segment.sid);
+            let sid = self.own_sid(lane, direction, (name, function), at, &list[position + 1..]);
+            self.nodes[segment.node].sids.extend(sid);
+        }
+        let (from, to) = lane.ends(direction);
+        match self.dataplane(from.node) {
+            Dataplane::Segue => self.headend(lane, direction, &list),
+            Dataplane::Kernel => self.kernel_headend(lane, direction, &segments),
+            // Refused when the chain's ends were resolved.
+            Dataplane::Plain => return,
+        }
+        self.explain(lane, direction, (&from.label, from.node), &to.label, &segments);
+    }
+
+    /// Whether the list fits and every segment can be reached.
+    fn check_path(&mut self, lane: &Lane<'_>, direction: Direction, segments: &[Segment]) -> bool {
+        let key = lane.key.at("via");
+        if segments.len() > SEGMENTS_MAX {
+            let message = format!(
+                "{} functions and waypoints and the egress make {} segments; at most {SEGMENTS_MAX} fit, because the outer \
+                 header goes into the {} octets of headroom of an XDP frame",
+                lane.stops.len(),
+                segments.len(),
+                HEADROOM_MAX
+            );
+            self.error(&key, message, "visit fewer");
+            return false;
+        }
+        let overhead = lane.definition.mode.overhead(segments.len());
+        let mut here = lane.ends(direction).0.node;
+        for segment in segments {
+            let names = [here, segment.node].map(|node| self.node_name(node));
+            if !self.reach.reaches(here, segment.node) {
+                let message = format!("no links lead from {} to {} ({direction})", names[0], names[1]);
+                self.error(&key, message, "add the missing link to `links`");
+                return false;
+            }
+            let needed = segue_model::check::MTU_MIN + u32::try_from(overhead).unwrap_or(u32::MAX);
+            if let Some(mtu) = self.reach.mtu(here, segment.node).filter(|mtu| *mtu < needed) {
+                let message = format!(
+                    "the MTU of {mtu} octets between {} and {} is too small ({direction}): a packet of 1280 octets, the least \
+                     for IPv6, takes {needed} with {} segments",
+                    names[0],
+                    names[1],
+                    segments.len()
+                );
+                self.error(&key, message, format!("raise the links' MTU to {needed} or more"));
+                return false;
+            }
+            here = segment.node;
+        }
+        true
+    }
+}

@@ -1,0 +1,149 @@
+//! What the planner gives.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use indexmap::IndexMap;
+use ipnet::IpNet;
+use serde::Serialize;
+
+use segue_model::node::{Behaviour, HeadendMode, Policy, Sid, SteeringRule};
+use segue_model::owner::Direction;
+use segue_model::topology::Approach;
+
+/// What an inventory's chains need of nodes and functions.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Plan {
+    /// All nodes of the inventory, in its order.
+    pub nodes: IndexMap<String, NodePlan>,
+    /// All functions of the inventory, in its order.
+    pub functions: IndexMap<String, FunctionPlan>,
+    /// How each chain's traffic goes, step by step, and why.
+    pub explanations: Vec<Explanation>,
+}
+
+/// What chains need of a node.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct NodePlan {
+    /// Local SIDs. Only with [`segue_model::topology::Dataplane::Segue`], as are policies and steering.
+    pub sids: Vec<Sid>,
+    /// SR policies of the headend.
+    pub policies: Vec<Policy>,
+    /// Which traffic takes them.
+    pub steering: Vec<SteeringRule>,
+    /// Only with [`segue_model::topology::Dataplane::Kernel`].
+    pub kernel: Vec<KernelEntry>,
+}
+
+/// What the kernel's own SRv6 data plane is to do with packets to a destination: a route, but for the interface, of which the
+/// planner knows nothing.
+#[derive(Debug, Clone, PartialEq)]
+pub struct KernelEntry {
+    /// Packets to here.
+    pub destination: IpNet,
+    /// What is done with them.
+    pub encap: Encap,
+    /// `seg6`: the node that the first segment is at: the route needs an interface that leads there. `seg6local`: none; the
+    /// kernel wants any interface but `lo`, and does not use it.
+    pub towards: Option<String>,
+    /// Why it is there.
+    pub reason: String,
+}
+
+/// What a route of the kernel's own SRv6 data plane does.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "kind", rename_all = "lowercase")]
+pub enum Encap {
+    /// `encap seg6`: the kernel is the headend.
+    Seg6 {
+        /// H.Encaps.Red rather than H.Encaps.
+        reduced: bool,
+        /// In the order of traversal.
+        segments: Vec<Ipv6Addr>,
+    },
+    /// `encap seg6local`: the destination is a SID.
+    Seg6Local(Seg6LocalAction),
+}
+
+/// A behaviour that the kernel has.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "behaviour")]
+pub enum Seg6LocalAction {
+    /// End.
+    End,
+    /// End.DX4.
+    #[serde(rename = "End.DX4")]
+    EndDx4 {
+        /// 0.0.0.0: by route on the inner destination.
+        next_hop: Ipv4Addr,
+    },
+    /// End.DX6.
+    #[serde(rename = "End.DX6")]
+    EndDx6 {
+        /// `::`: by route on the inner destination.
+        next_hop: Ipv6Addr,
+    },
+    /// End.DT6.
+    #[serde(rename = "End.DT6")]
+    EndDt6 {
+        /// Number of the routing table.
+        table: u32,
+    },
+}
+
+/// What was decided for a function.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FunctionPlan {
+    /// How its node gives packets to it and gets them back.
+    pub approach: Approach,
+    /// Why so.
+    pub why: String,
+    /// SIDs of a function that chains share, by the way that packets go through it; [`Direction::Forward`] alone where one SID
+    /// serves both ways. Empty if no chain visits it. An SR-aware function must take them for its own.
+    pub sids: IndexMap<Direction, Ipv6Addr>,
+}
+
+/// One step of a chain's traffic.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Explanation {
+    /// The chain.
+    pub chain: String,
+    /// Which way.
+    pub direction: Direction,
+    /// Name of the SR policy at the headend.
+    pub policy: String,
+    /// Counted from 0, the headend.
+    pub step: usize,
+    /// Where.
+    pub node: String,
+    /// What happens there.
+    #[serde(flatten)]
+    pub action: StepAction,
+    /// Nodes that packets cross to get here from the step before, both ends included; one of the equally short paths. Only the two
+    /// ends where the path is routing's.
+    pub path: Vec<String>,
+    /// Why this.
+    pub why: String,
+}
+
+/// What happens at one step of a chain.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(tag = "action", rename_all = "lowercase")]
+pub enum StepAction {
+    /// Traffic is classified and encapsulated.
+    Headend {
+        /// How.
+        mode: HeadendMode,
+        /// The segment list, in the order of traversal.
+        segments: Vec<Ipv6Addr>,
+    },
+    /// A segment is visited.
+    Segment {
+        /// Its SID.
+        sid: Ipv6Addr,
+        /// The SID's behaviour.
+        behaviour: Behaviour,
+        /// The function behind a proxy.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        function: Option<String>,
+    },
+}

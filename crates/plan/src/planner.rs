@@ -1,0 +1,82 @@
+//! What the steps of planning share.
+
+use ipnet::Ipv6Net;
+
+use segue_model::error::{KeyPath, Report};
+use segue_model::topology::Dataplane;
+
+use crate::chain::Lane;
+use crate::inventory::{Inventory, Node};
+use crate::plan::{Explanation, FunctionPlan, NodePlan, Plan};
+use crate::reach::Reach;
+
+/// Numbers of the SIDs of functions; decimal digits read as written.
+const FIRST_FUNCTION: u16 = 100;
+const LAST_FUNCTION: u16 = 9999;
+
+/// A plan in the making. Nodes are called by their position in the inventory.
+pub(crate) struct Planner<'a> {
+    pub(crate) inventory: &'a Inventory,
+    pub(crate) report: Report,
+    pub(crate) reach: Reach,
+    pub(crate) nodes: Vec<NodePlan>,
+    pub(crate) functions: indexmap::IndexMap<String, FunctionPlan>,
+    pub(crate) explanations: Vec<Explanation>,
+    /// Per node: SIDs that functions have so far.
+    numbers: Vec<u16>,
+}
+
+impl<'a> Planner<'a> {
+    pub(crate) fn new(inventory: &'a Inventory) -> Self {
+        let functions = inventory.functions.iter().map(|(name, function)| {
+            let (approach, why) = (function.approach, function.why.clone());
+            (name.clone(), FunctionPlan { approach, why, sids: Default::default() })
+        });
+        Self {
+            inventory,
+            report: Report::default(),
+            reach: Reach::new(inventory),
+            nodes: vec![NodePlan::default(); inventory.nodes.len()],
+            functions: functions.collect(),
+            explanations: Vec::new(),
+            numbers: vec![0; inventory.nodes.len()],
+        }
+    }
+
+    pub(crate) fn finish(self) -> Result<Plan, segue_model::error::Errors> {
+        self.report.finish()?;
+        let nodes = self.inventory.nodes.keys().cloned().zip(self.nodes).collect();
+        Ok(Plan { nodes, functions: self.functions, explanations: self.explanations })
+    }
+
+    fn node(&self, node: usize) -> &'a Node {
+        &self.inventory.nodes[node]
+    }
+
+    pub(crate) fn node_name(&self, node: usize) -> &'a str {
+        self.inventory.nodes.get_index(node).map_or("", |(name, _)| name)
+    }
+
+    pub(crate) fn dataplane(&self, node: usize) -> Dataplane {
+        self.node(node).dataplane
+    }
+
+    pub(crate) fn locator(&self, node: usize) -> Ipv6Net {
+        self.node(node).locator
+    }
+
+    pub(crate) fn error(&mut self, key: &KeyPath, message: impl Into<String>, remedy: impl Into<String>) {
+        self.report.error(key, message, remedy);
+    }
+
+    /// The next number for the SID of a function of a node.
+    pub(crate) fn function_number(&mut self, node: usize, lane: &Lane<'_>) -> u16 {
+        let number = FIRST_FUNCTION.saturating_add(self.numbers[node]);
+        self.numbers[node] = self.numbers[node].saturating_add(1);
+        if number > LAST_FUNCTION {
+            let message = format!("node {} has no SIDs left for functions", self.node_name(node));
+            self.error(&lane.key.at("via"), message, "spread the functions over more nodes");
+        }
+        number.min(LAST_FUNCTION)
+    }
+}

@@ -1,0 +1,60 @@
+//! Whether and how nodes reach each other.
+
+use crate::graph::{Graph, GraphLink};
+use crate::inventory::{Inventory, Reachability};
+
+/// The reachability of an inventory, by numbers of nodes.
+pub(crate) enum Reach {
+    Links(Graph),
+    Routing,
+}
+
+impl Reach {
+    pub(crate) fn new(inventory: &Inventory) -> Self {
+        let Reachability::Links(links) = &inventory.reachability else { return Self::Routing };
+        // Checked before: both nodes are there.
+        let index = |name: &String| inventory.nodes.get_index_of(name).unwrap_or_default();
+        let graph_link = |link: &crate::inventory::Link| GraphLink {
+            ends: [index(&link.between[0]), index(&link.between[1])],
+            weight: link.weight,
+            mtu: link.mtu,
+        };
+        Self::Links(Graph::new(inventory.nodes.len(), links.iter().map(graph_link).collect()))
+    }
+
+    pub(crate) fn reaches(&self, from: usize, to: usize) -> bool {
+        match self {
+            Self::Links(graph) => graph.distance(from, to).is_some(),
+            Self::Routing => true,
+        }
+    }
+
+    /// Smallest MTU on the way, as far as it is known.
+    pub(crate) fn mtu(&self, from: usize, to: usize) -> Option<u32> {
+        match self {
+            Self::Links(graph) => graph.path_mtu(from, to),
+            Self::Routing => None,
+        }
+    }
+
+    /// The nodes of the way, as far as it is known, both ends included, and the way in words.
+    pub(crate) fn way<'a>(&self, from: usize, to: usize, name: impl Fn(usize) -> &'a str) -> (Vec<String>, String) {
+        let names = |path: &[usize]| -> Vec<String> { path.iter().map(|node| name(*node).to_owned()).collect() };
+        if from == to {
+            return (names(&[from]), "on the same node, so nothing is sent".to_owned());
+        }
+        let Self::Links(graph) = self else {
+            return (names(&[from, to]), "routing knows the way".to_owned());
+        };
+        let path = graph.path(from, to);
+        let (names, distance) = (names(&path), graph.distance(from, to).unwrap_or_default());
+        let forks = path.iter().any(|node| graph.first_links(*node, to).len() > 1);
+        let shown = names.join(" > ");
+        let words = if forks {
+            format!("flows are spread over equally short paths, one is {shown} (distance {distance})")
+        } else {
+            format!("shortest path {shown} (distance {distance})")
+        };
+        (names, words)
+    }
+}

@@ -1,0 +1,63 @@
+//! From a topology to an inventory for the planner, but for the attachments, which follow from what the planner asks for.
+
+use ipnet::IpNet;
+
+use segue_model::topology::Topology;
+use segue_plan::inventory::{Customer, Function, Inventory, Link, Node, Reachability};
+
+use crate::address::{HostAddress, NodeAddress};
+use crate::build::Builder;
+
+/// The inventory of a topology whose addresses are known.
+pub(crate) fn of_topology(builder: &Builder<'_>) -> Inventory {
+    let topology = builder.topology;
+    let nodes = topology.nodes.iter().zip(&builder.nodes).map(|((name, node), address)| {
+        let NodeAddress { locator, loopback, .. } = *address;
+        (name.clone(), Node { dataplane: node.dataplane, locator, loopback })
+    });
+    let links = topology.links.iter().map(|link| Link {
+        between: link.between.clone(),
+        weight: link.weight,
+        mtu: link.mtu.unwrap_or(topology.domain.core_mtu),
+    });
+    let customers = topology.hosts.iter().filter_map(|(name, host)| {
+        let addresses: &[HostAddress] = builder.hosts.get(name)?;
+        let customer = Customer {
+            node: host.node.clone(),
+            prefixes: addresses.iter().map(|address| IpNet::from(address.host.addr())).collect(),
+            networks: addresses.iter().map(|address| address.host.trunc()).collect(),
+            mtu: host.mtu.unwrap_or(topology.domain.access_mtu),
+        };
+        Some((name.clone(), customer))
+    });
+    Inventory {
+        nodes: nodes.collect(),
+        reachability: Reachability::Links(links.collect()),
+        functions: topology
+            .functions
+            .keys()
+            .filter_map(|name| Some((name.clone(), function(topology, name)?)))
+            .collect(),
+        customers: customers.collect(),
+        chains: topology.chains.clone(),
+    }
+}
+
+fn function(topology: &Topology, name: &str) -> Option<Function> {
+    let function = topology.functions.get(name)?;
+    let (approach, why) = topology.approach(name)?;
+    Some(Function {
+        node: function.node.clone(),
+        approach,
+        why,
+        interfaces: function.interfaces(),
+        inner: function.inner.clone(),
+        argument_length: function.firewall().map_or(0, |firewall| firewall.argument_length),
+        may_change: function.may_change,
+        may_rewrite: function.may_rewrite.clone(),
+        on_failure: function.on_failure.unwrap_or_default(),
+        backup: function.backup.clone(),
+        watch: function.watch,
+        attachments: Vec::new(),
+    })
+}
