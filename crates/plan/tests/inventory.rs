@@ -194,8 +194,8 @@ fn check_edge(edge: &NodePlan) {
     assert_eq!(
         json_of(&edge.sids),
         json!([
-            {"sid": "fc00:5e9:1:1::/128", "behaviour": "End", "comment": "waypoint"},
-            {"sid": "fc00:5e9:1:46::/128", "behaviour": "End.DT46", "comment": "egress of chains"},
+            {"sid": "fc00:5e9:1:1::", "behaviour": "End", "comment": "waypoint"},
+            {"sid": "fc00:5e9:1:46::", "behaviour": "End.DT46", "comment": "egress of chains"},
         ])
     );
     let list = |segments: Value| json!([{"weight": 1, "segments": segments}]);
@@ -239,12 +239,12 @@ fn check_middle(middle: &NodePlan) {
     assert_eq!(
         json_of(&middle.sids),
         json!([
-            {"sid": "fc00:5e9:2:1::/128", "behaviour": "End", "comment": "waypoint"},
-            shared("fc00:5e9:2:101::/128", "02:00:00:00:00:03", west, "function ids, all chains, west to east"),
-            own("fc00:5e9:2:100::/128", "02:00:00:00:00:01", ["fw-w", "fw-e"], json!(behind), "forward"),
-            shared("fc00:5e9:2:102::/128", "02:00:00:00:00:04", east, "function ids, all chains, east to west"),
-            own("fc00:5e9:2:103::/128", "02:00:00:00:00:02", ["fw-e", "fw-w"], json!(["fc00:5e9:1:46::"]), "reverse"),
-            {"sid": "fc00:5e9:2:46::/128", "behaviour": "End.DT46", "comment": "egress of chains"},
+            {"sid": "fc00:5e9:2:1::", "behaviour": "End", "comment": "waypoint"},
+            shared("fc00:5e9:2:101::", "02:00:00:00:00:03", west, "function ids, all chains, west to east"),
+            own("fc00:5e9:2:100::", "02:00:00:00:00:01", ["fw-w", "fw-e"], json!(behind), "forward"),
+            shared("fc00:5e9:2:102::", "02:00:00:00:00:04", east, "function ids, all chains, east to west"),
+            own("fc00:5e9:2:103::", "02:00:00:00:00:02", ["fw-e", "fw-w"], json!(["fc00:5e9:1:46::"]), "reverse"),
+            {"sid": "fc00:5e9:2:46::", "behaviour": "End.DT46", "comment": "egress of chains"},
         ])
     );
     assert!(middle.policies.is_empty() && middle.steering.is_empty() && middle.kernel.is_empty());
@@ -327,8 +327,10 @@ fn what_is_not_attached_is_named() {
     half.functions["ids"].attachments[0].east = None;
     assert_eq!(
         refused(&half),
-        ["functions.ids.attachments: the attachment of \"ids\" for all chains, which share it does not fit its interfaces; give \
-          it a pair of interfaces, west and east"]
+        [
+            "functions.ids.attachments: the attachment of \"ids\" for all chains, which share it does not fit its interfaces; give \
+          it a pair of interfaces, west and east"
+        ]
     );
     let mut other = attached();
     other.functions["fw"].attachments[0].owner = Some(owner("mail"));
@@ -341,8 +343,10 @@ fn an_interface_leads_to_one_function_for_one_demand() {
     twice.functions["ids"].attachments[0].east = twice.functions["fw"].attachments[0].east.clone();
     assert_eq!(
         refused(&twice),
-        ["functions.ids.attachments[0]: the interface \"fw-e\" of middle leads to \"fw\" already; attach it by another \
-          interface: packets come back by it for one only"]
+        [
+            "functions.ids.attachments[0]: the interface \"fw-e\" of middle leads to \"fw\" already; attach it by another \
+          interface: packets come back by it for one only"
+        ]
     );
     let mut spare = attached();
     let again = pair(None, "more", 9);
@@ -380,8 +384,10 @@ fn what_cannot_be_is_refused() {
     );
     assert_eq!(
         with(&|inventory| inventory.chains["web"].via.push("fw".into())),
-        ["chains.web.via[2]: the chain visits \"fw\" twice, and its proxy could not tell the two visits apart; give the function \
-          `proxy: exact` or `proxy: masquerading`, or add a second function"]
+        [
+            "chains.web.via[2]: the chain visits \"fw\" twice, and its proxy could not tell the two visits apart; give the function \
+          `proxy: exact` or `proxy: masquerading`, or add a second function"
+        ]
     );
     assert_eq!(
         with(&|inventory| inventory.functions["fw"].node = "nowhere".into()),
@@ -394,8 +400,10 @@ fn what_cannot_be_is_refused() {
     );
     assert_eq!(
         with(&|inventory| inventory.nodes["middle"].locator = "fc00:5e9:1:2::/64".parse().unwrap()),
-        ["nodes.middle: the locator fc00:5e9:1:2::/64 overlaps with fc00:5e9:1::/48 of node \"edge\"; give one of them \
-          another `locator`"]
+        [
+            "nodes.middle: the locator fc00:5e9:1:2::/64 overlaps with fc00:5e9:1::/48 of node \"edge\"; give one of them \
+          another `locator`"
+        ]
     );
     assert_eq!(
         with(&|inventory| inventory.customers.clear()),
@@ -411,7 +419,9 @@ fn what_cannot_be_is_refused() {
     };
     assert_eq!(
         with(&backup),
-        ["functions.ids.backup: \"fw\" has a proxy for one chain, and cannot take what comes for \"ids\"; give it `proxy: exact`, or \
-          another that chains can share"]
+        [
+            "functions.ids.backup: \"fw\" has a proxy for one chain, and cannot take what comes for \"ids\"; give it `proxy: exact`, or \
+          another that chains can share"
+        ]
     );
 }
