@@ -43,7 +43,7 @@ fn a_function_is_of_the_kind_that_is_written() {
         (", firewall: {ipv6: rules.v6}", "firewall"),
     ] {
         let function = function(keys).unwrap_or_else(|errors| panic!("{keys}: {errors}"));
-        assert_eq!(function.runs_in.key(), kind, "{keys}");
+        assert_eq!(function.runs_in.kind().key(), kind, "{keys}");
     }
 }
 
@@ -68,7 +68,7 @@ fn a_function_that_is_written_again_is_the_same() {
         "",
         ", namespace: {nftables: f.nft, sysctls: {net.a: '1'}, commands: [c], interfaces: one}, proxy: exact, inner: [IPv4]",
         ", netfilter: {}, watch: {}, on_failure: bypass",
-        ", tap: {program: p}, aware: true, may_change: insert, may_rewrite: [tlvs]",
+        ", tap: {program: p}, capabilities: {rewrites_flows: true, kernel_path: false}, aware: true, may_change: insert, may_rewrite: [tlvs]",
         ", firewall: {ipv6: r, mode: advanced}",
     ] {
         let function = function(keys).unwrap_or_else(|errors| panic!("{keys}: {errors}"));

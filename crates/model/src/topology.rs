@@ -14,9 +14,12 @@ use crate::node::HeadendMode;
 use crate::range::NumberRange;
 use crate::value::{PortRange, Protocol};
 
-pub use function::{Function, InNamespace, InNetfilter, Interfaces, OnTap, ProxyChoice, Ruleset, RunsIn};
+pub use function::{
+    Capabilities, Function, FunctionKind, InNamespace, InNetfilter, Interfaces, OnTap, ProxyChoice, Ruleset, RunsIn,
+};
 
 mod function;
+mod written;
 
 /// How `via` names a waypoint.
 pub const WAYPOINT: &str = "node:";
@@ -160,83 +163,6 @@ pub struct Link {
     /// What shortest paths add up, in both directions; not 0.
     #[serde(default = "one")]
     pub weight: u32,
-}
-
-/// How a node gives packets to a function and gets them back.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Approach {
-    /// End.AS.
-    Static,
-    /// End.AD by interface.
-    Dynamic,
-    /// End.AD by flow.
-    Flow,
-    /// End.AD by packet.
-    Exact,
-    /// End.AM.
-    Masquerading,
-    /// End.AN.
-    Aware,
-    /// End.AN.NF.
-    Netfilter,
-    /// End.AN in the node's own data plane.
-    Firewall,
-}
-
-impl Approach {
-    /// Whether one instance with one pair of interfaces serves any number of chains.
-    pub fn is_shared(self) -> bool {
-        !matches!(self, Self::Static | Self::Dynamic)
-    }
-
-    /// Whether one chain can visit the function twice: packets of the two visits must tell themselves apart.
-    pub fn allows_two_visits(self) -> bool {
-        self.is_shared() && self != Self::Flow
-    }
-}
-
-impl Topology {
-    /// How packets get to a function and back, and what decided it. None if there is no such function.
-    pub fn approach(&self, name: &str) -> Option<(Approach, String)> {
-        let function = self.functions.get(name)?;
-        match function.runs_in {
-            RunsIn::Firewall(_) => return Some((Approach::Firewall, "it has the key `firewall`".to_owned())),
-            RunsIn::Netfilter(_) => return Some((Approach::Netfilter, "it is of kind netfilter".to_owned())),
-            RunsIn::Namespace(_) | RunsIn::Tap(_) => {}
-        }
-        if function.aware {
-            return Some((Approach::Aware, "it is `aware: true`".to_owned()));
-        }
-        let chosen = |approach| Some((approach, "the topology says so".to_owned()));
-        match function.proxy {
-            ProxyChoice::Static => return chosen(Approach::Static),
-            ProxyChoice::Dynamic => return chosen(Approach::Dynamic),
-            ProxyChoice::DynamicFlow => return chosen(Approach::Flow),
-            ProxyChoice::Exact => return chosen(Approach::Exact),
-            ProxyChoice::Masquerading => return chosen(Approach::Masquerading),
-            ProxyChoice::Auto => {}
-        }
-        // What the exact proxy puts on the kernel's packets does not go through a TAP device.
-        let (shared, on_tap) = match function.runs_in {
-            RunsIn::Tap(_) => (Approach::Flow, ", and it is on TAP, where the exact proxy does not work"),
-            _ => (Approach::Exact, ""),
-        };
-        if self.functions.values().any(|other| other.backup.as_deref() == Some(name)) {
-            return Some((shared, format!("it is a backup, whatever chain needs it{on_tap}")));
-        }
-        let visits = |chain: &Chain| chain.via.iter().filter(|stop| *stop == name).count();
-        let chains: Vec<(&String, usize)> = self
-            .chains
-            .iter()
-            .map(|(chain, definition)| (chain, visits(definition)))
-            .filter(|(_, count)| *count > 0)
-            .collect();
-        Some(match chains.as_slice() {
-            [_, _, ..] => (shared, format!("{} chains visit it{on_tap}", chains.len())),
-            [(chain, 2..)] => (shared, format!("the chain {chain} visits it more than once{on_tap}")),
-            _ => (Approach::Static, "one chain visits it, so that the rest of the list is known".to_owned()),
-        })
-    }
 }
 
 /// A service chain: which traffic visits which functions, in order.

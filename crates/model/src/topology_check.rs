@@ -13,7 +13,7 @@ use ipnet::{IpNet, Ipv6Net};
 use crate::check::{self, MTU_MAX, MTU_MIN};
 use crate::error::{Errors, KeyPath, Report};
 use crate::node::HeadendMode;
-use crate::topology::{Chain, Endpoint, Host, LabDomain, NODE_ID_MAX, RunsIn, Topology, WAYPOINT};
+use crate::topology::{Chain, Endpoint, Host, LabDomain, NODE_ID_MAX, Topology, WAYPOINT};
 
 /// Most nodes of a lab: every one has routes to every other.
 const NODES_MAX: usize = 500;
@@ -38,7 +38,7 @@ impl Topology {
             let key = functions.at(name);
             check.function(function, &key);
             if let Some(backup) = &function.backup {
-                check.backup(name, function, backup, &key.at("backup"));
+                check.backup(name, backup, &key.at("backup"));
             }
             if let Some(firewall) = function.firewall() {
                 check.firewall(name, function, firewall, &key);
@@ -323,19 +323,8 @@ impl Check<'_> {
                     "add it to `functions`, or correct the name".to_owned()
                 };
                 self.report.error(&key, format!("there is no function {name:?}"), remedy);
-            } else if chain.via[..position].contains(name)
-                && self.topology.approach(name).is_some_and(|(approach, _)| !approach.allows_two_visits())
-            {
-                let message =
-                    format!("the chain visits {name:?} twice, and its proxy could not tell the two visits apart");
-                let remedy = match self.topology.functions[name].runs_in {
-                    RunsIn::Tap(_) => "add a second function, or give this one `proxy: masquerading`",
-                    _ => "give the function `proxy: exact` (or none: it is chosen then), or add a second function",
-                };
-                self.report.error(&key, message, remedy);
             }
         }
-        self.backups_of(chain, &key.at("mode"));
         if let Some(mark) = chain.mark {
             self.mark(mark, chain, &key.at("mark"));
         }

@@ -1,19 +1,24 @@
 //! Whether what an inventory says can be. What a topology says is checked before the lab makes an inventory of it; other sources have only
 //! this.
 
+mod backup;
+
+use indexmap::IndexMap;
+
 use segue_model::check;
 use segue_model::error::{KeyPath, Report};
 use segue_model::node::{HeadendMode, InnerType};
 use segue_model::proxy::OnFailure;
 use segue_model::topology::{Chain, Dataplane, Endpoint, WAYPOINT};
 
+use crate::approach::{self, Approach, Nature};
 use crate::inventory::{Function, Inventory, Link, Reachability};
 
 /// Longest locator: a function number and an argument of 16 bits are behind it.
 const LOCATOR_MAX: u8 = 96;
 
 pub(crate) fn check(inventory: &Inventory, report: &mut Report) {
-    let mut check = Check { inventory, report };
+    let mut check = Check { inventory, approaches: approach::all(inventory), report };
     check.nodes();
     if let Reachability::Links(links) = &inventory.reachability {
         check.links(links);
@@ -32,6 +37,7 @@ pub(crate) fn check(inventory: &Inventory, report: &mut Report) {
 
 struct Check<'a, 'b> {
     inventory: &'a Inventory,
+    approaches: IndexMap<&'a str, (Approach, String)>,
     report: &'b mut Report,
 }
 
@@ -78,6 +84,7 @@ impl Check<'_, '_> {
     }
 
     fn function(&mut self, name: &str, function: &Function, key: &KeyPath) {
+        Nature::of(function).check(key, self.report);
         self.node_exists(&function.node, &key.at("node"));
         if self.inventory.nodes.get(&function.node).is_some_and(|node| node.dataplane != Dataplane::Segue) {
             let message =
@@ -93,26 +100,13 @@ impl Check<'_, '_> {
                 let message = "packets of a failed function have nowhere to go";
                 self.report.error(&key.at("on_failure"), message, "add `backup:` with the name of another function");
             }
-            (_, Some(backup)) => self.backup(name, backup, &key.at("backup")),
+            (_, Some(backup)) => self.backup(name, function, backup, &key.at("backup")),
             (_, None) => {}
         }
     }
 
-    fn backup(&mut self, name: &str, backup: &str, key: &KeyPath) {
-        match self.inventory.functions.get(backup) {
-            None => {
-                let message = format!("there is no function {backup:?}");
-                self.report.error(key, message, "add it to `functions`, or correct the name");
-            }
-            Some(_) if backup == name => {
-                self.report.error(key, "the backup is this function itself", "name another function");
-            }
-            Some(other) if !other.approach.is_shared() => {
-                let message = format!("{backup:?} has a proxy for one chain, and cannot take what comes for {name:?}");
-                self.report.error(key, message, "give it `proxy: exact`, or another that chains can share");
-            }
-            Some(_) => {}
-        }
+    fn approach(&self, name: &str) -> Option<Approach> {
+        self.approaches.get(name).map(|(approach, _)| *approach)
     }
 
     fn chain(&mut self, chain: &Chain, key: &KeyPath) {
@@ -129,13 +123,14 @@ impl Check<'_, '_> {
                 self.report.error(&key, format!("there is no function {name:?}"), remedy);
                 continue;
             };
-            if chain.via[..position].contains(name) && !function.approach.allows_two_visits() {
+            let allows_two = self.approach(name).is_some_and(Approach::allows_two_visits);
+            if chain.via[..position].contains(name) && !allows_two {
                 let message =
                     format!("the chain visits {name:?} twice, and its proxy could not tell the two visits apart");
-                let remedy = "give the function `proxy: exact` or `proxy: masquerading`, or add a second function";
-                self.report.error(&key, message, remedy);
+                self.report.error(&key, message, Nature::of(function).remedy_for_visits());
             }
         }
+        self.backups_of(chain, &key.at("mode"));
         if !matches!(chain.mode, HeadendMode::HEncaps | HeadendMode::HEncapsRed) {
             let message = "this mode does not suit a chain, whose egress takes the outer header off";
             self.report.error(&key.at("mode"), message, "write H.Encaps or H.Encaps.Red");

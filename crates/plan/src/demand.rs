@@ -1,10 +1,12 @@
 //! What functions need before anything can be planned: interfaces between them and their nodes.
 
+use indexmap::IndexMap;
 use ipnet::IpNet;
 
 use segue_model::owner::{AddressFamily, Direction, Owner};
-use segue_model::topology::{Approach, Interfaces};
+use segue_model::topology::Interfaces;
 
+use crate::approach::{self, Approach};
 use crate::chain::{Lane, Stop};
 use crate::inventory::{Function, Inventory};
 use crate::shared;
@@ -47,7 +49,7 @@ pub struct Way {
 
 /// In the order of chains; each once.
 pub(crate) fn of_lanes(inventory: &Inventory, lanes: &[Lane<'_>]) -> Vec<Demand> {
-    let mut found = Found { inventory, demands: Vec::new(), shared: Vec::new() };
+    let mut found = Found { inventory, approaches: approach::all(inventory), demands: Vec::new(), shared: Vec::new() };
     for lane in lanes {
         found.lane(lane);
     }
@@ -56,6 +58,7 @@ pub(crate) fn of_lanes(inventory: &Inventory, lanes: &[Lane<'_>]) -> Vec<Demand>
 
 struct Found<'a> {
     inventory: &'a Inventory,
+    approaches: IndexMap<&'a str, (Approach, String)>,
     demands: Vec<Demand>,
     /// Names of functions that chains share.
     shared: Vec<&'a str>,
@@ -69,7 +72,7 @@ impl<'a> Found<'a> {
             Stop::Waypoint { .. } => None,
         };
         for (name, function) in lane.stops.iter().filter_map(function) {
-            if !function.approach.is_shared() {
+            if !self.approach(name).is_shared() {
                 self.of_lane(lane, name, function);
             }
         }
@@ -77,7 +80,7 @@ impl<'a> Found<'a> {
         for direction in lane.directions() {
             let stops: Vec<_> = lane.stops(*direction).into_iter().filter_map(function).collect();
             let (shared, own): (Vec<_>, Vec<_>) =
-                stops.into_iter().partition(|(_, function)| function.approach.is_shared());
+                stops.into_iter().partition(|(name, _)| self.approach(name).is_shared());
             for (name, function) in shared {
                 self.of_all(lane, name, function);
             }
@@ -85,6 +88,11 @@ impl<'a> Found<'a> {
                 self.backup(lane, backup);
             }
         }
+    }
+
+    fn approach(&self, name: &str) -> Approach {
+        // All functions of the inventory are there.
+        self.approaches.get(name).map_or(Approach::Static, |(approach, _)| *approach)
     }
 
     /// What one lane has for itself: a pair, or an interface for each direction.
@@ -112,9 +120,10 @@ impl<'a> Found<'a> {
             return;
         }
         self.shared.push(name);
-        if !shared::without_links(function.approach) {
+        let approach = self.approach(name);
+        if !shared::without_links(approach) {
             let takes = |family: &AddressFamily| function.inner.contains(&family.inner());
-            let families = if shared::keeps_header(function.approach) {
+            let families = if shared::keeps_header(approach) {
                 vec![AddressFamily::Ipv6]
             } else {
                 [AddressFamily::Ipv4, AddressFamily::Ipv6].into_iter().filter(takes).collect()
@@ -149,10 +158,10 @@ impl<'a> Found<'a> {
             function: name.to_owned(),
             node: function.node.clone(),
             owner,
-            approach: function.approach,
+            approach: self.approach(name),
             interfaces: function.interfaces,
             families,
-            outer: shared::keeps_header(function.approach),
+            outer: shared::keeps_header(self.approach(name)),
             mtu: at_ends.map(|customer| customer.mtu).max(),
             ways: Vec::new(),
         }

@@ -10,7 +10,7 @@ use ipnet::{IpNet, Ipv6Net};
 use segue_model::node::InnerType;
 use segue_model::owner::Owner;
 use segue_model::proxy::{MayChange, MayRewrite, OnFailure, Watch};
-use segue_model::topology::{Approach, Chain, Dataplane, Interfaces};
+use segue_model::topology::{Capabilities, Chain, Dataplane, FunctionKind, Interfaces, ProxyChoice};
 use segue_model::value::MacAddress;
 
 /// All that the planner knows. The order of each list is that of the plan: the same inventory always gives the same numbers.
@@ -64,10 +64,14 @@ pub struct Link {
 pub struct Function {
     /// The node that it is connected to.
     pub node: String,
-    /// How the node gives packets to it and gets them back.
-    pub approach: Approach,
-    /// Why so, for explanations.
-    pub why: String,
+    /// What it runs in.
+    pub kind: FunctionKind,
+    /// Whether it understands Segment Routing itself.
+    pub aware: bool,
+    /// What is known of what it does to packets.
+    pub capabilities: Capabilities,
+    /// The proxy that is wanted, or none in particular.
+    pub proxy: ProxyChoice,
     /// One interface that packets enter and leave by, or two.
     pub interfaces: Interfaces,
     /// What it takes.

@@ -6,6 +6,7 @@ use segue_model::limits::{HEADROOM_MAX, SEGMENTS_MAX};
 use segue_model::owner::Direction;
 use segue_model::topology::Dataplane;
 
+use crate::approach::Approach;
 use crate::chain::Lane;
 use crate::planner::Planner;
 use crate::segment::Segment;
@@ -26,7 +27,7 @@ impl Planner<'_> {
         for (position, segment) in segments.iter().enumerate() {
             let Some(name) = &segment.function else { continue };
             let Some(function) = self.inventory.functions.get(name) else { continue };
-            if function.approach.is_shared() {
+            if self.approach(name).is_none_or(Approach::is_shared) {
                 continue;
             }
             let at = (segment.node, segment.sid);

@@ -13,6 +13,7 @@ use segue_model::error::{Errors, Report};
 use chain::Lane;
 use planner::Planner;
 
+pub use approach::Approach;
 pub use demand::{Demand, Way};
 pub use inventory::Inventory;
 pub use plan::{Encap, Explanation, FunctionPlan, KernelEntry, NodePlan, Plan, Seg6LocalAction, StepAction};
@@ -20,6 +21,7 @@ pub use segue_model::owner::Direction;
 pub use shared::words as in_words;
 
 pub mod address;
+pub mod approach;
 mod attached;
 mod chain;
 mod check;

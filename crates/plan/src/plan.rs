@@ -8,7 +8,8 @@ use serde::Serialize;
 
 use segue_model::node::{Behaviour, HeadendMode, Policy, Sid, SteeringRule};
 use segue_model::owner::Direction;
-use segue_model::topology::Approach;
+
+use crate::approach::Approach;
 
 /// What an inventory's chains need of nodes and functions.
 #[derive(Debug, Clone, Default, PartialEq)]

@@ -5,6 +5,7 @@ use ipnet::Ipv6Net;
 use segue_model::error::{KeyPath, Report};
 use segue_model::topology::Dataplane;
 
+use crate::approach::{self, Approach};
 use crate::chain::Lane;
 use crate::inventory::{Inventory, Node};
 use crate::plan::{Explanation, FunctionPlan, NodePlan, Plan};
@@ -28,10 +29,9 @@ pub(crate) struct Planner<'a> {
 
 impl<'a> Planner<'a> {
     pub(crate) fn new(inventory: &'a Inventory) -> Self {
-        let functions = inventory.functions.iter().map(|(name, function)| {
-            let (approach, why) = (function.approach, function.why.clone());
-            (name.clone(), FunctionPlan { approach, why, sids: Default::default() })
-        });
+        let functions = approach::all(inventory)
+            .into_iter()
+            .map(|(name, (approach, why))| (name.to_owned(), FunctionPlan { approach, why, sids: Default::default() }));
         Self {
             inventory,
             report: Report::default(),
@@ -67,6 +67,11 @@ impl<'a> Planner<'a> {
 
     pub(crate) fn error(&mut self, key: &KeyPath, message: impl Into<String>, remedy: impl Into<String>) {
         self.report.error(key, message, remedy);
+    }
+
+    /// How packets get to a function and back.
+    pub(crate) fn approach(&self, name: &str) -> Option<Approach> {
+        self.functions.get(name).map(|plan| plan.approach)
     }
 
     /// The next number for the SID of a function of a node.

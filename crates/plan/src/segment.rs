@@ -6,9 +6,10 @@ use ipnet::{IpNet, Ipv6Net};
 
 use segue_model::node::{Behaviour, Sid};
 use segue_model::owner::{AddressFamily, Direction};
-use segue_model::topology::{Approach, Dataplane};
+use segue_model::topology::Dataplane;
 
 use crate::address;
+use crate::approach::Approach;
 use crate::chain::{Lane, Stop};
 use crate::plan::{Encap, KernelEntry, Seg6LocalAction};
 use crate::planner::Planner;

@@ -8,9 +8,10 @@ use ipnet::Ipv6Net;
 use segue_model::error::KeyPath;
 use segue_model::node::{Behaviour, HeadendMode, InnerType, Memory, Netfilter, Proxy, Sid};
 use segue_model::owner::Direction;
-use segue_model::topology::{Approach, Interfaces};
+use segue_model::topology::Interfaces;
 
 use crate::address;
+use crate::approach::Approach;
 use crate::chain::Lane;
 use crate::inventory::{Attachment, Function, Side};
 use crate::planner::Planner;
@@ -73,7 +74,7 @@ impl Planner<'_> {
         node: usize,
     ) -> Option<(Ipv6Addr, Behaviour)> {
         let function = self.inventory.functions.get(name)?;
-        let approach = function.approach;
+        let approach = self.approach(name)?;
         let one_way = without_links(approach) || function.interfaces == Interfaces::One;
         let way = if one_way { Direction::Forward } else { direction };
         let known = self.functions.get(name).and_then(|plan| plan.sids.get(&way)).copied();
@@ -81,7 +82,7 @@ impl Planner<'_> {
             Some(sid) => sid,
             None => {
                 let sid = address::sid(self.locator(node), self.function_number(node, lane));
-                let mut entry = self.shared_sid((name, function), (way, one_way), node, sid);
+                let mut entry = self.shared_sid((name, function), approach, (way, one_way), node, sid);
                 if let Some(plan) = self.functions.get_mut(name) {
                     plan.sids.insert(way, sid);
                 }
@@ -134,11 +135,11 @@ impl Planner<'_> {
     fn shared_sid(
         &self,
         (name, function): (&str, &Function),
+        approach: Approach,
         (way, one_way): (Direction, bool),
         node: usize,
         sid: Ipv6Addr,
     ) -> Sid {
-        let approach = function.approach;
         let through = match (way, one_way) {
             (_, true) => "all chains".to_owned(),
             (Direction::Forward, false) => "all chains, west to east".to_owned(),
@@ -189,7 +190,8 @@ impl Planner<'_> {
         let attachment = function.attachment(Some(&lane.owner_of_attachment(function.interfaces, direction)))?;
         let (out, back) = sides(attachment, direction);
         let inner: Vec<InnerType> = lane.families.iter().map(|family| family.inner()).collect();
-        let is_static = function.approach == Approach::Static;
+        let approach = self.approach(name)?;
+        let is_static = approach == Approach::Static;
         Some(Sid {
             next_hop_mac: Some(out.function),
             proxy: Some(Proxy {
@@ -202,7 +204,7 @@ impl Planner<'_> {
                 ..Proxy::new(&out.interface, &back.interface)
             }),
             owner: Some(lane.owner(direction)),
-            ..local_sid(sid, behaviour(function.approach), format!("function {name}"))
+            ..local_sid(sid, behaviour(approach), format!("function {name}"))
         })
     }
 

@@ -8,11 +8,11 @@ use segue_model::error::Errors;
 use segue_model::node::InnerType;
 use segue_model::owner::{AddressFamily, Direction, Owner};
 use segue_model::proxy::OnFailure;
-use segue_model::topology::{Approach, Chain, Dataplane, Interfaces};
+use segue_model::topology::{Capabilities, Chain, Dataplane, FunctionKind, Interfaces, ProxyChoice};
 use segue_model::value::MacAddress;
 use segue_plan::inventory::{Attachment, Customer, Function, Link, Node, Reachability, Side};
 use segue_plan::{
-    Demand, Encap, Inventory, KernelEntry, NodePlan, Plan, Seg6LocalAction, StepAction, Way, demands, plan,
+    Approach, Demand, Encap, Inventory, KernelEntry, NodePlan, Plan, Seg6LocalAction, StepAction, Way, demands, plan,
 };
 
 fn node(dataplane: Dataplane, number: u8) -> Node {
@@ -23,11 +23,13 @@ fn node(dataplane: Dataplane, number: u8) -> Node {
     }
 }
 
-fn function(approach: Approach, inner: &[InnerType]) -> Function {
+fn function(inner: &[InnerType]) -> Function {
     Function {
         node: "middle".into(),
-        approach,
-        why: "by hand".into(),
+        kind: FunctionKind::Namespace,
+        aware: false,
+        capabilities: Capabilities::default(),
+        proxy: ProxyChoice::Auto,
         interfaces: Interfaces::Two,
         inner: inner.to_vec(),
         argument_length: 0,
@@ -64,8 +66,8 @@ fn inventory() -> Inventory {
         ]),
         reachability: Reachability::Links(vec![link("edge", "middle"), link("middle", "far")]),
         functions: named([
-            ("fw", function(Approach::Static, &[InnerType::IPv4])),
-            ("ids", function(Approach::Exact, &[InnerType::IPv4, InnerType::IPv6])),
+            ("fw", Function { proxy: ProxyChoice::Static, ..function(&[InnerType::IPv4]) }),
+            ("ids", function(&[InnerType::IPv4, InnerType::IPv6])),
         ]),
         customers: named([
             ("client", customer("edge", "10.0.1.0/24", 1500)),
@@ -172,8 +174,8 @@ fn one_interface_is_asked_for_each_direction_and_a_kernel_egress_for_each_family
 #[test]
 fn an_sr_aware_function_gets_outer_headers_and_netfilter_is_attached_by_the_agent() {
     let mut inventory = inventory();
-    inventory.functions["fw"].approach = Approach::Netfilter;
-    inventory.functions["ids"].approach = Approach::Aware;
+    inventory.functions["fw"].kind = FunctionKind::Netfilter;
+    inventory.functions["ids"].aware = true;
     let demands = demands(&inventory).unwrap();
     let [ids] = demands.as_slice() else { panic!("{demands:?}") };
     assert_eq!((ids.function.as_str(), ids.outer), ("ids", true));
@@ -359,6 +361,29 @@ fn an_interface_leads_to_one_function_for_one_demand() {
     assert_eq!(planned(&spare), planned(&attached()), "what no chain needs is ignored");
 }
 
+/// The planner chooses, not the source: a capability alone makes another proxy of the one that two chains share.
+#[test]
+fn the_proxy_follows_what_a_function_can() {
+    let mut inventory = inventory();
+    inventory.functions["ids"].capabilities.makes_packets = true;
+    let of_ids = |inventory: &Inventory| -> Vec<(Option<Owner>, Approach)> {
+        let demands = demands(inventory).unwrap_or_else(|errors| panic!("{errors}"));
+        let ids = demands.into_iter().filter(|demand| demand.function == "ids");
+        ids.map(|demand| (demand.owner, demand.approach)).collect()
+    };
+    assert_eq!(
+        of_ids(&inventory),
+        [(Some(owner("web")), Approach::Static), (Some(owner("mail")), Approach::Static)],
+        "a pair for each chain"
+    );
+    inventory.functions["ids"].capabilities = Capabilities { kernel_path: Some(false), ..Capabilities::default() };
+    assert_eq!(of_ids(&inventory), [(None, Approach::Flow)]);
+    inventory.functions["ids"].proxy = ProxyChoice::Exact;
+    let errors = demands(&inventory).expect_err("the exact proxy cannot");
+    let keys: Vec<_> = errors.iter().map(|error| error.key.to_string()).collect();
+    assert_eq!(keys, ["functions.ids.proxy"]);
+}
+
 #[test]
 fn what_cannot_be_is_refused() {
     let with = |change: &dyn Fn(&mut Inventory)| {
@@ -386,7 +411,7 @@ fn what_cannot_be_is_refused() {
         with(&|inventory| inventory.chains["web"].via.push("fw".into())),
         [
             "chains.web.via[2]: the chain visits \"fw\" twice, and its proxy could not tell the two visits apart; give the function \
-          `proxy: exact` or `proxy: masquerading`, or add a second function"
+          `proxy: exact` (or none: it is chosen then), or add a second function"
         ]
     );
     assert_eq!(
@@ -421,7 +446,9 @@ fn what_cannot_be_is_refused() {
         with(&backup),
         [
             "functions.ids.backup: \"fw\" has a proxy for one chain, and cannot take what comes for \"ids\"; give it `proxy: exact`, or \
-          another that chains can share"
+          another that chains can share",
+            "functions.ids.backup: \"fw\" does not take IPv6 packets, which come for \"ids\"; add the type to `inner` of the backup, or \
+             name another function",
         ]
     );
 }

@@ -2,7 +2,6 @@
 
 use ipnet::IpNet;
 
-use segue_model::topology::Topology;
 use segue_plan::inventory::{Customer, Function, Inventory, Link, Node, Reachability};
 
 use crate::address::{HostAddress, NodeAddress};
@@ -33,23 +32,20 @@ pub(crate) fn of_topology(builder: &Builder<'_>) -> Inventory {
     Inventory {
         nodes: nodes.collect(),
         reachability: Reachability::Links(links.collect()),
-        functions: topology
-            .functions
-            .keys()
-            .filter_map(|name| Some((name.clone(), function(topology, name)?)))
-            .collect(),
+        functions: topology.functions.iter().map(|(name, definition)| (name.clone(), function(definition))).collect(),
         customers: customers.collect(),
         chains: topology.chains.clone(),
     }
 }
 
-fn function(topology: &Topology, name: &str) -> Option<Function> {
-    let function = topology.functions.get(name)?;
-    let (approach, why) = topology.approach(name)?;
-    Some(Function {
+/// A function without attachments.
+pub(crate) fn function(function: &segue_model::topology::Function) -> Function {
+    Function {
         node: function.node.clone(),
-        approach,
-        why,
+        kind: function.runs_in.kind(),
+        aware: function.aware,
+        capabilities: function.capabilities,
+        proxy: function.proxy,
         interfaces: function.interfaces(),
         inner: function.inner.clone(),
         argument_length: function.firewall().map_or(0, |firewall| firewall.argument_length),
@@ -59,5 +55,5 @@ fn function(topology: &Topology, name: &str) -> Option<Function> {
         backup: function.backup.clone(),
         watch: function.watch,
         attachments: Vec::new(),
-    })
+    }
 }

@@ -11,6 +11,7 @@
 use segue_model::error::Errors;
 use segue_model::load;
 use segue_model::topology::{Dataplane, Topology};
+use segue_plan::approach::{self, Approach, Nature, Visits};
 
 use build::Builder;
 use service::Services;
@@ -61,6 +62,13 @@ pub fn plan(topology: &Topology) -> Result<LabPlan, Errors> {
     }
     builder.report.check()?;
     Ok(LabPlan { name: topology.name.clone(), nodes, hosts, functions, explanations: planned.explanations })
+}
+
+/// How packets get to a function of a topology and back, and what decided it. None if there is no such function.
+pub fn approach(topology: &Topology, name: &str) -> Option<(Approach, String)> {
+    let function = inventory::function(topology.functions.get(name)?);
+    let backups = topology.functions.values().filter_map(|other| other.backup.as_ref());
+    Some(approach::choose(&Nature::of(&function), &Visits::of(name, &topology.chains, backups)))
 }
 
 /// Reads, checks and plans a topology. `file` is only for the errors.

@@ -11,11 +11,13 @@ use segue_model::owner::{AddressFamily, Direction};
 use segue_model::topology::Interfaces;
 use segue_model::value::MacAddress;
 use segue_plan::address::group;
+use segue_plan::approach::{Approach, Nature};
 use segue_plan::inventory::{Attachment, Side};
 use segue_plan::{Demand, Plan};
 
 use crate::address;
 use crate::build::{Builder, NewEnd, forwarding_sysctls};
+use crate::inventory;
 use crate::plan::{Interface, LabFunction, LinkKind};
 use crate::route::{Neighbour, NextHop, Route, Rule};
 
@@ -279,7 +281,13 @@ fn refuse_ambiguity(builder: &mut Builder<'_>, function: &str, routes: &[Destina
                 clash.chain, route.prefix, clash.prefix
             )
         };
-        let remedy = "give the function `proxy: exact`, give one chain a function of its own, or choose ends that do not overlap";
+        let apart = "give one chain a function of its own, or choose ends that do not overlap";
+        let nature =
+            builder.topology.functions.get(function).map(|function| Nature::of(&inventory::function(function)));
+        let remedy = match nature.is_some_and(|nature| nature.fits(Approach::Exact)) {
+            true => format!("give the function `proxy: exact`, {apart}"),
+            false => apart.to_owned(),
+        };
         builder.error(&route.key.at("via"), message, remedy);
         return;
     }

@@ -4,8 +4,8 @@
 use ipnet::{IpNet, Ipv6Net};
 
 use segue_model::owner::Direction;
-use segue_model::topology::{Approach, Interfaces};
-use segue_plan::{Encap, Plan, Seg6LocalAction};
+use segue_model::topology::Interfaces;
+use segue_plan::{Approach, Encap, Plan, Seg6LocalAction};
 
 use crate::build::default_route;
 use crate::route::{Neighbour, NextHop, Route, Rule};

@@ -427,6 +427,52 @@ fn what_the_operator_chooses_is_taken() {
     }
 }
 
+const NAT_ON_TAP: &str = ", tap: {program: p}, capabilities: {rewrites_flows: true}";
+
+#[test]
+fn a_function_that_no_shared_proxy_serves_has_interfaces_for_each_chain() {
+    let plan = two_chains(NAT_ON_TAP, "f");
+    let function = &plan.functions["f"];
+    let names: Vec<_> = function.interfaces.iter().map(|interface| interface.name.as_str()).collect();
+    assert_eq!(names, ["west", "east", "west2", "east2"]);
+    assert_eq!(
+        function.approach,
+        "static proxy (End.AS): 2 chains visit it, but it is on TAP and rewrites flows; so each chain has interfaces of its own"
+    );
+    let state = plan.nodes["b"].state.as_ref().unwrap();
+    let proxies: Vec<_> = state.sids.iter().filter_map(|sid| Some((sid.behaviour, sid.proxy.as_ref()?))).collect();
+    assert_eq!(proxies.len(), 4, "both ways of two chains");
+    assert!(proxies.iter().all(|(behaviour, _)| *behaviour == Behaviour::EndAs));
+    let ways_back: std::collections::HashSet<_> = proxies.iter().map(|(_, proxy)| &proxy.from_function).collect();
+    assert_eq!(ways_back.len(), 4, "what comes back shows whose it is");
+}
+
+#[test]
+fn a_program_in_a_namespace_is_off_the_kernels_path() {
+    let plan = two_chains(", capabilities: {kernel_path: false}", "f");
+    let state = plan.nodes["b"].state.as_ref().unwrap();
+    let memories: Vec<_> = state.sids.iter().filter_map(|sid| sid.proxy.as_ref()?.memory).collect();
+    assert_eq!(memories, [Memory::Flow; 2]);
+}
+
+#[test]
+fn what_is_known_and_makes_no_difference_changes_nothing() {
+    for (known, function) in [
+        (", capabilities: {rewrites_flows: true, kernel_path: true}", ""),
+        (", netfilter: {}, capabilities: {rewrites_flows: true}", ", netfilter: {}"),
+        (
+            ", aware: true, may_rewrite: [addresses], capabilities: {rewrites_flows: true}",
+            ", aware: true, may_rewrite: [addresses]",
+        ),
+        (
+            ", tap: {}, proxy: static, capabilities: {rewrites_flows: true, makes_packets: true}",
+            ", tap: {}, proxy: static",
+        ),
+    ] {
+        assert_eq!(two_chains(known, "f"), two_chains(function, "f"), "{known}");
+    }
+}
+
 #[test]
 fn a_dead_function_has_a_backup() {
     // Each other's backups, on two nodes; no chain names the second.

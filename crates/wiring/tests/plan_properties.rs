@@ -11,11 +11,11 @@ use proptest::strategy::ValueTree;
 use segue_model::firewall::Firewall;
 use segue_model::node::{Behaviour, HeadendMode, InnerType, NodeState, Sid};
 use segue_model::topology::{
-    Approach, Chain, Dataplane, Endpoint, Function, Host, InNamespace, InNetfilter, Interfaces, Link, Match, Node,
+    Capabilities, Chain, Dataplane, Endpoint, Function, Host, InNamespace, InNetfilter, Interfaces, Link, Match, Node,
     OnTap, ProxyChoice, RunsIn, Topology,
 };
 use segue_model::value::Protocol;
-use segue_plan::{Encap, Explanation, StepAction};
+use segue_plan::{Approach, Encap, Explanation, StepAction};
 use segue_wiring::{LabFunction, LabPlan, plan};
 
 /// Numbers that a topology is made of; anything is a topology.
@@ -102,7 +102,13 @@ fn topology(seed: &Seed) -> Topology {
             7 => ProxyChoice::Dynamic,
             _ => ProxyChoice::Auto,
         };
-        let function = Function { aware: *kind == 5, proxy, ..Function::new(&node, runs_in) };
+        let chosen_by_them = [9, 10].contains(kind);
+        let capabilities = Capabilities {
+            rewrites_flows: chosen_by_them && number & 16 != 0,
+            makes_packets: chosen_by_them && number & 96 == 0,
+            kernel_path: (*kind == 10).then_some(false),
+        };
+        let function = Function { aware: *kind == 5, capabilities, proxy, ..Function::new(&node, runs_in) };
         Some((format!("f{i}"), function))
     });
     let functions: indexmap::IndexMap<_, _> = functions.collect();
@@ -261,7 +267,7 @@ fn check_direction(plan: &LabPlan, topology: &Topology, sids: &HashMap<Ipv6Net, 
             Some(stop) if stop.starts_with("node:") => assert_eq!(*stop, format!("node:{node}")),
             Some(function) => {
                 let sid = sid.expect("proxies are on Segue nodes");
-                let (approach, _) = topology.approach(function).expect("a function");
+                let (approach, _) = segue_wiring::approach(topology, function).expect("a function");
                 if approach == Approach::Netfilter {
                     let mark = topology.chains.get_index_of(&steps[0].chain).expect("a chain") + 1;
                     assert_eq!((sid.behaviour, sid.argument_length), (Behaviour::EndAnNf, 16));

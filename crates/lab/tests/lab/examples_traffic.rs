@@ -9,8 +9,8 @@ use crate::common::TestLab;
 use segue_lab::demo::hops::Counters;
 use segue_lab::demo::traffic::{self, End, Flow};
 use segue_lab::{agent, netns};
-use segue_model::topology::{Approach, Endpoint};
-use segue_plan::{Direction, Explanation, StepAction};
+use segue_model::topology::Endpoint;
+use segue_plan::{Approach, Direction, Explanation, StepAction};
 
 /// UDP flows of each family; each sends one datagram and gets one back.
 const FLOWS: u64 = 64;
@@ -110,7 +110,7 @@ fn stations(lab: &TestLab, chain: &str) -> Stations {
 }
 
 fn approach(lab: &TestLab, function: &str) -> Approach {
-    lab.loaded.topology.approach(function).unwrap().0
+    segue_wiring::approach(&lab.loaded.topology, function).unwrap().0
 }
 
 fn is_shared(lab: &TestLab, function: &str) -> bool {

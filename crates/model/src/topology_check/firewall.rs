@@ -4,13 +4,14 @@ use super::Check;
 use crate::error::KeyPath;
 use crate::firewall::Firewall;
 use crate::node_check::firewall_values;
-use crate::topology::{Chain, Function, Host, ProxyChoice};
+use crate::topology::{Capabilities, Chain, Function, Host, ProxyChoice};
 
 impl Check<'_> {
     /// A firewall is a part of its node: nothing that needs a namespace, a link or a proxy goes with it.
     pub(super) fn firewall(&mut self, name: &str, function: &Function, firewall: &Firewall, key: &KeyPath) {
         let given = [
             ("aware", function.aware),
+            ("capabilities", function.capabilities != Capabilities::default()),
             ("proxy", function.proxy != ProxyChoice::Auto),
             ("may_change", function.may_change.is_some()),
             ("may_rewrite", !function.may_rewrite.is_empty()),

@@ -17,14 +17,14 @@ impl Check<'_> {
                 format!("the node {:?} cannot host a function: only Segue's data plane has proxies", function.node);
             self.report.error(&key.at("node"), message, "move the function, or set the node's `dataplane: segue`");
         }
-        let inside = key.at(function.runs_in.key());
+        let inside = key.at(function.runs_in.kind().key());
         match &function.runs_in {
             RunsIn::Namespace(InNamespace { nftables, sysctls, .. })
             | RunsIn::Netfilter(InNetfilter { nftables, sysctls, .. }) => {
                 self.ruleset(nftables.as_deref(), &inside.at("nftables"));
                 self.sysctls(sysctls, &inside.at("sysctls"));
             }
-            RunsIn::Tap(tap) => self.program(tap, function, key),
+            RunsIn::Tap(tap) => self.program(tap, &inside.at("program")),
             RunsIn::Firewall(_) => {}
         }
         // What a firewall of the node has no use for is refused with it.
@@ -63,15 +63,9 @@ impl Check<'_> {
     }
 
     /// A function on TAP is a program in user space or a virtual machine: the lab knows nothing of what is inside.
-    fn program(&mut self, tap: &OnTap, function: &Function, key: &KeyPath) {
+    fn program(&mut self, tap: &OnTap, key: &KeyPath) {
         if tap.program.as_ref().is_some_and(|program| program.trim().is_empty()) {
-            let message = "the program is empty";
-            self.report.error(&key.at("tap").at("program"), message, "write a shell command, or remove the key");
-        }
-        if function.proxy == ProxyChoice::Exact {
-            let message = "the exact proxy needs a function on the kernel's path: a program that reads packets and writes others \
-                           makes new ones, to which no header belongs";
-            self.report.error(&key.at("proxy"), message, "write dynamic-flow, or remove the key: it chooses");
+            self.report.error(key, "the program is empty", "write a shell command, or remove the key");
         }
     }
 
