@@ -149,6 +149,38 @@ fn link_down(lab: &TestLab) -> u64 {
     rows.map(|row| row["counter"]["packets"].as_u64().unwrap()).sum()
 }
 
+/// Two chains share it, and no proxy that shares interfaces serves it: each chain has a pair of devices.
+#[test]
+#[ignore = "needs root"]
+fn a_program_that_rewrites_flows_has_devices_for_each_chain() {
+    let text = std::fs::read_to_string(crate::common::repository("examples/tap.yaml")).unwrap();
+    // One program for each pair, the second under the names of the first.
+    let second = ["SEGUE_TAP", "SEGUE_MAC", "SEGUE_NODE_MAC"]
+        .into_iter()
+        .flat_map(|name| ["WEST", "EAST"].map(|side| format!("{name}_{side}=${name}_{side}2 ")))
+        .collect::<String>();
+    let python = format!("python3 {}", crate::common::repository("examples/tap.py").display());
+    let wanted =
+        format!("tap: {{ program: '{second}{python} & exec {python}' }}\n    capabilities: {{ rewrites_flows: true }}");
+    let text = text.replace("name: tap\n", "").replace("tap: { program: exec python3 tap.py }", &wanted);
+    let lab = TestLab::up("tap-nat", &text);
+    datagrams(&lab);
+    let report = agent::get(&lab.paths().socket("nfv"), "nfv", agent::REPORT).unwrap();
+    let sids = report["sids"].as_array().unwrap().iter().filter(|sid| !sid["returned"].is_null());
+    let counts: Vec<_> = sids
+        .map(|sid| {
+            let packets = ["counter", "returned"].map(|key| sid[key]["packets"].as_u64().unwrap());
+            (sid["owner"]["chain"].as_str().unwrap(), sid["behaviour"].as_str().unwrap(), packets)
+        })
+        .collect();
+    let each = 2 * DATAGRAMS;
+    let wanted: Vec<_> =
+        [("web", 0), ("web", 0), ("rest", each), ("rest", each)].map(|(chain, n)| (chain, "End.AS", [n, n])).into();
+    assert_eq!(counts.len(), 4, "{report}");
+    assert!(wanted.iter().all(|one| counts.contains(one)), "{counts:?}");
+    lab.down();
+}
+
 #[test]
 #[ignore = "needs root"]
 fn a_program_that_does_not_open_its_devices_fails_the_lab() {
