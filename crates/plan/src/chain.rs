@@ -34,19 +34,19 @@ impl Stop {
 
 /// A chain for some families: all that it carries, or one family where the egress needs a SID for each.
 #[derive(Debug, Clone)]
-pub(crate) struct Lane<'a> {
+pub(crate) struct Course<'a> {
     pub(crate) chain: &'a str,
     pub(crate) definition: &'a Chain,
     pub(crate) key: KeyPath,
     pub(crate) families: Vec<AddressFamily>,
-    /// Whether there is another lane for the other family.
+    /// Whether there is another course for the other family.
     pub(crate) split: bool,
     pub(crate) from: End,
     pub(crate) to: End,
     pub(crate) stops: Vec<Stop>,
 }
 
-impl Lane<'_> {
+impl Course<'_> {
     pub(crate) fn directions(&self) -> &'static [Direction] {
         if self.definition.reverse { &[Direction::Forward, Direction::Reverse] } else { &[Direction::Forward] }
     }
@@ -73,7 +73,7 @@ impl Lane<'_> {
         matching
     }
 
-    /// Name of the SR policy: the chain and the direction, and the family where there are two lanes.
+    /// Name of the SR policy: the chain and the direction, and the family where there are two courses.
     pub(crate) fn policy(&self, direction: Direction) -> String {
         match (self.split, self.families.first()) {
             (true, Some(family)) => format!("{}-{direction}-{}", self.chain, family.name()),
@@ -87,7 +87,7 @@ impl Lane<'_> {
         Owner { chain: self.chain.to_owned(), direction: Some(direction), family }
     }
 
-    /// What an attachment is for that serves this lane alone: with one interface each direction has its own.
+    /// What an attachment is for that serves this course alone: with one interface each direction has its own.
     pub(crate) fn owner_of_attachment(&self, interfaces: Interfaces, direction: Direction) -> Owner {
         Owner { direction: (interfaces == Interfaces::One).then_some(direction), ..self.owner(direction) }
     }
@@ -96,25 +96,25 @@ impl Lane<'_> {
         self.families.contains(&AddressFamily::of(prefix))
     }
 
-    /// Prefixes of an end in the families that the lane carries.
+    /// Prefixes of an end in the families that the course carries.
     pub(crate) fn prefixes<'b>(&'b self, end: &'b End) -> impl Iterator<Item = &'b IpNet> {
         end.prefixes.iter().filter(|prefix| self.carries(prefix))
     }
 }
 
-/// All lanes of all chains.
-pub(crate) fn lanes<'a>(inventory: &'a Inventory, report: &mut Report) -> Vec<Lane<'a>> {
-    let mut lanes = Vec::new();
+/// All courses of all chains.
+pub(crate) fn courses<'a>(inventory: &'a Inventory, report: &mut Report) -> Vec<Course<'a>> {
+    let mut courses = Vec::new();
     let resolver = Resolver { inventory };
     for (name, chain) in &inventory.chains {
         let key = KeyPath::root().at("chains").at(name);
         let from = resolver.end(&chain.from, &key.at("from"), report);
         let to = resolver.end(&chain.to, &key.at("to"), report);
         if let (Some(from), Some(to)) = (from, to) {
-            resolver.lanes(name, chain, key, (from, to), report, &mut lanes);
+            resolver.courses(name, chain, key, (from, to), report, &mut courses);
         }
     }
-    lanes
+    courses
 }
 
 struct Resolver<'a> {
@@ -176,14 +176,14 @@ impl<'a> Resolver<'a> {
         Some(End { node: found?, prefixes: prefixes.to_vec(), label: format!("what lies behind {name}") })
     }
 
-    fn lanes(
+    fn courses(
         &self,
         name: &'a str,
         chain: &'a Chain,
         key: KeyPath,
         (from, to): (End, End),
         report: &mut Report,
-        lanes: &mut Vec<Lane<'a>>,
+        courses: &mut Vec<Course<'a>>,
     ) {
         let has = |end: &End, family| end.prefixes.iter().any(|prefix| AddressFamily::of(prefix) == family);
         let mut families: Vec<AddressFamily> = [AddressFamily::Ipv4, AddressFamily::Ipv6]
@@ -216,7 +216,7 @@ impl<'a> Resolver<'a> {
         let groups = if split { families.iter().map(|family| vec![*family]).collect() } else { vec![families] };
         for families in groups {
             let (from, to, stops, key) = (from.clone(), to.clone(), stops.clone(), key.clone());
-            lanes.push(Lane { chain: name, definition: chain, key, families, split, from, to, stops });
+            courses.push(Course { chain: name, definition: chain, key, families, split, from, to, stops });
         }
     }
 

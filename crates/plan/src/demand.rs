@@ -7,9 +7,9 @@ use segue_model::owner::{AddressFamily, Direction, Owner};
 use segue_model::topology::Interfaces;
 
 use crate::approach::{self, Approach};
-use crate::chain::{Lane, Stop};
+use crate::chain::{Course, Stop};
+use crate::function;
 use crate::inventory::{Function, Inventory};
-use crate::shared;
 
 /// Interfaces that a function needs, a pair or one. Whoever makes the inventory answers it with an
 /// [`crate::inventory::Attachment`] of the function, with the same owner.
@@ -48,10 +48,10 @@ pub struct Way {
 }
 
 /// In the order of chains; each once.
-pub(crate) fn of_lanes(inventory: &Inventory, lanes: &[Lane<'_>]) -> Vec<Demand> {
+pub(crate) fn of_courses(inventory: &Inventory, courses: &[Course<'_>]) -> Vec<Demand> {
     let mut found = Found { inventory, approaches: approach::all(inventory), demands: Vec::new(), shared: Vec::new() };
-    for lane in lanes {
-        found.lane(lane);
+    for course in courses {
+        found.course(course);
     }
     found.demands
 }
@@ -65,27 +65,27 @@ struct Found<'a> {
 }
 
 impl<'a> Found<'a> {
-    fn lane(&mut self, lane: &Lane<'_>) {
+    fn course(&mut self, course: &Course<'_>) {
         let inventory = self.inventory;
         let function = |stop: &Stop| match stop {
             Stop::Function { name, .. } => inventory.functions.get_key_value(name.as_str()),
             Stop::Waypoint { .. } => None,
         };
-        for (name, function) in lane.stops.iter().filter_map(function) {
+        for (name, function) in course.stops.iter().filter_map(function) {
             if !self.approach(name).is_shared() {
-                self.of_lane(lane, name, function);
+                self.of_course(course, name, function);
             }
         }
         // Backups are behind what they stand in for, those of proxies for one chain last.
-        for direction in lane.directions() {
-            let stops: Vec<_> = lane.stops(*direction).into_iter().filter_map(function).collect();
+        for direction in course.directions() {
+            let stops: Vec<_> = course.stops(*direction).into_iter().filter_map(function).collect();
             let (shared, own): (Vec<_>, Vec<_>) =
                 stops.into_iter().partition(|(name, _)| self.approach(name).is_shared());
             for (name, function) in shared {
-                self.of_all(lane, name, function);
+                self.of_all(course, name, function);
             }
             for backup in own.into_iter().filter_map(|(_, function)| function.backup.as_deref()) {
-                self.backup(lane, backup);
+                self.backup(course, backup);
             }
         }
     }
@@ -95,55 +95,55 @@ impl<'a> Found<'a> {
         self.approaches.get(name).map_or(Approach::Static, |(approach, _)| *approach)
     }
 
-    /// What one lane has for itself: a pair, or an interface for each direction.
-    fn of_lane(&mut self, lane: &Lane<'_>, name: &str, function: &Function) {
+    /// What one course has for itself: a pair, or an interface for each direction.
+    fn of_course(&mut self, course: &Course<'_>, name: &str, function: &Function) {
         let way = |direction: Direction| {
-            let (from, to) = lane.ends(direction);
-            let prefixes = |end| lane.prefixes(end).copied().collect();
+            let (from, to) = course.ends(direction);
+            let prefixes = |end| course.prefixes(end).copied().collect();
             Way { direction, sources: prefixes(from), destinations: prefixes(to) }
         };
-        let ways: Vec<Way> = lane.directions().iter().map(|direction| way(*direction)).collect();
+        let ways: Vec<Way> = course.directions().iter().map(|direction| way(*direction)).collect();
         let parts = match function.interfaces {
             Interfaces::Two => vec![ways],
             Interfaces::One => ways.into_iter().map(|way| vec![way]).collect(),
         };
         for ways in parts {
             let Some(direction) = ways.first().map(|way| way.direction) else { continue };
-            let owner = lane.owner_of_attachment(function.interfaces, direction);
-            let families = lane.families.clone();
-            self.demands.push(Demand { ways, ..self.demand(lane, name, function, Some(owner), families) });
+            let owner = course.owner_of_attachment(function.interfaces, direction);
+            let families = course.families.clone();
+            self.demands.push(Demand { ways, ..self.demand(course, name, function, Some(owner), families) });
         }
     }
 
-    fn of_all(&mut self, lane: &Lane<'_>, name: &'a str, function: &'a Function) {
+    fn of_all(&mut self, course: &Course<'_>, name: &'a str, function: &'a Function) {
         if self.shared.contains(&name) {
             return;
         }
         self.shared.push(name);
         let approach = self.approach(name);
-        if !shared::without_links(approach) {
+        if !function::without_links(approach) {
             let takes = |family: &AddressFamily| function.inner.contains(&family.inner());
-            let families = if shared::keeps_header(approach) {
+            let families = if function::keeps_header(approach) {
                 vec![AddressFamily::Ipv6]
             } else {
                 [AddressFamily::Ipv4, AddressFamily::Ipv6].into_iter().filter(takes).collect()
             };
-            self.demands.push(self.demand(lane, name, function, None, families));
+            self.demands.push(self.demand(course, name, function, None, families));
         }
         if let Some(backup) = &function.backup {
-            self.backup(lane, backup);
+            self.backup(course, backup);
         }
     }
 
-    fn backup(&mut self, lane: &Lane<'_>, name: &str) {
+    fn backup(&mut self, course: &Course<'_>, name: &str) {
         if let Some((name, function)) = self.inventory.functions.get_key_value(name) {
-            self.of_all(lane, name, function);
+            self.of_all(course, name, function);
         }
     }
 
     fn demand(
         &self,
-        lane: &Lane<'_>,
+        course: &Course<'_>,
         name: &str,
         function: &Function,
         owner: Option<Owner>,
@@ -152,7 +152,7 @@ impl<'a> Found<'a> {
         let index = |name: &String| self.inventory.nodes.get_index_of(name);
         let at_ends = self.inventory.customers.values().filter(|customer| {
             let node = index(&customer.node);
-            [lane.from.node, lane.to.node].iter().any(|end| node == Some(*end))
+            [course.from.node, course.to.node].iter().any(|end| node == Some(*end))
         });
         Demand {
             function: name.to_owned(),
@@ -161,7 +161,7 @@ impl<'a> Found<'a> {
             approach: self.approach(name),
             interfaces: function.interfaces,
             families,
-            outer: shared::keeps_header(self.approach(name)),
+            outer: function::keeps_header(self.approach(name)),
             mtu: at_ends.map(|customer| customer.mtu).max(),
             ways: Vec::new(),
         }

@@ -5,7 +5,7 @@ use std::net::Ipv6Addr;
 use segue_model::owner::Direction;
 use segue_model::topology::Dataplane;
 
-use crate::chain::Lane;
+use crate::chain::Course;
 use crate::plan::{Explanation, StepAction};
 use crate::planner::Planner;
 use crate::segment::Segment;
@@ -14,7 +14,7 @@ impl Planner<'_> {
     /// How the traffic of one direction goes, for people.
     pub(crate) fn explain(
         &mut self,
-        lane: &Lane<'_>,
+        course: &Course<'_>,
         direction: Direction,
         (from, ingress): (&str, usize),
         to: &str,
@@ -23,7 +23,7 @@ impl Planner<'_> {
         let list: Vec<Ipv6Addr> = segments.iter().map(|segment| segment.sid).collect();
         let mut here = ingress;
         let node_name = self.node_name(ingress).to_owned();
-        let order = match (direction, lane.stops.len()) {
+        let order = match (direction, course.stops.len()) {
             (_, 0) => "no function is visited, so the list has only the egress".to_owned(),
             (Direction::Forward, _) => "the list has the functions in the order of `via`, then the egress".to_owned(),
             (Direction::Reverse, _) => {
@@ -32,13 +32,13 @@ impl Planner<'_> {
         };
         let who = match self.dataplane(ingress) {
             Dataplane::Kernel => "by a kernel route, that is by destination alone",
-            _ if lane.definition.matching.is_any() => "by destination and source prefix",
+            _ if course.definition.matching.is_any() => "by destination and source prefix",
             _ => "by destination and source prefix and what `match` says",
         };
         let why = format!(
             "traffic from {from} to {to} enters the SR domain at {node_name} and is classified there {who}; {order}"
         );
-        let mode = lane.definition.mode;
+        let mode = course.definition.mode;
         let mut steps = vec![(ingress, StepAction::Headend { mode, segments: list }, why, vec![node_name])];
         for segment in segments {
             let (names, way) = self.reach.way(here, segment.node, |node| self.node_name(node));
@@ -53,7 +53,7 @@ impl Planner<'_> {
         }
         for (step, (node, action, why, path)) in steps.into_iter().enumerate() {
             let node = self.node_name(node).to_owned();
-            let (chain, policy) = (lane.chain.to_owned(), lane.policy(direction));
+            let (chain, policy) = (course.chain.to_owned(), course.policy(direction));
             self.explanations.push(Explanation { chain, direction, policy, step, node, action, path, why });
         }
     }

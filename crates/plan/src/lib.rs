@@ -10,31 +10,31 @@
 
 use segue_model::error::{Errors, Report};
 
-use chain::Lane;
+use chain::Course;
 use planner::Planner;
 
 pub use approach::Approach;
 pub use demand::{Demand, Way};
+pub use function::words as in_words;
 pub use inventory::Inventory;
 pub use plan::{Encap, Explanation, FunctionPlan, KernelEntry, NodePlan, Plan, Seg6LocalAction, StepAction};
 pub use segue_model::owner::Direction;
-pub use shared::words as in_words;
 
 pub mod address;
 pub mod approach;
 mod attached;
 mod chain;
 mod check;
+mod course;
 mod demand;
 mod explain;
+mod function;
 pub mod graph;
 pub mod inventory;
-mod lane;
 mod plan;
 mod planner;
 mod reach;
 mod segment;
-mod shared;
 mod sid;
 mod steer;
 
@@ -43,7 +43,7 @@ mod steer;
 /// # Errors
 /// All that is wrong with the inventory itself, with key paths.
 pub fn demands(inventory: &Inventory) -> Result<Vec<Demand>, Errors> {
-    Ok(demand::of_lanes(inventory, &lanes(inventory)?))
+    Ok(demand::of_courses(inventory, &courses(inventory)?))
 }
 
 /// Plans an inventory.
@@ -51,23 +51,23 @@ pub fn demands(inventory: &Inventory) -> Result<Vec<Demand>, Errors> {
 /// # Errors
 /// All that is wrong with the inventory, demands without attachment too, with key paths. Nothing is planned then.
 pub fn plan(inventory: &Inventory) -> Result<Plan, Errors> {
-    let lanes = lanes(inventory)?;
+    let courses = courses(inventory)?;
     let mut planner = Planner::new(inventory);
-    attached::check(inventory, &demand::of_lanes(inventory, &lanes), &mut planner.report);
+    attached::check(inventory, &demand::of_courses(inventory, &courses), &mut planner.report);
     planner.report.check()?;
     for node in 0..inventory.nodes.len() {
         planner.end_sid(node);
     }
-    for lane in &lanes {
-        planner.lane(lane);
+    for course in &courses {
+        planner.course(course);
     }
     planner.finish()
 }
 
-fn lanes(inventory: &Inventory) -> Result<Vec<Lane<'_>>, Errors> {
+fn courses(inventory: &Inventory) -> Result<Vec<Course<'_>>, Errors> {
     let mut report = Report::default();
     check::check(inventory, &mut report);
-    let lanes = chain::lanes(inventory, &mut report);
+    let courses = chain::courses(inventory, &mut report);
     report.finish()?;
-    Ok(lanes)
+    Ok(courses)
 }

@@ -6,7 +6,7 @@ use segue_model::error::{KeyPath, Report};
 use segue_model::topology::Dataplane;
 
 use crate::approach::{self, Approach};
-use crate::chain::Lane;
+use crate::chain::Course;
 use crate::inventory::{Inventory, Node};
 use crate::plan::{Explanation, FunctionPlan, NodePlan, Plan};
 use crate::reach::Reach;
@@ -75,12 +75,12 @@ impl<'a> Planner<'a> {
     }
 
     /// The next number for the SID of a function of a node.
-    pub(crate) fn function_number(&mut self, node: usize, lane: &Lane<'_>) -> u16 {
+    pub(crate) fn function_number(&mut self, node: usize, course: &Course<'_>) -> u16 {
         let number = FIRST_FUNCTION.saturating_add(self.numbers[node]);
         self.numbers[node] = self.numbers[node].saturating_add(1);
         if number > LAST_FUNCTION {
             let message = format!("node {} has no SIDs left for functions", self.node_name(node));
-            self.error(&lane.key.at("via"), message, "spread the functions over more nodes");
+            self.error(&course.key.at("via"), message, "spread the functions over more nodes");
         }
         number.min(LAST_FUNCTION)
     }

@@ -10,10 +10,10 @@ use segue_model::topology::Dataplane;
 
 use crate::address;
 use crate::approach::Approach;
-use crate::chain::{Lane, Stop};
+use crate::chain::{Course, Stop};
+use crate::function;
 use crate::plan::{Encap, KernelEntry, Seg6LocalAction};
 use crate::planner::Planner;
-use crate::shared;
 use crate::sid::local_sid;
 
 /// Function numbers of SIDs; decimal digits read as written.
@@ -56,9 +56,9 @@ impl Planner<'_> {
     }
 
     /// The segments of one direction: a SID for each stop, then the egress.
-    pub(crate) fn segments(&mut self, lane: &Lane<'_>, direction: Direction) -> Vec<Segment> {
+    pub(crate) fn segments(&mut self, course: &Course<'_>, direction: Direction) -> Vec<Segment> {
         let mut segments = Vec::new();
-        for stop in lane.stops(direction) {
+        for stop in course.stops(direction) {
             let node = stop.node();
             segments.push(match stop {
                 Stop::Waypoint { .. } => Segment {
@@ -71,31 +71,31 @@ impl Planner<'_> {
                         self.node_name(node)
                     ),
                 },
-                Stop::Function { name, .. } => self.function(lane, direction, name, node),
+                Stop::Function { name, .. } => self.function(course, direction, name, node),
             });
         }
-        segments.push(self.egress(lane, direction));
+        segments.push(self.egress(course, direction));
         segments
     }
 
-    fn function(&mut self, lane: &Lane<'_>, direction: Direction, name: &str, node: usize) -> Segment {
+    fn function(&mut self, course: &Course<'_>, direction: Direction, name: &str, node: usize) -> Segment {
         let (approach, decided) = match self.functions.get(name) {
             Some(function) => (function.approach, function.why.as_str()),
             // The function exists: `via` was checked.
             None => (Approach::Static, ""),
         };
-        let why = format!("{}; {decided}", shared::explanation(approach, name, self.node_name(node)));
+        let why = format!("{}; {decided}", function::explanation(approach, name, self.node_name(node)));
         let (sid, behaviour) = if approach.is_shared() {
-            self.visit(lane, direction, name, node).unwrap_or((Ipv6Addr::UNSPECIFIED, Behaviour::End))
+            self.visit(course, direction, name, node).unwrap_or((Ipv6Addr::UNSPECIFIED, Behaviour::End))
         } else {
-            let number = self.function_number(node, lane);
-            (address::sid(self.locator(node), number), shared::behaviour(approach))
+            let number = self.function_number(node, course);
+            (address::sid(self.locator(node), number), function::behaviour(approach))
         };
         Segment { node, sid, behaviour, function: Some(name.to_owned()), why }
     }
 
-    fn egress(&mut self, lane: &Lane<'_>, direction: Direction) -> Segment {
-        let (_, to) = lane.ends(direction);
+    fn egress(&mut self, course: &Course<'_>, direction: Direction) -> Segment {
+        let (_, to) = course.ends(direction);
         let node = to.node;
         let locator = self.locator(node);
         let at = format!("{} is at {}, which takes the outer header off", to.label, self.node_name(node));
@@ -105,7 +105,7 @@ impl Planner<'_> {
             let why = format!("{at}; End.DT46, because one SID then serves IPv4 and IPv6, by the main routing table");
             return Segment { node, sid, behaviour: Behaviour::EndDt46, function: None, why };
         }
-        if lane.families.contains(&AddressFamily::Ipv4) {
+        if course.families.contains(&AddressFamily::Ipv4) {
             let sid = address::sid(locator, END_DX4);
             let action = Seg6LocalAction::EndDx4 { next_hop: Ipv4Addr::UNSPECIFIED };
             self.kernel_sid(node, sid, action, "egress of IPv4 chains, by route on the inner destination".into());

@@ -5,29 +5,29 @@ use std::net::Ipv6Addr;
 use segue_model::node::{HeadendMode, Policy, SegmentList, SteeringRule, TrafficClass};
 use segue_model::owner::{AddressFamily, Direction};
 
-use crate::chain::Lane;
+use crate::chain::Course;
 use crate::plan::{Encap, KernelEntry};
 use crate::planner::Planner;
 use crate::segment::Segment;
 
 impl Planner<'_> {
-    pub(crate) fn headend(&mut self, lane: &Lane<'_>, direction: Direction, list: &[Ipv6Addr]) {
-        let (from, to) = lane.ends(direction);
-        let name = lane.policy(direction);
-        let matching = lane.matching(direction);
+    pub(crate) fn headend(&mut self, course: &Course<'_>, direction: Direction, list: &[Ipv6Addr]) {
+        let (from, to) = course.ends(direction);
+        let name = course.policy(direction);
+        let matching = course.matching(direction);
         let loopback = self.inventory.nodes[to.node].loopback;
         let policy = Policy {
             name: name.clone(),
-            color: lane.definition.color,
+            color: course.definition.color,
             // RFC 9256 section 2.1 wants color and endpoint unique on a headend: two families cannot both have them.
-            endpoint: lane.definition.color.filter(|_| !lane.split).map(|_| loopback.into()),
+            endpoint: course.definition.color.filter(|_| !course.split).map(|_| loopback.into()),
             binding_sid: None,
-            mode: lane.definition.mode,
+            mode: course.definition.mode,
             source_address: None,
             segment_lists: vec![SegmentList { weight: 1, segments: list.to_vec() }],
             traffic_class: TrafficClass::Copy,
             hop_limit: 64,
-            owner: Some(lane.owner(direction)),
+            owner: Some(course.owner(direction)),
         };
         let clash = self.nodes[from.node].policies.iter().find(|other| {
             policy.endpoint.is_some() && (other.color, other.endpoint) == (policy.color, policy.endpoint)
@@ -38,12 +38,12 @@ impl Planner<'_> {
                 clash.name,
                 self.node_name(from.node)
             );
-            self.error(&lane.key.at("color"), message, "choose another color (RFC 9256 section 2.1)");
+            self.error(&course.key.at("color"), message, "choose another color (RFC 9256 section 2.1)");
         }
         let mut rules = Vec::new();
-        for destination in lane.prefixes(to) {
+        for destination in course.prefixes(to) {
             let sources =
-                lane.prefixes(from).filter(|source| AddressFamily::of(source) == AddressFamily::of(destination));
+                course.prefixes(from).filter(|source| AddressFamily::of(source) == AddressFamily::of(destination));
             for source in sources {
                 rules.push(SteeringRule {
                     name: None,
@@ -73,7 +73,7 @@ impl Planner<'_> {
                     rule.source.map_or_else(String::new, |source| source.to_string()),
                     rule.destination
                 );
-                self.error(&lane.key, message, "tell the chains apart by their ends or by `match`");
+                self.error(&course.key, message, "tell the chains apart by their ends or by `match`");
                 return;
             }
             rule.name = Some(if several { format!("{name}-{}", position + 1) } else { name.clone() });
@@ -83,41 +83,45 @@ impl Planner<'_> {
     }
 
     /// The kernel encapsulates by route, that is by destination alone.
-    pub(crate) fn kernel_headend(&mut self, lane: &Lane<'_>, direction: Direction, segments: &[Segment]) {
-        let (from, to) = lane.ends(direction);
+    pub(crate) fn kernel_headend(&mut self, course: &Course<'_>, direction: Direction, segments: &[Segment]) {
+        let (from, to) = course.ends(direction);
         let node = self.node_name(from.node);
-        if !lane.definition.matching.is_any() {
+        if !course.definition.matching.is_any() {
             let message = format!(
                 "{node} forwards with the kernel's own data plane, which chooses by destination alone ({direction})"
             );
-            self.error(&lane.key.at("match"), message, "remove `match`, or give the node `dataplane: segue`");
+            self.error(&course.key.at("match"), message, "remove `match`, or give the node `dataplane: segue`");
             return;
         }
         let Some(first) = segments.first() else { return };
         if first.node == from.node {
             let message =
                 format!("{node} would encapsulate towards itself, which the kernel does not do ({direction})");
-            self.error(&lane.key.at("via"), message, "give the node `dataplane: segue`, or remove its waypoint");
+            self.error(&course.key.at("via"), message, "give the node `dataplane: segue`, or remove its waypoint");
             return;
         }
-        for destination in lane.prefixes(to) {
+        for destination in course.prefixes(to) {
             let entries = &self.nodes[from.node].kernel;
             let clash = entries.iter().any(|entry| segue_model::check::overlap(&entry.destination, destination));
             if clash {
                 let message = format!(
                     "another chain from {node} goes to {destination} too, and the kernel chooses by destination alone"
                 );
-                self.error(&lane.key, message, "choose ends that do not overlap, or give the node `dataplane: segue`");
+                self.error(
+                    &course.key,
+                    message,
+                    "choose ends that do not overlap, or give the node `dataplane: segue`",
+                );
                 return;
             }
             let entry = KernelEntry {
                 destination: *destination,
                 encap: Encap::Seg6 {
-                    reduced: lane.definition.mode == HeadendMode::HEncapsRed,
+                    reduced: course.definition.mode == HeadendMode::HEncapsRed,
                     segments: segments.iter().map(|segment| segment.sid).collect(),
                 },
                 towards: Some(self.node_name(first.node).to_owned()),
-                reason: format!("chain {} {direction}: the kernel is the headend", lane.chain),
+                reason: format!("chain {} {direction}: the kernel is the headend", course.chain),
             };
             self.nodes[from.node].kernel.push(entry);
         }

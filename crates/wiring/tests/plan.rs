@@ -154,7 +154,7 @@ fn chains_by_class_and_by_flow_label() {
 }
 
 #[test]
-fn a_kernel_egress_gets_a_sid_and_a_lane_for_each_family() {
+fn a_kernel_egress_gets_a_sid_and_a_course_for_each_family() {
     let plan = example("kernel-interop.yaml");
     assert_eq!(segments(&plan, "filtered-forward-ipv4"), ["fc00:5e9:1:100::", "fc00:5e9:3:4::"]);
     assert_eq!(segments(&plan, "filtered-forward-ipv6"), ["fc00:5e9:1:102::", "fc00:5e9:3:6::"]);
@@ -301,7 +301,7 @@ fn functions(plan: &LabPlan) -> Vec<&Sid> {
 #[test]
 fn one_instance_serves_chains_whose_destinations_overlap() {
     let plan = two_chains("", "f");
-    let [west, east] = functions(&plan)[..] else { panic!("two ways, four lanes") };
+    let [west, east] = functions(&plan)[..] else { panic!("two ways, four courses") };
     for (sid, out, back) in [(west, "f-w", "f-e"), (east, "f-e", "f-w")] {
         let proxy = sid.proxy.as_ref().unwrap();
         assert_eq!((sid.behaviour, proxy.memory), (Behaviour::EndAd, Some(Memory::Packet)));

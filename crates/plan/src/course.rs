@@ -7,20 +7,20 @@ use segue_model::owner::Direction;
 use segue_model::topology::Dataplane;
 
 use crate::approach::Approach;
-use crate::chain::Lane;
+use crate::chain::Course;
 use crate::planner::Planner;
 use crate::segment::Segment;
 
 impl Planner<'_> {
-    pub(crate) fn lane(&mut self, lane: &Lane<'_>) {
-        for direction in lane.directions() {
-            self.direction(lane, *direction);
+    pub(crate) fn course(&mut self, course: &Course<'_>) {
+        for direction in course.directions() {
+            self.direction(course, *direction);
         }
     }
 
-    fn direction(&mut self, lane: &Lane<'_>, direction: Direction) {
-        let segments = self.segments(lane, direction);
-        if !self.check_path(lane, direction, &segments) {
+    fn direction(&mut self, course: &Course<'_>, direction: Direction) {
+        let segments = self.segments(course, direction);
+        if !self.check_path(course, direction, &segments) {
             return;
         }
         let list: Vec<Ipv6Addr> = segments.iter().map(|segment| segment.sid).collect();
@@ -31,35 +31,35 @@ impl Planner<'_> {
                 continue;
             }
             let at = (segment.node, segment.sid);
-            let sid = self.own_sid(lane, direction, (name, function), at, &list[position + 1..]);
+            let sid = self.own_sid(course, direction, (name, function), at, &list[position + 1..]);
             self.nodes[segment.node].sids.extend(sid);
         }
-        let (from, to) = lane.ends(direction);
+        let (from, to) = course.ends(direction);
         match self.dataplane(from.node) {
-            Dataplane::Segue => self.headend(lane, direction, &list),
-            Dataplane::Kernel => self.kernel_headend(lane, direction, &segments),
+            Dataplane::Segue => self.headend(course, direction, &list),
+            Dataplane::Kernel => self.kernel_headend(course, direction, &segments),
             // Refused when the chain's ends were resolved.
             Dataplane::Plain => return,
         }
-        self.explain(lane, direction, (&from.label, from.node), &to.label, &segments);
+        self.explain(course, direction, (&from.label, from.node), &to.label, &segments);
     }
 
     /// Whether the list fits and every segment can be reached.
-    fn check_path(&mut self, lane: &Lane<'_>, direction: Direction, segments: &[Segment]) -> bool {
-        let key = lane.key.at("via");
+    fn check_path(&mut self, course: &Course<'_>, direction: Direction, segments: &[Segment]) -> bool {
+        let key = course.key.at("via");
         if segments.len() > SEGMENTS_MAX {
             let message = format!(
                 "{} functions and waypoints and the egress make {} segments; at most {SEGMENTS_MAX} fit, because the outer \
                  header goes into the {} octets of headroom of an XDP frame",
-                lane.stops.len(),
+                course.stops.len(),
                 segments.len(),
                 HEADROOM_MAX
             );
             self.error(&key, message, "visit fewer");
             return false;
         }
-        let overhead = lane.definition.mode.overhead(segments.len());
-        let mut here = lane.ends(direction).0.node;
+        let overhead = course.definition.mode.overhead(segments.len());
+        let mut here = course.ends(direction).0.node;
         for segment in segments {
             let names = [here, segment.node].map(|node| self.node_name(node));
             if !self.reach.reaches(here, segment.node) {

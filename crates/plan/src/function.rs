@@ -12,7 +12,7 @@ use segue_model::topology::Interfaces;
 
 use crate::address;
 use crate::approach::Approach;
-use crate::chain::Lane;
+use crate::chain::Course;
 use crate::inventory::{Attachment, Function, Side};
 use crate::planner::Planner;
 use crate::sid::local_sid;
@@ -64,11 +64,11 @@ fn sides(attachment: &Attachment, direction: Direction) -> (&Side, &Side) {
 }
 
 impl Planner<'_> {
-    /// The way of one direction of a lane through a function that chains share: the segment, with its argument, and its behaviour. The
+    /// The way of one direction of a course through a function that chains share: the segment, with its argument, and its behaviour. The
     /// first visit adds the SID to the node, and that of the function's backup.
     pub(crate) fn visit(
         &mut self,
-        lane: &Lane<'_>,
+        course: &Course<'_>,
         direction: Direction,
         name: &str,
         node: usize,
@@ -81,7 +81,7 @@ impl Planner<'_> {
         let sid = match known {
             Some(sid) => sid,
             None => {
-                let sid = address::sid(self.locator(node), self.function_number(node, lane));
+                let sid = address::sid(self.locator(node), self.function_number(node, course));
                 let mut entry = self.shared_sid((name, function), approach, (way, one_way), node, sid);
                 if let Some(plan) = self.functions.get_mut(name) {
                     plan.sids.insert(way, sid);
@@ -93,7 +93,7 @@ impl Planner<'_> {
                     self.error(&key, message, "choose fewer, or give the node a shorter locator");
                 }
                 // Two may be each other's backup: by now this one has its SID.
-                let backup = self.backup(lane, direction, name, node);
+                let backup = self.backup(course, direction, name, node);
                 if let Some(proxy) = &mut entry.proxy {
                     proxy.backup = backup;
                 } else if let Some(netfilter) = &mut entry.netfilter {
@@ -105,8 +105,8 @@ impl Planner<'_> {
         };
         let with_argument = |bits, argument| address::with_argument(sid, self.prefix_length(node), bits, argument);
         let segment = match approach {
-            Approach::Netfilter => with_argument(MARK_BITS, self.mark(lane)),
-            Approach::Firewall => with_argument(function.argument_length, lane.definition.mark.unwrap_or_default()),
+            Approach::Netfilter => with_argument(MARK_BITS, self.mark(course)),
+            Approach::Firewall => with_argument(function.argument_length, course.definition.mark.unwrap_or_default()),
             _ => sid,
         };
         Some((segment, behaviour(approach)))
@@ -115,7 +115,7 @@ impl Planner<'_> {
     /// The SID of a function's backup.
     pub(crate) fn backup(
         &mut self,
-        lane: &Lane<'_>,
+        course: &Course<'_>,
         direction: Direction,
         name: &str,
         node: usize,
@@ -129,7 +129,7 @@ impl Planner<'_> {
             let key = KeyPath::root().at("functions").at(name).at("backup");
             self.error(&key, message, "add the missing link to `links`, or name another function");
         }
-        self.visit(lane, direction, backup, there).map(|(segment, _)| segment)
+        self.visit(course, direction, backup, there).map(|(segment, _)| segment)
     }
 
     fn shared_sid(
@@ -178,18 +178,18 @@ impl Planner<'_> {
         entry
     }
 
-    /// The SID of a proxy that serves one direction of one lane, with what of its list is behind it.
+    /// The SID of a proxy that serves one direction of one course, with what of its list is behind it.
     pub(crate) fn own_sid(
         &mut self,
-        lane: &Lane<'_>,
+        course: &Course<'_>,
         direction: Direction,
         (name, function): (&str, &Function),
         (node, sid): (usize, Ipv6Addr),
         remaining: &[Ipv6Addr],
     ) -> Option<Sid> {
-        let attachment = function.attachment(Some(&lane.owner_of_attachment(function.interfaces, direction)))?;
+        let attachment = function.attachment(Some(&course.owner_of_attachment(function.interfaces, direction)))?;
         let (out, back) = sides(attachment, direction);
-        let inner: Vec<InnerType> = lane.families.iter().map(|family| family.inner()).collect();
+        let inner: Vec<InnerType> = course.families.iter().map(|family| family.inner()).collect();
         let approach = self.approach(name)?;
         let is_static = approach == Approach::Static;
         Some(Sid {
@@ -197,13 +197,13 @@ impl Planner<'_> {
             proxy: Some(Proxy {
                 inner,
                 segments: if is_static { remaining.to_vec() } else { Vec::new() },
-                reduced: !is_static || lane.definition.mode == HeadendMode::HEncapsRed,
+                reduced: !is_static || course.definition.mode == HeadendMode::HEncapsRed,
                 on_failure: function.on_failure,
                 watch: function.watch,
-                backup: self.backup(lane, direction, name, node),
+                backup: self.backup(course, direction, name, node),
                 ..Proxy::new(&out.interface, &back.interface)
             }),
-            owner: Some(lane.owner(direction)),
+            owner: Some(course.owner(direction)),
             ..local_sid(sid, behaviour(approach), format!("function {name}"))
         })
     }
@@ -214,9 +214,9 @@ impl Planner<'_> {
     }
 
     /// A chain's own, or its position.
-    fn mark(&self, lane: &Lane<'_>) -> u16 {
-        let position = self.inventory.chains.get_index_of(lane.chain).and_then(|index| u16::try_from(index + 1).ok());
-        lane.definition.mark.or(position).unwrap_or_default()
+    fn mark(&self, course: &Course<'_>) -> u16 {
+        let position = self.inventory.chains.get_index_of(course.chain).and_then(|index| u16::try_from(index + 1).ok());
+        course.definition.mark.or(position).unwrap_or_default()
     }
 }
 
