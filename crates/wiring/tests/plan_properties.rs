@@ -357,7 +357,12 @@ fn check_function_routes(
     let wanted = [(InnerType::IPv4, host.ipv4().map(IpAddr::from)), (InnerType::IPv6, host.ipv6().map(IpAddr::from))];
     for (_, address) in wanted.into_iter().filter(|(kind, _)| inner.contains(kind)) {
         let address = address.expect("derived addresses have both families");
-        let routes = plan.functions[function].routes.iter().filter(|route| route.destination.contains(&address));
+        let mut routes = plan.functions[function].routes.iter().filter(|route| route.destination.contains(&address));
+        // Who is behind TAP devices knows by which one a packet came: chains that each have their own may go to one destination.
+        if plan.functions[function].tap {
+            assert!(routes.any(|route| route.next_hops.iter().any(|hop| hop.interface == out)), "{function} by {out}");
+            continue;
+        }
         let best = routes.max_by_key(|route| route.destination.prefix_len()).expect("a route");
         assert_eq!(best.next_hops.iter().map(|hop| hop.interface.as_str()).collect::<Vec<_>>(), [out], "{function}");
     }
