@@ -14,6 +14,7 @@
 #include "lib/header/advance.h"
 #include "lib/forward/adjacency.h"
 #include "lib/forward/leave.h"
+#include "lib/forward/obstacle.h"
 
 /* What is to be wrapped. */
 struct payload {
@@ -107,26 +108,16 @@ INLINE const struct adjacency *list_adjacency(const struct packet *packet, const
 	return adjacency_find(packet, address_load(list->first), 0, list->oif | ADJACENCY_INSIDE, flow);
 }
 
-/*
- * What stands against wrapping a packet for this adjacency, which is no link that it fits: refused, or too big. 0: go
- * on, to the kernel or to a SID of this node. The packet is unchanged.
- */
-INLINE int encapsulation_obstacle(const struct packet *packet, const struct payload *payload,
-				  const struct adjacency *adjacency, u32 family, u32 push, int *action)
+/* How a wrapped packet is to be sent: errors are about what is in it. */
+INLINE struct sending wrapped(const struct payload *payload, u32 push)
 {
-	u32 refusal = adjacency_refusal(adjacency);
-
-	if (adjacency->kind == ADJACENCY_LINK)
-		refusal = SEGUE_OUTCOME_drop_too_big;
-	if (!refusal)
-		return 0;
-	if (payload->protocol == PROTOCOL_ETHERNET)
-		*action = drop(packet, refusal);
-	else if (refusal == SEGUE_OUTCOME_drop_too_big)
-		*action = too_big(packet, family, payload->offset, adjacency->fits - push);
-	else
-		*action = refuse(packet, refusal, family, payload->offset);
-	return 1;
+	return (struct sending){
+		.family = payload->protocol == PROTOCOL_ETHERNET ? 0
+			  : payload->protocol == PROTOCOL_IPV4	 ? 4
+								 : 6,
+		.l3 = payload->offset,
+		.push = push,
+	};
 }
 
 /* The packet is unchanged so far. Ends it. */
@@ -135,6 +126,7 @@ INLINE int encapsulate(const struct packet *packet, const struct segue_segment_l
 {
 	u32 family = payload->protocol == PROTOCOL_IPV4 ? 4 : 6;
 	u32 push = list->header_length;
+	struct sending sending = wrapped(payload, push);
 	int by_link, action;
 	void *data, *end;
 	u8 *octet;
@@ -142,7 +134,7 @@ INLINE int encapsulate(const struct packet *packet, const struct segue_segment_l
 	if (unlikely(!adjacency))
 		return drop(packet, SEGUE_OUTCOME_drop_no_route);
 	by_link = adjacency_fits(adjacency, payload->length + push);
-	if (unlikely(!by_link) && encapsulation_obstacle(packet, payload, adjacency, family, push, &action))
+	if (unlikely(!by_link) && obstacle(packet, adjacency, &sending, &action))
 		return action;
 	data = (void *)(long)packet->ctx->data;
 	end = (void *)(long)packet->ctx->data_end;
@@ -208,6 +200,7 @@ INLINE int insert(const struct packet *packet, const struct segue_segment_list *
 {
 	const u64 *from = (const u64 *)list->header;
 	u32 push = list->header_length;
+	struct sending sending = wrapped(payload, push);
 	struct address destination;
 	u64 moved[5], *word;
 	void *data, *end;
@@ -219,7 +212,7 @@ INLINE int insert(const struct packet *packet, const struct segue_segment_list *
 	if (unlikely(!adjacency))
 		return drop(packet, SEGUE_OUTCOME_drop_no_route);
 	if (unlikely(!adjacency_fits(adjacency, payload->length + push)) &&
-	    encapsulation_obstacle(packet, payload, adjacency, 6, push, &action))
+	    obstacle(packet, adjacency, &sending, &action))
 		return action;
 	data = (void *)(long)packet->ctx->data;
 	end = (void *)(long)packet->ctx->data_end;

@@ -13,16 +13,8 @@
 #include "lib/header/advance.h"
 #include "lib/forward/adjacency.h"
 #include "lib/forward/leave.h"
+#include "lib/forward/obstacle.h"
 #include "lib/core/boundary.h"
-
-INLINE u32 outer_flow(const struct ipv6hdr *ip)
-{
-	const u64 *words = (const void *)ip;
-	u64 mixed = (words[0] & 0xffff0f00) ^ words[1] ^ words[2];
-
-	/* Traffic class and Payload Length are no part of a flow (RFC 8986 section 7). */
-	return (mixed * 0x9e3779b97f4a7c15ULL) >> 40;
-}
 
 /*
  * Removes the SRH at `offset`: what lies in front of it moves up (RFC 8986 section 4.16.1). `previous` is the offset of
@@ -63,32 +55,6 @@ RARE int srh_remove(buffer *ctx, u32 offset, u32 previous)
 	return buffer_adjust_head(ctx, length);
 }
 
-/* A packet through End, End.X or End.T that no link takes as it is: refused, too big, or for the kernel. 0: go on. */
-INLINE int end_obstacle(const struct packet *packet, const struct segue_sid *sid, const struct adjacency *adjacency,
-			int *action)
-{
-	u32 refusal;
-
-	if (adjacency->kind == ADJACENCY_LINK) {
-		*action = too_big(packet, 6, ETHERNET_LENGTH, adjacency->fits);
-		return 1;
-	}
-	if (sid->behaviour == SEGUE_END_X && adjacency->kind != ADJACENCY_OUTSIDE) {
-		*action = refuse_next_hop(packet, adjacency);
-		return 1;
-	}
-	refusal = adjacency_refusal(adjacency);
-	if (refusal) {
-		*action = refuse(packet, refusal, 6, ETHERNET_LENGTH);
-		return 1;
-	}
-	if (sid->table && adjacency->kind != ADJACENCY_SID) { /* the kernel would ask another table */
-		*action = refuse_table(packet, adjacency, 6, ETHERNET_LENGTH);
-		return 1;
-	}
-	return 0;
-}
-
 /* The SRH at `offset` is about to be removed: is there another one behind it, perhaps in a first fragment? */
 RARE u32 srh_leaves(buffer *ctx, u32 offset, u32 limit)
 {
@@ -120,8 +86,15 @@ INLINE int end_forward(const struct packet *packet, const struct segue_sid *sid,
 		return drop(packet, SEGUE_OUTCOME_drop_no_route);
 	if (remove)
 		length -= (srh->length + 1) * 8;
-	if (unlikely(!adjacency_fits(adjacency, length)) && end_obstacle(packet, sid, adjacency, &action))
-		return action;
+	if (unlikely(!adjacency_fits(adjacency, length))) {
+		struct sending sending = SENDING_AS_IT_IS;
+
+		sending.next_hop = sid->behaviour == SEGUE_END_X;
+		sending.table = sid->table;
+		sending.to_sid = 1;
+		if (obstacle(packet, adjacency, &sending, &action))
+			return action;
+	}
 	ip->hop_limit -= hops_used(adjacency);
 	advance_write(advance, ip, srh);
 	if (remove && srh_remove(packet->ctx, advance->header, advance->previous))

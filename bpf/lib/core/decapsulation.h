@@ -13,6 +13,7 @@
 #include "lib/packet/inner.h"
 #include "lib/forward/adjacency.h"
 #include "lib/forward/leave.h"
+#include "lib/forward/obstacle.h"
 #include "lib/core/boundary.h"
 
 /* Where the inner packet goes. */
@@ -64,7 +65,8 @@ INLINE int decapsulate_ip(const struct packet *packet, const struct segue_sid *s
 	struct packet inside = *packet; /* errors about the inner packet follow the table that it is forwarded by */
 	struct inner inner = {};
 	struct address towards;
-	u32 refusal, ecn = 0, tag, refused, stays = 0;
+	u32 ecn = 0, tag, refused, stays = 0;
+	int action;
 
 	refused = inner_admit(packet, sid, outer, &inner, &ecn);
 	if (unlikely(refused))
@@ -90,18 +92,12 @@ INLINE int decapsulate_ip(const struct packet *packet, const struct segue_sid *s
 	/* What goes up to the kernel may be for this node itself, which takes it whatever its hop limit is. */
 	if (unlikely(inner.hop_limit <= 1) && adjacency->kind != ADJACENCY_KERNEL)
 		return time_exceeded(&inside, family, offset);
-	if (unlikely(adjacency->kind != ADJACENCY_LINK)) {
-		if (adjacency->kind == ADJACENCY_OUTSIDE)
-			return drop(packet, SEGUE_OUTCOME_drop_sr_leaves);
-		if (exit->next_hop.high | exit->next_hop.low)
-			return refuse_next_hop(packet, adjacency);
-		refusal = adjacency_refusal(adjacency);
-		if (refusal)
-			return refuse(&inside, refusal, family, offset);
-		if (exit->table) /* the kernel would ask another table */
-			return refuse_table(&inside, adjacency, family, offset);
-	} else if (unlikely(!adjacency_fits(adjacency, inner.length))) {
-		return too_big(&inside, family, offset, adjacency->fits);
+	if (unlikely(!adjacency_fits(adjacency, inner.length))) {
+		struct sending sending = {.family = family, .l3 = offset, .table = exit->table};
+
+		sending.next_hop = !!(exit->next_hop.high | exit->next_hop.low);
+		if (obstacle(&inside, adjacency, &sending, &action))
+			return action;
 	}
 	if (expose(packet->ctx, offset, offset + inner.length, outer->frame))
 		return drop(packet, SEGUE_OUTCOME_drop_adjust);

@@ -23,8 +23,6 @@ INLINE int transit(const struct packet *packet, u32 limit)
 	struct ipv6hdr *ip = data + ETHERNET_LENGTH;
 	const struct adjacency *adjacency;
 	struct address destination;
-	const u64 *words;
-	u32 flow;
 
 	if ((void *)(ip + 1) > end)
 		return drop(packet, SEGUE_OUTCOME_drop_truncated);
@@ -35,9 +33,7 @@ INLINE int transit(const struct packet *packet, u32 limit)
 		return refuse_source(packet, address_load(&ip->saddr), destination);
 	if (ip->hop_limit <= 1)
 		return pass(packet, SEGUE_OUTCOME_passed_route);
-	words = (const void *)ip;
-	flow = (((words[0] & 0xffff0f00) ^ words[1] ^ words[2]) * 0x9e3779b97f4a7c15ULL) >> 40;
-	adjacency = adjacency_find(packet, destination, 0, ADJACENCY_INSIDE, flow);
+	adjacency = adjacency_find(packet, destination, 0, ADJACENCY_INSIDE, outer_flow(ip));
 	if (!adjacency || !adjacency_fits(adjacency, limit - ETHERNET_LENGTH))
 		return adjacency && adjacency->kind == ADJACENCY_OUTSIDE ? drop(packet, SEGUE_OUTCOME_drop_sr_leaves)
 									 : pass(packet, SEGUE_OUTCOME_passed_route);

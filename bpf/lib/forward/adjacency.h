@@ -207,7 +207,17 @@ INLINE const struct adjacency *adjacency_find(const struct packet *packet, struc
 	return entry;
 }
 
-/* Is it a link, and does a packet of `length` octets fit? */
+/* The flow of a packet by its outer header: all packets of one go one way. */
+INLINE u32 outer_flow(const struct ipv6hdr *ip)
+{
+	const u64 *words = (const void *)ip;
+	u64 mixed = (words[0] & 0xffff0f00) ^ words[1] ^ words[2];
+
+	/* Traffic class and Payload Length are no part of a flow (RFC 8986 section 7). */
+	return (mixed * 0x9e3779b97f4a7c15ULL) >> 40;
+}
+
+/* Is it a link, and does a packet of `length` octets fit? lib/forward/obstacle.h says what if not. */
 INLINE int adjacency_fits(const struct adjacency *adjacency, u32 length)
 {
 	return length <= adjacency->fits;

@@ -16,44 +16,6 @@ INLINE u32 hops_used(const struct adjacency *adjacency)
 	return adjacency->kind == ADJACENCY_LINK || adjacency->kind == ADJACENCY_SID;
 }
 
-/* A route that says no, before anything of the packet was changed. 0: go on. */
-INLINE u32 adjacency_refusal(const struct adjacency *adjacency)
-{
-	if (adjacency->kind == ADJACENCY_BLACKHOLE)
-		return SEGUE_OUTCOME_drop_route_blackhole;
-	if (adjacency->kind == ADJACENCY_UNREACHABLE)
-		return SEGUE_OUTCOME_drop_no_route;
-	if (adjacency->kind == ADJACENCY_OUTSIDE)
-		return SEGUE_OUTCOME_drop_sr_leaves;
-	return 0;
-}
-
-/* Ends an unchanged packet whose route refuses it. RFC 4443 section 3.1: code 0, no route. */
-INLINE int refuse(const struct packet *packet, u32 outcome, u32 family, u32 l3)
-{
-	if (outcome == SEGUE_OUTCOME_drop_no_route)
-		return drop_with_icmp(packet, outcome, SEGUE_ICMP_UNREACHABLE, family, l3,
-				      family == 6 ? ICMPV6_DESTINATION_UNREACHABLE : ICMPV4_DESTINATION_UNREACHABLE, 0,
-				      0);
-	return drop(packet, outcome);
-}
-
-/* A table that is not the one which the kernel would ask, and no link in it. The packet is unchanged. */
-INLINE int refuse_table(const struct packet *packet, const struct adjacency *adjacency, u32 family, u32 l3)
-{
-	if (adjacency->kind == ADJACENCY_NO_NEIGHBOUR)
-		return drop(packet, SEGUE_OUTCOME_drop_no_neighbour);
-	return refuse(packet, SEGUE_OUTCOME_drop_no_route, family, l3);
-}
-
-/* The next hop is given, not routed: nothing else may stand in for it. The packet is unchanged. */
-INLINE int refuse_next_hop(const struct packet *packet, const struct adjacency *adjacency)
-{
-	if (adjacency->kind == ADJACENCY_NO_NEIGHBOUR)
-		return pass(packet, SEGUE_OUTCOME_passed_no_neighbour);
-	return drop(packet, SEGUE_OUTCOME_drop_link_down);
-}
-
 /* Sends on a frame that is complete but for its Ethernet header, by an adjacency that is a link. */
 INLINE int leave_by_link(const struct packet *packet, const struct adjacency *adjacency)
 {
@@ -66,7 +28,7 @@ INLINE int leave_by_link(const struct packet *packet, const struct adjacency *ad
 	return transmit(packet, adjacency->ifindex, SEGUE_OUTCOME_forwarded);
 }
 
-/* The same for any adjacency that does not refuse. */
+/* The same for any adjacency that is no obstacle. */
 INLINE int leave(const struct packet *packet, const struct adjacency *adjacency, u16 ethertype)
 {
 	void *data = (void *)(long)packet->ctx->data;
@@ -89,6 +51,15 @@ INLINE int leave(const struct packet *packet, const struct adjacency *adjacency,
 	}
 	return pass(packet, adjacency->kind == ADJACENCY_NO_NEIGHBOUR ? SEGUE_OUTCOME_passed_no_neighbour
 								      : SEGUE_OUTCOME_passed_route);
+}
+
+/* An IPv6 packet, complete but for its hop limit, goes where way_on() has found; `counter`: the row that it counts in.
+ */
+INLINE int leave_on(const struct packet *packet, const struct adjacency *adjacency, struct ipv6hdr *ip, u32 counter)
+{
+	ip->hop_limit -= hops_used(adjacency);
+	count(counter, packet->length);
+	return leave(packet, adjacency, bpf_htons(ETH_P_IPV6));
 }
 
 #endif

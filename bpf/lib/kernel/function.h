@@ -232,11 +232,9 @@ INLINE int function_insert(struct packet *packet, const struct segue_sid *sid, c
 	adjacency = adjacency_find(packet, next, 0, ADJACENCY_INSIDE, skb->hash);
 	if (!adjacency)
 		return drop(packet, SEGUE_OUTCOME_drop_no_route);
-	if (!adjacency_fits(adjacency, inner->length + push)) {
-		refusal = skb_obstacle(packet, adjacency, push);
-		if (refusal)
-			return drop(packet, refusal);
-	}
+	refusal = skb_obstacle(packet, adjacency, inner->length, push);
+	if (refusal)
+		return drop(packet, refusal);
 	refusal = function_trim(skb, inner);
 	if (refusal)
 		return drop(packet, refusal & (SEGUE_OUTCOMES_MAX - 1));
@@ -289,11 +287,9 @@ INLINE int function_out(struct packet *packet, int egress)
 	adjacency = header_adjacency(packet, entry, outer_flow((const struct ipv6hdr *)entry->header));
 	if (unlikely(!adjacency))
 		return drop(packet, SEGUE_OUTCOME_drop_no_route);
-	if (unlikely(!adjacency_fits(adjacency, inner.length + push))) {
-		refusal = skb_obstacle(packet, adjacency, push);
-		if (refusal)
-			return drop(packet, refusal);
-	}
+	refusal = skb_obstacle(packet, adjacency, inner.length, push);
+	if (unlikely(refusal))
+		return drop(packet, refusal);
 	refusal = function_trim(skb, &inner);
 	if (unlikely(refusal))
 		return drop(packet, refusal & (SEGUE_OUTCOMES_MAX - 1));
@@ -349,11 +345,9 @@ INLINE int own_steered(struct packet *packet, const struct flow *flow)
 	if (flow->hop_limit <= 1)
 		return drop(packet, SEGUE_OUTCOME_drop_hop_limit_exceeded);
 	push = list->header_length;
-	if (!adjacency_fits(&verdict->adjacency, flow->length + push)) {
-		refusal = skb_obstacle(packet, &verdict->adjacency, push);
-		if (refusal)
-			return drop(packet, refusal);
-	}
+	refusal = skb_obstacle(packet, &verdict->adjacency, flow->length, push);
+	if (refusal)
+		return drop(packet, refusal);
 	if (skb->len > ETHERNET_LENGTH + flow->length &&
 	    (skb->gso_size || bpf_skb_change_tail(skb, ETHERNET_LENGTH + flow->length, 0)))
 		return drop(packet, SEGUE_OUTCOME_drop_bad_length);

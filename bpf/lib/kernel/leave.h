@@ -10,7 +10,7 @@
 #include "lib/packet/packet.h"
 #include "lib/packet/outcome.h"
 #include "lib/forward/adjacency.h"
-#include "lib/forward/leave.h"
+#include "lib/forward/obstacle.h"
 
 /* Link-layer address of the far end of the link by which packets come to this node's own segments again. */
 #define LOOP_MAC_HIGH 0x67655e02 /* 02:5e:65:67:00:01, in packet order */
@@ -153,12 +153,17 @@ INLINE int skb_leave(const struct packet *packet, const struct adjacency *adjace
 								      : SEGUE_OUTCOME_passed_route);
 }
 
-/* An adjacency that a packet with `push` octets in front does not fit, or that is no link: refused, or 0 to go on. */
-INLINE u32 skb_obstacle(const struct packet *packet, const struct adjacency *adjacency, u32 push)
+/*
+ * What stands against sending a packet of `length` octets with `push` more in front, as obstacle() on XDP: the outcome,
+ * or 0 to go on. The source is not told.
+ */
+INLINE u32 skb_obstacle(const struct packet *packet, const struct adjacency *adjacency, u32 length, u32 push)
 {
-	if (adjacency->kind != ADJACENCY_LINK)
-		return adjacency_refusal(adjacency);
-	return skb_segments_fit(packet->ctx, push, adjacency->fits) ? 0 : SEGUE_OUTCOME_drop_too_big;
+	if (likely(adjacency_fits(adjacency, length + push)))
+		return 0;
+	if (adjacency->kind == ADJACENCY_LINK && skb_segments_fit(packet->ctx, push, adjacency->fits))
+		return 0;
+	return adjacency_refusal(adjacency, &SENDING_AS_IT_IS);
 }
 
 #endif

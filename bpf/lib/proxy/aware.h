@@ -24,6 +24,7 @@
 #include "lib/forward/sid.h"
 #include "lib/forward/adjacency.h"
 #include "lib/forward/leave.h"
+#include "lib/forward/obstacle.h"
 #include "lib/core/advance.h"
 #include "lib/service/function.h"
 #include "lib/proxy/stash.h"
@@ -447,26 +448,17 @@ INLINE int aware_forward(const struct packet *packet, const struct segue_sid *si
 	struct ipv6hdr *ip = data + ETHERNET_LENGTH;
 	const struct adjacency *adjacency;
 	struct address next;
-	u32 refusal;
+	int action;
 
 	if ((void *)(ip + 1) > (void *)(long)packet->ctx->data_end)
 		return drop(packet, SEGUE_OUTCOME_drop_truncated);
 	next = address_load(&ip->daddr);
 	if (unlikely(!address_forwardable(next)))
 		return drop(packet, SEGUE_OUTCOME_drop_bad_next_segment);
-	adjacency = adjacency_find(packet, next, 0, ADJACENCY_INSIDE, outer_flow(ip));
-	if (!adjacency)
-		return drop(packet, SEGUE_OUTCOME_drop_no_route);
-	if (unlikely(!adjacency_fits(adjacency, packet->length))) {
-		if (adjacency->kind == ADJACENCY_LINK)
-			return too_big(packet, 6, ETHERNET_LENGTH, adjacency->fits);
-		refusal = adjacency_refusal(adjacency);
-		if (refusal)
-			return refuse(packet, refusal, 6, ETHERNET_LENGTH);
-	}
-	ip->hop_limit -= hops_used(adjacency);
-	count(sid->counter_return, packet->length);
-	return leave(packet, adjacency, bpf_htons(ETH_P_IPV6));
+	adjacency = way_on(packet, next, ip, packet->length, &action);
+	if (unlikely(!adjacency))
+		return action;
+	return leave_on(packet, adjacency, ip, sid->counter_return);
 }
 
 /* Function to SR. */

@@ -20,6 +20,7 @@
 #include "lib/header/srv6.h"
 #include "lib/forward/adjacency.h"
 #include "lib/forward/leave.h"
+#include "lib/forward/obstacle.h"
 #include "lib/core/advance.h"
 #include "lib/service/function.h"
 #include "lib/proxy/stash.h"
@@ -158,13 +159,15 @@ INLINE int masquerade(const struct packet *packet, const struct segue_sid *sid, 
 /* Caching flavour: a packet that came back without SRH gets the last one, its own destination in Segment List[0]. */
 INLINE int masquerade_insert(const struct packet *packet, const struct segue_sid *sid)
 {
+	struct sending sending = SENDING_AS_IT_IS;
 	const struct adjacency *adjacency;
 	const struct segue_stash *entry;
 	struct address destination;
-	u32 push, sl, at;
+	u32 push, sl, at, refusal;
 	void *data, *end;
 	u64 moved[5], *word, id = 0;
 	const u64 *from;
+	int action;
 	u8 *octet;
 
 	entry = memory_current(sid->scope, &id);
@@ -197,11 +200,17 @@ INLINE int masquerade_insert(const struct packet *packet, const struct segue_sid
 	octet = (u8 *)word;
 	destination = sl ? address_load(&entry->header[at]) : address_load(octet + 24);
 	adjacency = adjacency_find(packet, destination, 0, ADJACENCY_INSIDE, outer_flow((void *)octet));
-	if (!adjacency || adjacency_refusal(adjacency))
-		return drop(packet, adjacency && adjacency->kind == ADJACENCY_OUTSIDE ? SEGUE_OUTCOME_drop_sr_leaves
-										      : SEGUE_OUTCOME_drop_no_route);
-	if (adjacency->kind == ADJACENCY_LINK && packet->length + push > adjacency->fits)
-		return too_big(packet, 6, ETHERNET_LENGTH, adjacency->fits - push);
+	if (unlikely(!adjacency))
+		return drop(packet, SEGUE_OUTCOME_drop_no_route);
+	sending.push = push;
+	if (!adjacency_fits(adjacency, packet->length + push)) {
+		/* Of a route that says no nobody is told, and none is told from another. */
+		refusal = adjacency_refusal(adjacency, &sending);
+		if (refusal == SEGUE_OUTCOME_drop_no_route || refusal == SEGUE_OUTCOME_drop_route_blackhole)
+			return drop(packet, SEGUE_OUTCOME_drop_no_route);
+		if (obstacle(packet, adjacency, &sending, &action))
+			return action;
+	}
 #pragma unroll
 	for (int i = 0; i < 5; i++)
 		moved[i] = word[i];
@@ -249,9 +258,10 @@ INLINE int masquerade_end(const struct packet *packet, const struct segue_sid *s
 	struct address destination = address_load(&ip->daddr), next;
 	const struct adjacency *adjacency;
 	const struct segue_stash *entry;
-	u32 refusal, usual;
 	const void *segment;
 	u64 id = 0;
+	u32 usual;
+	int action;
 
 	entry = memory_current(sid->scope, &id);
 	usual = entry && masquerade_same(packet, entry, data, end, length, 0) && stash_still(entry, id);
@@ -277,22 +287,13 @@ INLINE int masquerade_end(const struct packet *packet, const struct segue_sid *s
 	next = sl ? address_load(segment) : destination;
 	if (unlikely(!usual) && !address_forwardable(next))
 		return drop(packet, SEGUE_OUTCOME_drop_bad_next_segment);
-	adjacency = adjacency_find(packet, next, 0, ADJACENCY_INSIDE, outer_flow(ip));
+	adjacency = way_on(packet, next, ip, limit - ETHERNET_LENGTH, &action);
 	if (unlikely(!adjacency))
-		return drop(packet, SEGUE_OUTCOME_drop_no_route);
-	if (unlikely(!adjacency_fits(adjacency, limit - ETHERNET_LENGTH))) {
-		if (adjacency->kind == ADJACENCY_LINK)
-			return too_big(packet, 6, ETHERNET_LENGTH, adjacency->fits);
-		refusal = adjacency_refusal(adjacency);
-		if (refusal)
-			return refuse(packet, refusal, 6, ETHERNET_LENGTH);
-	}
+		return action;
 	if (sl && sid->flavours & SEGUE_NAT)
 		address_store(srh + 1, destination);
 	address_store(&ip->daddr, next);
-	ip->hop_limit -= hops_used(adjacency);
-	count(sid->counter_return, packet->length);
-	return leave(packet, adjacency, bpf_htons(ETH_P_IPV6));
+	return leave_on(packet, adjacency, ip, sid->counter_return);
 }
 
 /* Function to SR. */

@@ -17,6 +17,7 @@
 #include "lib/packet/flow.h"
 #include "lib/forward/adjacency.h"
 #include "lib/forward/leave.h"
+#include "lib/forward/obstacle.h"
 #include "lib/access/encapsulation.h"
 #include "lib/service/function.h"
 #include "lib/header/header.h"
@@ -78,14 +79,14 @@ INLINE int restore_on(const struct packet *packet, const struct segue_stash *ent
 INLINE int restore(const struct packet *packet, const struct segue_stash *entry, u64 id, const struct payload *payload,
 		   u32 scope)
 {
-	u32 family = payload->protocol == PROTOCOL_IPV4 ? 4 : 6;
 	const struct adjacency *adjacency = header_adjacency(packet, entry, payload->flow);
+	struct sending sending = wrapped(payload, entry->length);
 	int by_link, action;
 
 	if (unlikely(!adjacency))
 		return drop(packet, SEGUE_OUTCOME_drop_no_route);
 	by_link = adjacency_fits(adjacency, payload->length + entry->length);
-	if (unlikely(!by_link) && encapsulation_obstacle(packet, payload, adjacency, family, entry->length, &action))
+	if (unlikely(!by_link) && obstacle(packet, adjacency, &sending, &action))
 		return action;
 	return restore_on(packet, entry, id, payload, scope, adjacency, by_link);
 }

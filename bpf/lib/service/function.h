@@ -14,6 +14,7 @@
 #include "lib/packet/flow.h"
 #include "lib/forward/adjacency.h"
 #include "lib/forward/leave.h"
+#include "lib/forward/obstacle.h"
 #include "lib/core/advance.h"
 #include "lib/proxy/behind.h"
 
@@ -92,24 +93,16 @@ INLINE int function_rerouted(const struct ipv6hdr *ip, const void *segment, cons
 INLINE int function_reroute(const struct packet *packet, const struct segue_sid *sid, struct ipv6hdr *ip, u32 length)
 {
 	struct address backup = address_load(sid->backup);
-	const struct adjacency *adjacency = adjacency_find(packet, backup, 0, ADJACENCY_INSIDE, outer_flow(ip));
-	u32 refusal;
+	const struct adjacency *adjacency;
+	int action;
 
-	if (!adjacency)
-		return drop(packet, SEGUE_OUTCOME_drop_no_route);
 	if (ip->hop_limit <= 1)
 		return time_exceeded(packet, 6, ETHERNET_LENGTH);
-	if (!adjacency_fits(adjacency, length)) {
-		if (adjacency->kind == ADJACENCY_LINK)
-			return too_big(packet, 6, ETHERNET_LENGTH, adjacency->fits);
-		refusal = adjacency_refusal(adjacency);
-		if (refusal)
-			return refuse(packet, refusal, 6, ETHERNET_LENGTH);
-	}
-	ip->hop_limit -= hops_used(adjacency);
+	adjacency = way_on(packet, backup, ip, length, &action);
+	if (!adjacency)
+		return action;
 	address_store(&ip->daddr, backup);
-	count(sid->counter, packet->length);
-	return leave(packet, adjacency, bpf_htons(ETH_P_IPV6));
+	return leave_on(packet, adjacency, ip, sid->counter);
 }
 
 /* A first fragment may have an SRH behind its Fragment header: whoever puts the datagram together would find it. */
