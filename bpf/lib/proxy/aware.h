@@ -223,6 +223,7 @@ INLINE int aware_to_function(const struct packet *packet, const struct segue_sid
 	void *end = (void *)(long)packet->ctx->data_end;
 	struct function_link link = {};
 	u32 outcome;
+	int action;
 
 	if (outer->srh != SIMPLE_SRH)
 		return drop(packet, SEGUE_OUTCOME_drop_header_unfit);
@@ -231,11 +232,8 @@ INLINE int aware_to_function(const struct packet *packet, const struct segue_sid
 			  (outer->offset & OFFSET_MASK) | (u32)outer->protocol << 16 | BEHIND_REMEMBER, outer->limit,
 			  packet->generation))
 		return drop(packet, SEGUE_OUTCOME_drop_header_unfit);
-	function_link_find(packet, sid, &link);
-	if (unlikely(link.outcome))
-		return drop(packet, link.outcome);
-	if (unlikely(outer->limit - ETHERNET_LENGTH > link.mtu))
-		return too_big(packet, 6, ETHERNET_LENGTH, link.mtu);
+	if (function_obstacle(packet, sid, outer->limit - ETHERNET_LENGTH, 0, &link, &action))
+		return action;
 	if (!memory_order(sid, outer, 0))
 		return drop(packet, SEGUE_OUTCOME_drop_header_unfit);
 	outcome = aware_remember(packet->ctx);
@@ -245,12 +243,7 @@ INLINE int aware_to_function(const struct packet *packet, const struct segue_sid
 	    !aware_translation_remember(packet->ctx, sid->scope, sid->rewrite, packet->generation))
 		return drop(packet, SEGUE_OUTCOME_drop_header_unfit);
 	ip->hop_limit--;
-	data = (void *)(long)packet->ctx->data;
-	if (data + ETHERNET_LENGTH > (void *)(long)packet->ctx->data_end)
-		return drop(packet, SEGUE_OUTCOME_drop_truncated);
-	function_ethernet(data, &link, bpf_htons(ETH_P_IPV6));
-	count(sid->counter, packet->length);
-	return transmit(packet, sid->oif, SEGUE_OUTCOME_to_function);
+	return function_deliver(packet, sid, &link, bpf_htons(ETH_P_IPV6), 0);
 }
 
 /* Segment `index` of the SRH at SIMPLE_SRH, if it lies in the frame. */

@@ -125,18 +125,12 @@ INLINE int dynamic_fast_to(const struct packet *packet, const struct segue_sid *
 {
 	const struct function_link link = {.destination_mac = sid->mac, .source_mac = sid->source_mac};
 	u32 exact = sid->memory == SEGUE_MEMORY_PACKET;
-	void *data;
 
 	if (buffer_adjust_head(packet->ctx, FAST_INNER - ETHERNET_LENGTH))
 		return drop(packet, SEGUE_OUTCOME_drop_adjust);
 	if (exact && kernel_metadata(packet, sid, id, 0))
 		return drop(packet, SEGUE_OUTCOME_drop_adjust);
-	data = (void *)(long)packet->ctx->data;
-	if (data + ETHERNET_LENGTH > (void *)(long)packet->ctx->data_end)
-		return drop(packet, SEGUE_OUTCOME_drop_adjust);
-	function_ethernet(data, &link, ethertype);
-	count(sid->counter, packet->length);
-	return exact ? pass(packet, SEGUE_OUTCOME_to_function) : transmit(packet, sid->oif, SEGUE_OUTCOME_to_function);
+	return function_deliver(packet, sid, &link, ethertype, exact);
 }
 
 /*

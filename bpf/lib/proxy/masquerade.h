@@ -123,6 +123,7 @@ INLINE int masquerade(const struct packet *packet, const struct segue_sid *sid, 
 	struct address last;
 	u32 length, usual;
 	u64 id = 0;
+	int action;
 
 	if (outer->srh != SIMPLE_SRH || (void *)(srh + 1) + 16 > end)
 		return drop(packet, SEGUE_OUTCOME_drop_header_unfit);
@@ -132,11 +133,8 @@ INLINE int masquerade(const struct packet *packet, const struct segue_sid *sid, 
 	usual = entry && masquerade_same(packet, entry, data, end, length, SRH_SEGMENTS_LEFT_ONE);
 	if (unlikely(!usual) && !address_forwardable(last))
 		return drop(packet, SEGUE_OUTCOME_drop_bad_next_segment);
-	function_link_find(packet, sid, &link);
-	if (unlikely(link.outcome))
-		return drop(packet, link.outcome);
-	if (unlikely(outer->limit - ETHERNET_LENGTH > link.mtu))
-		return too_big(packet, 6, ETHERNET_LENGTH, link.mtu);
+	if (function_obstacle(packet, sid, outer->limit - ETHERNET_LENGTH, 0, &link, &action))
+		return action;
 	if (unlikely(!usual)) {
 		if (!memory_renew(packet->ctx, sid->scope, srh_shape(packet, srh, length, IPV6_LENGTH)))
 			return drop(packet, SEGUE_OUTCOME_drop_header_unfit);
@@ -148,12 +146,7 @@ INLINE int masquerade(const struct packet *packet, const struct segue_sid *sid, 
 	ip->hop_limit--;
 	srh->segments_left = advance->left;
 	address_store(&ip->daddr, last);
-	data = (void *)(long)packet->ctx->data;
-	if (data + ETHERNET_LENGTH > (void *)(long)packet->ctx->data_end)
-		return drop(packet, SEGUE_OUTCOME_drop_truncated);
-	function_ethernet(data, &link, bpf_htons(ETH_P_IPV6));
-	count(sid->counter, packet->length);
-	return transmit(packet, sid->oif, SEGUE_OUTCOME_to_function);
+	return function_deliver(packet, sid, &link, bpf_htons(ETH_P_IPV6), 0);
 }
 
 /* Caching flavour: a packet that came back without SRH gets the last one, its own destination in Segment List[0]. */

@@ -59,9 +59,7 @@ INLINE int masquerade_fast_to(const struct packet *packet, const struct segue_si
 	((struct ipv6hdr *)word)->hop_limit--;
 	word[5] -= SRH_SEGMENTS_LEFT_ONE;
 	address_store(word + 3, address_load(word + 6));
-	function_ethernet(data, &link, bpf_htons(ETH_P_IPV6));
-	count(sid->counter, packet->length);
-	return transmit(packet, sid->oif, SEGUE_OUTCOME_to_function);
+	return function_deliver_at(packet, sid, &link, data, bpf_htons(ETH_P_IPV6), 0);
 }
 
 /* End.AM: back from the function, with the SRH that is remembered in front of an inner packet. */

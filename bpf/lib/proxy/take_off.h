@@ -22,6 +22,7 @@
 #include "lib/header/srv6.h"
 #include "lib/forward/sid.h"
 #include "lib/forward/adjacency.h"
+#include "lib/forward/obstacle.h"
 #include "lib/core/advance.h"
 #include "lib/core/decapsulation.h"
 #include "lib/service/function.h"
@@ -51,14 +52,24 @@ INLINE int kernel_metadata(const struct packet *packet, const struct segue_sid *
 	return 0;
 }
 
-/* The inner packet goes to the function through the kernel; its header's reference goes with it. */
-INLINE int proxy_through_kernel(const struct packet *packet, const struct segue_sid *sid, const struct outer *outer,
-				const struct inner *inner, const struct function_link *link, u64 id, u32 ecn, u32 mark)
+/* What a packet has with it that goes to its function through the kernel. */
+struct kernel_way {
+	u64 id; /* the reference to its header */
+	u32 mark;
+};
+
+/*
+ * The steering header comes off a frame of `frame` octets, and the inner packet goes to the function. `ecn`: what its
+ * ECN field becomes. `through_kernel`: NULL, it leaves by IFACE-OUT.
+ */
+INLINE int proxy_deliver(const struct packet *packet, const struct segue_sid *sid, u32 frame, u32 ipv4,
+			 const struct inner *inner, const struct function_link *link, u32 ecn,
+			 const struct kernel_way *through_kernel)
 {
-	u32 offset = outer->offset & OFFSET_MASK, ipv4 = outer->protocol == PROTOCOL_IPV4;
 	void *data, *end;
 
-	if (expose(packet->ctx, offset, offset + inner->length, outer->frame) || kernel_metadata(packet, sid, id, mark))
+	if (expose(packet->ctx, inner->offset, inner->offset + inner->length, frame) ||
+	    (through_kernel && kernel_metadata(packet, sid, through_kernel->id, through_kernel->mark)))
 		return drop(packet, SEGUE_OUTCOME_drop_adjust);
 	data = (void *)(long)packet->ctx->data;
 	end = (void *)(long)packet->ctx->data_end;
@@ -71,15 +82,30 @@ INLINE int proxy_through_kernel(const struct packet *packet, const struct segue_
 			ipv6_set_ecn(data + ETHERNET_LENGTH, ecn);
 	}
 	/* Netfilter is no hop: the kernel's is undone on the way out. What it would not forward at all goes in as 2. */
-	if (unlikely(inner->hop_limit < 2) && sid->proxy_flags & SEGUE_PROXY_KEEP_HOP_LIMIT) {
+	if (through_kernel && unlikely(inner->hop_limit < 2) && sid->proxy_flags & SEGUE_PROXY_KEEP_HOP_LIMIT) {
 		if (ipv4)
 			ipv4_set_ttl(data + ETHERNET_LENGTH, 2);
 		else
 			((struct ipv6hdr *)(data + ETHERNET_LENGTH))->hop_limit = 2;
 	}
-	function_ethernet(data, link, ipv4 ? bpf_htons(ETH_P_IP) : bpf_htons(ETH_P_IPV6));
-	count(sid->counter, packet->length);
-	return pass(packet, SEGUE_OUTCOME_to_function);
+	return function_deliver_at(packet, sid, link, data, ipv4 ? bpf_htons(ETH_P_IP) : bpf_htons(ETH_P_IPV6),
+				   through_kernel != NULL);
+}
+
+/*
+ * Where a packet of `length` octets goes from its function is known: what would not fit there is refused while its
+ * sender can be told. 1: it has ended, with `action`.
+ */
+INLINE int onward_obstacle(const struct packet *packet, struct address next, u32 length, int *action)
+{
+	const struct adjacency *adjacency;
+
+	if (length <= IPV6_LEAST_MTU)
+		return 0;
+	adjacency = adjacency_find(packet, next, 0, ADJACENCY_INSIDE, 0);
+	if (!adjacency || adjacency->kind != ADJACENCY_LINK || likely(adjacency_fits(adjacency, length)))
+		return 0;
+	return obstacle(packet, adjacency, &SENDING_AS_IT_IS, action);
 }
 
 /*
@@ -95,11 +121,11 @@ INLINE int proxy_inserted(struct packet *packet)
 	u64 id, shape;
 	struct ipv6hdr *ip = data + ETHERNET_LENGTH;
 	struct srh *srh = data + SIMPLE_SRH;
-	const struct adjacency *adjacency;
 	struct function_link link = {};
 	const struct segue_sid *sid;
 	const void *segment;
 	struct address last;
+	int action;
 
 	if ((void *)(srh + 1) + 16 > end)
 		return drop(packet, SEGUE_OUTCOME_drop_truncated);
@@ -124,16 +150,10 @@ INLINE int proxy_inserted(struct packet *packet)
 		return drop(packet, SEGUE_OUTCOME_drop_inner_to_sid);
 	if (address_link_local(address_load(&ip->saddr)))
 		return drop(packet, SEGUE_OUTCOME_drop_bad_inner);
-	function_link_find(packet, sid, &link);
-	if (link.outcome)
-		return drop(packet, link.outcome);
-	if (total - length > link.mtu)
-		return too_big(packet, 6, ETHERNET_LENGTH, link.mtu);
-	if (total > IPV6_LEAST_MTU) {
-		adjacency = adjacency_find(packet, address_load(segment), 0, ADJACENCY_INSIDE, 0);
-		if (adjacency && adjacency->kind == ADJACENCY_LINK && total > adjacency->fits)
-			return too_big(packet, 6, ETHERNET_LENGTH, adjacency->fits);
-	}
+	/* Without its SRH it is as its sender made it. */
+	if (function_obstacle(packet, sid, total - length, 0, &link, &action) ||
+	    onward_obstacle(packet, address_load(segment), total, &action))
+		return action;
 	hop_limit = ip->hop_limit - 1;
 	shape = STASH_SHAPE(IPV6_LENGTH + length, 0, IPV6_LENGTH, SEGUE_STASH_SRH);
 	id = stash_put(packet->ctx, shape | STASH_SHAPE_HOP_LIMIT(hop_limit & 0xff), sid->scope);
@@ -146,12 +166,7 @@ INLINE int proxy_inserted(struct packet *packet)
 		return drop(packet, SEGUE_OUTCOME_drop_adjust);
 	if (srh_remove(packet->ctx, SIMPLE_SRH, ETHERNET_LENGTH + 6) || kernel_metadata(packet, sid, id, mark))
 		return drop(packet, SEGUE_OUTCOME_drop_adjust);
-	data = (void *)(long)packet->ctx->data;
-	if (data + ETHERNET_LENGTH > (void *)(long)packet->ctx->data_end)
-		return drop(packet, SEGUE_OUTCOME_drop_adjust);
-	function_ethernet(data, &link, bpf_htons(ETH_P_IPV6));
-	count(sid->counter, packet->length);
-	return pass(packet, SEGUE_OUTCOME_to_function);
+	return function_deliver(packet, sid, &link, bpf_htons(ETH_P_IPV6), 1);
 }
 
 /* It is done in a stage of its own: the others have no stack left for it. Nothing of the packet has been changed. */
@@ -168,14 +183,14 @@ INLINE int proxy_inserted_elsewhere(const struct packet *packet)
 INLINE int proxy_to_function(const struct packet *packet, const struct segue_sid *sid, const struct outer *outer,
 			     const struct advance *advance)
 {
-	u32 offset = outer->offset & OFFSET_MASK, ipv4 = outer->protocol == PROTOCOL_IPV4, ecn = 0, outcome;
 	void *data = (void *)(long)packet->ctx->data;
 	void *end = (void *)(long)packet->ctx->data_end;
-	const struct adjacency *adjacency;
+	u32 ipv4 = outer->protocol == PROTOCOL_IPV4, outcome, ecn = 0;
+	struct kernel_way through_kernel = {};
 	struct function_link link = {};
-	struct inner inner = {};
 	struct address destination;
-	u64 id = 0;
+	struct inner inner = {};
+	int action;
 
 	if (unlikely(outer->fragment))
 		return drop(packet, SEGUE_OUTCOME_drop_fragment_at_decapsulation);
@@ -187,15 +202,12 @@ INLINE int proxy_to_function(const struct packet *packet, const struct segue_sid
 	outcome = inner_admit(packet, sid, outer, &inner, &ecn);
 	if (unlikely(outcome))
 		return drop(packet, outcome);
-	function_link_find(packet, sid, &link);
-	if (unlikely(link.outcome))
-		return drop(packet, link.outcome);
 	/* Its sender is somebody whom only the node knows that wrapped it: lib/icmp/relay.h. */
-	if (unlikely(inner.length > link.mtu))
-		return too_big(packet, 6, ETHERNET_LENGTH, link.mtu + offset - ETHERNET_LENGTH);
+	if (function_obstacle(packet, sid, inner.length, outer->offset - ETHERNET_LENGTH, &link, &action))
+		return action;
 	if (sid->memory) {
-		id = remember(packet, sid, outer, outer->dscp == inner.dscp, inner.hop_limit, &outcome);
-		if (unlikely(!id))
+		through_kernel.id = remember(packet, sid, outer, outer->dscp == inner.dscp, inner.hop_limit, &outcome);
+		if (unlikely(!through_kernel.id))
 			return drop(packet, outcome);
 	}
 	if (packet->stage == SEGUE_STAGE_PROXY && sid->memory == SEGUE_MEMORY_PACKET) {
@@ -205,32 +217,12 @@ INLINE int proxy_to_function(const struct packet *packet, const struct segue_sid
 		if (data + ETHERNET_LENGTH + IPV6_LENGTH > end)
 			return drop(packet, SEGUE_OUTCOME_drop_truncated);
 		destination = address_load(data + ETHERNET_LENGTH + 24);
-		/* Where it goes afterwards is known: what would not fit there is refused while its sender can be told.
-		 */
-		if (outer->limit - ETHERNET_LENGTH > IPV6_LEAST_MTU) {
-			adjacency = adjacency_find(packet, advance->next, 0, ADJACENCY_INSIDE, 0);
-			if (adjacency && adjacency->kind == ADJACENCY_LINK &&
-			    unlikely(outer->limit - ETHERNET_LENGTH > adjacency->fits))
-				return too_big(packet, 6, ETHERNET_LENGTH, adjacency->fits);
-		}
-		return proxy_through_kernel(packet, sid, outer, &inner, &link, id, ecn,
-					    sid_argument(sid, sid->argument_length, destination));
+		if (onward_obstacle(packet, advance->next, outer->limit - ETHERNET_LENGTH, &action))
+			return action;
+		through_kernel.mark = sid_argument(sid, sid->argument_length, destination);
+		return proxy_deliver(packet, sid, outer->frame, ipv4, &inner, &link, ecn, &through_kernel);
 	}
-	if (expose(packet->ctx, offset, offset + inner.length, outer->frame))
-		return drop(packet, SEGUE_OUTCOME_drop_adjust);
-	data = (void *)(long)packet->ctx->data;
-	end = (void *)(long)packet->ctx->data_end;
-	if (data + ETHERNET_LENGTH + sizeof(struct iphdr) > end)
-		return drop(packet, SEGUE_OUTCOME_drop_adjust);
-	if (unlikely(ecn != inner.ecn)) {
-		if (ipv4)
-			ipv4_set_ecn(data + ETHERNET_LENGTH, ecn);
-		else
-			ipv6_set_ecn(data + ETHERNET_LENGTH, ecn);
-	}
-	function_ethernet(data, &link, ipv4 ? bpf_htons(ETH_P_IP) : bpf_htons(ETH_P_IPV6));
-	count(sid->counter, packet->length);
-	return transmit(packet, sid->oif, SEGUE_OUTCOME_to_function);
+	return proxy_deliver(packet, sid, outer->frame, ipv4, &inner, &link, ecn, NULL);
 }
 
 #endif

@@ -35,7 +35,6 @@ INLINE u32 inner_type_of(u32 protocol)
 struct function_link {
 	const u8 *destination_mac;
 	const u8 *source_mac;
-	u32 mtu;
 	u32 outcome; /* 0, or why there is none */
 };
 
@@ -47,7 +46,6 @@ INLINE void function_link_find(const struct packet *packet, const struct segue_s
 	link->outcome = SEGUE_OUTCOME_drop_link_down;
 	if (unlikely(!sid->function_mtu))
 		return;
-	link->mtu = sid->function_mtu;
 	link->source_mac = sid->source_mac;
 	link->destination_mac = sid->mac;
 	link->outcome = 0;
@@ -78,6 +76,49 @@ INLINE void function_ethernet(void *frame, const struct function_link *link, u16
 	half[3] = *(const u16 *)link->source_mac;
 	word[2] = *(const u32 *)(link->source_mac + 2);
 	half[6] = ethertype;
+}
+
+/*
+ * The link to the function, for a packet of `length` octets. Its sender knows it with `around` octets more than the
+ * function gets. 1: it cannot be sent there, and has ended with `action`. The packet is unchanged.
+ */
+INLINE int function_obstacle(const struct packet *packet, const struct segue_sid *sid, u32 length, u32 around,
+			     struct function_link *link, int *action)
+{
+	function_link_find(packet, sid, link);
+	if (unlikely(link->outcome)) {
+		*action = drop(packet, link->outcome);
+		return 1;
+	}
+	if (unlikely(length > sid->function_mtu)) {
+		*action = too_big(packet, 6, ETHERNET_LENGTH, sid->function_mtu + around);
+		return 1;
+	}
+	return 0;
+}
+
+/*
+ * Gives a frame to the function, complete but for its Ethernet header, which lies at `frame`. `through_kernel`: its
+ * metadata are in front of it, and the TC program on the port sends it on (lib/kernel/function.h).
+ */
+INLINE int function_deliver_at(const struct packet *packet, const struct segue_sid *sid,
+			       const struct function_link *link, void *frame, u16 ethertype, int through_kernel)
+{
+	function_ethernet(frame, link, ethertype);
+	count(sid->counter, packet->length);
+	return through_kernel ? pass(packet, SEGUE_OUTCOME_to_function)
+			      : transmit(packet, sid->oif, SEGUE_OUTCOME_to_function);
+}
+
+/* The same for a frame of which it has not been seen that an Ethernet header lies in it. */
+INLINE int function_deliver(const struct packet *packet, const struct segue_sid *sid, const struct function_link *link,
+			    u16 ethertype, int through_kernel)
+{
+	void *data = (void *)(long)packet->ctx->data;
+
+	if (data + ETHERNET_LENGTH > (void *)(long)packet->ctx->data_end)
+		return drop(packet, SEGUE_OUTCOME_drop_adjust);
+	return function_deliver_at(packet, sid, link, data, ethertype, through_kernel);
 }
 
 /*
