@@ -6,7 +6,7 @@
 #include "lib/base/types.h"
 #include "lib/base/protocol.h"
 #include "lib/packet/buffer.h"
-#include "lib/firewall/key.h"
+#include "lib/firewall/work.h"
 #include "lib/firewall/reset.h"
 #include "lib/conntrack/packet.h"
 

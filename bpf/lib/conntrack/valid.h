@@ -6,7 +6,7 @@
 #include "lib/base/types.h"
 #include "lib/base/protocol.h"
 #include "lib/packet/buffer.h"
-#include "lib/firewall/key.h"
+#include "lib/firewall/work.h"
 
 /*
  * The Length of a UDP header, or the Checksum Coverage of UDP-Lite (RFC 3828 section 3.1; 0: all of it), fits the

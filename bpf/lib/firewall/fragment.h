@@ -13,7 +13,7 @@
 
 #include "lib/base/types.h"
 #include "lib/base/maps.h"
-#include "lib/firewall/key.h"
+#include "lib/firewall/work.h"
 #include "lib/conntrack/table.h"
 
 struct fragment_set {

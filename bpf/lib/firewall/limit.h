@@ -11,7 +11,7 @@
 
 #include "lib/base/types.h"
 #include "lib/base/maps.h"
-#include "lib/firewall/key.h"
+#include "lib/firewall/work.h"
 #include "abi/firewall.h"
 
 ARRAY(firewall_extensions, struct segue_firewall_extension, 64);

@@ -14,7 +14,7 @@
 #include "lib/packet/frame.h"
 #include "lib/packet/outcome.h"
 #include "lib/packet/inner.h"
-#include "lib/firewall/key.h"
+#include "lib/firewall/work.h"
 #include "lib/icmp/answer.h"
 
 #define TCP_LENGTH 20

@@ -7,7 +7,7 @@
 #include "lib/base/protocol.h"
 #include "lib/packet/buffer.h"
 #include "lib/packet/tags.h"
-#include "lib/firewall/key.h"
+#include "lib/firewall/work.h"
 
 enum firewall_tags {
 	FIREWALL_TAGS_NONE = 0, /* or nothing behind them that rules look at */

@@ -17,7 +17,7 @@
 #include "lib/base/types.h"
 #include "lib/base/protocol.h"
 #include "lib/base/maps.h"
-#include "lib/firewall/key.h"
+#include "lib/firewall/work.h"
 #include "lib/conntrack/table.h"
 
 PERCPU(firewall_counters, struct segue_firewall_counter, 1024);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* The ICMP stage: errors (RFC 4443, RFC 792), echo replies of SIDs, and what may not be answered. */
+/* The ICMP stage: errors (RFC 4443, RFC 792) and echo replies of SIDs. */
 #ifndef SEGUE_ICMP_ANSWER_H
 #define SEGUE_ICMP_ANSWER_H
 
@@ -12,15 +12,15 @@
 #include "lib/packet/stage.h"
 #include "lib/packet/frame.h"
 #include "lib/packet/outcome.h"
-#include "lib/packet/headers.h"
 #include "lib/packet/inner.h"
-#include "lib/forward/adjacency.h"
+#include "lib/icmp/forbidden.h"
+#include "lib/icmp/limit.h"
+#include "lib/icmp/way.h"
 
 #define ICMP_LENGTH 8
 #define ICMPV6_QUOTE_MAX (IPV6_LEAST_MTU - IPV6_LENGTH - ICMP_LENGTH) /* RFC 4443 section 2.4(c) */
 #define ICMPV4_QUOTE_MAX (576 - 20 - ICMP_LENGTH)		      /* RFC 1812 section 4.3.2.3 */
 #define HOP_LIMIT_DEFAULT 64
-#define NANOSECONDS 1000000000ULL
 
 struct icmp {
 	u8 type;
@@ -28,52 +28,6 @@ struct icmp {
 	u16 checksum;
 	u32 param;
 };
-
-struct macs {
-	u8 octets[12];
-};
-
-/* A token bucket, in nanoseconds of its rate (RFC 4443 section 2.4(f)). */
-struct icmp_bucket {
-	u64 time; /* when it was last filled; 0: never */
-	u64 tokens;
-};
-
-/*
- * Of each port one for each kind of message: what one port or kind is flooded with silences no other. That of
- * SEGUE_ICMP_NOT_SENT is for neighbours to be looked for.
- */
-struct icmp_budget {
-	struct icmp_bucket kinds[SEGUE_ICMP_MAX];
-};
-
-/* By the row of the port in `outcomes`; the loader makes it as large. */
-PERCPU(icmp_budgets, struct icmp_budget, 256);
-
-/* May one more message of this kind (enum segue_icmp) be sent for a packet of this port? */
-RARE int icmp_allowed(u32 port_index, u32 kind, u32 per_second, u32 burst)
-{
-	struct icmp_budget *budget = bpf_map_lookup_elem(&icmp_budgets, &port_index);
-	u64 now = bpf_ktime_get_ns(), price, limit, tokens;
-	struct icmp_bucket *bucket;
-
-	opaque(kind);
-	if (!budget || kind >= SEGUE_ICMP_MAX || !per_second)
-		return 0;
-	bucket = &budget->kinds[kind];
-	price = NANOSECONDS / per_second;
-	limit = price * burst;
-	tokens = bucket->tokens + (now - bucket->time);
-	if (!bucket->time || tokens > limit)
-		tokens = limit;
-	bucket->time = now;
-	if (tokens < price) {
-		bucket->tokens = tokens;
-		return 0;
-	}
-	bucket->tokens = tokens - price;
-	return 1;
-}
 
 #define SUM_MAX (ICMPV6_QUOTE_MAX + ICMP_LENGTH)
 
@@ -109,204 +63,6 @@ RARE int sum_octets(buffer *ctx, u32 offset, u32 length, u32 sum)
 	total = bpf_csum_diff(NULL, 0, (void *)&scratch->words[64], 512, total);
 	total = bpf_csum_diff(NULL, 0, (void *)&scratch->words[128], 256, total);
 	return fold16((total & 0xffff) + (total >> 16));
-}
-
-#define ICMP_WALKS 4
-
-/* Has the walk ended in front of a header that has another one behind it? */
-INLINE int headers_stopped(const struct headers *headers)
-{
-	return headers->srh || headers->error == SEGUE_OUTCOME_drop_routing_type ||
-	       headers->error == SEGUE_OUTCOME_drop_too_many_headers;
-}
-
-/* Does this IPv6 packet forbid an answer? RFC 4443 section 2.4(e). */
-INLINE int icmpv6_forbidden(buffer *ctx, u32 l3, u32 type, u32 code, struct address source, struct address destination,
-			    u32 limit)
-{
-	struct headers headers = {};
-	void *data, *end;
-	const u8 *octet;
-
-	if (!address_valid_source(source))
-		return 1;
-	if (address_multicast(destination) && type != ICMPV6_PACKET_TOO_BIG &&
-	    !(type == ICMPV6_PARAMETER_PROBLEM && code == 2))
-		return 1;
-	headers_walk(ctx, l3 + 6, l3 + IPV6_LENGTH, limit, &headers);
-	/* It stops at a routing header that is in use, and after so many headers: an error may be behind them. */
-	for (int i = 0; i < ICMP_WALKS && headers_stopped(&headers); i++) {
-		if (headers.error == SEGUE_OUTCOME_drop_too_many_headers && headers.protocol != PROTOCOL_HOP_BY_HOP)
-			headers_walk(ctx, headers.previous, headers.upper, limit, &headers);
-		else
-			headers_walk_past_srh(ctx, headers.upper, limit, &headers);
-	}
-	if (headers_stopped(&headers))
-		return 1;
-	if (headers.protocol != PROTOCOL_ICMPV6)
-		return 0;
-	data = (void *)(long)ctx->data;
-	end = (void *)(long)ctx->data_end;
-	if (headers.fragment) {
-		/* The header in front of it is a Fragment header: a first fragment has the type, a later one has none.
-		 */
-		octet = data + (headers.previous & OFFSET_MASK);
-		if ((void *)(octet + 4) > end || octet[2] | (octet[3] & 0xf8))
-			return 0;
-	}
-	octet = data + (headers.upper & OFFSET_MASK);
-	if ((void *)(octet + 1) > end)
-		return 1;
-	return *octet < 128 || *octet == 137;
-}
-
-/*
- * Echo, timestamp, information and address mask, both ways. Of the others some are errors, and of those that nobody
- * knows some may be: none is answered (RFC 1122 section 3.2.2; the kernel's icmp_send() has the same list).
- */
-#define ICMPV4_ANSWERED 0x7e101U
-
-INLINE int icmpv4_forbidden(const struct iphdr *ip, const void *end)
-{
-	const u8 *octet = (const void *)ip;
-	u32 offset = (octet[0] & 15) * 4;
-
-	if (!ipv4_valid_source(ip->saddr) || !ipv4_valid_source(ip->daddr) || ip->frag_off & bpf_htons(0x1fff))
-		return 1;
-	if (ip->protocol != IPPROTO_ICMP)
-		return 0;
-	octet += offset;
-	if ((const void *)(octet + 1) > end)
-		return 1;
-	return *octet > 18 || !(ICMPV4_ANSWERED >> *octet & 1);
-}
-
-/*
- * Asks the kernel for the way to `fib`'s destination, whose family and addresses are filled: BPF_FIB_LKUP_RET_*. `way`:
- * ICMP_WAY().
- */
-RARE int icmp_lookup(buffer *ctx, u64 way, struct bpf_fib_lookup *fib)
-{
-	u32 table = way, flags = 0;
-
-	if (!fib)
-		return BPF_FIB_LKUP_RET_NOT_FWDED;
-	fib->ifindex = way >> 32 ?: buffer_interface(ctx);
-	if (table) {
-		flags = FIB_LOOKUP_DIRECT | FIB_LOOKUP_TBID;
-		*(u32 *)((void *)fib + offsetof(struct bpf_fib_lookup, h_vlan_proto)) = table;
-	}
-	return bpf_fib_lookup(ctx, fib, sizeof(*fib), flags);
-}
-
-/* New neighbours that a port's packets may make the kernel look for, per second and CPU: each has an entry for a while.
- */
-#define ICMP_NEIGHBOURS_PER_SECOND 50
-
-/* Is there somebody to send it back to, by the MAC addresses that the packet arrived with? */
-INLINE int icmp_came_from(const struct macs *came)
-{
-	/* A group, or this node, which put the packet together itself (see leave()). */
-	return !((came->octets[0] | came->octets[6]) & 1) && !(*(const u16 *)&came->octets[6] == control.signature[0] &&
-							       *(const u16 *)&came->octets[8] == control.signature[1] &&
-							       *(const u16 *)&came->octets[10] == control.signature[2]);
-}
-
-/* Has icmp_lookup() found that the destination itself is a neighbour on the link that the packet came by? */
-INLINE int icmp_on_link(const buffer *ctx, const void *data, const void *end, u32 family,
-			const struct bpf_fib_lookup *fib)
-{
-	struct address hop;
-
-	if (fib->ifindex != buffer_interface(ctx) || data + ETHERNET_LENGTH + IPV6_LENGTH > end)
-		return 0;
-	if (family == 4)
-		return fib->family == 2 && fib->ipv4_dst == *(const u32 *)(data + ETHERNET_LENGTH + 16);
-	hop = address_load(fib->ipv6_dst);
-	return address_equal(hop, address_load(data + ETHERNET_LENGTH + 24));
-}
-
-/*
- * Sends the message, complete but for its Ethernet header, by the way that icmp_lookup() has found, else back to where
- * the packet came from: `came` are the MAC addresses that it arrived with. What has a way of its own goes by no other:
- * behind the port that the packet came in by are others.
- *
- * The TC program on the port does it, since the kernel's network stack can ask for a neighbour, and reaches interfaces
- * that take no frames from XDP. Who is on the link that the packet came by, and sent it, need not be asked for: so a
- * flood with made-up sources of that link fills no neighbour table. The MAC addresses are those of nobody, or not this
- * port's own: what no TC program takes, the kernel drops.
- */
-INLINE int icmp_leave(const struct packet *packet, u32 family, u64 way, int verdict, const struct bpf_fib_lookup *fib,
-		      const struct macs *came)
-{
-	buffer *ctx = packet->ctx;
-	struct segue_answer_metadata *answer;
-	u32 oif = buffer_interface(ctx), hop = 0;
-	/* Not all drivers have room for metadata. */
-	int handed = !bpf_xdp_adjust_meta(ctx, -(int)sizeof(*answer));
-	void *data = (void *)(long)ctx->data;
-	void *end = (void *)(long)ctx->data_end;
-	struct ethhdr *ethernet = data;
-
-	opaque(oif);
-	if ((void *)(ethernet + 1) > end)
-		return VERDICT_DROP;
-	ethernet->h_proto = family == 6 ? bpf_htons(ETH_P_IPV6) : bpf_htons(ETH_P_IP);
-	if (verdict == BPF_FIB_LKUP_RET_SUCCESS) {
-		__builtin_memcpy(ethernet->h_dest, fib->dmac, 6);
-		__builtin_memcpy(ethernet->h_source, fib->smac, 6);
-		oif = fib->ifindex;
-		hop = fib->family;
-	} else if (handed && verdict == BPF_FIB_LKUP_RET_NO_NEIGH &&
-		   (way || !icmp_on_link(ctx, data, end, family, fib) || !icmp_came_from(came))) {
-		if (!icmp_allowed(packet->port->index, SEGUE_ICMP_NOT_SENT, ICMP_NEIGHBOURS_PER_SECOND,
-				  ICMP_NEIGHBOURS_PER_SECOND))
-			return VERDICT_DROP;
-		__builtin_memset(ethernet, 0, 12);
-		oif = fib->ifindex;
-		hop = fib->family;
-	} else {
-		if (way || !icmp_came_from(came))
-			return VERDICT_DROP;
-		__builtin_memcpy(ethernet->h_dest, &came->octets[6], 6);
-		__builtin_memcpy(ethernet->h_source, &came->octets[0], 6);
-	}
-	if (!handed)
-		return bpf_redirect(oif, 0);
-	answer = (void *)(long)ctx->data_meta;
-	if ((void *)(answer + 1) > data)
-		return VERDICT_DROP;
-	answer->magic = ~control.metadata_magic;
-	answer->oif = oif;
-	answer->family = hop;
-	__builtin_memcpy(answer->next_hop, fib->ipv6_dst, sizeof(answer->next_hop));
-	return VERDICT_PASS;
-}
-
-/* The same for a message whose IP header is written: the way is that to its destination. */
-INLINE int icmp_route(const struct packet *packet, u32 family, u64 way, const struct macs *came)
-{
-	buffer *ctx = packet->ctx;
-	void *data = (void *)(long)ctx->data;
-	void *end = (void *)(long)ctx->data_end;
-	struct bpf_fib_lookup fib = {};
-	int verdict;
-
-	if (data + ETHERNET_LENGTH + 20 > end)
-		return VERDICT_DROP;
-	if (family == 6) {
-		if (data + ETHERNET_LENGTH + IPV6_LENGTH > end)
-			return VERDICT_DROP;
-		fib.family = 10;
-		__builtin_memcpy(fib.ipv6_src, data + ETHERNET_LENGTH + 8, 16);
-		__builtin_memcpy(fib.ipv6_dst, data + ETHERNET_LENGTH + 24, 16);
-	} else {
-		fib.family = 2;
-		fib.ipv4_src = *(u32 *)(data + ETHERNET_LENGTH + 12);
-		fib.ipv4_dst = *(u32 *)(data + ETHERNET_LENGTH + 16);
-	}
-	verdict = icmp_lookup(ctx, way, &fib);
-	return icmp_leave(packet, family, way, verdict, &fib, came);
 }
 
 struct icmp_error {
