@@ -6,6 +6,7 @@
 #include "lib/base/types.h"
 #include "lib/base/protocol.h"
 #include "lib/packet/buffer.h"
+#include "lib/packet/tcp_options.h"
 #include "lib/firewall/work.h"
 #include "lib/firewall/reset.h"
 #include "lib/conntrack/packet.h"
@@ -52,53 +53,41 @@ INLINE u32 tcp_word(const u8 *octet)
 	return (u32)octet[0] << 24 | (u32)octet[1] << 16 | (u32)octet[2] << 8 | octet[3];
 }
 
+INLINE int conntrack_option(const u8 *octet, const void *end, u32 left, void *of)
+{
+	struct tcp_segment *segment = of;
+	u32 size = octet[1];
+
+	if (octet[0] == TCP_OPTION_NOTHING)
+		return 0;
+	if (size < 2 || size > left)
+		return 1;
+	if (octet[0] == TCP_OPTION_SACK_PERMITTED && size == 2) {
+		segment->side_flags |= SEGUE_SIDE_SACK;
+	} else if (octet[0] == TCP_OPTION_WINDOW_SCALE && size == 3) {
+		if ((const void *)(octet + 3) > end)
+			return 1;
+		segment->side_flags |= SEGUE_SIDE_SCALING;
+		segment->scale = octet[2] < TCP_SCALE_MAX ? octet[2] : TCP_SCALE_MAX;
+	} else if (octet[0] == TCP_OPTION_SACK && size >= 10 && (size & 7) == 2) {
+		for (int block = 0; block < 4; block++) {
+			u32 edge;
+
+			if (2 + 8 * (block + 1) > size || (const void *)(octet + 2 + 8 * (block + 1)) > end)
+				break;
+			edge = tcp_word(octet + 2 + 8 * block + 4);
+			if (tcp_before(segment->selective, edge))
+				segment->selective = edge;
+		}
+	}
+	return 0;
+}
+
 /* Reads the options of the header at `offset`, `length` octets with them, into the segment of `track`. */
 RARE int conntrack_options(buffer *ctx, struct conntrack *track, u32 offset, u32 length)
 {
-	void *data = (void *)(long)ctx->data;
-	void *end = (void *)(long)ctx->data_end;
-	u32 at = 20;
-
-	if (!track)
-		return 0;
-	for (int i = 0; i < 40; i++) {
-		const u8 *octet;
-		u32 size;
-
-		if (at + 2 > length)
-			break;
-		/* Less than 60 by its nature; said anew in each round, so that the verifier of 6.1 finds them alike. */
-		at &= 63;
-		octet = data + ((offset + at) & OFFSET_MASK);
-		if ((void *)(octet + 2) > end || octet[0] == 0)
-			break;
-		if (octet[0] == 1) {
-			at++;
-			continue;
-		}
-		size = octet[1];
-		if (size < 2 || at + size > length)
-			break;
-		if (octet[0] == 4 && size == 2) {
-			track->tcp.side_flags |= SEGUE_SIDE_SACK;
-		} else if (octet[0] == 3 && size == 3) {
-			if ((void *)(octet + 3) > end)
-				break;
-			track->tcp.side_flags |= SEGUE_SIDE_SCALING;
-			track->tcp.scale = octet[2] < TCP_SCALE_MAX ? octet[2] : TCP_SCALE_MAX;
-		} else if (octet[0] == 5 && size >= 10 && (size & 7) == 2) {
-			for (int block = 0; block < 4; block++) {
-				u32 edge;
-
-				if (2 + 8 * (block + 1) > size || (void *)(octet + 2 + 8 * (block + 1)) > end)
-					break;
-				edge = tcp_word(octet + 2 + 8 * block + 4);
-				if (tcp_before(track->tcp.selective, edge))
-					track->tcp.selective = edge;
-			}
-		}
-		at += size;
-	}
+	if (track)
+		tcp_options_walk(ctx, offset, length, conntrack_option, &track->tcp);
 	return 0;
 }
 
