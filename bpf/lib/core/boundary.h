@@ -12,6 +12,7 @@
 #include "lib/base/address.h"
 #include "lib/base/config.h"
 #include "lib/packet/buffer.h"
+#include "lib/packet/headers.h"
 
 #define BOUNDARY_MAX 8 /* headers that are walked; what is behind them is still looked at */
 
@@ -28,11 +29,7 @@ INLINE int in_infrastructure(const struct segue_config *config, struct address a
 /* Next Header values behind which boundary_walk() may find something. */
 INLINE int boundary_suspects(u32 protocol)
 {
-	const u64 these = 1ULL << PROTOCOL_HOP_BY_HOP | 1ULL << PROTOCOL_ROUTING | 1ULL << PROTOCOL_FRAGMENT |
-			  1ULL << PROTOCOL_AUTHENTICATION | 1ULL << PROTOCOL_ICMPV6 |
-			  1ULL << PROTOCOL_DESTINATION_OPTIONS;
-
-	return protocol < 64 && (these >> protocol) & 1;
+	return protocol_among(EXTENSION_HEADERS | 1ULL << PROTOCOL_ICMPV6, protocol);
 }
 
 /* The ICMPv6 message at `at`: an error (RFC 4443 section 2.1) that quotes a packet to an address that is closed? */
@@ -74,14 +71,9 @@ RARE u32 boundary_walk(buffer *ctx, u32 place, u32 limit, u32 generation)
 			return boundary_error(data, end, at, generation);
 		if (next == PROTOCOL_ROUTING && octet[2] == ROUTING_TYPE_SRH)
 			return BOUNDARY_SR;
-		length = (octet[1] + 1) * 8;
-		if (next == PROTOCOL_FRAGMENT) {
-			if ((octet[2] | (octet[3] & 0xf8)) != 0)
-				return 0;
-			length = 8;
-		} else if (next == PROTOCOL_AUTHENTICATION) {
-			length = (octet[1] + 2) * 4;
-		}
+		if (next == PROTOCOL_FRAGMENT && fragment_later(octet))
+			return 0;
+		length = extension_length(next, octet);
 		next = octet[0];
 		at += length;
 	}

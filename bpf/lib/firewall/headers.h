@@ -12,16 +12,6 @@
 #include "lib/packet/headers.h"
 #include "lib/firewall/work.h"
 
-/* All of them are less than 64. */
-#define EXTENSION_HEADERS                                                                                              \
-	(1ULL << PROTOCOL_HOP_BY_HOP | 1ULL << PROTOCOL_ROUTING | 1ULL << PROTOCOL_FRAGMENT |                          \
-	 1ULL << PROTOCOL_DESTINATION_OPTIONS | 1ULL << PROTOCOL_AUTHENTICATION)
-
-INLINE int is_extension_header(u32 protocol)
-{
-	return protocol < 64 && EXTENSION_HEADERS >> protocol & 1;
-}
-
 /* Walks on from the header of type `walk->protocol` at `walk->upper` up to `limit`. */
 RARE int firewall_walk_on(buffer *ctx, u32 limit, struct firewall_walk *walk)
 {
@@ -48,12 +38,11 @@ RARE int firewall_walk_on(buffer *ctx, u32 limit, struct firewall_walk *walk)
 			walk->error = SEGUE_OUTCOME_drop_truncated;
 			return 0;
 		}
-		length = (octet[1] + 1) * 8;
+		length = extension_length(next, octet);
 		if (next == PROTOCOL_FRAGMENT) {
 			u32 word = bpf_ntohl(*(const u32 *)octet);
 
-			length = 8;
-			walk->later |= (word & 0xffff) >> 3 != 0;
+			walk->later |= fragment_later(octet);
 			if (!walk->fragment) {
 				walk->fragment_offset = (word & 0xffff) >> 3;
 				walk->fragment_flags = word & 1 ? SEGUE_FRAGMENT_MORE : 0;
@@ -63,8 +52,6 @@ RARE int firewall_walk_on(buffer *ctx, u32 limit, struct firewall_walk *walk)
 				walk->payload = offset + 8;
 			}
 			walk->fragment++;
-		} else if (next == PROTOCOL_AUTHENTICATION) {
-			length = (octet[1] + 2) * 4;
 		} else if (next == PROTOCOL_ROUTING) {
 			if (octet[2] == ROUTING_TYPE_SRH && !walk->srh)
 				walk->srh = offset;

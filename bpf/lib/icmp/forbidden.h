@@ -51,7 +51,7 @@ INLINE int icmpv6_forbidden(buffer *ctx, u32 l3, u32 type, u32 code, struct addr
 		/* The header in front of it is a Fragment header: a first fragment has the type, a later one has none.
 		 */
 		octet = data + (headers.previous & OFFSET_MASK);
-		if ((void *)(octet + 4) > end || octet[2] | (octet[3] & 0xf8))
+		if ((void *)(octet + 4) > end || fragment_later(octet))
 			return 0;
 	}
 	octet = data + (headers.upper & OFFSET_MASK);

@@ -1,5 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* The bounded walk over IPv6 extension headers (RFC 8200 section 4). */
+/*
+ * IPv6 extension headers (RFC 8200 section 4): which there are, how long one is, and the bounded walk over them.
+ *
+ * There are five walks over these steps. They differ in what they must stop at: headers_walk(), for endpoints and
+ * flows, at an SRH in use and at any fragment, with the outcome that a malformed packet gets; options_refused() goes
+ * over what that has found right, for the options; boundary_walk() (lib/core/boundary.h) takes whatever it cannot walk
+ * for an SRH, and looks into first fragments; behind_end() (lib/proxy/behind.h) goes on into inner packets;
+ * firewall_walk_on() (lib/firewall/headers.h) goes on behind an SRH in use, and reads what rules ask for.
+ */
 #ifndef SEGUE_PACKET_HEADERS_H
 #define SEGUE_PACKET_HEADERS_H
 
@@ -22,6 +30,44 @@ struct headers {
 	u8 options;   /* 1: there was a header with options */
 	u8 reserved;
 };
+
+/* All of them are less than 64. */
+#define EXTENSION_HEADERS                                                                                              \
+	(1ULL << PROTOCOL_HOP_BY_HOP | 1ULL << PROTOCOL_ROUTING | 1ULL << PROTOCOL_FRAGMENT |                          \
+	 1ULL << PROTOCOL_DESTINATION_OPTIONS | 1ULL << PROTOCOL_AUTHENTICATION)
+
+/* Is it one of the protocols whose bits are in `these`? */
+INLINE int protocol_among(u64 these, u32 protocol)
+{
+	return protocol < 64 && (these >> protocol) & 1;
+}
+
+INLINE int is_extension_header(u32 protocol)
+{
+	return protocol_among(EXTENSION_HEADERS, protocol);
+}
+
+/* Octets of the extension header of this type, whose first 8 octets lie in the frame. */
+INLINE u32 extension_length(u32 type, const u8 *octet)
+{
+	if (type == PROTOCOL_FRAGMENT)
+		return 8;
+	if (type == PROTOCOL_AUTHENTICATION)
+		return (octet[1] + 2) * 4;
+	return (octet[1] + 1) * 8;
+}
+
+/* Offset or M flag of a Fragment header (RFC 8200 section 4.5). 0: an atomic fragment (RFC 6946). */
+INLINE int fragment_in_part(const u8 *octet)
+{
+	return (octet[2] | (octet[3] & 0xf9)) != 0;
+}
+
+/* Not the first fragment: no headers in it. */
+INLINE int fragment_later(const u8 *octet)
+{
+	return (octet[2] | (octet[3] & 0xf8)) != 0;
+}
 
 #define OPTION_PAD1 0
 #define OPTION_ACTION(type) ((type) >> 6) /* RFC 8200 section 4.2; 0: skip it */
@@ -91,8 +137,7 @@ RARE int headers_walk(buffer *ctx, u32 previous, u32 offset, u32 limit, struct h
 		out->previous = previous;
 		out->upper = offset;
 		out->protocol = next;
-		if (next != PROTOCOL_HOP_BY_HOP && next != PROTOCOL_ROUTING && next != PROTOCOL_FRAGMENT &&
-		    next != PROTOCOL_DESTINATION_OPTIONS && next != PROTOCOL_AUTHENTICATION)
+		if (!is_extension_header(next))
 			return 0;
 		if (i == HEADERS_MAX || (next == PROTOCOL_HOP_BY_HOP && i)) {
 			out->error = SEGUE_OUTCOME_drop_too_many_headers;
@@ -108,20 +153,11 @@ RARE int headers_walk(buffer *ctx, u32 previous, u32 offset, u32 limit, struct h
 			out->error = SEGUE_OUTCOME_drop_truncated;
 			return 0;
 		}
-		length = (octet[1] + 1) * 8;
-		if (next == PROTOCOL_FRAGMENT) {
-			length = 8;
-			/* Offset and M flag: RFC 8200 section 4.5; both 0 is an atomic fragment (RFC 6946). */
-			if ((octet[2] | (octet[3] & 0xf9)) != 0)
-				out->fragment = 1;
-		} else if (next == PROTOCOL_AUTHENTICATION) {
-			length = (octet[1] + 2) * 4;
-			if (length < 12) { /* RFC 4302 section 2: shorter than its fixed fields */
-				out->error = SEGUE_OUTCOME_drop_bad_length;
-				return 0;
-			}
-		}
-		if (offset + length > limit) {
+		length = extension_length(next, octet);
+		if (next == PROTOCOL_FRAGMENT && fragment_in_part(octet))
+			out->fragment = 1;
+		/* RFC 4302 section 2: 12 octets are its fixed fields. */
+		if (offset + length > limit || (next == PROTOCOL_AUTHENTICATION && length < 12)) {
 			out->error = SEGUE_OUTCOME_drop_bad_length;
 			return 0;
 		}
@@ -177,19 +213,15 @@ RARE u32 options_refused(buffer *ctx, u32 limit)
 		octet = data + offset;
 		if ((void *)(octet + 8) > end || offset + 8 > limit)
 			return 0;
-		length = (octet[1] + 1) * 8;
+		/* The upper layer, an SRH with segments left, or a fragment. */
+		if (!is_extension_header(next) || (next == PROTOCOL_ROUTING && octet[3]) ||
+		    (next == PROTOCOL_FRAGMENT && fragment_in_part(octet)))
+			return 0;
+		length = extension_length(next, octet);
 		if (next == PROTOCOL_HOP_BY_HOP || next == PROTOCOL_DESTINATION_OPTIONS) {
 			refused = option_refused(ctx, offset, length);
 			if (refused)
 				return refused;
-		} else if (next == PROTOCOL_AUTHENTICATION) {
-			length = (octet[1] + 2) * 4;
-		} else if (next == PROTOCOL_FRAGMENT) {
-			if ((octet[2] | (octet[3] & 0xf9)) != 0)
-				return 0;
-			length = 8;
-		} else if (next != PROTOCOL_ROUTING || octet[3]) {
-			return 0; /* the upper layer, or an SRH with segments left */
 		}
 		next = octet[0];
 		offset += length;

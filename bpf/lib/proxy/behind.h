@@ -13,6 +13,7 @@
 #include "lib/base/maps.h"
 #include "lib/base/config.h"
 #include "lib/packet/buffer.h"
+#include "lib/packet/headers.h"
 #include "lib/packet/packet.h"
 #include "lib/packet/stage.h"
 #include "lib/proxy/stash.h"
@@ -22,11 +23,7 @@
 /* Extension headers that are walked, and IPv6: only behind these can something lead on. */
 INLINE int leads_behind(u32 protocol)
 {
-	const u64 these = 1ULL << PROTOCOL_HOP_BY_HOP | 1ULL << PROTOCOL_IPV6 | 1ULL << PROTOCOL_ROUTING |
-			  1ULL << PROTOCOL_FRAGMENT | 1ULL << PROTOCOL_AUTHENTICATION |
-			  1ULL << PROTOCOL_DESTINATION_OPTIONS;
-
-	return protocol < 64 && (these >> protocol) & 1;
+	return protocol_among(EXTENSION_HEADERS | 1ULL << PROTOCOL_IPV6, protocol);
 }
 
 /* An inner packet to somewhere else than a SID, or an upper layer: nothing leads on, as nearly always. */
@@ -79,13 +76,7 @@ RARE int behind_end(buffer *ctx, u32 place, u32 limit, u32 generation)
 		octet = data + (at & OFFSET_MASK);
 		if (at > OFFSET_MASK || (void *)(octet + 8) > end)
 			return -1;
-		length = (octet[1] + 1) * 8;
-		if (next == PROTOCOL_IPV6)
-			length = IPV6_LENGTH;
-		else if (next == PROTOCOL_FRAGMENT)
-			length = 8;
-		else if (next == PROTOCOL_AUTHENTICATION)
-			length = (octet[1] + 2) * 4;
+		length = next == PROTOCOL_IPV6 ? IPV6_LENGTH : extension_length(next, octet);
 		if (at + length > limit)
 			return -1;
 		if (next == PROTOCOL_IPV6) {
@@ -101,7 +92,7 @@ RARE int behind_end(buffer *ctx, u32 place, u32 limit, u32 generation)
 			    (!inside || addresses_name_sid(ctx, at + 8, octet[1] / 2, generation)))
 				leads = at + length;
 			if (next == PROTOCOL_FRAGMENT) {
-				if ((octet[2] | (octet[3] & 0xf8)) != 0) /* not the first: no headers in it */
+				if (fragment_later(octet))
 					return leads;
 				unsure |= octet[3] & 1;
 			}
