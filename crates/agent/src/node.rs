@@ -22,24 +22,31 @@ pub fn functions(options: &Options) -> Entries {
     Journal::new(&options.state_dir).load()
 }
 
-/// Opens everything; changes nothing but loads the data plane if it is not there.
+/// Opens what is there, to remove it.
 ///
 /// # Errors
 /// What could not be opened, and what to do.
 pub fn open(options: &Options) -> Result<Node> {
-    open_for(options, None)
+    open_with(options, |_| Ok(Xdp::open_pinned(&options.pin_dir)?))
 }
 
-/// As [`open`], for a node that is to have `first` soon, or else what it had before.
+/// Opens everything; changes nothing but loads the data plane if it is not there, for a node that is to have `first` soon, or else what
+/// it had before.
 fn open_for(options: &Options, first: Option<&NodeState>) -> Result<Node> {
+    open_with(options, |store| {
+        // A record that cannot be read is told about when it is needed.
+        let recorded = store.load().ok().flatten();
+        let first = first.or(recorded.as_ref().map(|recorded| recorded.state.as_ref()));
+        Ok(Xdp::open(&options.pin_dir, first)?)
+    })
+}
+
+fn open_with(options: &Options, open: impl FnOnce(&mut Directory) -> Result<Xdp>) -> Result<Node> {
     let kernel = LinuxKernel::open()?;
     let mut store = Directory::open(options.state_dir.clone()).with_context(|| {
         format!("--state-dir {}: give a directory that can be written", options.state_dir.display())
     })?;
-    // A record that cannot be read is told about when it is needed.
-    let recorded = store.load().ok().flatten();
-    let first = first.or(recorded.as_ref().map(|recorded| recorded.state.as_ref()));
-    let plane = Xdp::open(&options.pin_dir, first)?;
+    let plane = open(&mut store)?;
     // The maps know too, unless they are new.
     let down = functions(options).into_iter().filter(|(_, entry)| entry.down);
     plane.life().set(down.map(|(sid, _)| sid), true)?;

@@ -46,19 +46,30 @@ impl Xdp {
     /// # Errors
     /// What kept the programs from loading; what is pinned stays active.
     pub fn open(pin_dir: &Path, first: Option<&NodeState>) -> Result<Self, Error> {
-        let mut options = Options::default();
+        let mut xdp = Self::unopened(pin_dir);
         // What is pinned and too small grows when something is applied, and what it counted goes on.
         if let Some(state) = first.filter(|_| !Dataplane::is_pinned(pin_dir)) {
-            options.capacity = options.capacity.for_memories_of(state);
+            xdp.options.capacity = xdp.options.capacity.for_memories_of(state);
         }
-        let mut xdp =
-            Self { pin_dir: pin_dir.to_owned(), options, plane: None, capturing: Vec::new(), life: Life::default() };
         let plane = xdp.plane()?;
         tracing::info!(origin = ?plane.origin(), pins = %pin_dir.display(), "data plane");
         // A capture that was under way when the agent died has no reader any more.
         let ports: Vec<_> = plane.applied().map(names).unwrap_or_default().into_values().collect();
         plane.set_captures(&ports, false)?;
         Ok(xdp)
+    }
+
+    /// Adopts the data plane that is pinned, if there is one: to remove it.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn open_pinned(pin_dir: &Path) -> Result<Self, Error> {
+        if Dataplane::is_pinned(pin_dir) { Self::open(pin_dir, None) } else { Ok(Self::unopened(pin_dir)) }
+    }
+
+    fn unopened(pin_dir: &Path) -> Self {
+        let (pin_dir, options) = (pin_dir.to_owned(), Options::default());
+        Self { pin_dir, options, plane: None, capturing: Vec::new(), life: Life::default() }
     }
 
     fn plane(&mut self) -> Result<&mut Dataplane, Error> {
@@ -195,8 +206,11 @@ impl DataPlane for Xdp {
     }
 
     fn remove(&mut self) -> Result<(), Vec<Problem>> {
-        self.plane().map_err(problems)?;
-        self.plane.take().map_or(Ok(()), Dataplane::remove).map_err(problems)
+        let removed = match self.plane.take() {
+            Some(plane) => plane.remove(),
+            None => Dataplane::remove_leftovers(&self.pin_dir),
+        };
+        removed.map_err(problems)
     }
 
     fn down(&self) -> BTreeSet<Ipv6Net> {

@@ -64,6 +64,51 @@ ports: [{name: west, role: core}, {name: east, role: core}]
 sids: [{sid: "fc00:0:1:1::/64", behaviour: End}, {sid: "fc00:0:1:e::", behaviour: End.DT46}]
 "#;
 
+/// The verifier looks at all programs each time that tables of other sizes take over.
+#[test]
+#[ignore = "needs root"]
+fn programs_are_loaded_once_for_what_the_first_configuration_remembers() {
+    const REMEMBERS: &str = r#"
+node: n1
+source_address: "fc00:0:1::1"
+domain: {sid_blocks: ["fc00::/32"]}
+ports: [{name: west, role: core}, {name: east, role: core}, {name: to, role: service}]
+sids:
+  - sid: "fc00:0:1:1::"
+    behaviour: End.AD
+    next_hop_mac: "02:00:00:01:01:01"
+    proxy: {inner: [IPv6], memory: flow, to_function: to, from_function: to}
+"#;
+    let network = Network::new();
+    let _function = network.function();
+    let mut agent = Agent::start(&network);
+    let config = agent.state_dir().join("first.yaml");
+    fs::write(&config, REMEMBERS).unwrap();
+    let config = ["--config", config.to_str().unwrap()];
+    // What is pinned goes on with what it has counted, and only its tables grow.
+    assert_eq!(agent.map_sets(), ["maps-1"]);
+    agent.terminate();
+    agent.restart(&config);
+    assert_eq!(agent.map_sets(), ["maps-2"], "{}", agent.log());
+    agent.terminate();
+    // Nothing is pinned: the configuration is known before anything is loaded; and so is what was applied before.
+    for arguments in [config.as_slice(), &[]] {
+        assert!(agent.clean().status.success());
+        if arguments.is_empty() {
+            agent.restart(&config);
+            agent.terminate();
+            fs::remove_dir_all(agent.pins()).unwrap();
+        }
+        agent.restart(arguments);
+        assert_eq!(agent.get("/v1/sids").as_array().unwrap().len(), 1);
+        assert_eq!(agent.map_sets(), ["maps-1"], "{}", agent.log());
+        agent.terminate();
+    }
+    // Nothing is there: nothing is loaded in order to remove it.
+    assert!(agent.clean().status.success());
+    assert!(agent.clean().status.success() && !agent.pins().exists());
+}
+
 /// Who is at the far end of a port takes its link down and up.
 #[test]
 #[ignore = "needs root"]

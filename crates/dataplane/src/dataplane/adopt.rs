@@ -33,7 +33,7 @@ use crate::records::{Records, STATE};
 
 const MAPS: &str = "maps-";
 const PROGRAMS: &str = "programs-";
-const LOADING: &str = "loading";
+pub(super) const LOADING: &str = "loading";
 
 pub(super) fn open_or_load(pin_dir: &Path, options: Options) -> Result<Dataplane, Error> {
     let existed = pin_dir.exists();

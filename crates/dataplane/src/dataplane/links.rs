@@ -29,6 +29,15 @@ pub enum AttachMode {
     Generic,
 }
 
+/// Whether a pin is that of a port's link.
+pub(super) fn is_link(name: &str) -> bool {
+    link_number(name).is_some()
+}
+
+fn link_number(name: &str) -> Option<u32> {
+    name.strip_prefix(LINK)?.parse().ok()
+}
+
 impl Dataplane {
     /// Attaches the program to an interface, pinned; nothing happens if it is attached already. [`Dataplane::apply`] does
     /// this for all ports of the configuration: on others every packet is dropped as `drop_port_unknown`.
@@ -155,8 +164,7 @@ fn link_path(pin_dir: &Path, ifindex: u32) -> PathBuf {
 
 fn linked(pin_dir: &Path) -> Vec<u32> {
     let names = names(pin_dir).unwrap_or_default();
-    let mut linked: Vec<u32> =
-        names.iter().filter_map(|name| name.strip_prefix(LINK)).filter_map(|index| index.parse().ok()).collect();
+    let mut linked: Vec<u32> = names.iter().filter_map(|name| link_number(name)).collect();
     linked.sort_unstable();
     linked
 }

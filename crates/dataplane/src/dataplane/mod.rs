@@ -21,6 +21,7 @@ use std::sync::Arc;
 
 use libbpf_rs::{MapHandle, Object};
 use segue_abi as abi;
+use segue_host::bpffs::is_bpffs;
 use segue_model::node::NodeState;
 
 pub use self::apply::Applied;
@@ -183,6 +184,25 @@ impl Dataplane {
         }
         self.remove_filters()?;
         remove_tree(&self.pin_dir)
+    }
+
+    /// As [`Dataplane::remove`] where nothing can be adopted: what an agent left that died while it loaded.
+    ///
+    /// # Errors
+    /// [`Error::Pin`] with what is left.
+    pub fn remove_leftovers(pin_dir: &Path) -> Result<(), Error> {
+        if !is_bpffs(pin_dir) {
+            return Ok(());
+        }
+        let names = adopt::names(pin_dir)?;
+        let own = names.iter().filter(|name| *name == adopt::LOADING || links::is_link(name));
+        own.map(|name| pin_dir.join(name)).try_for_each(|path| {
+            let removed = if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
+            removed.map_err(|source| Error::Pin { path, action: "remove it", source })
+        })?;
+        // Not empty: it is not Segue's alone, and stays.
+        let _ = fs::remove_dir(pin_dir);
+        Ok(())
     }
 
     pub(crate) fn maps(&self) -> &MapSet {

@@ -150,6 +150,12 @@ impl<'a> Agent<'a> {
         self.directory.path().join("bpf/node")
     }
 
+    /// Names of the sets of maps that are pinned.
+    pub fn map_sets(&self) -> Vec<String> {
+        let names = fs::read_dir(self.pins()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        names.filter(|name| name.starts_with("maps-")).collect()
+    }
+
     /// Where it keeps its record and what firewalls write.
     pub fn state_dir(&self) -> PathBuf {
         self.directory.path().join("state")
