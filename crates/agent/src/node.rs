@@ -3,6 +3,7 @@
 use std::{fs, path::Path};
 
 use anyhow::{Context, Result};
+use segue_dataplane::Dataplane;
 use segue_model::{load::load_node_state, node::NodeState};
 
 use crate::{
@@ -34,8 +35,9 @@ pub fn open(options: &Options) -> Result<Node> {
 /// it had before.
 fn open_for(options: &Options, first: Option<&NodeState>) -> Result<Node> {
     open_with(options, |store| {
-        // A record that cannot be read is told about when it is needed.
-        let recorded = store.load().ok().flatten();
+        // Read only where it says how large tables are to be; one that cannot be read is told about when it is needed.
+        let is_known = first.is_some() || Dataplane::is_pinned(&options.pin_dir);
+        let recorded = if is_known { None } else { store.load().ok().flatten() };
         let first = first.or(recorded.as_ref().map(|recorded| recorded.state.as_ref()));
         Ok(Xdp::open(&options.pin_dir, first)?)
     })

@@ -206,6 +206,10 @@ impl DataPlane for Xdp {
     }
 
     fn remove(&mut self) -> Result<(), Vec<Problem>> {
+        // It was not opened, or could not be removed the last time.
+        if self.plane.is_none() && Dataplane::is_pinned(&self.pin_dir) {
+            self.plane().map_err(problems)?;
+        }
         let removed = match self.plane.take() {
             Some(plane) => plane.remove(),
             None => Dataplane::remove_leftovers(&self.pin_dir),
