@@ -12,17 +12,15 @@
 #include "lib/kernel/function.h"
 #include "lib/kernel/answer.h"
 
+/* Filled by whoever loads these programs, as far as they are loaded. */
 #define SEGUE_SKB_STAGE_OWN 0
-
-int segue_own(struct __sk_buff *skb);
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
 	__uint(max_entries, 1);
 	__uint(key_size, sizeof(u32));
 	__uint(value_size, sizeof(u32));
-	__array(values, int(void *));
-} skb_stages SEC(".maps") = {.values = {[SEGUE_SKB_STAGE_OWN] = (void *)&segue_own}};
+} skb_stages SEC(".maps");
 
 /*
  * Ingress of all ports that have the XDP program: what it hands to functions goes into their namespaces, and what it

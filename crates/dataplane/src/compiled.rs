@@ -277,6 +277,30 @@ impl Compiled {
                 == (&other.steering_counters, &other.scopes, &other.firewalls, &other.loop_ifindex, &other.returns)
     }
 
+    /// Whether there are functions behind this node, or ports that functions return packets on.
+    pub fn has_functions(&self) -> bool {
+        let leads_to_one = |sid: &CompiledSid| {
+            let behaviour = u32::from(sid.entry.behaviour);
+            // The node's own firewall has stages of its own.
+            sid.entry.firewall == 0
+                && matches!(
+                    behaviour,
+                    abi::SEGUE_END_AS
+                        | abi::SEGUE_END_AD
+                        | abi::SEGUE_END_AM
+                        | abi::SEGUE_END_AN
+                        | abi::SEGUE_END_AN_NF
+                )
+        };
+        let returns = |port: &CompiledPort| u32::from(port.entry.role) == abi::SEGUE_ROLE_SERVICE;
+        self.sids.iter().any(leads_to_one) || self.ports.iter().any(returns)
+    }
+
+    /// Whether packets return from functions on the kernel's path, which programs of the TC hook take.
+    pub fn has_kernel_path(&self) -> bool {
+        self.ports.iter().any(|port| !port.xdp)
+    }
+
     /// Rows of `counters` in use, in ascending order.
     pub fn all_counter_rows(&self) -> Vec<u32> {
         ascending(self.counter_rows())

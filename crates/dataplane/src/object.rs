@@ -10,6 +10,7 @@ use segue_abi as abi;
 use sha2::{Digest, Sha256};
 
 use crate::Error;
+use crate::compiled::Compiled;
 use crate::facts::Capacity;
 use crate::map_table::{self, MAPS, Size};
 use crate::maps::{MapSet, find_map, map_error};
@@ -42,9 +43,38 @@ const STAGES: [(abi::Stage, &str); 11] = [
     (abi::SEGUE_STAGE_INSERTED, "segue_inserted"),
 ];
 
-/// Stages of [`STAGES`] that only firewalls need. They take most of the time that loading takes, so they are loaded with the first
-/// firewall; without them their slots are empty, and a packet that is to go there is dropped and counted.
-const FIREWALL_STAGES: [&str; 4] = ["segue_firewall", "segue_filter", "segue_filtered", "segue_reset"];
+/// Stages of [`STAGES`] that not every node needs. The kernel's verifier takes seconds for them, so they are loaded with the first
+/// configuration that has what they are for; until then their slots are empty, and a packet that is to go there is dropped and counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum StageGroup {
+    /// Of firewalls, on a port or in a chain.
+    Firewall,
+    /// Of functions behind the node: proxies, and what comes back.
+    Function,
+}
+
+impl StageGroup {
+    pub const ALL: [Self; 2] = [Self::Firewall, Self::Function];
+
+    fn stages(self) -> &'static [&'static str] {
+        match self {
+            Self::Firewall => &["segue_firewall", "segue_filter", "segue_filtered", "segue_reset"],
+            Self::Function => &["segue_service", "segue_proxy", "segue_inserted"],
+        }
+    }
+
+    fn has(self, program: &OsStr) -> bool {
+        self.stages().iter().any(|stage| program == *stage)
+    }
+
+    /// Whether packets of this generation may need them.
+    pub fn is_needed(self, compiled: &Compiled) -> bool {
+        match self {
+            Self::Firewall => !compiled.firewalls.is_empty(),
+            Self::Function => compiled.has_functions(),
+        }
+    }
+}
 
 /// Moves connections to a table of another size; on no port.
 pub(crate) const MOVE: &str = "segue_move";
@@ -55,12 +85,12 @@ pub(crate) const FORGET: &str = "segue_forget";
 /// Which programs of the object are loaded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Selection {
-    /// All but those of firewalls.
+    /// The program on the ports and the stages that every node needs.
     Usual,
     /// Only the program on the ports: its stages are loaded and in the map `stages` already.
     Port,
-    /// Only the stages of firewalls, for the map `stages` that the others use.
-    Firewall,
+    /// Only these stages, for the map `stages` that the others use.
+    Stages(StageGroup),
     /// Only [`MOVE`].
     Move,
     /// Only [`FORGET`].
@@ -69,11 +99,10 @@ pub(crate) enum Selection {
 
 impl Selection {
     fn has(self, name: &OsStr) -> bool {
-        let of_firewall = FIREWALL_STAGES.iter().any(|stage| name == *stage);
         match self {
-            Self::Usual => !of_firewall && name != MOVE && name != FORGET,
+            Self::Usual => StageGroup::ALL.iter().all(|group| !group.has(name)) && name != MOVE && name != FORGET,
             Self::Port => name == PROGRAM,
-            Self::Firewall => of_firewall,
+            Self::Stages(group) => group.has(name),
             Self::Move => name == MOVE,
             Self::Forget => name == FORGET,
         }
@@ -185,9 +214,9 @@ pub(crate) fn load(
     Ok(object)
 }
 
-/// Whether the stages of firewalls are loaded and in their slots.
-pub(crate) fn has_firewall_stages(stages: &MapHandle) -> Result<bool, Error> {
-    for (slot, _) in STAGES.iter().filter(|(_, name)| FIREWALL_STAGES.contains(name)) {
+/// Whether the stages of a group are loaded and in their slots.
+pub(crate) fn has_stages(stages: &MapHandle, group: StageGroup) -> Result<bool, Error> {
+    for (slot, _) in STAGES.iter().filter(|(_, name)| group.stages().contains(name)) {
         let found = stages.lookup(&slot.to_ne_bytes(), libbpf_rs::MapFlags::ANY);
         if found.map_err(map_error("stages", "read an entry"))?.is_none() {
             return Ok(false);
@@ -287,6 +316,16 @@ mod tests {
             assert!(STAGES.iter().any(|(_, name)| program.name() == *name), "{:?} is no stage", program.name());
         }
         assert_eq!(build_id().len(), 16);
+    }
+
+    #[test]
+    fn groups_name_stages_and_share_none() {
+        let named: Vec<&str> = StageGroup::ALL.iter().flat_map(|group| group.stages()).copied().collect();
+        for name in &named {
+            assert!(STAGES.iter().any(|(_, stage)| stage == name), "{name} is no stage");
+            assert!(!Selection::Usual.has(OsStr::new(name)), "{name} would be loaded twice");
+            assert_eq!(named.iter().filter(|other| *other == name).count(), 1, "{name}");
+        }
     }
 
     #[test]

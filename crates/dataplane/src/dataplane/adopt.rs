@@ -25,10 +25,11 @@ use zerocopy::FromZeros;
 use super::sid_copies::SidCopies;
 use super::{Dataplane, Life, Options, Origin, remove_tree};
 use crate::Error;
+use crate::compiled::Compiled;
 use crate::grace::Grace;
 use crate::map_table::{self, CONNECTIONS};
 use crate::maps::MapSet;
-use crate::object::{self, Selection, build_id};
+use crate::object::{self, Selection, StageGroup, build_id};
 use crate::records::{Records, STATE};
 
 const MAPS: &str = "maps-";
@@ -166,8 +167,8 @@ impl Dataplane {
             let object = object::load(object::open(&self.options.capacity)?, &reused, Selection::Usual)?;
             pin_programs(&object, &self.set)?;
             self.object = Some(object);
-            if self.applied().is_some_and(|active| !active.firewalls.is_empty()) {
-                self.load_firewall_stages()?;
+            if let Some(active) = self.applied() {
+                self.load_stages(active)?;
             }
             self.origin = Origin::ProgramReplaced;
         }
@@ -185,13 +186,16 @@ impl Dataplane {
         older_sets.iter().try_for_each(|set| remove_tree(set))
     }
 
-    /// Loads the stages of firewalls, unless they are there: to be called before the first packet may need them.
-    pub(super) fn load_firewall_stages(&self) -> Result<(), Error> {
-        let own = own_maps(&self.set)?;
-        if !object::has_firewall_stages(own.get("stages")?)? {
-            let reused: Vec<_> = self.maps.iter().chain(own.iter()).collect();
-            // The slots keep the programs.
-            object::load(object::open(&self.options.capacity)?, &reused, Selection::Firewall)?;
+    /// Loads the stages that a generation needs beside the usual ones, unless they are there: to be called before the first packet
+    /// may need them.
+    pub(super) fn load_stages(&self, compiled: &Compiled) -> Result<(), Error> {
+        for group in StageGroup::ALL.into_iter().filter(|group| group.is_needed(compiled)) {
+            let own = own_maps(&self.set)?;
+            if !object::has_stages(own.get("stages")?, group)? {
+                let reused: Vec<_> = self.maps.iter().chain(own.iter()).collect();
+                // The slots keep the programs.
+                object::load(object::open(&self.options.capacity)?, &reused, Selection::Stages(group))?;
+            }
         }
         Ok(())
     }

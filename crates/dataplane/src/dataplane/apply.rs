@@ -81,9 +81,7 @@ impl Dataplane {
                 port.entry.flags |= abi::SEGUE_PORT_CAPTURE as u8;
             }
         }
-        if !compiled.firewalls.is_empty() {
-            self.load_firewall_stages()?;
-        }
+        self.load_stages(&compiled)?;
         // Unless an agent died before it was done.
         self.move_connections()?;
         let record = Record { state: state.clone(), compiled };

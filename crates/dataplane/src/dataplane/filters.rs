@@ -1,15 +1,15 @@
 //! The programs of the TC hook on the ports, beside the XDP program or in its place: see [`crate::skb`].
 
 use std::collections::BTreeSet;
-use std::os::fd::AsFd;
 
 use nix::net::if_::if_indextoname;
 use segue_model::node::NodeState;
 
 use super::Dataplane;
 use crate::Error;
+use crate::compiled::Compiled;
 use crate::object::build_id;
-use crate::skb::{self, Side};
+use crate::skb::{self, Part, Side};
 
 impl Dataplane {
     /// All ports of the active generation get their program. Each changes over at once. A port whose interface has gone has nothing
@@ -22,14 +22,21 @@ impl Dataplane {
         let wirings = self.applied_state().map(NodeState::wirings).unwrap_or_default();
         let east: BTreeSet<String> = wirings.into_iter().map(|wiring| wiring.node_east).collect();
         let build = self.set.join(format!("programs-{}", build_id()));
-        let programs = skb::open_or_load(&self.set, &self.maps, &build)?;
+        let load = |part| skb::open_or_load(&self.set, &self.maps, &build, part);
+        let usual = load(Part::Usual)?;
+        let kernel_path = self.applied().is_some_and(Compiled::has_kernel_path) || !east.is_empty();
+        let functions = if kernel_path { Some(load(Part::Functions)?) } else { None };
+        let of_functions = |name| match &functions {
+            Some(programs) => programs.get(name),
+            None => usual.get(name),
+        };
         for port in ports {
             let (ifindex, name) = (port.entry.ifindex, port.name.as_str());
             let attach = |side, program| skb::attach(&self.pin_dir, ifindex, name, side, program);
-            let ingress = if port.xdp { &programs.into } else { &programs.out };
-            let mut attached = attach(Side::Ingress, ingress.as_fd());
+            let ingress = if port.xdp { usual.get(skb::IN)? } else { of_functions(skb::OUT)? };
+            let mut attached = attach(Side::Ingress, ingress);
             if attached.is_ok() && east.contains(name) {
-                attached = attach(Side::Egress, programs.egress.as_fd());
+                attached = attach(Side::Egress, of_functions(skb::EGRESS)?);
             }
             match attached {
                 Err(error) if gone(ifindex) => {
@@ -39,7 +46,7 @@ impl Dataplane {
                 attached => attached?,
             }
         }
-        programs.keep_only(&self.set)
+        skb::keep_only_this_build(&self.set)
     }
 
     /// Takes the programs off all interfaces that are no port of the active generation.

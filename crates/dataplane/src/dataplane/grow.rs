@@ -81,9 +81,7 @@ impl Dataplane {
                 copy(self, larger, active, map.name)?;
             }
         }
-        if !active.firewalls.is_empty() {
-            larger.load_firewall_stages()?;
-        }
+        larger.load_stages(active)?;
         larger.update_links()?;
         larger.attach_filters()
     }

@@ -10,7 +10,7 @@
 //!     ingress, egress      the links
 //!     qdisc/               before 6.6: the queueing discipline `clsact` that filters need was made for it
 //!   maps-N/
-//!     functions-BUILD/     the programs, on the maps of this set
+//!     functions-BUILD-PART/  the programs, on the maps of this set: what every port has, and what functions need
 //! ```
 
 mod filter;
@@ -19,7 +19,7 @@ mod side;
 mod tcx;
 
 pub(crate) use self::filter::{Side, attach, attached, detach};
-pub(crate) use self::programs::open_or_load;
+pub(crate) use self::programs::{EGRESS, IN, OUT, Part, keep_only_this_build, open_or_load};
 
 #[cfg(test)]
 mod tests {

@@ -1,16 +1,17 @@
 //! The programs: loaded on the maps of the XDP data plane, pinned, opened again.
 
+use std::ffi::OsStr;
 use std::fs;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::OnceLock;
 
-use libbpf_rs::{MapCore, MapHandle, ObjectBuilder, OpenObject, Program};
+use libbpf_rs::{MapCore, MapFlags, MapHandle, Object, ObjectBuilder, OpenObject, Program};
 use sha2::{Digest, Sha256};
 
 use crate::Error;
 use crate::map_table::{STEERING, STEERING_SIZE};
-use crate::maps::{MapSet, map_error};
+use crate::maps::{MapSet, find_map, map_error};
 use crate::object;
 
 /// libelf reads the object's headers in place.
@@ -29,25 +30,64 @@ pub const OUT: &str = "segue_function_out";
 /// For the lower device of a function's macvlan: the same, on its egress.
 pub const EGRESS: &str = "segue_function_egress";
 
+/// Stage behind [`OUT`]: what a function sends of its own.
+const OWN: &str = "segue_own";
+
+/// The map of stages behind tail calls.
+const STAGES: &str = "skb_stages";
+
 const PROGRAMS: &str = "functions-";
 const LOADING: &str = "functions-loading";
 
-/// The programs for the kinds of port.
-#[derive(Debug)]
-pub struct Programs {
-    /// [`IN`].
-    pub into: OwnedFd,
-    /// [`OUT`].
-    pub out: OwnedFd,
-    /// [`EGRESS`].
-    pub egress: OwnedFd,
+/// Programs that are loaded together, when the first port needs one of them: the kernel's verifier takes seconds for all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    /// What every port has: [`IN`].
+    Usual,
+    /// What takes packets that come out of functions on the kernel's path: [`OUT`], [`EGRESS`], and their stages.
+    Functions,
 }
 
+impl Part {
+    const ALL: [Self; 2] = [Self::Usual, Self::Functions];
+
+    /// Those that are attached somewhere, and pinned.
+    fn attached(self) -> &'static [&'static str] {
+        match self {
+            Self::Usual => &[IN],
+            Self::Functions => &[OUT, EGRESS],
+        }
+    }
+
+    /// Those behind tail calls, by their slots in the map [`STAGES`].
+    fn stages(self) -> &'static [(u32, &'static str)] {
+        match self {
+            Self::Usual => &[],
+            Self::Functions => &[(0, OWN)],
+        }
+    }
+
+    fn has(self, program: &OsStr) -> bool {
+        let stages = self.stages().iter().map(|(_, name)| name);
+        self.attached().iter().chain(stages).any(|name| program == *name)
+    }
+
+    /// The directory's name tells the part, this build of the programs, and that of the XDP programs whose maps they share.
+    fn directory(self) -> String {
+        let part = if self == Self::Usual { "usual" } else { "functions" };
+        format!("{PROGRAMS}{}-{part}", build())
+    }
+}
+
+/// The programs of one part.
+#[derive(Debug)]
+pub struct Programs(Vec<(&'static str, OwnedFd)>);
+
 /// The programs that `set` has pinned, or loads and pins them. `build`: the maps of the XDP programs' build beside the
-/// shared ones. What other builds have pinned in `set` is removed by [`Programs::keep_only`].
-pub fn open_or_load(set: &Path, shared: &MapSet, build: &Path) -> Result<Programs, Error> {
-    let directory = set.join(name());
-    if let Some(programs) = Programs::open(&directory) {
+/// shared ones. What other builds have pinned in `set` is removed by [`keep_only_this_build`].
+pub fn open_or_load(set: &Path, shared: &MapSet, build: &Path, part: Part) -> Result<Programs, Error> {
+    let directory = set.join(part.directory());
+    if let Some(programs) = Programs::open(&directory, part) {
         return Ok(programs);
     }
     let own = MapSet::open_all(build).ok_or_else(|| lost(build))?;
@@ -55,40 +95,45 @@ pub fn open_or_load(set: &Path, shared: &MapSet, build: &Path) -> Result<Program
     let loading = set.join(LOADING);
     remove(&loading)?;
     fs::create_dir(&loading).map_err(failed(&loading, "make the directory"))?;
-    load(&reused, &loading)?;
+    load(&reused, &loading, part)?;
     remove(&directory)?;
     fs::rename(&loading, &directory).map_err(failed(&directory, "rename the directory of new programs to it"))?;
-    Programs::open(&directory).ok_or_else(|| lost(&directory))
+    Programs::open(&directory, part).ok_or_else(|| lost(&directory))
 }
 
 impl Programs {
-    fn open(directory: &Path) -> Option<Self> {
-        let open = |name: &str| Program::fd_from_pinned_path(directory.join(name)).ok();
-        Some(Self { into: open(IN)?, out: open(OUT)?, egress: open(EGRESS)? })
+    fn open(directory: &Path, part: Part) -> Option<Self> {
+        let open = |name: &&'static str| Some((*name, Program::fd_from_pinned_path(directory.join(name)).ok()?));
+        part.attached().iter().map(open).collect::<Option<_>>().map(Self)
     }
 
-    /// Removes the pins of other builds.
-    pub fn keep_only(&self, set: &Path) -> Result<(), Error> {
-        let own = name();
-        for entry in fs::read_dir(set).map_err(failed(set, "list it"))? {
-            let Ok(entry) = entry else { continue };
-            let name = entry.file_name();
-            if name.to_str().is_some_and(|name| name.starts_with(PROGRAMS) && name != own) {
-                remove(&entry.path())?;
-            }
-        }
-        Ok(())
+    /// The program of this name.
+    pub fn get(&self, name: &str) -> Result<BorrowedFd<'_>, Error> {
+        let found = self.0.iter().find(|(own, _)| *own == name).map(|(_, program)| program.as_fd());
+        found.ok_or_else(|| Error::NotInObject { kind: "program", name: name.to_owned() })
     }
 }
 
-/// The directory's name tells this build of the programs, and of the XDP programs whose maps they share.
-fn name() -> String {
+/// Removes the pins of other builds.
+pub fn keep_only_this_build(set: &Path) -> Result<(), Error> {
+    let own = Part::ALL.map(Part::directory);
+    for entry in fs::read_dir(set).map_err(failed(set, "list it"))? {
+        let Ok(entry) = entry else { continue };
+        let name = entry.file_name();
+        if name.to_str().is_some_and(|name| name.starts_with(PROGRAMS) && own.iter().all(|own| name != own)) {
+            remove(&entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+/// Tells this build of the programs, and of the XDP programs whose maps they share.
+fn build() -> &'static str {
     static ID: OnceLock<String> = OnceLock::new();
-    let id = ID.get_or_init(|| {
+    ID.get_or_init(|| {
         let both = Sha256::new().chain_update(object::build_id()).chain_update(OBJECT).finalize();
         both.iter().take(8).map(|octet| format!("{octet:02x}")).collect()
-    });
-    format!("{PROGRAMS}{id}")
+    })
 }
 
 pub(super) fn open() -> Result<OpenObject, Error> {
@@ -97,7 +142,7 @@ pub(super) fn open() -> Result<OpenObject, Error> {
     opened.map_err(|source| Error::Load { source, log })
 }
 
-fn load(reused: &[(String, &MapHandle)], directory: &Path) -> Result<(), Error> {
+fn load(reused: &[(String, &MapHandle)], directory: &Path, part: Part) -> Result<(), Error> {
     let mut open = open()?;
     for mut map in open.maps_mut() {
         if map.name() == STEERING_SIZE {
@@ -110,19 +155,32 @@ fn load(reused: &[(String, &MapHandle)], directory: &Path) -> Result<(), Error> 
             map.reuse_fd(handle.as_fd()).map_err(map_error(&name, "reuse the pinned map"))?;
         }
     }
+    for mut program in open.progs_mut() {
+        if !part.has(program.name()) {
+            program.set_autoload(false);
+        }
+    }
     let (loaded, log) = object::logged(|| open.load());
     let object = loaded.map_err(|source| Error::Load { source, log })?;
-    for name in [IN, OUT, EGRESS] {
+    for name in part.attached() {
         let mut program = object::program(&object, name)?;
         let path = directory.join(name);
         program.pin(&path).map_err(|source| Error::BpfPin { path, action: "pin the program", source })?;
     }
-    // The stage behind the tail call lives as long as the map that holds it, which the programs hold. That map drops
-    // its programs when the last user of it outside the kernel goes: so it is pinned.
-    let stages = object.maps().find(|map| map.name() == "skb_stages");
-    let stages = stages.ok_or_else(|| Error::NotInObject { kind: "map", name: "skb_stages".to_owned() })?;
-    let path = directory.join("skb_stages");
-    let mut handle = MapHandle::try_from(&stages).map_err(map_error("skb_stages", "take a handle of it"))?;
+    if part.stages().is_empty() { Ok(()) } else { keep_stages(&object, directory, part) }
+}
+
+/// A stage behind a tail call lives as long as the map that holds it, which the programs hold. That map drops its programs when
+/// the last user of it outside the kernel goes: so it is pinned.
+fn keep_stages(object: &Object, directory: &Path, part: Part) -> Result<(), Error> {
+    let stages = find_map(object, STAGES)?;
+    for (slot, name) in part.stages() {
+        let program = object::program(object, name)?.as_fd().as_raw_fd();
+        let added = stages.update(&slot.to_ne_bytes(), &program.to_ne_bytes(), MapFlags::ANY);
+        added.map_err(map_error(STAGES, "add a program"))?;
+    }
+    let path = directory.join(STAGES);
+    let mut handle = MapHandle::try_from(&stages).map_err(map_error(STAGES, "take a handle of it"))?;
     handle.pin(&path).map_err(|source| Error::BpfPin { path, action: "pin the map", source })
 }
 
@@ -141,4 +199,17 @@ fn lost(directory: &Path) -> Error {
 fn failed(path: &Path, action: &'static str) -> impl Fn(std::io::Error) -> Error {
     let path = path.to_owned();
     move |source| Error::Pin { path: path.clone(), action, source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_program_of_the_object_belongs_to_one_part() {
+        for program in open().expect("the embedded object opens").progs() {
+            let parts = Part::ALL.iter().filter(|part| part.has(program.name())).count();
+            assert_eq!(parts, 1, "{:?}", program.name());
+        }
+    }
 }
