@@ -27,7 +27,9 @@
 
 pub mod bpffs;
 pub mod command;
+pub mod device;
 mod error;
+pub mod generic;
 mod identity;
 pub mod interrupt;
 pub mod link;
