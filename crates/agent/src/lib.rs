@@ -13,6 +13,7 @@ pub mod hold;
 pub mod kernel;
 pub mod liveness;
 pub mod metrics;
+pub mod mode;
 mod netfilter;
 pub mod node;
 pub mod observe;

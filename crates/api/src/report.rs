@@ -3,6 +3,8 @@
 use segue_model::owner::Owner;
 use serde::{Deserialize, Serialize};
 
+use crate::problem::Problem;
+
 /// Packets and octets.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -155,6 +157,52 @@ pub struct OutcomeReport {
     pub counter: Counter,
 }
 
+/// What a port's interface is, and what it can do.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct DeviceReport {
+    /// Kind of a virtual device as the kernel names it, such as `veth`, `tun` (a TAP device too), `bridge`; `nic` for devices on a bus;
+    /// `other`.
+    pub kind: String,
+    /// Driver of a NIC.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub driver: Option<String>,
+    /// Number of the other end of a veth, or of the interface below, in its namespace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peer: Option<u32>,
+    /// The peer is in another network namespace.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub peer_elsewhere: bool,
+    /// What XDP can do with the interface, in the kernel's words; none before Linux 6.3, which does not tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub xdp_features: Option<Vec<String>>,
+    /// Whether frames that a driver's XDP redirects into it are sent; none where the kernel does not tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub takes_redirected: Option<bool>,
+    /// Packets that the interface dropped as they came in, since it was made: among them are those that XDP redirected and the
+    /// interface on the way out refused, which are counted as forwarded too.
+    pub dropped_received: u64,
+    /// Packets that the interface dropped as they were to leave by it, since it was made.
+    pub dropped_sent: u64,
+    /// What the kernel leaves to the interface; none where it does not tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub offloads: Option<OffloadReport>,
+}
+
+/// What the kernel leaves to an interface.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct OffloadReport {
+    /// Packets of a flow are merged when they are received.
+    pub gro: bool,
+    /// Checksums of what is sent.
+    pub tx_checksum: bool,
+    /// Segmentation of TCP.
+    pub tcp_segmentation: bool,
+    /// VLAN tags are taken off before XDP sees the frame.
+    pub vlan_stripping: bool,
+}
+
 /// A port.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -173,6 +221,18 @@ pub struct PortReport {
     pub mac: String,
     /// Whether the XDP program is on it, and how: `native`, `generic` or `none`.
     pub xdp: String,
+    /// Where the data plane meets its packets: `xdp` or `skb`; only where ports are asked for, as all that follows but the counters.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub mode: String,
+    /// Why there.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub mode_reason: String,
+    /// The interface.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device: Option<DeviceReport>,
+    /// What loses packets here, or may.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub problems: Vec<Problem>,
     /// Packets that came in and left by some port.
     pub forwarded: Counter,
     /// Packets that came in and were given to the kernel.

@@ -111,6 +111,9 @@ pub struct Port {
     pub name: String,
     /// Where it leads.
     pub role: PortRole,
+    /// Where the data plane meets the interface's packets.
+    #[serde(default, skip_serializing_if = "PortMode::is_auto")]
+    pub mode: PortMode,
     /// Access only: packets with an SRH that carries an HMAC go to the kernel, which verifies it. Otherwise they are
     /// dropped like every SRH from outside.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -133,6 +136,27 @@ pub enum PortRole {
     Access,
     /// To a function behind a proxy.
     Service,
+}
+
+/// Where the data plane meets the packets of a port.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum PortMode {
+    /// As the interface is: XDP on a NIC whose driver has it, socket buffers on virtual devices.
+    #[default]
+    Auto,
+    /// XDP, before the kernel makes a socket buffer: fastest for small packets. On a veth or a TAP device it takes
+    /// segmentation and checksum offload away.
+    Xdp,
+    /// Socket buffers, at the TC hook: large TCP packets stay whole, and checksums may be left to a NIC.
+    Skb,
+}
+
+impl PortMode {
+    /// Whether the operator left the choice to the agent.
+    pub fn is_auto(&self) -> bool {
+        *self == Self::Auto
+    }
 }
 
 /// Endpoint behaviour of a SID (RFC 8986 section 4, draft-ietf-spring-sr-service-programming).

@@ -2,7 +2,7 @@
 
 use std::net::Ipv6Addr;
 
-use crate::node::{Behaviour, Flavour, NodeState, Port, PortRole, Sid};
+use crate::node::{Behaviour, Flavour, NodeState, Port, PortMode, PortRole, Sid};
 use crate::proxy::{FLOW_TIMEOUT, HOP_LIMIT_MARGIN, LOOP_OUT, Memory, OnFailure, OwnTraffic, Watch};
 use crate::value::MacAddress;
 
@@ -65,7 +65,7 @@ impl Wiring {
 }
 
 fn port(name: &str, role: PortRole) -> Port {
-    Port { name: name.to_owned(), role, accept_hmac: false, l2_policy: None, firewall: None }
+    Port { name: name.to_owned(), role, mode: PortMode::default(), accept_hmac: false, l2_policy: None, firewall: None }
 }
 
 /// FNV-1a, 64 bits: stable for ever, as names of interfaces follow from it.

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use segue_model::error::{KeyPath, Report};
 use segue_model::firewall::Firewall;
-use segue_model::node::{Domain, NodeState, Port, PortRole, Settings};
+use segue_model::node::{Domain, NodeState, Port, PortMode, PortRole, Settings};
 use segue_model::topology::Topology;
 use segue_plan::NodePlan;
 
@@ -40,6 +40,7 @@ pub(crate) fn node_state(
     let port = |interface: &Interface| Port {
         name: interface.name.clone(),
         role: role(interface.link),
+        mode: PortMode::default(),
         accept_hmac: false,
         l2_policy: None,
         firewall: firewall(interface),

@@ -221,7 +221,7 @@ pub async fn functions(State(context): State<Context>) -> Answer<Vec<FunctionRep
 /// Ports with their totals.
 #[utoipa::path(get, path = "/v1/ports", responses((status = 200, description = "Ports", body = Vec<PortReport>)))]
 pub async fn ports(State(context): State<Context>) -> Result<Response, Failure> {
-    let parts = Parts { ports: true, ..Parts::default() };
+    let parts = Parts { ports: true, devices: true, ..Parts::default() };
     tell(&context, parts, |told| written(&told.ports)).await
 }
 

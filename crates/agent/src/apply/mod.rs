@@ -18,7 +18,7 @@ pub use self::links::LinksFollowed;
 use crate::{
     diff::diff,
     kernel::{Boundary, Kernel, KernelError, KernelHmacKey, LocalAction, SidRoute, boundary::outside, plan},
-    netfilter,
+    mode, netfilter,
     plane::{Activated, DataPlane},
     problem::{Failure, Fault, Problem},
     store::{Applied, Store},
@@ -168,6 +168,10 @@ impl<P: DataPlane, K: Kernel, S: Store> Agent<P, K, S> {
 
     /// The steps that only read: interfaces, secrets.
     fn prepare(&mut self, wanted: &NodeState) -> Result<(Interfaces, Vec<KernelHmacKey>), Failure> {
+        let problems = mode::problems(wanted);
+        if !problems.is_empty() {
+            return Err(Failure { fault: Fault::Request, problems });
+        }
         let links = self.kernel.links().map_err(|error| kernel_failure("interfaces", &error))?;
         let problems = missing_interfaces(wanted, &links);
         if !problems.is_empty() {

@@ -1,5 +1,6 @@
 //! The desired state and the live counters put together, by name.
 
+mod devices;
 mod texts;
 mod told;
 
@@ -64,6 +65,8 @@ pub struct Snapshot {
 pub struct Parts {
     /// Ports, and what became of packets.
     pub ports: bool,
+    /// What the ports' interfaces are and can do.
+    pub devices: bool,
     /// SIDs.
     pub sids: bool,
     /// What the kernel's routes for them say.
@@ -76,7 +79,8 @@ pub struct Parts {
 
 impl Parts {
     /// All that counts.
-    pub const COUNTERS: Self = Self { ports: true, sids: true, kernel_routes: false, policies: true, steering: true };
+    pub const COUNTERS: Self =
+        Self { ports: true, sids: true, policies: true, steering: true, devices: false, kernel_routes: false };
 }
 
 /// Takes what a report is made of.
@@ -131,7 +135,10 @@ impl Snapshot {
         if let (true, Some(reader)) = (parts.sids, &self.reader) {
             counted.memories = reader.memories().map_err(failed)?;
         }
-        let few = self.few(parts.ports, state)?;
+        let mut few = self.few(parts.ports, state)?;
+        if parts.devices {
+            devices::complete(state, &mut few.ports)?;
+        }
         let asked = parts.sids && parts.kernel_routes;
         let routes = if asked { Some(KernelRoutes::new(routes.read()?)) } else { None };
         let steering = if parts.steering { steering_reports(&state.steering, &counted) } else { Vec::new() };
@@ -290,6 +297,10 @@ fn port_report(
             None => "none",
         }
         .to_owned(),
+        mode: String::new(),
+        mode_reason: String::new(),
+        device: None,
+        problems: Vec::new(),
         forwarded: total(OutcomeKind::Forwarded),
         passed: total(OutcomeKind::Passed),
         dropped: total(OutcomeKind::Dropped),

@@ -8,6 +8,7 @@ mod hmac;
 mod lifecycle;
 mod liveness;
 mod netfilter;
+mod ports;
 mod restart_traffic;
 mod scale;
 mod support;

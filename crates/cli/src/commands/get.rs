@@ -24,6 +24,11 @@ trait Listed: DeserializeOwned + Serialize {
     const NONE: &'static str;
     /// One object may need several rows.
     fn rows(&self) -> Vec<Vec<String>>;
+
+    /// What is wrong with it, in lines below the table.
+    fn problems(&self) -> Vec<String> {
+        Vec::new()
+    }
 }
 
 /// Shows a list, of one node or of all nodes of a lab.
@@ -82,7 +87,14 @@ fn list<T: Listed>(global: &Global) -> Result<()> {
     if rows.is_empty() {
         return output::print(&format!("{}\n", T::NONE));
     }
-    output::print(&output::table(&columns, rows))
+    output::print(&output::table(&columns, rows))?;
+    for (target, items) in &found {
+        let node = target.node.as_ref().filter(|_| several).map(|node| format!("{node}: ")).unwrap_or_default();
+        for problem in items.iter().flat_map(Listed::problems) {
+            output::print(&format!("! {node}{problem}\n"))?;
+        }
+    }
+    Ok(())
 }
 
 /// Shows what was applied: one node's state as it can be applied again, or a list of those of all nodes of a lab.
@@ -289,12 +301,15 @@ impl Listed for PortReport {
         Column::Text("PORT"),
         Column::Text("ROLE"),
         Column::Text("LINK"),
+        Column::Text("MODE"),
         Column::Text("XDP"),
         Column::Number("MTU"),
         Column::Text("MAC"),
         Column::Number("FORWARDED"),
         Column::Number("PASSED"),
         Column::Number("DROPPED"),
+        Column::Number("BY DEVICE"),
+        Column::Text("WHY THIS MODE"),
     ];
     const NONE: &'static str = "no ports";
 
@@ -304,17 +319,25 @@ impl Listed for PortReport {
             (_, true) => "up",
             (_, false) => "down",
         };
+        let by_device = self.device.as_ref().map(|device| device.dropped_received + device.dropped_sent);
         vec![vec![
             self.name.clone(),
             self.role.clone(),
             link.to_owned(),
+            self.mode.clone(),
             self.xdp.clone(),
             self.mtu.to_string(),
             self.mac.clone(),
             self.forwarded.packets.to_string(),
             self.passed.packets.to_string(),
             self.dropped.packets.to_string(),
+            by_device.unwrap_or_default().to_string(),
+            self.mode_reason.clone(),
         ]]
+    }
+
+    fn problems(&self) -> Vec<String> {
+        self.problems.iter().map(ToString::to_string).collect()
     }
 }
 
@@ -410,7 +433,7 @@ mod tests {
             "for_ms": 2, "changes": 3, "on_failure": "drop", "hold_ms": 1000,
             "probe": {"kind": "icmp", "last": "answered", "round_trip_us": 1234, "answered": 1, "failed": 0}}));
         check::<PortReport>(serde_json::json!({"name": "p", "role": "core", "ifindex": 1, "up": true, "mtu": 1500,
-            "mac": "", "xdp": "native", "forwarded": counter, "passed": counter, "dropped": counter}));
+            "mac": "", "xdp": "native", "mode": "xdp", "mode_reason": "r", "forwarded": counter, "passed": counter, "dropped": counter}));
         check::<SteeringReport>(serde_json::json!({"name": "r", "match": "m", "action": "a", "counter": counter}));
         check::<DropReport>(serde_json::json!({"port": "p", "reason": "r", "text": "t", "counter": counter}));
         check::<OutcomeReport>(
