@@ -154,6 +154,12 @@ impl From<ModelError> for Errors {
     }
 }
 
+impl FromIterator<ModelError> for Errors {
+    fn from_iter<I: IntoIterator<Item = ModelError>>(errors: I) -> Self {
+        Self(errors.into_iter().collect())
+    }
+}
+
 impl<'a> IntoIterator for &'a Errors {
     type Item = &'a ModelError;
     type IntoIter = std::slice::Iter<'a, ModelError>;
@@ -188,18 +194,28 @@ impl std::error::Error for Errors {}
 
 /// Collects errors, so that an operator sees all of them at once.
 #[derive(Debug, Default)]
-pub struct Report(Vec<ModelError>);
+pub struct Report {
+    errors: Vec<ModelError>,
+    /// In front of every key.
+    below: KeyPath,
+}
 
 impl Report {
+    /// Of a part of a document: keys count from `key`.
+    pub fn below(key: &KeyPath) -> Self {
+        Self { errors: Vec::new(), below: key.clone() }
+    }
+
     /// Remembers an error.
     pub fn error(&mut self, key: &KeyPath, message: impl Into<String>, remedy: impl Into<String>) {
         let (message, remedy) = (message.into(), remedy.into());
-        self.0.push(ModelError { file: None, position: None, key: key.clone(), message, remedy });
+        let key = key.steps().iter().fold(self.below.clone(), |key, step| key.at(step.clone()));
+        self.errors.push(ModelError { file: None, position: None, key, message, remedy });
     }
 
     /// What came of another check; its errors are remembered.
     pub fn take<T>(&mut self, result: Result<T, Errors>) -> Option<T> {
-        result.map_err(|Errors(errors)| self.0.extend(errors)).ok()
+        result.map_err(|Errors(errors)| self.errors.extend(errors)).ok()
     }
 
     /// Fails if anything was wrong so far.
@@ -207,7 +223,8 @@ impl Report {
     /// # Errors
     /// All that were remembered, which are forgotten.
     pub fn check(&mut self) -> Result<(), Errors> {
-        std::mem::take(self).finish()
+        let errors = std::mem::take(&mut self.errors);
+        Self { errors, below: KeyPath::root() }.finish()
     }
 
     /// Fails if anything was wrong; each error once.
@@ -217,7 +234,7 @@ impl Report {
     pub fn finish(mut self) -> Result<(), Errors> {
         // Both directions of a chain often have the same error.
         let mut seen = std::collections::HashSet::new();
-        self.0.retain(|error| seen.insert((error.key.clone(), error.message.clone())));
-        if self.0.is_empty() { Ok(()) } else { Err(Errors(self.0)) }
+        self.errors.retain(|error| seen.insert((error.key.clone(), error.message.clone())));
+        if self.errors.is_empty() { Ok(()) } else { Err(Errors(self.errors)) }
     }
 }

@@ -58,6 +58,31 @@ fn options() -> Options {
     }
 }
 
+/// Reads a document of any kind without checking its meaning. `file` is only for the errors.
+///
+/// # Errors
+/// Syntax and types up to the first error.
+pub fn document<T: DeserializeOwned>(source: &str, file: &str) -> Result<T, Errors> {
+    parse(source, file)
+}
+
+/// Reads a value that another document has at `key`, without checking its meaning. [`locate`] finds the line.
+///
+/// # Errors
+/// Types up to the first error.
+pub fn value<T: DeserializeOwned>(value: &serde_json::Value, key: &KeyPath) -> Result<T, Errors> {
+    // JSON is YAML: the same reader, so the same messages.
+    parse(&value.to_string(), "").map_err(|errors| {
+        let inside = |error: ModelError| ModelError {
+            file: None,
+            position: None,
+            key: error.key.steps().iter().fold(key.clone(), |key, step| key.at(step.clone())),
+            ..error
+        };
+        errors.into_iter().map(inside).collect()
+    })
+}
+
 /// Reads a value without checking its meaning.
 fn parse<T: DeserializeOwned>(source: &str, file: &str) -> Result<T, Errors> {
     let mut path = KeyPath::root();

@@ -1,0 +1,328 @@
+//! A packet in a service's hands.
+
+use std::num::NonZeroU16;
+use std::ops::Range;
+
+use crate::flow::FlowKey;
+use crate::reason::Reason;
+use crate::steering::{self, LARGEST, Places, Srv6, Steering};
+use crate::time::Time;
+use crate::verdict::Verdict;
+
+/// Octets kept free in front of a packet in a buffer of its own.
+const HEADROOM: usize = 128;
+
+/// What does not fit into a packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("{0} octets do not fit into one packet")]
+pub struct TooLong(
+    /// Octets that the packet would have.
+    pub usize,
+);
+
+enum Storage<'a> {
+    /// A frame that somebody else owns, for the length of one batch.
+    Frame(&'a mut [u8]),
+    Own(Vec<u8>),
+}
+
+/// A packet from its outer IP header on, with its steering header found.
+///
+/// It lies in a frame of the device's memory as long as it fits there, and moves to a buffer of its own when it outgrows it. A service that keeps a
+/// packet beyond its batch keeps [`Packet::to_owned`], so that frames are never short because a service holds them.
+pub struct Packet<'a> {
+    storage: Storage<'a>,
+    range: Range<usize>,
+    places: Places,
+    wire_length: usize,
+    segment_size: Option<NonZeroU16>,
+    arrived: Time,
+    verdict: Option<Verdict>,
+}
+
+impl<'a> Packet<'a> {
+    /// A packet in a frame: `range` holds it, the octets around it are headroom and tailroom. `wire_length`: octets that it had before it was
+    /// cut; those of `range` if it was not.
+    ///
+    /// # Errors
+    /// Why it is no packet for a service.
+    pub fn in_frame(
+        frame: &'a mut [u8],
+        range: Range<usize>,
+        wire_length: usize,
+        arrived: Time,
+    ) -> Result<Self, Reason> {
+        Self::new(Storage::Frame(frame), range, wire_length, arrived)
+    }
+
+    fn new(storage: Storage<'a>, range: Range<usize>, wire_length: usize, arrived: Time) -> Result<Self, Reason> {
+        let buffer: &[u8] = match &storage {
+            Storage::Frame(frame) => frame,
+            Storage::Own(buffer) => buffer,
+        };
+        let octets = buffer.get(range.clone()).ok_or(Reason::Malformed)?;
+        let is_cut = wire_length > octets.len();
+        let (places, total) = steering::parse(octets, is_cut)?;
+        if total > wire_length.max(octets.len()) {
+            return Err(Reason::Malformed);
+        }
+        // What the device has added behind the packet is no part of it.
+        let end = range.end.min(range.start + total);
+        Ok(Self {
+            storage,
+            range: range.start..end,
+            places,
+            wire_length: total,
+            segment_size: None,
+            arrived,
+            verdict: None,
+        })
+    }
+
+    fn buffer(&self) -> &[u8] {
+        match &self.storage {
+            Storage::Frame(frame) => frame,
+            Storage::Own(buffer) => buffer,
+        }
+    }
+
+    fn buffer_mut(&mut self) -> &mut [u8] {
+        match &mut self.storage {
+            Storage::Frame(frame) => frame,
+            Storage::Own(buffer) => buffer,
+        }
+    }
+
+    /// From the outer IP header on.
+    #[must_use]
+    pub fn octets(&self) -> &[u8] {
+        &self.buffer()[self.range.clone()]
+    }
+
+    /// The same, to change. Lengths and kinds of headers must stay as they are; what else changes is the service's to answer for.
+    pub fn octets_mut(&mut self) -> &mut [u8] {
+        let range = self.range.clone();
+        &mut self.buffer_mut()[range]
+    }
+
+    /// Octets that are there.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.range.len()
+    }
+
+    /// Never: a packet has headers.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.range.is_empty()
+    }
+
+    /// Octets that the packet had on the wire, which are more than [`Packet::len`] if the copy was cut.
+    #[must_use]
+    pub fn wire_length(&self) -> usize {
+        self.wire_length
+    }
+
+    /// Whether octets are missing at its end.
+    #[must_use]
+    pub fn is_cut(&self) -> bool {
+        self.wire_length > self.len()
+    }
+
+    /// Octets of payload in each segment, if this is several segments of one TCP or UDP flow merged into one packet (segmentation
+    /// offload). None: it is one packet.
+    #[must_use]
+    pub fn segment_size(&self) -> Option<NonZeroU16> {
+        self.segment_size
+    }
+
+    /// Says that this packet is to be cut into segments of so many octets on its way out, by who can.
+    pub fn set_segment_size(&mut self, octets: Option<NonZeroU16>) {
+        self.segment_size = octets;
+    }
+
+    /// When the batch came that it was in.
+    #[must_use]
+    pub fn arrived(&self) -> Time {
+        self.arrived
+    }
+
+    /// Octets free in front of it, where it lies.
+    #[must_use]
+    pub fn headroom(&self) -> usize {
+        self.range.start
+    }
+
+    /// Octets free behind it, where it lies.
+    #[must_use]
+    pub fn tailroom(&self) -> usize {
+        self.buffer().len() - self.range.end
+    }
+
+    /// The steering header as it arrived.
+    #[must_use]
+    pub fn steering(&self) -> Steering<'_> {
+        Steering::Srv6(Srv6::new(&self.octets()[..self.places.inner], self.places.srh))
+    }
+
+    /// What is behind the steering header: an inner packet, or an upper layer where the SRH was inserted.
+    #[must_use]
+    pub fn inner(&self) -> &[u8] {
+        &self.octets()[self.places.inner..]
+    }
+
+    /// The same, to change.
+    pub fn inner_mut(&mut self) -> &mut [u8] {
+        let at = self.places.inner;
+        &mut self.octets_mut()[at..]
+    }
+
+    /// The protocol number of [`Packet::inner`]: [`segue_wire::layer::protocol`].
+    #[must_use]
+    pub fn inner_protocol(&self) -> u8 {
+        self.octets()[self.places.announced_at]
+    }
+
+    /// Its flow: by the innermost addresses, protocol and ports.
+    #[must_use]
+    pub fn flow(&self) -> FlowKey {
+        FlowKey::of(self.octets())
+    }
+
+    /// Puts something else behind the steering header; `parts` one after the other. Lengths and the protocol are written.
+    ///
+    /// # Errors
+    /// If that would be more than a packet can hold; it is as it was then.
+    pub fn replace_inner(&mut self, protocol: u8, parts: &[&[u8]]) -> Result<(), TooLong> {
+        let length = self.places.inner + parts.iter().map(|part| part.len()).sum::<usize>();
+        if length > LARGEST {
+            return Err(TooLong(length));
+        }
+        if self.range.start + length > self.buffer().len() {
+            let mut buffer = vec![0; HEADROOM + length];
+            buffer[HEADROOM..HEADROOM + self.places.inner].copy_from_slice(&self.octets()[..self.places.inner]);
+            self.storage = Storage::Own(buffer);
+            self.range.start = HEADROOM;
+        }
+        self.range.end = self.range.start + length;
+        let (mut at, announced_at) = (self.places.inner, self.places.announced_at);
+        let octets = self.octets_mut();
+        for part in parts {
+            octets[at..at + part.len()].copy_from_slice(part);
+            at += part.len();
+        }
+        octets[announced_at] = protocol;
+        steering::set_length(octets);
+        self.wire_length = length;
+        self.segment_size = None;
+        Ok(())
+    }
+
+    /// Another packet with the same steering header and something else behind it; `parts` one after the other.
+    ///
+    /// # Errors
+    /// If that would be more than a packet can hold.
+    pub fn behind_the_same(&self, protocol: u8, parts: &[&[u8]]) -> Result<Packet<'static>, TooLong> {
+        behind(self.steering().octets(), self.places, protocol, parts, self.arrived)
+    }
+
+    /// A copy in a buffer of its own.
+    #[must_use]
+    pub fn to_owned(&self) -> Packet<'static> {
+        let mut buffer = vec![0; HEADROOM + self.len()];
+        buffer[HEADROOM..].copy_from_slice(self.octets());
+        Packet {
+            range: HEADROOM..buffer.len(),
+            storage: Storage::Own(buffer),
+            places: self.places,
+            wire_length: self.wire_length,
+            segment_size: self.segment_size,
+            arrived: self.arrived,
+            verdict: None,
+        }
+    }
+
+    /// What becomes of it; for [`crate::Service::batch`]. The last decision counts.
+    pub fn decide(&mut self, verdict: Verdict) {
+        self.verdict = Some(verdict);
+    }
+
+    pub(crate) fn verdict(&self) -> Verdict {
+        // A service whose `batch` has left a packet out has failed on it.
+        self.verdict.unwrap_or(Verdict::Drop(Reason::ServiceFailed))
+    }
+
+    /// Whether it still lies in the frame that it came in, and where.
+    #[must_use]
+    pub fn range_in_frame(&self) -> Option<Range<usize>> {
+        matches!(self.storage, Storage::Frame(_)).then(|| self.range.clone())
+    }
+
+    pub(crate) fn advance(&mut self) -> Result<(), Reason> {
+        let places = self.places;
+        steering::advance(self.octets_mut(), &places)
+    }
+}
+
+impl Packet<'static> {
+    /// A packet in a buffer of its own, from octets that begin with the outer IP header.
+    ///
+    /// # Errors
+    /// Why it is no packet for a service.
+    pub fn from_octets(octets: &[u8], arrived: Time) -> Result<Self, Reason> {
+        let mut buffer = vec![0; HEADROOM + octets.len()];
+        buffer[HEADROOM..].copy_from_slice(octets);
+        let range = HEADROOM..buffer.len();
+        Self::new(Storage::Own(buffer), range, octets.len(), arrived)
+    }
+
+    /// A copy that was cut: `wire_length` octets were on the wire.
+    ///
+    /// # Errors
+    /// As [`Packet::from_octets`].
+    pub fn from_cut(octets: &[u8], wire_length: usize, arrived: Time) -> Result<Self, Reason> {
+        let range = 0..octets.len();
+        Self::new(Storage::Own(octets.to_vec()), range, wire_length, arrived)
+    }
+}
+
+impl std::fmt::Debug for Packet<'_> {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter
+            .debug_struct("Packet")
+            .field("octets", &self.octets())
+            .field("wire_length", &self.wire_length)
+            .field("segment_size", &self.segment_size)
+            .finish_non_exhaustive()
+    }
+}
+
+fn behind(
+    header: &[u8],
+    places: Places,
+    protocol: u8,
+    parts: &[&[u8]],
+    arrived: Time,
+) -> Result<Packet<'static>, TooLong> {
+    let length = header.len() + parts.iter().map(|part| part.len()).sum::<usize>();
+    if length > LARGEST {
+        return Err(TooLong(length));
+    }
+    let mut buffer = Vec::with_capacity(HEADROOM + length);
+    buffer.resize(HEADROOM, 0);
+    buffer.extend_from_slice(header);
+    for part in parts {
+        buffer.extend_from_slice(part);
+    }
+    buffer[HEADROOM + places.announced_at] = protocol;
+    steering::set_length(&mut buffer[HEADROOM..]);
+    Ok(Packet {
+        range: HEADROOM..buffer.len(),
+        storage: Storage::Own(buffer),
+        places,
+        wire_length: length,
+        segment_size: None,
+        arrived,
+        verdict: None,
+    })
+}

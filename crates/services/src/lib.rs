@@ -1,0 +1,18 @@
+//! The packet services of Segue: one module each, and the list of them.
+//!
+//! A service is a type that implements [`segue_service::Kind`] and one that implements [`segue_service::Service`]
+//! (docs/design/services.md). It becomes one that can be run by its line in [`ALL`].
+#![forbid(unsafe_code)]
+
+pub mod forward;
+
+use segue_service::{Registered, kind};
+
+/// All services, by name.
+pub static ALL: &[&dyn Registered] = &[kind::<forward::Forward>()];
+
+/// The service with a name.
+#[must_use]
+pub fn find(name: &str) -> Option<&'static dyn Registered> {
+    ALL.iter().copied().find(|service| service.name() == name)
+}

@@ -1,0 +1,4 @@
+//! Every service, with the driver.
+
+mod forward;
+mod list;
