@@ -21,6 +21,7 @@ use segue_host::command::install_hint;
 use clap::Args;
 
 use crate::error::{LabError, Result};
+use crate::labels;
 use crate::names::{LabPaths, Roots};
 use crate::state::{LabRecord, NodeRecord};
 
@@ -57,7 +58,7 @@ const FOR_EVER: Duration = Duration::from_secs(30 * 24 * 3600);
 pub fn capture(roots: &Roots, arguments: &CaptureArguments) -> Result<u8> {
     let paths = LabPaths::new(roots, &arguments.lab)?;
     let record = LabRecord::read(&paths).ok_or_else(|| LabError::NoSuchLab { lab: arguments.lab.clone() })?;
-    let node = record.node(&arguments.node)?;
+    let node = labels::namespace(&paths, &record, &arguments.node)?;
     // What a firewall sees is what its node sees.
     let of_node = record.nodes.iter().find(|other| other.namespace == node.namespace && other.socket.is_some());
     let node = of_node.unwrap_or(node);

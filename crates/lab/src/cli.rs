@@ -11,7 +11,7 @@ use crate::names::{self, Roots};
 pub use crate::output::Output;
 use crate::progress::Progress;
 use crate::state::LabRecord;
-use crate::{capture, demo, down, exec, explain, list, state, up};
+use crate::{capture, demo, down, exec, explain, labels, list, state, up};
 
 /// Topologies in network namespaces.
 #[derive(Debug, Clone, Subcommand)]
@@ -40,8 +40,19 @@ pub enum LabCommand {
         /// Topology file (YAML)
         file: PathBuf,
     },
+    /// List labels: names such as $nfv1, $nfv1.firewall and $chain.web for addresses, SIDs and segment lists
+    #[command(
+        after_help = "Labels work in `lab exec`, `lab capture` and chains of topologies; in a shell, quote them.\n\nExamples:\n  segue lab labels examples/main-job.yaml\n  segue lab labels main-job -o json\n  segue lab exec main-job client -- ping '$server'"
+    )]
+    Labels {
+        /// Topology file (needs no root), or name of a lab that is up
+        lab: String,
+    },
     /// Run a command inside a node, host or function
-    #[command(after_help = "The exit status is the command's. Only the network namespace changes, mounts stay.")]
+    #[command(
+        after_help = "The exit status is the command's. Only the network namespace changes, mounts stay. Labels such as $server in the command \
+                      become what `segue lab labels` says of them; $$ is a $."
+    )]
     Exec {
         /// Name of the lab
         lab: String,
@@ -75,6 +86,7 @@ pub fn run(command: LabCommand, output: Output) -> Result<u8> {
         LabCommand::Down { lab, all } => down_command(&roots, lab.as_deref(), all, output),
         LabCommand::List => list_command(&roots, output),
         LabCommand::Plan { file } => plan_command(&file, output),
+        LabCommand::Labels { lab } => labels_command(&roots, &lab, output),
         LabCommand::Exec { lab, node, command } => {
             need_root("exec")?;
             exec::exec(&roots, &lab, &node, &command)
@@ -146,6 +158,18 @@ fn list_command(roots: &Roots, output: Output) -> Result<u8> {
         Output::Json => print(&state::json(&labs)),
         Output::Table if labs.is_empty() => print("no labs\n"),
         Output::Table => print(&list::table(&labs)),
+    }
+    Ok(0)
+}
+
+fn labels_command(roots: &Roots, lab: &str, output: Output) -> Result<u8> {
+    let labels = match names::is_file_argument(lab) {
+        true => segue_wiring::Labels::of(&up::load(lab.as_ref())?.plan),
+        false => labels::of_lab(&names::LabPaths::new(roots, lab)?)?,
+    };
+    match output {
+        Output::Json => print(&state::json(&labels)),
+        Output::Table => print(&labels::table(&labels)),
     }
     Ok(0)
 }

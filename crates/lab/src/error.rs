@@ -14,6 +14,9 @@ pub enum LabError {
     /// The topology is wrong.
     #[error("{0}")]
     Topology(String),
+    /// A label that cannot be put in place.
+    #[error("{0}.\n  do: `segue lab labels` with the lab's name lists all of them")]
+    Label(#[from] segue_wiring::LabelError),
     /// A rule file of a firewall is wrong.
     #[error("firewall {function}: {what}.\n  do: fix the rule file; `segue firewall check FILE` looks at one")]
     Rules {

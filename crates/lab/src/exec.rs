@@ -7,16 +7,18 @@ use segue_host::Run;
 
 use crate::error::{LabError, Result};
 use crate::names::{LabPaths, Roots};
-use crate::netns;
 use crate::state::LabRecord;
+use crate::{labels, netns};
 
 /// Runs a command in the namespace of a lab's node with the caller's standard input and outputs, and returns its exit
-/// status as a shell would: 128 and the signal's number if a signal ended it. Only the network namespace changes.
+/// status as a shell would: 128 and the signal's number if a signal ended it. Only the network namespace changes. Labels in the command
+/// and for the node are put in place.
 ///
 /// # Errors
 /// If the lab or node does not exist, or the command cannot be started.
 pub fn exec(roots: &Roots, lab: &str, node: &str, command: &[String]) -> Result<u8> {
     let namespace = namespace_of(roots, lab, node)?;
+    let command = labels::resolve(&LabPaths::new(roots, lab)?, command)?;
     let Some((program, arguments)) = command.split_first() else { return Ok(0) };
     Ok(shell_status(Run::new(program, arguments).inside(&namespace).status()?))
 }
@@ -28,7 +30,7 @@ pub fn exec(roots: &Roots, lab: &str, node: &str, command: &[String]) -> Result<
 pub fn namespace_of(roots: &Roots, lab: &str, node: &str) -> Result<String> {
     let paths = LabPaths::new(roots, lab)?;
     if let Some(record) = LabRecord::read(&paths) {
-        return Ok(record.node(node)?.namespace.clone());
+        return Ok(labels::namespace(&paths, &record, node)?.namespace.clone());
     }
     let namespaces = netns::of_lab(roots, lab);
     if namespaces.is_empty() {

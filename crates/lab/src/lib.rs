@@ -16,6 +16,7 @@ pub mod exec;
 pub mod explain;
 mod firewall;
 pub mod functions;
+pub mod labels;
 pub mod list;
 mod loaded;
 pub mod names;

@@ -31,6 +31,12 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// Whether it is a network function, wherever that runs.
+    #[must_use]
+    pub fn is_function(self) -> bool {
+        matches!(self, Self::Function | Self::Firewall | Self::Tap)
+    }
+
     /// As in the record and in displays.
     #[must_use]
     pub fn name(self) -> &'static str {

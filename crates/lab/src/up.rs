@@ -6,6 +6,7 @@ use std::path::Path;
 use segue_function::{Function, FunctionError, Runtime};
 use segue_host::{HostError, Namespace, bpffs, command, network};
 use segue_model::load::{load_topology, locate};
+use segue_wiring::Labels;
 
 use crate::error::{LabError, Result};
 pub use crate::loaded::Loaded;
@@ -13,7 +14,7 @@ use crate::names::{self, LabPaths, Roots};
 use crate::progress::Progress;
 use crate::state::{self, Kind, LabRecord, NodeRecord};
 use crate::wiring::{self, Space};
-use crate::{agent, down, firewall, functions, netns, parallel};
+use crate::{agent, down, firewall, functions, labels, netns, parallel};
 
 const AS_ROOT: &str = "check that you are root and that the file system has space";
 const REPORT: &str = "the topology was accepted but the kernel was not: report it together with the topology file";
@@ -101,6 +102,7 @@ impl Building<'_> {
         fs::create_dir_all(directory).map_err(LabError::io("make directory", directory, AS_ROOT))?;
         state::write_file(&directory.join("topology.yaml"), &self.loaded.text)?;
         state::write_file(&directory.join("plan.json"), &state::json(&self.loaded.plan))?;
+        state::write_file(&directory.join(labels::FILE), &state::json(&Labels::of(&self.loaded.plan)))?;
         let inside = self.loaded.plan.functions.iter().filter(|(_, function)| !function.has_namespace());
         let inside = inside.map(|(name, function)| NodeRecord {
             name: name.clone(),

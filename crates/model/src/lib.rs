@@ -11,6 +11,7 @@ mod guard;
 pub mod limits;
 pub mod load;
 mod locate;
+pub mod near;
 pub mod node;
 mod node_check;
 pub mod owner;

@@ -6,6 +6,7 @@ use serde_saphyr::{DefaultMessageFormatter, Error as YamlError, MessageFormatter
 use crate::error::{Errors, KeyPath, ModelError, Position};
 use crate::guard::Refusal;
 use crate::locate::Located;
+use crate::near::distance;
 use crate::node::NodeState;
 use crate::topology::Topology;
 
@@ -27,7 +28,8 @@ pub fn load_node_state(source: &str, file: &str) -> Result<NodeState, Errors> {
 /// # Errors
 /// As with [`load_node_state`].
 pub fn load_topology(source: &str, file: &str) -> Result<Topology, Errors> {
-    let topology: Topology = parse(source, file)?;
+    let mut topology: Topology = parse(source, file)?;
+    topology.name_by_labels().map_err(|errors| locate(errors, source, file))?;
     topology.validate().map_err(|errors| locate(errors, source, file))?;
     Ok(topology)
 }
@@ -216,21 +218,6 @@ fn closest(found: &str, expected: &[&str], otherwise: &str) -> String {
         _ if expected.is_empty() => "remove it".to_owned(),
         _ => format!("{otherwise}: {known}"),
     }
-}
-
-/// Levenshtein distance.
-fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, from) in a.chars().enumerate() {
-        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
-        for (j, to) in b.iter().enumerate() {
-            let substituted = diagonal + usize::from(from != *to);
-            diagonal = row[j + 1];
-            row[j + 1] = substituted.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[b.len()]
 }
 
 #[cfg(test)]

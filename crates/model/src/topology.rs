@@ -17,8 +17,10 @@ use crate::value::{PortRange, Protocol};
 pub use function::{
     Capabilities, Function, FunctionKind, InNamespace, InNetfilter, Interfaces, OnTap, ProxyChoice, Ruleset, RunsIn,
 };
+pub use label::LABEL;
 
 mod function;
+mod label;
 mod written;
 
 /// How `via` names a waypoint.

@@ -16,12 +16,14 @@ use segue_plan::approach::{self, Approach, Nature, Visits};
 use build::Builder;
 use service::Services;
 
+pub use label::{LABEL, Label, LabelError, LabelKind, Labels};
 pub use plan::{Interface, LabFunction, LabHost, LabNode, LabPlan, LinkKind, Peer};
 pub use route::{Neighbour, NextHop, Route, Rule};
 
 mod address;
 mod build;
 mod inventory;
+mod label;
 mod plan;
 mod route;
 mod service;

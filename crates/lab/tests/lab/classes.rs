@@ -2,6 +2,7 @@
 
 use crate::common::TestLab;
 use segue_lab::demo::hops::Counters;
+use segue_lab::exec;
 
 const PINGS: u64 = 5;
 
@@ -48,7 +49,27 @@ fn chains_that_differ_by_the_dscp_alone() {
         ping(&lab, "-Q 0x40", &address, &policies, &[0; 4]);
         ping(&lab, "", &address, &policies, &[0; 4]);
     }
+    labels_work_in_commands(&lab);
     lab.down();
+}
+
+/// What `exec` runs has the values of labels in their places.
+fn labels_work_in_commands(lab: &TestLab) {
+    let run = |node: &str, line: &[&str]| {
+        let line: Vec<String> = line.iter().map(|word| (*word).to_owned()).collect();
+        exec::exec(&lab.roots, &lab.name, node, &line)
+    };
+    assert_eq!(run("$client", &["ping", "-q", "-c1", "-W5", "$server"]).unwrap(), 0);
+    let sid = "fc00:5e9:2:100::";
+    let line = format!(
+        "test $nfv1.first.voice = {sid} && test \"$$HOME\" = \"{}\"",
+        std::env::var("HOME").unwrap_or_default()
+    );
+    assert_eq!(run("$nfv1", &["sh", "-c", &line]).unwrap(), 0, "{line}");
+    let error = run("client", &["ping", "$sevrer"]).unwrap_err().to_string();
+    assert!(error.contains("did you mean $server"), "{error}");
+    let error = run("$nfv2", &["true"]).unwrap_err().to_string();
+    assert!(error.contains("did you mean $nfv1"), "{error}");
 }
 
 #[test]
