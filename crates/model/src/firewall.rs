@@ -2,8 +2,13 @@
 //!
 //! A node's desired state names them (`firewalls`); in a topology a function may be one (`functions.NAME.firewall`).
 
+use std::fmt;
+
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::de::{Error as _, MapAccess, Visitor, value::MapAccessDeserializer};
+use serde::{Deserialize, Deserializer, Serialize};
+
+use crate::guard::Refusal;
 
 /// Bits of the active SID that `--seg6-action seg6-eval-args` reads unless the firewall says otherwise.
 const ARGUMENT_LENGTH: u8 = 16;
@@ -100,7 +105,7 @@ impl Unsupported {
 }
 
 /// A rule file: its path, which `segue apply` reads relative to the document, or what it read.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(untagged)]
 pub enum RuleFile {
     /// A path. The agent has no access to files: it is replaced by the text before it gets there.
@@ -112,6 +117,44 @@ pub enum RuleFile {
         /// The file's content.
         text: String,
     },
+}
+
+impl<'de> Deserialize<'de> for RuleFile {
+    /// By hand: of an untagged enum, serde says no more than that no variant fits.
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(RuleFileVisitor)
+    }
+}
+
+struct RuleFileVisitor;
+
+/// [`RuleFile::Text`] as it is written.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Written {
+    file: String,
+    text: Option<String>,
+}
+
+impl<'de> Visitor<'de> for RuleFileVisitor {
+    type Value = RuleFile;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("the path of a rule file, such as rules.v6")
+    }
+
+    fn visit_str<E: serde::de::Error>(self, path: &str) -> Result<RuleFile, E> {
+        Ok(RuleFile::Path(path.to_owned()))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, access: A) -> Result<RuleFile, A::Error> {
+        let Written { file, text } = Written::deserialize(MapAccessDeserializer::new(access))?;
+        let missing = || {
+            let remedy = format!("write the path alone, without `file:` ({file}); `segue apply` reads it");
+            A::Error::custom(Refusal::new("this rule file has a name and no text", remedy))
+        };
+        Ok(RuleFile::Text { text: text.ok_or_else(missing)?, file })
+    }
 }
 
 impl RuleFile {

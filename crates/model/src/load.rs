@@ -1,5 +1,7 @@
 //! From YAML (or JSON, which is YAML) to checked values, with errors that name the line.
 
+use std::net::IpAddr;
+
 use serde::de::DeserializeOwned;
 use serde_saphyr::{DefaultMessageFormatter, Error as YamlError, MessageFormatter, Options};
 
@@ -113,20 +115,41 @@ fn describe(error: &YamlError, key: KeyPath, source: &str, file: &str) -> ModelE
         .location()
         .filter(|location| location.line() > 0)
         .map(|location| Position { line: location.line(), column: location.column() });
-    let (message, mut remedy) = message_and_remedy(error);
+    let (mut message, mut remedy) = message_and_remedy(error);
+    if let Some(length) = position.and_then(|position| prefix_length(word(source, position))) {
+        (message, remedy) = length;
+    }
     if position.is_some_and(|position| ends_with_colon(source, position)) {
         remedy = "put it into quotes: YAML takes a colon at the end of a word for a key".to_owned();
     }
     ModelError { file: Some(file.to_owned()), position, key, message, remedy }
 }
 
-/// Whether the word at a place ends with a colon, as addresses such as fc00:5e9:1:100:: do.
-fn ends_with_colon(source: &str, position: Position) -> bool {
+/// The word at a place, up to what ends it in YAML, with its quotes.
+fn word(source: &str, position: Position) -> &str {
     let place = |number: u64| usize::try_from(number.saturating_sub(1)).unwrap_or(usize::MAX);
     let line = source.lines().nth(place(position.line)).unwrap_or_default();
-    let word: String =
-        line.chars().skip(place(position.column)).take_while(|c| !c.is_whitespace() && !",]}#".contains(*c)).collect();
-    word.ends_with("::")
+    let begin = line.char_indices().nth(place(position.column)).map_or(line.len(), |(begin, _)| begin);
+    let rest = &line[begin..];
+    rest.split(|c: char| c.is_whitespace() || ",]}#".contains(c)).next().unwrap_or_default()
+}
+
+/// Whether the word at a place ends with a colon, as addresses such as fc00:5e9:1:100:: do.
+fn ends_with_colon(source: &str, position: Position) -> bool {
+    word(source, position).ends_with("::")
+}
+
+/// What is wrong with a prefix whose address is right, and its length is not: the parser says that the address is wrong.
+fn prefix_length(word: &str) -> Option<(String, String)> {
+    let (address, length) = word.trim_matches(['"', '\'']).split_once('/')?;
+    let address: IpAddr = address.parse().ok()?;
+    let (longest, family) = if address.is_ipv4() { (32, "IPv4") } else { (128, "IPv6") };
+    let remedy = format!("write a length from 0 to {longest}, such as {address}/{longest}");
+    match length.parse::<u32>() {
+        Ok(length) if length <= longest => None,
+        Ok(length) => Some((format!("the prefix length {length} is above {longest}, the most of {family}"), remedy)),
+        Err(_) => Some((format!("{length:?} is no prefix length"), remedy)),
+    }
 }
 
 fn message_and_remedy(error: &YamlError) -> (String, String) {
