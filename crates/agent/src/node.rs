@@ -11,6 +11,7 @@ use crate::{
     kernel::LinuxKernel,
     liveness::journal::{Entries, Journal},
     options::Options,
+    plane::DataPlane as _,
     store::{Directory, Store as _},
     xdp::Xdp,
 };
@@ -67,10 +68,19 @@ fn open_with(options: &Options, open: impl FnOnce(&mut Directory) -> Result<Xdp>
 pub fn start(options: &Options) -> Result<Node> {
     // Before anything is loaded: for its size, and because it may be wrong.
     let config = options.config.as_deref().map(read).transpose()?;
+    let was_there = Dataplane::is_pinned(&options.pin_dir);
     let mut node = open_for(options, config.as_ref().map(|(_, state)| state))?;
     match config {
         Some((name, state)) => {
-            let report = node.apply(&state).with_context(|| format!("--config {name} cannot be applied"))?;
+            let applied = node.apply(&state);
+            // What was loaded for this configuration alone is for nobody.
+            if applied.is_err()
+                && !was_there
+                && let Err(problems) = node.plane.remove()
+            {
+                problems.iter().for_each(|problem| tracing::warn!("the data plane stays pinned: {problem}"));
+            }
+            let report = applied.with_context(|| format!("--config {name} cannot be applied"))?;
             for warning in &report.warnings {
                 tracing::warn!("{warning}");
             }

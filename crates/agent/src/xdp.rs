@@ -166,9 +166,13 @@ pub fn problem(error: &Error) -> Problem {
         return Problem::new("data plane", format!("cannot {what}: {cause}"), remedy);
     }
     let text = error.to_string();
+    let otherwise = match error {
+        Error::Compile(_) => "correct the configuration there, and apply again",
+        _ => "look at the messages of the kernel (dmesg) and of segued (journalctl -u segued), then apply again",
+    };
     let (message, remedy) = match text.split_once("; ") {
         Some((message, remedy)) if !text.contains('\n') => (message.to_owned(), remedy.to_owned()),
-        _ => (text.clone(), "see the agent's log, fix it, and apply again".to_owned()),
+        _ => (text.clone(), otherwise.to_owned()),
     };
     let (key, message) = match message.split_once(": ") {
         Some((key, rest)) if key.len() < 80 => (key.to_owned(), rest.to_owned()),

@@ -1,4 +1,4 @@
-//! What the package recipe installs.
+//! What the package recipe installs, and what the program does without an agent.
 
 use std::{
     fs,
@@ -15,6 +15,23 @@ fn the_version_says_what_was_built() {
     if cfg!(debug_assertions) && option_env!("SEGUE_COMMIT").is_none() {
         assert!(said.ends_with(" (development build)\n"), "{said}");
     }
+}
+
+#[test]
+fn a_topology_is_planned_from_standard_input() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/ring-ecmp.yaml");
+    let plan = |from: &str, input: fs::File| {
+        let output =
+            Command::new(env!("CARGO_BIN_EXE_segue")).args(["lab", "plan", from]).stdin(input).output().unwrap();
+        (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap())
+    };
+    let from_file = plan(file.to_str().unwrap(), fs::File::open("/dev/null").unwrap());
+    assert!(from_file.0.contains("H.Encaps") && from_file.1.is_empty(), "{from_file:?}");
+    assert_eq!(plan("-", fs::File::open(&file).unwrap()), from_file);
+    let wrong = tempfile::NamedTempFile::new().unwrap();
+    fs::write(wrong.path(), "name: x\nnodez: {}\n").unwrap();
+    let (printed, said) = plan("-", fs::File::open(wrong.path()).unwrap());
+    assert!(printed.is_empty() && said.contains("stdin:2:"), "{said}");
 }
 
 #[test]

@@ -21,7 +21,7 @@ pub enum LabCommand {
         after_help = "A failed `up` takes down again what it made. The lab is called as the topology's `name` says."
     )]
     Up {
-        /// Topology file (YAML)
+        /// Topology file (YAML; `-` for stdin)
         file: PathBuf,
     },
     /// Remove a lab: processes, pinned objects, namespaces, records; also what a crash left
@@ -36,8 +36,9 @@ pub enum LabCommand {
     /// Show the labs of this machine with their nodes, agents and sockets
     List,
     /// Show what the planner makes of a topology, and why (needs no root, changes nothing)
+    #[command(after_help = "Examples:\n  segue lab plan examples/main-job.yaml\n  make-topology | segue lab plan -")]
     Plan {
-        /// Topology file (YAML)
+        /// Topology file (YAML; `-` for stdin)
         file: PathBuf,
     },
     /// List labels: names such as $nfv1, $nfv1.firewall and $chain.web for addresses, SIDs and segment lists

@@ -1,6 +1,7 @@
 //! `lab up`: from a topology file to namespaces, links, addresses, routes, functions and agents.
 
 use std::fs;
+use std::io;
 use std::path::Path;
 
 use segue_function::{Function, FunctionError, Runtime};
@@ -19,13 +20,17 @@ use crate::{agent, down, firewall, functions, labels, netns, parallel};
 const AS_ROOT: &str = "check that you are root and that the file system has space";
 const REPORT: &str = "the topology was accepted but the kernel was not: report it together with the topology file";
 
-/// Reads, checks and plans a topology file. Needs no root.
+/// Reads, checks and plans a topology file, or with `-` what comes on standard input; files that it names lie in the working directory
+/// then. Needs no root.
 ///
 /// # Errors
 /// If it cannot be read, or says something impossible; with line, key and remedy.
 pub fn load(file: &Path) -> Result<Loaded> {
-    let text = fs::read_to_string(file).map_err(LabError::io("read", file, "give the path of a topology file"))?;
-    let shown = file.display().to_string();
+    let (read, shown) = match file == Path::new("-") {
+        true => (io::read_to_string(io::stdin()), "stdin".to_owned()),
+        false => (fs::read_to_string(file), file.display().to_string()),
+    };
+    let text = read.map_err(LabError::io("read", file, "give the path of a topology file, or - for standard input"))?;
     let wrong = |errors: segue_model::error::Errors| LabError::Topology(errors.to_string());
     let mut topology = load_topology(&text, &shown).map_err(wrong)?;
     firewall::read(&mut topology, file)?;

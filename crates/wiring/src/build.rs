@@ -332,6 +332,14 @@ pub(crate) fn forwarding_sysctls() -> IndexMap<String, String> {
     sysctls(&[COMMON.as_slice(), FORWARDING.as_slice()].concat())
 }
 
+/// sysctls of a function's namespace. A function that puts its own address in front of packets (masquerading, SNAT) gets them back with
+/// it when the chain visits it a second time: without `accept_local` its kernel takes them for forged.
+pub(crate) fn function_sysctls() -> IndexMap<String, String> {
+    let mut sysctls = forwarding_sysctls();
+    sysctls.insert("net.ipv4.conf.all.accept_local".into(), "1".into());
+    sysctls
+}
+
 fn router_sysctls(dataplane: Dataplane) -> IndexMap<String, String> {
     let mut sysctls = forwarding_sysctls();
     if dataplane == Dataplane::Kernel {

@@ -16,7 +16,7 @@ use segue_plan::inventory::{Attachment, Side};
 use segue_plan::{Demand, Plan};
 
 use crate::address;
-use crate::build::{Builder, NewEnd, forwarding_sysctls};
+use crate::build::{Builder, NewEnd, function_sysctls};
 use crate::inventory;
 use crate::plan::{Interface, LabFunction, LinkKind};
 use crate::route::{Neighbour, NextHop, Route, Rule};
@@ -201,7 +201,7 @@ impl Services {
             if !tap {
                 refuse_ambiguity(builder, name, &visits.routes);
             }
-            let mut sysctls = if tap { IndexMap::new() } else { forwarding_sysctls() };
+            let mut sysctls = if tap { IndexMap::new() } else { function_sysctls() };
             sysctls.extend(function.sysctls().map(|(name, value)| (name.clone(), value.clone())));
             let mut routes = routes(&visits);
             routes.extend(visits.shared_routes);

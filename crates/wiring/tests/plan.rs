@@ -555,3 +555,14 @@ fn a_host_s_firewall_is_that_of_its_port() {
     assert_eq!(ports, [("h", Some("f")), ("i", None)]);
     assert!(state.sids.iter().all(|sid| sid.firewall.is_none()), "no chain visits it");
 }
+
+#[test]
+fn a_function_may_get_its_own_address_back() {
+    let plan = plan(
+        "name: x\nnodes: {a: {}, b: {}}\nhosts: {h: {node: a}}\nfunctions: {f: {node: a}, g: {node: b, tap: {}}}\n",
+    );
+    let sysctl = |function: &str| plan.functions[function].sysctls.get("net.ipv4.conf.all.accept_local").cloned();
+    assert_eq!(sysctl("f").as_deref(), Some("1"), "what it has masqueraded comes again if a chain visits it twice");
+    assert_eq!(sysctl("g"), None, "it has no namespace");
+    assert!(!plan.nodes["a"].sysctls.contains_key("net.ipv4.conf.all.accept_local"));
+}

@@ -29,7 +29,7 @@ use super::{
 };
 use crate::{
     background, firewall,
-    metrics::{self, Few, Names},
+    metrics::{self, Few, Format, Names},
     observe::{self, Parts, Snapshot, Told},
     problem::{ErrorBody, Failure, Fault, Problem},
     validate,
@@ -265,23 +265,29 @@ pub async fn version(State(context): State<Context>) -> Answer<Version> {
     Ok(Json(Version { version: env!("CARGO_PKG_VERSION").to_owned(), abi: segue_abi::SEGUE_ABI_VERSION, node }))
 }
 
-/// All counters for Prometheus.
-#[utoipa::path(get, path = "/metrics", responses((status = 200, description = "OpenMetrics text", body = String, content_type = "application/openmetrics-text")))]
-pub async fn metrics(State(context): State<Context>) -> Result<Response, Failure> {
+/// All counters for Prometheus: as OpenMetrics if Accept asks for that, else in its text format 0.0.4.
+#[utoipa::path(get, path = "/metrics",
+    params(("Accept" = Option<String>, Header, description = "application/openmetrics-text, or text/plain")),
+    responses((status = 200, description = "Metrics", content(
+        (String = "text/plain"), (String = "application/openmetrics-text")))))]
+pub async fn metrics(State(context): State<Context>, headers: HeaderMap) -> Result<Response, Failure> {
     let asked = Instant::now();
+    let format = Format::accepted(headers.get_all(header::ACCEPT).iter().filter_map(|field| field.to_str().ok()));
     let mut scrapes = context.scrapes.lock().await;
-    let text = match scrapes.made_since(asked) {
+    let text = match scrapes.made_since(asked, format) {
         Some(text) => text,
         None => {
             let begun = Instant::now();
             let functions = context.liveness.report().await;
             let names = scrapes.names.take();
-            let made = of_current(&context, move |taken| scrape(taken, names.clone(), functions.clone())).await?;
+            let made =
+                of_current(&context, move |taken| scrape(taken, names.clone(), functions.clone(), format)).await?;
             scrapes.names = made.0;
-            scrapes.made(begun, made.1)
+            scrapes.made(begun, format, made.1)
         }
     };
-    Ok(([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], Body::from(Bytes::from_owner(text))).into_response())
+    let told = [(header::CONTENT_TYPE, format.content_type()), (header::VARY, "accept")];
+    Ok((told, Body::from(Bytes::from_owner(text))).into_response())
 }
 
 /// A scrape, and the names that the next one may use.
@@ -289,6 +295,7 @@ fn scrape(
     taken: &Snapshot,
     names: Option<Arc<Names>>,
     functions: Vec<FunctionReport>,
+    format: Format,
 ) -> Result<(Option<Arc<Names>>, String), Failure> {
     let names = taken.names(names);
     let report = taken.state.as_ref().map(|state| taken.few(true, state)).transpose()?.unwrap_or_default();
@@ -302,5 +309,5 @@ fn scrape(
             names.write(&counted, text);
         }
     });
-    Ok((names, text.map_err(|error| own_fault("metrics", error.to_string()))?))
+    Ok((names, format.of(text.map_err(|error| own_fault("metrics", error.to_string()))?)))
 }

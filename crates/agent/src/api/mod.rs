@@ -25,7 +25,7 @@ pub use openapi::document as openapi_document;
 use crate::{
     actor::Handle,
     liveness,
-    metrics::Names,
+    metrics::{Format, Names},
     node::Node,
     observe::SharedRoutes,
     problem::{ErrorBody, Failure, Fault, Problem},
@@ -56,8 +56,8 @@ pub struct Scrapes {
     names: Option<Arc<Names>>,
     /// The kernel's routes for SIDs, while they do not change.
     routes: SharedRoutes,
-    /// When the last one began, and its text while somebody is still being sent it.
-    last: Option<(Instant, Weak<String>)>,
+    /// When the last one began, its form, and its text while somebody is still being sent it.
+    last: Option<(Instant, Format, Weak<String>)>,
 }
 
 /// A scrape that several may be sent.
@@ -73,13 +73,13 @@ impl AsRef<[u8]> for Text {
 impl Scrapes {
     /// What was begun after somebody asked is what he asked for: those who wait for their turn share it, and if they read slowly, its
     /// memory.
-    fn made_since(&self, asked: Instant) -> Option<Text> {
-        self.last.as_ref().filter(|(begun, _)| *begun >= asked)?.1.upgrade().map(Text)
+    fn made_since(&self, asked: Instant, wanted: Format) -> Option<Text> {
+        self.last.as_ref().filter(|(begun, format, _)| *begun >= asked && *format == wanted)?.2.upgrade().map(Text)
     }
 
-    fn made(&mut self, begun: Instant, text: String) -> Text {
+    fn made(&mut self, begun: Instant, format: Format, text: String) -> Text {
         let text = Arc::new(text);
-        self.last = Some((begun, Arc::downgrade(&text)));
+        self.last = Some((begun, format, Arc::downgrade(&text)));
         Text(text)
     }
 }
@@ -150,12 +150,16 @@ mod tests {
     fn who_waits_for_a_scrape_shares_it_and_who_comes_later_does_not() {
         let mut scrapes = Scrapes::default();
         let waiting = Instant::now();
-        assert!(scrapes.made_since(waiting).is_none());
-        let text = scrapes.made(Instant::now(), "text".to_owned());
-        let shared = scrapes.made_since(waiting).unwrap();
+        assert!(scrapes.made_since(waiting, Format::Text).is_none());
+        let text = scrapes.made(Instant::now(), Format::Text, "text".to_owned());
+        let shared = scrapes.made_since(waiting, Format::Text).unwrap();
+        assert!(scrapes.made_since(waiting, Format::OpenMetrics).is_none(), "it is another text");
         assert!(Arc::ptr_eq(&text.0, &shared.0), "one memory, however slowly they read");
-        assert!(scrapes.made_since(Instant::now() + std::time::Duration::from_nanos(1)).is_none(), "it may be old");
+        assert!(
+            scrapes.made_since(Instant::now() + std::time::Duration::from_nanos(1), Format::Text).is_none(),
+            "it may be old"
+        );
         drop((text, shared));
-        assert!(scrapes.made_since(waiting).is_none(), "nobody keeps it");
+        assert!(scrapes.made_since(waiting, Format::Text).is_none(), "nobody keeps it");
     }
 }

@@ -128,7 +128,7 @@ impl<P: DataPlane, K: Kernel, S: Store> Agent<P, K, S> {
     pub fn check(&mut self, wanted: &NodeState, changes: Vec<Change>) -> Result<ApplyReport, Failure> {
         let (links, _) = self.prepare(wanted)?;
         let links = netfilter::pretend(wanted, &links);
-        self.plane.check(wanted, &links).map_err(|problems| refused("data plane", problems))?;
+        self.plane.check(wanted, &links).map_err(|problems| wrong(wanted, problems))?;
         let generation = self.activated.generation;
         let outside = outside(wanted, &links);
         Ok(ApplyReport { dry_run: true, changes, generation, warnings: Vec::new(), outside })
@@ -205,10 +205,8 @@ impl<P: DataPlane, K: Kernel, S: Store> Agent<P, K, S> {
         let routes = plan::routes_while_down(wanted, links, &self.plane.down());
         let (stale, mut warnings) =
             self.put_routes(&routes, notes).map_err(|error| kernel_failure("kernel routes", &error))?;
-        let outcome = self
-            .plane
-            .apply(wanted, links, MissingInterface::Refuse)
-            .map_err(|problems| refused("data plane", problems))?;
+        let outcome =
+            self.plane.apply(wanted, links, MissingInterface::Refuse).map_err(|problems| wrong(wanted, problems))?;
         notes.push(Undo::DataPlane(links.clone()));
         // Routes of SIDs that go stay until the data plane no longer has them.
         self.delete_routes(stale, notes).map_err(|error| kernel_failure("kernel routes", &error))?;
@@ -453,6 +451,15 @@ fn kernel_problem(step: &str, error: &KernelError) -> Problem {
 
 pub(crate) fn kernel_failure(step: &str, error: &KernelError) -> Failure {
     Failure::one(Fault::Kernel, kernel_problem(step, error))
+}
+
+/// Why the data plane did not take a state. Mistakes in rule files are those of who wrote them, and are told file by file.
+fn wrong(wanted: &NodeState, problems: Vec<Problem>) -> Failure {
+    let mistakes = crate::firewall::mistakes(wanted);
+    if mistakes.is_empty() {
+        return refused("data plane", problems);
+    }
+    Failure { fault: Fault::Request, problems: mistakes }
 }
 
 fn refused(step: &str, mut problems: Vec<Problem>) -> Failure {

@@ -1,8 +1,11 @@
 //! Firewalls as the API shows them.
 
 pub mod log;
+mod mistakes;
 
 use std::collections::HashMap;
+
+pub use mistakes::mistakes;
 
 use segue_api::firewall::{FirewallReport, RuleReport};
 use segue_dataplane::{FirewallCounters, Reader};

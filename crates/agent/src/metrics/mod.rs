@@ -1,5 +1,6 @@
 //! The counters for Prometheus.
 
+mod format;
 mod names;
 
 use std::fmt;
@@ -11,13 +12,11 @@ use prometheus_client::{
     registry::{Registry, Unit},
 };
 
+pub use format::Format;
 pub use names::Names;
 
 use segue_api::function::FunctionReport;
 use segue_api::report::{Counter, MemoryReport, Report};
-
-/// Media type of the text.
-pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// What the last line of a scrape is (OpenMetrics).
 const END: &str = "# EOF\n";
@@ -84,7 +83,7 @@ fn traffic<'a, const N: usize, I: Iterator<Item = ([(&'static str, &'a str); N],
 ) -> fmt::Result {
     counters(encoder, (packets, help, None), rows().map(|(labels, counter)| (labels, counter.packets)))?;
     let octets = rows().map(|(labels, counter)| (labels, counter.bytes));
-    counters(encoder, (bytes, "Their layer 3 octets", Some(&Unit::Bytes)), octets)
+    counters(encoder, (bytes, &format!("{help}: layer 3 octets"), Some(&Unit::Bytes)), octets)
 }
 
 impl Few {

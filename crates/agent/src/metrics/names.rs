@@ -74,7 +74,7 @@ impl Family {
         }
         let _ = write!(
             text,
-            "# HELP {bytes}_bytes Their layer 3 octets\n# TYPE {bytes}_bytes counter\n# UNIT {bytes}_bytes bytes\n"
+            "# HELP {bytes}_bytes {help}: layer 3 octets\n# TYPE {bytes}_bytes counter\n# UNIT {bytes}_bytes bytes\n"
         );
         for (labels, counter) in self.counted(sums) {
             line(text, [bytes, "_bytes_total"], labels, counter.bytes);

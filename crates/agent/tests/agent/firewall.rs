@@ -173,25 +173,28 @@ fn a_refused_rule_file_names_its_place_and_changes_nothing() {
     probe.find_way(2000);
     let look = || (agent.get("/v1/state"), firewall(&agent), agent.get("/v1/counters")["generation"].clone());
     let before = look();
+    // The mistake is that of who wrote the file, and is told with its place, whether it is to be applied or only checked.
     let refused = |text: &str, more: Value, words: &[&str]| {
-        let (status, body) = agent.ask("PUT", "/v1/state", Some(&state(text, more)));
-        assert_eq!(status, 409, "{body}");
-        assert!(words.iter().all(|word| body.contains(word)), "{words:?}: {body}");
-        assert_eq!(look(), before);
+        for path in ["/v1/state", "/v1/state?dry_run=true"] {
+            let (status, body) = agent.ask("PUT", path, Some(&state(text, more.clone())));
+            assert_eq!(status, 400, "{body}");
+            let answer: Value = serde_json::from_str(&body).unwrap();
+            let problem = &answer["error"][0];
+            assert_eq!((&problem["file"], &problem["line"]), (&json!("rules.v6"), &json!(6)), "{body}");
+            assert_eq!(problem["key"], "firewalls[0].ipv6", "{body}");
+            assert!(
+                problem["remedy"].as_str().is_some_and(|remedy| !remedy.is_empty() && !remedy.contains("log")),
+                "{body}"
+            );
+            assert!(words.iter().all(|word| body.contains(word)), "{words:?}: {body}");
+            assert_eq!(look(), before);
+        }
     };
     let with = |rule: &str| rules(2, &[PASS, rule]);
-    refused(
-        &with("-A FORWARD -m string --string x --algo bm -j DROP"),
-        json!({}),
-        &["firewall fw", "rules.v6:6:15", "payload"],
-    );
-    refused(
-        &with("-A FORWARD -j DNAT --to-destination 2001:db8::1"),
-        json!({}),
-        &["rules.v6:6:", "DNAT", "translation"],
-    );
-    refused(&with("-A FORWARD -s nonsense -j DROP"), json!({}), &["rules.v6:6:15", "nonsense"]);
-    refused(&with("-A FORWARD -m set --match-set missing src -j DROP"), json!({}), &["rules.v6:6:", "missing"]);
+    refused(&with("-A FORWARD -m string --string x --algo bm -j DROP"), json!({}), &["column 15", "payload"]);
+    refused(&with("-A FORWARD -j DNAT --to-destination 2001:db8::1"), json!({}), &["DNAT", "translation"]);
+    refused(&with("-A FORWARD -s nonsense -j DROP"), json!({}), &["column 15", "nonsense"]);
+    refused(&with("-A FORWARD -m set --match-set missing src -j DROP"), json!({}), &["missing"]);
     assert!(probe.passes(2000, false, SOON) && !probe.passes(2001, false, SILENCE), "the old rules filter on");
 }
 

@@ -7,6 +7,7 @@ use segue_api::{
     client::{Client, Condition, Error},
     http,
 };
+use segue_host::Run;
 use segue_model::node::{NodeState, SegmentList};
 use segue_testkit::command::sh;
 use serde_json::Value;
@@ -110,6 +111,27 @@ sids:
 }
 
 /// Who is at the far end of a port takes its link down and up.
+#[test]
+#[ignore = "needs root"]
+fn a_configuration_that_cannot_be_applied_leaves_nothing_pinned() {
+    let network = Network::new();
+    let file = tempfile::NamedTempFile::new().unwrap();
+    fs::write(file.path(), SMALL.replace("west", "nowhere")).unwrap();
+    let config = ["--config", file.path().to_str().unwrap()];
+    let mut agent = Agent::new(&network);
+    assert!(agent.fails(&config).contains("there is no interface `nowhere` here"));
+    assert!(agent.pinned().is_empty(), "{:?}", agent.pinned());
+    assert_eq!(network.routes(), [""; 0]);
+    // What was pinned before is somebody's: it goes on.
+    agent.restart(&[]);
+    agent.apply(SMALL);
+    agent.kill();
+    let (pinned, routes) = (agent.pinned(), network.routes());
+    assert!(!pinned.is_empty() && !routes.is_empty());
+    agent.fails(&config);
+    assert_eq!((agent.pinned(), network.routes()), (pinned, routes));
+}
+
 #[test]
 #[ignore = "needs root"]
 fn a_link_that_goes_down_and_up_makes_no_configuration() {
@@ -404,6 +426,21 @@ fn a_capture_is_pcapng_and_ends_at_its_count() {
     assert!(inbound > 50 && outbound > 50, "in {inbound}, out {outbound}");
 }
 
+/// Prometheus's own checker has nothing to say about the older form, and who asks for OpenMetrics gets the same numbers in it.
+fn scrapes_are_well_formed(agent: &Agent<'_>, text: &str) {
+    let checked = Run::new("promtool", ["check", "metrics"]).input(text.to_owned()).text();
+    assert_eq!(checked.unwrap(), "", "{text}");
+    let accept = Some(("Accept", "application/openmetrics-text; version=1.0.0"));
+    let answer = http::request_if(&agent.socket(), "GET", "/metrics", None, accept, Duration::from_secs(5)).unwrap();
+    let other = answer.text().unwrap();
+    assert!(other.ends_with("# EOF\n") && !text.contains("# EOF"), "{other}");
+    let names = |text: &str| -> Vec<String> {
+        let samples = text.lines().filter(|line| !line.starts_with('#'));
+        samples.map(|line| line.rsplit_once(' ').unwrap().0.to_owned()).collect()
+    };
+    assert_eq!(names(&other), names(text));
+}
+
 #[test]
 #[ignore = "needs root"]
 fn metrics_and_errors_of_the_api() {
@@ -424,6 +461,7 @@ fn metrics_and_errors_of_the_api() {
     };
     assert!(value(r#"segue_sid_packets_total{node="n1",sid="fc00:0:1:1::/64",behaviour="End"}"#) > 1000);
     assert!(value(r#"segue_packets_total{node="n1",port="west",outcome="forwarded",kind="forwarded"}"#) > 1000);
+    scrapes_are_well_formed(&agent, &text);
     // With --detach-on-exit the end takes all down.
     agent.terminate();
     agent.restart(&["--detach-on-exit", "--metrics-listen", "[::1]:9430"]);

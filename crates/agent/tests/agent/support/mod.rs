@@ -104,6 +104,29 @@ impl<'a> Agent<'a> {
         agent
     }
 
+    /// One that is not started yet.
+    pub fn new(network: &'a Network) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let child = Command::new("true").spawn().unwrap();
+        Self { network, child, directory, environment: Vec::new() }
+    }
+
+    /// Starts it with arguments with which it must end by itself, and fail; what it logged.
+    pub fn fails(&mut self, arguments: &[&str]) -> String {
+        let before = self.log().len();
+        self.child = spawn(self.network, &self.directory, arguments, &self.environment);
+        assert!(!self.child.wait().unwrap().success(), "{}", self.log());
+        self.log().split_off(before)
+    }
+
+    /// Names of what is pinned.
+    pub fn pinned(&self) -> Vec<String> {
+        let entries = fs::read_dir(self.pins()).into_iter().flatten();
+        let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
     /// Starts it again, after it has ended.
     pub fn restart(&mut self, arguments: &[&str]) {
         self.child = spawn(self.network, &self.directory, arguments, &self.environment);
