@@ -18,11 +18,13 @@
 //! assert_eq!(packet.len(), 14 + 40 + 40 + 20 + 8 + 5);
 //! ```
 
+use crate::aggfrag::AggfragRepr;
 use crate::checksum::PseudoHeader;
 use crate::error::{Error, Result, fits};
 use crate::ethernet::{EthernetRepr, MacAddress};
 use crate::icmpv4::Icmpv4Repr;
 use crate::icmpv6::Icmpv6Repr;
+use crate::ipcomp::IpCompRepr;
 use crate::ipv4::Ipv4Repr;
 use crate::ipv6::Ipv6Repr;
 use crate::ipv6_extension::{FragmentRepr, OptionsRepr, RoutingRepr};
@@ -48,6 +50,8 @@ enum Layer {
     Routing(RoutingRepr),
     Srh(SrhRepr),
     Fragment(FragmentRepr),
+    IpComp(IpCompRepr),
+    Aggfrag(AggfragRepr),
     Udp(UdpRepr),
     Tcp(TcpRepr),
     Icmpv4(Icmpv4Repr),
@@ -78,6 +82,8 @@ impl Layer {
             Self::DestinationOptions(_) => Some(protocol::DESTINATION_OPTIONS),
             Self::Routing(_) | Self::Srh(_) => Some(protocol::ROUTING),
             Self::Fragment(_) => Some(protocol::FRAGMENT),
+            Self::IpComp(_) => Some(protocol::IPCOMP),
+            Self::Aggfrag(_) => Some(protocol::AGGFRAG),
             Self::Udp(_) => Some(protocol::UDP),
             Self::Tcp(_) => Some(protocol::TCP),
             Self::Icmpv4(_) => Some(protocol::ICMPV4),
@@ -201,6 +207,18 @@ impl PacketBuilder {
     #[must_use]
     pub fn fragment(self, repr: FragmentRepr) -> Self {
         self.layer(Layer::Fragment(repr))
+    }
+
+    /// Adds an IPComp header. What is behind it is not compressed: give it compressed, as payload.
+    #[must_use]
+    pub fn ipcomp(self, repr: IpCompRepr) -> Self {
+        self.layer(Layer::IpComp(repr))
+    }
+
+    /// Adds an AGGFRAG header. Blocks are given as payload, or one as layers behind it.
+    #[must_use]
+    pub fn aggfrag(self, repr: AggfragRepr) -> Self {
+        self.layer(Layer::Aggfrag(repr))
     }
 
     /// Adds a UDP header.
@@ -327,6 +345,11 @@ impl PacketBuilder {
                 let repr = FragmentRepr { next_header: protocol_or(repr.next_header), ..*repr };
                 prepend(repr.header_length(), inner, |at| repr.emit(at))
             }
+            Layer::IpComp(repr) => {
+                let repr = IpCompRepr { next_header: protocol_or(repr.next_header), ..*repr };
+                prepend(repr.header_length(), inner, |at| repr.emit(at))
+            }
+            Layer::Aggfrag(repr) => prepend(repr.header_length(), inner, |at| repr.emit(at)),
             Layer::Udp(_) | Layer::Tcp(_) | Layer::Icmpv4(_) | Layer::Icmpv6(_) => {
                 self.enclose_upper_layer(index, layer, inner)
             }

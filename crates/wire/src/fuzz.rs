@@ -3,11 +3,13 @@
 //! A body takes any octets and panics when a promise of this crate is broken; it must return normally for everything
 //! else. `fuzz/fuzz_targets` hands each of them to libFuzzer.
 
+use crate::aggfrag::{Aggfrag, AggfragRepr, Block};
 use crate::builder::PacketBuilder;
 use crate::checksum::{PseudoHeader, update_bytes};
 use crate::classify::{OuterStatus, classify_outer};
 use crate::icmpv4::{Icmpv4Message, Icmpv4Repr};
 use crate::icmpv6::{Icmpv6Message, Icmpv6Repr};
+use crate::ipcomp::{IpComp, IpCompRepr};
 use crate::ipv4::{Ipv4Packet, Ipv4Repr};
 use crate::ipv6::{Ipv6Packet, Ipv6Repr};
 use crate::ipv6_extension::{FragmentRepr, HeaderChain, OptionIter, OptionsRepr, RoutingRepr};
@@ -27,12 +29,13 @@ use core::net::Ipv6Addr;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// Every target.
-pub const TARGETS: [Target; 5] = [
+pub const TARGETS: [Target; 6] = [
     ("parse_packet", parse_packet),
     ("srh_roundtrip", srh_roundtrip),
     ("icmp", icmp),
     ("mpls", mpls),
     ("builder", builder),
+    ("aggregates", aggregates),
 ];
 
 const ADDRESS: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1);
@@ -185,6 +188,34 @@ pub fn mpls(data: &[u8]) {
     }
     assert_eq!(bytes.len() + stack.payload().len(), data.len());
     assert!(data.starts_with(&bytes));
+}
+
+/// Headers of services survive parsing and writing, and blocks lie behind one another without gaps.
+pub fn aggregates(data: &[u8]) {
+    if let Ok(packet) = IpComp::new_checked(data) {
+        let repr = IpCompRepr::parse(&packet);
+        let mut bytes = vec![0xff; repr.header_length()];
+        repr.emit(&mut bytes).expect("a parsed header can be written");
+        assert_eq!(IpComp::new_checked(&bytes).map(|again| IpCompRepr::parse(&again)), Ok(repr));
+        assert_eq!(packet.payload().len() + repr.header_length(), data.len());
+    }
+    // As if it were of sub-type 0, so that most inputs reach the blocks.
+    let mut data = data.to_vec();
+    if let Some(sub_type) = data.first_mut() {
+        *sub_type = 0;
+    }
+    let Ok(payload) = Aggfrag::new_checked(&data) else { return };
+    let mut offset = 0;
+    for block in payload.blocks() {
+        let octets = match block {
+            Block::Ipv4(octets) | Block::Ipv6(octets) => octets,
+            Block::Pad(octets) | Block::Continuation(octets) | Block::Cut(octets) | Block::Malformed(octets) => octets,
+        };
+        assert!(!octets.is_empty());
+        assert_eq!(payload.payload().get(offset..offset + octets.len()), Some(octets));
+        offset += octets.len();
+    }
+    assert_eq!(offset, payload.payload().len());
 }
 
 /// Octets as a source of decisions.
@@ -399,6 +430,8 @@ fn seeds() -> Vec<Vec<u8>> {
             .udp(UdpRepr::new(1, 2)),
         ethernet().vlan(5).vlan(6).mpls(&[entry; 3]).ipv4(inner).udp(UdpRepr::new(5, 6)),
         outer().fragment(FragmentRepr { more_fragments: true, ..FragmentRepr::default() }).udp(UdpRepr::new(1, 2)),
+        outer().srh(SrhRepr::new(&path)).ipcomp(IpCompRepr::default()),
+        outer().aggfrag(AggfragRepr::default()).inner_ipv4(Ipv4Repr::default()).udp(UdpRepr::new(7, 8)),
     ];
     let mut seeds = Vec::new();
     for packet in packets.map(|packet| packet.payload(&[0xa5; 20]).build()) {

@@ -210,6 +210,11 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> Ipv4Packet<T> {
         set(self.buffer.as_mut(), TOTAL_LENGTH, &length.to_be_bytes());
     }
 
+    /// Sets the Identification. The checksum is left as it is.
+    pub fn set_identification(&mut self, identification: u16) {
+        set(self.buffer.as_mut(), IDENTIFICATION, &identification.to_be_bytes());
+    }
+
     /// Sets the time to live. The checksum is left as it is.
     pub fn set_time_to_live(&mut self, time_to_live: u8) {
         set(self.buffer.as_mut(), TIME_TO_LIVE, &[time_to_live]);

@@ -28,6 +28,10 @@ pub enum LayerKind {
     Fragment,
     /// IP authentication header.
     Authentication,
+    /// IP payload compression header (RFC 3173).
+    IpComp,
+    /// AGGFRAG payload (RFC 9347).
+    Aggfrag,
     /// UDP header.
     Udp,
     /// TCP header.
@@ -54,6 +58,8 @@ impl fmt::Display for LayerKind {
             Self::Srh => "SRH",
             Self::Fragment => "fragment header",
             Self::Authentication => "authentication header",
+            Self::IpComp => "IPComp",
+            Self::Aggfrag => "AGGFRAG",
             Self::Udp => "UDP",
             Self::Tcp => "TCP",
             Self::Icmpv4 => "ICMPv4",
@@ -109,8 +115,12 @@ pub mod protocol {
     pub const NO_NEXT_HEADER: u8 = 59;
     /// IPv6 destination options.
     pub const DESTINATION_OPTIONS: u8 = 60;
+    /// IP payload compression (RFC 3173).
+    pub const IPCOMP: u8 = 108;
     /// MPLS in IP (RFC 4023).
     pub const MPLS: u8 = 137;
     /// Ethernet (RFC 8986 section 10.1).
     pub const ETHERNET: u8 = 143;
+    /// AGGFRAG payload (RFC 9347 section 7.1).
+    pub const AGGFRAG: u8 = 144;
 }

@@ -13,6 +13,7 @@ extern crate alloc;
 #[cfg(any(test, feature = "test-support"))]
 extern crate std;
 
+pub mod aggfrag;
 pub mod builder;
 pub mod checksum;
 pub mod classify;
@@ -24,6 +25,7 @@ pub mod fuzz;
 pub mod icmpv4;
 pub mod icmpv6;
 mod icmpv6_error;
+pub mod ipcomp;
 pub mod ipv4;
 pub mod ipv6;
 pub mod ipv6_extension;
@@ -36,6 +38,7 @@ pub mod tcp;
 pub mod udp;
 pub mod vlan;
 
+pub use aggfrag::{Aggfrag, AggfragRepr};
 pub use builder::PacketBuilder;
 pub use checksum::PseudoHeader;
 pub use classify::{OuterClass, OuterSrh, OuterStatus, classify_outer};
@@ -44,6 +47,7 @@ pub use ethernet::{EthernetFrame, EthernetRepr, MacAddress};
 pub use icmpv4::{Icmpv4Message, Icmpv4Repr};
 pub use icmpv6::{Icmpv6Message, Icmpv6Repr};
 pub use icmpv6_error::Icmpv6Error;
+pub use ipcomp::{IpComp, IpCompRepr};
 pub use ipv4::{Ipv4Packet, Ipv4Repr};
 pub use ipv6::{Ipv6Packet, Ipv6Repr};
 pub use ipv6_extension::{ExtensionHeader, FragmentRepr, HeaderChain, OptionsRepr, RoutingRepr};

@@ -2,10 +2,12 @@
 //!
 //! The walk checks structure only. It does not look at checksums, and an SRH may hold any Last Entry and Segments Left.
 
+use crate::aggfrag::{self, Aggfrag};
 use crate::error::{Error, Result, require};
 use crate::ethernet::{self, EthernetFrame};
 use crate::field::range;
 use crate::icmpv6;
+use crate::ipcomp::{self, IpComp};
 use crate::ipv4::Ipv4Packet;
 use crate::ipv6::{self, Ipv6Packet};
 use crate::ipv6_extension::HeaderChain;
@@ -343,6 +345,14 @@ impl<'a> Walk<'a> {
             (protocol::IPV6, _) => return self.encapsulated(Next::Ipv6),
             (protocol::ETHERNET, _) => return self.encapsulated(Next::Ethernet),
             (protocol::MPLS, _) => return self.encapsulated(Next::Ethertype(ethertype::MPLS)),
+            (protocol::IPCOMP, _) => {
+                IpComp::new_checked(self.rest()).map_err(|error| error.shifted(self.offset))?;
+                self.take(LayerKind::IpComp, ipcomp::HEADER_LENGTH)?;
+            }
+            (protocol::AGGFRAG, _) => {
+                Aggfrag::new_checked(self.rest()).map_err(|error| error.shifted(self.offset))?;
+                self.take(LayerKind::Aggfrag, aggfrag::HEADER_LENGTH)?;
+            }
             (protocol::UDP, _) => self.udp()?,
             (protocol::TCP, _) => self.tcp()?,
             (protocol::ICMPV4, false) => self.icmp(LayerKind::Icmpv4)?,

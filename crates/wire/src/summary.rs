@@ -5,6 +5,7 @@ use crate::ethernet::EthernetFrame;
 use crate::field::u16_at;
 use crate::icmpv4::{self, Icmpv4Message};
 use crate::icmpv6::{self, Icmpv6Message};
+use crate::ipcomp::IpComp;
 use crate::ipv4::Ipv4Packet;
 use crate::ipv6::Ipv6Packet;
 use crate::ipv6_extension::FragmentRepr;
@@ -152,6 +153,9 @@ impl<'a> Summary<'a> {
             LayerKind::Fragment => write_view(f, FragmentRepr::parse(bytes), |f, fragment| {
                 write_fragment(f, fragment.fragment_offset, fragment.more_fragments)
             }),
+            LayerKind::IpComp => {
+                write_view(f, IpComp::new_checked(bytes), |f, header| write!(f, "IPComp CPI {}", header.cpi()))
+            }
             LayerKind::Udp => {
                 // A first fragment ends in front of the datagram's Length; its ports are there all the same.
                 write!(f, "UDP {} > {}", u16_at(bytes, 0), u16_at(bytes, 2))

@@ -2,11 +2,13 @@
 
 use proptest::collection::vec;
 use proptest::prelude::*;
+use segue_wire::aggfrag::Block;
 use segue_wire::checksum::{Checksum, checksum, update_bytes};
 use segue_wire::{
-    EthernetFrame, EthernetRepr, FragmentRepr, Icmpv4Message, Icmpv4Repr, Icmpv6Message, Icmpv6Repr, Ipv4Packet,
-    Ipv4Repr, Ipv6Packet, Ipv6Repr, LabelStack, LayerKind, MacAddress, MplsEntry, OptionsRepr, PseudoHeader,
-    RoutingRepr, Srh, SrhRepr, TcpRepr, TcpSegment, TlvRepr, UdpDatagram, UdpRepr, VlanRepr, VlanTag,
+    Aggfrag, AggfragRepr, EthernetFrame, EthernetRepr, FragmentRepr, Icmpv4Message, Icmpv4Repr, Icmpv6Message,
+    Icmpv6Repr, IpComp, IpCompRepr, Ipv4Packet, Ipv4Repr, Ipv6Packet, Ipv6Repr, LabelStack, LayerKind, MacAddress,
+    MplsEntry, OptionsRepr, PacketBuilder, PseudoHeader, RoutingRepr, Srh, SrhRepr, TcpRepr, TcpSegment, TlvRepr,
+    UdpDatagram, UdpRepr, VlanRepr, VlanTag,
 };
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -238,6 +240,43 @@ proptest! {
         }).collect();
         let octets: Vec<u8> = entries.iter().flat_map(|entry| entry.to_bytes().unwrap()).collect();
         prop_assert_eq!(LabelStack::new_checked(octets).unwrap().entries().collect::<Vec<_>>(), entries);
+    }
+
+    #[test]
+    fn compression_headers(next_header: u8, cpi: u16, payload in bytes(40)) {
+        let repr = IpCompRepr { next_header, cpi };
+        let mut octets = emitted(repr.header_length(), |buffer| repr.emit(buffer).unwrap());
+        octets.extend_from_slice(&payload);
+        let view = IpComp::new_checked(&octets).unwrap();
+        prop_assert_eq!((IpCompRepr::parse(&view), view.flags(), view.payload()), (repr, 0, &payload[..]));
+    }
+
+    #[test]
+    fn aggregates(packets in vec((ipv4(), bytes(40), any::<bool>()), 0..6), pad in 0..20_usize, cut in 0..60_usize) {
+        let whole: Vec<Vec<u8>> = packets.iter().map(|(v4, payload, is_v6)| {
+            let builder = if *is_v6 { PacketBuilder::new().ipv6(Ipv6Repr::default()) } else { PacketBuilder::new().ipv4(v4.clone()) };
+            builder.payload(payload).build()
+        }).collect();
+        let mut octets = PacketBuilder::new().aggfrag(AggfragRepr::default()).payload(&whole.concat()).build();
+        let length = octets.len();
+        octets.resize(length + pad, 0);
+        let view = Aggfrag::new_checked(&octets).unwrap();
+        let blocks: Vec<_> = view.blocks().filter_map(|block| match block {
+            Block::Ipv4(packet) | Block::Ipv6(packet) => Some(packet.to_vec()),
+            _ => None,
+        }).collect();
+        prop_assert_eq!(&blocks, &whole);
+        prop_assert_eq!(view.blocks().filter(|block| matches!(block, Block::Pad(_))).count(), usize::from(pad > 0));
+        // Without its end, and seen from the middle, the others are still found.
+        octets.truncate((length - cut.min(length)).max(4));
+        let view = Aggfrag::new_checked(&octets).unwrap();
+        let found = view.blocks().filter(|block| matches!(block, Block::Ipv4(_) | Block::Ipv6(_))).count();
+        let (mut end, mut expected) = (4, 0);
+        for packet in &whole {
+            end += packet.len();
+            expected += usize::from(end <= octets.len());
+        }
+        prop_assert_eq!(found, expected);
     }
 
     #[test]
