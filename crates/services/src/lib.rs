@@ -4,6 +4,7 @@
 //! (docs/design/services.md). It becomes one that can be run by its line in [`ALL`].
 #![forbid(unsafe_code)]
 
+pub mod compression;
 pub mod forward;
 
 use segue_service::{Registered, kind};
