@@ -4,13 +4,18 @@
 //! (docs/design/services.md). It becomes one that can be run by its line in [`ALL`].
 #![forbid(unsafe_code)]
 
+pub mod compress;
 pub mod compression;
+pub mod decompress;
 pub mod forward;
+#[cfg(any(test, feature = "test-support"))]
+pub mod fuzz;
 
 use segue_service::{Registered, kind};
 
 /// All services, by name.
-pub static ALL: &[&dyn Registered] = &[kind::<forward::Forward>()];
+pub static ALL: &[&dyn Registered] =
+    &[kind::<compress::Compress>(), kind::<decompress::Decompress>(), kind::<forward::Forward>()];
 
 /// The service with a name.
 #[must_use]

@@ -237,7 +237,7 @@ mod tests {
         #[test]
         fn nothing_makes_a_decoder_fail(input in prop::collection::vec(any::<u8>(), 0..400), place: u16, value: u8) {
             let dictionary = trained();
-            let mut decoder = Decoder::new(2000, &[dictionary.clone()]).unwrap();
+            let mut decoder = Decoder::new(2000, std::slice::from_ref(&dictionary)).unwrap();
             for algorithm in Algorithm::ALL {
                 let _ = decoder.decode(algorithm.cpi(), &input);
                 // One wrong octet in what is right otherwise.

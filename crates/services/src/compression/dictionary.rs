@@ -1,7 +1,11 @@
 //! Dictionaries of Zstandard: what packets of one sort have in common, known to both sides.
 
+use segue_service::BuildError;
 use segue_wire::ipcomp::cpi;
 use sha2::{Digest, Sha256};
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
 
 /// The first compression parameter index that stands for a dictionary; all above do too.
 pub const FIRST_CPI: u16 = cpi::FIRST_PRIVATE + 0x100;
@@ -88,6 +92,22 @@ impl Dictionary {
     pub fn cpi(&self) -> u16 {
         self.cpi
     }
+}
+
+/// The dictionary in a file.
+///
+/// # Errors
+/// What is wrong with the file.
+pub fn load(path: &Path) -> Result<Dictionary, BuildError> {
+    let failed = |error: String| BuildError {
+        what: format!("the dictionary {} cannot be used: {error}", path.display()),
+        remedy: "name a file that `segue service compress train` has written".to_owned(),
+    };
+    let mut octets = Vec::new();
+    // One octet more than is taken, so that a larger file is noticed and not read.
+    let read = File::open(path).and_then(|file| file.take(LARGEST as u64 + 1).read_to_end(&mut octets));
+    read.map_err(|error| failed(error.to_string()))?;
+    Dictionary::new(octets).map_err(|error| failed(error.to_string()))
 }
 
 fn identity(octets: &[u8]) -> u16 {

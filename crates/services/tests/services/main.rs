@@ -1,4 +1,6 @@
 //! Every service, with the driver.
 
+mod compression;
+mod corpus;
 mod forward;
 mod list;
