@@ -2,6 +2,7 @@
 
 use segue_service::BuildError;
 use segue_wire::ipcomp::cpi;
+use segue_wire::parse_as_far_as_possible;
 use sha2::{Digest, Sha256};
 use std::fs::File;
 use std::io::Read;
@@ -110,6 +111,21 @@ pub fn load(path: &Path) -> Result<Dictionary, BuildError> {
     Dictionary::new(octets).map_err(|error| failed(error.to_string()))
 }
 
+/// What a dictionary is trained on, out of the Ethernet frames of a capture: what is behind the outer IPv6 header of steered packets, and whole IP
+/// packets where a frame is not steered (they will be behind a steering header). Frames of anything else give nothing.
+#[must_use]
+pub fn samples(frames: &[Vec<u8>]) -> Vec<&[u8]> {
+    let sample = |frame: &'_ Vec<u8>| {
+        let (layers, _) = parse_as_far_as_possible(frame);
+        let layer = match layers.srh() {
+            Some(srh) => layers.as_slice().iter().find(|layer| layer.offset >= srh.offset + srh.length),
+            None => layers.outer_ip(),
+        };
+        layer.map(|layer| layer.offset..layer.end)
+    };
+    frames.iter().filter_map(|frame| sample(frame).and_then(|range| frame.get(range))).collect()
+}
+
 fn identity(octets: &[u8]) -> u16 {
     let digest = Sha256::digest(octets);
     let word = digest.first_chunk::<4>().map_or(0, |first| u32::from_be_bytes(*first));
@@ -120,6 +136,7 @@ fn identity(octets: &[u8]) -> u16 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use segue_wire::{Ipv4Repr, Ipv6Repr, PacketBuilder, SrhRepr, UdpRepr};
 
     #[test]
     fn octets_that_are_none_are_refused() {
@@ -127,6 +144,19 @@ mod tests {
         assert_eq!(Dictionary::new(vec![0; LARGEST + 1]), Err(DictionaryError::TooLarge(LARGEST + 1)));
         let none: [&[u8]; 0] = [];
         assert!(matches!(Dictionary::train(&none, 1000), Err(DictionaryError::Training { samples: 0, .. })));
+    }
+
+    #[test]
+    fn samples_are_what_is_behind_the_steering_header() {
+        let inner =
+            PacketBuilder::new().ipv4(Ipv4Repr::default()).udp(UdpRepr::new(1, 2)).payload(b"some text").build();
+        let ethernet = || PacketBuilder::ethernet([2; 6], [4; 6]);
+        let plain = ethernet().ipv4(Ipv4Repr::default()).udp(UdpRepr::new(1, 2)).payload(b"some text").build();
+        let arp = ethernet().payload(&[1; 40]).build();
+        let path = [std::net::Ipv6Addr::LOCALHOST; 2];
+        let outer = ethernet().ipv6(Ipv6Repr::default()).srh(SrhRepr::new(&path));
+        let steered = outer.inner_ipv4(Ipv4Repr::default()).udp(UdpRepr::new(1, 2)).payload(b"some text").build();
+        assert_eq!(samples(&[plain, arp, steered]), [&inner[..], &inner[..]]);
     }
 
     #[test]
