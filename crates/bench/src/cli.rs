@@ -8,6 +8,7 @@ use std::time::Duration;
 use clap::ValueEnum;
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
+use segue_model::node::PortMode;
 
 use crate::an_nf::{self, Point};
 use crate::contest::{self, Effort};
@@ -16,6 +17,7 @@ use crate::error::{Error, Result};
 use crate::firewall::{self, Form};
 use crate::firewall_rules::Last;
 use crate::function::Vnf;
+use crate::hosts::{self, Kind};
 use crate::proxy::{self, Course, Proxy};
 use crate::report::Report;
 use crate::scenario::{DEFAULT_SIZE, Engine, Napi, Redirect, SIZES, Scenario};
@@ -33,6 +35,9 @@ const FIREWALL_SECONDS: f64 = 0.25;
 /// Length of a flood.
 const FLOOD_SECONDS: f64 = 60.0;
 
+/// Where Segue meets packets between hosts.
+const OURS: PortMode = PortMode::Xdp;
+
 /// Measure Segue's data plane beside the kernel's, in network namespaces of its own, on one processor.
 #[derive(Debug, Clone, clap::Args)]
 #[command(after_help = "Needs root. Everything that a run sets up is removed again, also after Ctrl-C.\n\
@@ -41,7 +46,8 @@ pub struct Args {
     /// What to measure. `cost`: cycles of the program alone, behaviour by behaviour. `all`: all of it
     #[arg(value_enum)]
     pub scenario: Choice,
-    /// With what to compare: the kernel's seg6 (receiving with GRO, or with an XDP program that passes), or a bare redirect
+    /// With what to compare: the kernel's seg6 (receiving with GRO, or with an XDP program that passes), or a bare redirect; tcp,
+    /// udp-gso: also plain forwarding, and Segue on XDP
     #[arg(long, value_enum, value_name = "PEER", default_value = "kernel")]
     pub vs: PeerChoice,
     /// Print one JSON object a line, one for each measurement
@@ -136,6 +142,10 @@ pub enum Choice {
     Connector,
     /// Two processors, 10,000 chains, every packet's steering header compared; no rate
     WrongHeader,
+    /// One TCP connection between hosts with their own offloads, through three nodes
+    Tcp,
+    /// UDP with segmentation offload between hosts, through three nodes
+    UdpGso,
     /// SYNs as fast as one processor makes them: whether handshakes and connections survive, there and in the neighbour
     ConntrackFlood,
     /// Cycles of the program alone, every behaviour
@@ -153,6 +163,10 @@ pub enum PeerChoice {
     KernelXdp,
     /// An XDP program that only writes MAC addresses and redirects
     Bare,
+    /// tcp, udp-gso: the kernel's IPv6 forwarding without a steering header
+    Plain,
+    /// tcp, udp-gso: Segue with its ports on XDP
+    Xdp,
 }
 
 /// One thing to measure.
@@ -164,6 +178,7 @@ enum Task {
     Firewall(Form),
     Classify,
     Connector,
+    Hosts(Kind),
     WrongHeader,
     ConntrackFlood,
     Cost,
@@ -190,6 +205,8 @@ impl Choice {
             Self::FirewallAdvancedInsert => vec![Task::Firewall(Form::AdvancedInsert)],
             Self::Classify => vec![Task::Classify],
             Self::Connector => vec![Task::Connector],
+            Self::Tcp => vec![Task::Hosts(Kind::Tcp)],
+            Self::UdpGso => vec![Task::Hosts(Kind::UdpGso)],
             Self::WrongHeader => vec![Task::WrongHeader],
             Self::ConntrackFlood => vec![Task::ConntrackFlood],
             Self::Cost => vec![Task::Cost],
@@ -197,8 +214,9 @@ impl Choice {
                 let forward = Scenario::value_variants().iter().copied().map(Task::Forward);
                 let proxies = Proxy::ALL.map(Task::Proxy);
                 let firewalls = Form::ALL.map(Task::Firewall);
+                let hosts = [Kind::Tcp, Kind::UdpGso].map(Task::Hosts);
                 let others = [Task::AnNf, Task::Classify, Task::Connector, Task::Cost];
-                forward.chain(proxies).chain(firewalls).chain(others).collect()
+                forward.chain(proxies).chain(firewalls).chain(hosts).chain(others).collect()
             }
         }
     }
@@ -261,6 +279,7 @@ pub fn run(args: &Args) -> Result<()> {
             Task::Forward(scenario) => (scenario.name(), forward(args, scenario, &pinned)?),
             Task::Proxy(proxy) => (proxy.name(), proxies(args, proxy, &pinned)?),
             Task::AnNf => ("an-nf", an_nf(args, &pinned)?),
+            Task::Hosts(kind) => (kind.name(), vec![pinned.released(|| between_hosts(args, kind))??]),
             Task::Firewall(form) => {
                 firewalls(args, form, &pinned)?;
                 continue;
@@ -315,9 +334,15 @@ fn alone() -> Result<Flock<File>> {
 fn forward(args: &Args, scenario: Scenario, pinned: &Pinned) -> Result<Vec<Report>> {
     let effort = effort(args);
     let peer = match args.vs {
-        PeerChoice::Kernel => Engine::Kernel(Napi::Gro),
-        PeerChoice::KernelXdp => Engine::Kernel(Napi::Xdp),
-        PeerChoice::Bare => Engine::Bare(Redirect::Ifindex),
+        PeerChoice::Kernel => Some(Engine::Kernel(Napi::Gro)),
+        PeerChoice::KernelXdp => Some(Engine::Kernel(Napi::Xdp)),
+        PeerChoice::Bare => Some(Engine::Bare(Redirect::Ifindex)),
+        PeerChoice::Plain | PeerChoice::Xdp => None,
+    };
+    let Some(peer) = peer else {
+        return Err(Error::Usage(
+            "--vs plain and --vs xdp are for tcp and udp-gso: use kernel, kernel-xdp or bare".into(),
+        ));
     };
     let mut reports = Vec::new();
     for octets in &args.sizes {
@@ -374,6 +399,26 @@ fn an_nf(args: &Args, pinned: &Pinned) -> Result<Vec<Report>> {
         }
     }
     Ok(reports)
+}
+
+fn between_hosts(args: &Args, kind: Kind) -> Result<Report> {
+    let peer = match args.vs {
+        PeerChoice::Kernel => hosts::Engine::Kernel,
+        PeerChoice::Plain => hosts::Engine::Plain,
+        PeerChoice::Xdp => hosts::Engine::Segue(PortMode::Xdp),
+        PeerChoice::KernelXdp | PeerChoice::Bare => {
+            return Err(Error::Usage(format!("{}: compare with --vs kernel, plain or xdp", kind.name())));
+        }
+    };
+    progress(&format!("{} between hosts, beside {}", kind.name(), peer.name()));
+    let run = Duration::from_secs_f64(args.seconds.unwrap_or(SECONDS));
+    let ours = hosts::Engine::Segue(OURS);
+    if ours == peer {
+        return Err(Error::Usage("Segue is on XDP here itself: compare with --vs kernel or plain".into()));
+    }
+    let report = hosts::run(&hosts::Course { kind, ours, peer, rounds: usize::from(args.rounds), run })?;
+    show(args, &report);
+    Ok(report)
 }
 
 fn connector(args: &Args, pinned: &Pinned) -> Result<()> {
@@ -479,7 +524,12 @@ fn draw(file: &Path, task: Task, reports: &[Report]) -> Result<()> {
             plot::rates(file, &format!("{}, one processor, two veth hops", scenario.name()), reports)
         }
         Task::Proxy(_) | Task::AnNf => plot::pairs(file, "through a function, one processor", reports),
-        Task::Classify | Task::Firewall(_) | Task::Connector | Task::WrongHeader | Task::ConntrackFlood => Ok(()),
+        Task::Classify
+        | Task::Firewall(_)
+        | Task::Connector
+        | Task::Hosts(_)
+        | Task::WrongHeader
+        | Task::ConntrackFlood => Ok(()),
         Task::Cost => plot::costs(file, "cost of the program alone", reports),
     }
 }

@@ -38,6 +38,21 @@ pub fn pin(cpu: Option<usize>, real_time: bool) -> Result<Pinned> {
     Ok(Pinned { before, cpu, real_time })
 }
 
+impl Pinned {
+    /// Does `work` on whichever processors the thread might use before: for what has threads of its own.
+    ///
+    /// # Errors
+    /// If the thread may not run there any more.
+    pub fn released<T>(&self, work: impl FnOnce() -> T) -> Result<T> {
+        let this = Pid::from_raw(0);
+        let now = sched_getaffinity(this).map_err(Error::system("read the CPU affinity"))?;
+        sched_setaffinity(this, &self.before).map_err(Error::system("release the measurement from its CPU"))?;
+        let done = work();
+        sched_setaffinity(this, &now).map_err(Error::system("pin the measurement to a CPU"))?;
+        Ok(done)
+    }
+}
+
 impl Drop for Pinned {
     fn drop(&mut self) {
         REAL_TIME.store(false, Ordering::Relaxed);

@@ -17,6 +17,7 @@ pub mod firewall;
 pub mod firewall_rules;
 pub mod frame;
 pub mod function;
+pub mod hosts;
 pub mod interrupt;
 pub mod lane;
 pub mod lookup;

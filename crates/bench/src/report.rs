@@ -43,7 +43,11 @@ pub struct Peer {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (factor, unit) = if self.unit == "packets/s" { (1e-6, "Mpps") } else { (1.0, self.unit.as_str()) };
+        let (factor, unit) = match self.unit.as_str() {
+            "packets/s" => (1e-6, "Mpps"),
+            "bit/s" => (1e-9, "Gbit/s"),
+            other => (1.0, other),
+        };
         let mut line = |name: &str, summary: &Summary| {
             let Summary { median, min, max } = summary.scaled(factor);
             writeln!(f, "  {name:<12} {median:>9.3} {unit}  ({min:.3} to {max:.3})")

@@ -11,9 +11,11 @@ use segue_bench::contest::{self, Effort};
 use segue_bench::error::Error;
 use segue_bench::firewall::{self, Filter, Form};
 use segue_bench::firewall_rules::Last;
+use segue_bench::hosts::{self, Kind};
 use segue_bench::lane::Lane;
 use segue_bench::scenario::{Engine, Napi, Redirect, Scenario};
 use segue_bench::{conntrack_flood, cost, cpu, lookup_case};
+use segue_model::node::PortMode;
 
 const BARE: Engine = Engine::Bare(Redirect::Ifindex);
 const KERNEL: Engine = Engine::Kernel(Napi::Gro);
@@ -111,6 +113,31 @@ fn a_comparison_reports_both_sides_and_leaves_nothing_behind() {
     assert_eq!(report.peer.as_ref().unwrap().name, "kernel");
     assert_eq!(report.ratio, Some(report.ours.median / report.peer.unwrap().rate.median));
     assert!(report.notes.iter().any(|note| note.starts_with("target ")), "{:?}", report.notes);
+    nothing_left_behind();
+}
+
+/// Offloads as hosts have them; in XDP mode, where the lab takes them away, as XDP needs them.
+#[test]
+#[ignore = "needs root"]
+fn hosts_get_every_octet_through_three_nodes_by_each_engine() {
+    let run = Duration::from_millis(100);
+    let xdp = hosts::Engine::Segue(PortMode::Xdp);
+    let open = |name, engine| hosts::Row::open(name, engine).unwrap();
+    let mut rows = [open("ours", xdp), open("kernel", hosts::Engine::Kernel)];
+    for (kind, peer) in [(Kind::Tcp, hosts::Engine::Kernel), (Kind::UdpGso, hosts::Engine::Plain)] {
+        if peer == hosts::Engine::Plain {
+            rows[1] = open("plain", peer);
+        }
+        let report = hosts::compare(&hosts::Course { kind, ours: xdp, peer, rounds: 2, run }, &rows).unwrap();
+        let theirs = report.peer.as_ref().unwrap();
+        assert!(report.ours.min > 0.0 && theirs.rate.min > 0.0, "{report}");
+        assert_eq!((report.unit.as_str(), theirs.name.as_str()), ("bit/s", peer.name()));
+        // What the scenario is about: nothing comes, and nobody counts it.
+        assert!(
+            report.notes.iter().any(|note| note.contains("as it is by itself: 0.000 Gbit/s, 0 packets")),
+            "{report}"
+        );
+    }
     nothing_left_behind();
 }
 
