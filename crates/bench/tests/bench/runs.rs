@@ -138,6 +138,7 @@ fn hosts_get_every_octet_through_three_nodes_by_each_engine() {
             "{report}"
         );
     }
+    drop(rows);
     nothing_left_behind();
 }
 
