@@ -24,7 +24,8 @@ pub struct NodeState {
     /// The node's IPv6 address inside the SR domain: source of encapsulations (unless a policy names another) and of
     /// ICMPv6 errors.
     pub source_address: Ipv6Addr,
-    /// Source of ICMPv4 errors on ports without an IPv4 address.
+    /// Source of ICMPv4 errors on ports without an IPv4 address; if not given, an address of another port or of the node, else 192.0.0.8
+    /// (RFC 7600).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source_address_ipv4: Option<Ipv4Addr>,
     /// The locator (RFC 8986 section 3.1) in which this node's SIDs lie, for displays and for the checks of `sids`.

@@ -10,6 +10,7 @@ mod policy;
 mod port;
 mod returns;
 mod sid;
+mod source;
 mod steering;
 mod template;
 #[cfg(test)]
@@ -247,7 +248,7 @@ fn config(input: &Input<'_>) -> Result<abi::Config, CompileError> {
     config.echo_burst = settings.echo_reply_burst;
     config.resets_per_second = settings.tcp_resets_per_second;
     config.resets_burst = settings.tcp_reset_burst;
-    config.address_ipv4 = input.state.source_address_ipv4.map_or(0, |address| u32::from_ne_bytes(address.octets()));
+    config.address_ipv4 = u32::from_ne_bytes(source::ipv4(input.state, input.interfaces).octets());
     config.address = input.state.source_address.octets();
     let blocks = sid_blocks(input);
     config.sid_blocks_count = fill(&mut config.sid_blocks, &blocks, "domain.sid_blocks")?;
