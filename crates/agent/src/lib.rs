@@ -6,6 +6,7 @@ pub mod actor;
 pub mod api;
 pub mod apply;
 pub mod background;
+pub mod devices;
 pub mod diff;
 pub mod firewall;
 pub mod follow;

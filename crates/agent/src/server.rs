@@ -13,7 +13,7 @@ use tokio::{
 
 use crate::{
     actor::Handle,
-    api, follow, hold,
+    api, devices, follow, hold,
     liveness::{
         self,
         journal::{Entries, Journal},
@@ -54,6 +54,7 @@ async fn serve(options: &Options) -> Result<()> {
     let liveness = watch_functions(&node, options).await?;
     crate::firewall::log::spawn(node.clone(), options.state_dir.clone()).context("start reading what firewalls log")?;
     hold::spawn(node.clone()).context("watch the boundary's table")?;
+    devices::spawn(node.clone()).context("watch interfaces")?;
     let (life, own) = node.call(|node| Ok((node.plane.life().clone(), node.kernel.port()))).await?;
     let own = own.context("the number of the socket for routes")?;
     follow::spawn(node.clone(), life, own)

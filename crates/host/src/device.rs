@@ -2,11 +2,13 @@
 //! work is left to it. Asked in the calling thread's network namespace.
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::time::Duration;
+use std::{fs, io};
 
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkInfo, LinkMessage};
-use netlink_sys::protocols::NETLINK_ROUTE;
+use netlink_sys::protocols::{NETLINK_GENERIC, NETLINK_ROUTE};
+use netlink_sys::{Socket, SocketAddr};
 
 use crate::generic::{Attributes, Family, Generic};
 use crate::netlink::{Netlink, NetlinkError};
@@ -129,11 +131,6 @@ impl DeviceSocket {
         Ok(Self { links, features })
     }
 
-    /// The group of notifications that say that what XDP can do with a device has changed; None where the kernel has none.
-    pub fn changes(&self) -> Option<u32> {
-        self.features.as_ref().and_then(|features| features.group("mgmt"))
-    }
-
     /// All devices.
     ///
     /// # Errors
@@ -163,6 +160,60 @@ impl DeviceSocket {
             Some((answer.number(NetDev::IFINDEX)?, found))
         });
         Ok(Some(each.collect()))
+    }
+}
+
+/// Tells when what XDP can do with a device changes, as when somebody turns GRO off at the far end of a veth.
+pub struct FeatureChanges(Socket);
+
+impl FeatureChanges {
+    /// Subscribes in the calling thread's network namespace; None on kernels that tell of no features.
+    ///
+    /// # Errors
+    /// [`HostError::Netlink`].
+    pub fn open() -> Result<Option<Self>> {
+        const WHAT: &str = "subscribe to changes of devices";
+        let family = match Generic::<NetDev>::open() {
+            Ok(family) => family,
+            Err(error) if error.errno() == Some(libc::ENOENT) => return Ok(None),
+            Err(error) => return Err(failed(WHAT)(error)),
+        };
+        let Some(group) = family.group("mgmt") else { return Ok(None) };
+        let subscribe = || {
+            let mut socket = Socket::new(NETLINK_GENERIC)?;
+            socket.bind(&SocketAddr::new(0, 0))?;
+            socket.add_membership(group)?;
+            Ok(socket)
+        };
+        subscribe().map(|socket| Some(Self(socket))).map_err(|error: io::Error| failed(WHAT)(error.into()))
+    }
+
+    /// Waits until something has changed, and for what follows within `quiet`.
+    ///
+    /// # Errors
+    /// [`HostError::Netlink`].
+    pub fn wait(&mut self, quiet: Duration) -> Result<()> {
+        let failed = |error: io::Error| failed("wait for changes of devices")(error.into());
+        self.receive().map_err(failed)?;
+        std::thread::sleep(quiet);
+        self.0.set_non_blocking(true).map_err(failed)?;
+        let drained = loop {
+            match self.receive() {
+                Ok(()) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break Ok(()),
+                Err(error) => break Err(error),
+            }
+        };
+        self.0.set_non_blocking(false).and(drained).map_err(failed)
+    }
+
+    /// What it says does not matter: who is told asks for all. That some were lost is a change, too.
+    fn receive(&mut self) -> io::Result<()> {
+        match self.0.recv_from_full() {
+            Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(()),
+            result => result.map(drop),
+        }
     }
 }
 

@@ -214,6 +214,17 @@ impl Snapshot {
         Ok(sums.map_err(failed)?.unwrap_or_default())
     }
 
+    /// Ports with what their interfaces are and can do, and what is wrong with that.
+    ///
+    /// # Errors
+    /// A map that cannot be read; a kernel that does not tell.
+    pub fn devices(&self) -> Result<Vec<PortReport>, Failure> {
+        let Some(state) = &self.state else { return Ok(Vec::new()) };
+        let mut ports = self.few(true, state)?.ports;
+        devices::complete(state, &mut ports)?;
+        Ok(ports)
+    }
+
     /// Drops by port and reason, most frequent first.
     ///
     /// # Errors

@@ -45,4 +45,11 @@ fn a_port_says_its_mode_its_device_and_what_loses_packets() {
     assert!(problems[0]["message"].as_str().unwrap().contains("its far end has neither XDP nor GRO"), "{ports}");
     assert!(problems[0]["remedy"].as_str().unwrap().contains("`ethtool -K FAR-END gro on`"), "{ports}");
     assert!(ports[0].get("problems").is_none(), "{ports}");
+
+    // It is said at once, and that it is over, without anybody asking.
+    let message = "port east: frames that XDP redirects into it are lost";
+    agent.eventually("a warning", |agent| agent.log().matches(message).count() == 1);
+    network.right.sh("ethtool -K n gro on");
+    agent.eventually("the all-clear", |agent| agent.log().contains(&format!("no longer so: {message}")));
+    assert!(agent.get("/v1/ports")[1].get("problems").is_none());
 }
