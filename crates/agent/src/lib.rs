@@ -8,6 +8,7 @@ pub mod apply;
 pub mod background;
 pub mod devices;
 pub mod diff;
+pub mod doctor;
 pub mod firewall;
 pub mod follow;
 pub mod hold;

@@ -85,6 +85,11 @@ impl Xdp {
         Ok(self.plane.insert(plane))
     }
 
+    /// Where programs, links and maps are pinned.
+    pub fn pin_dir(&self) -> &Path {
+        &self.pin_dir
+    }
+
     /// The state that the pinned data plane was given last, by whichever agent.
     pub fn applied_state(&self) -> Option<NodeState> {
         self.plane.as_ref().and_then(Dataplane::applied_state).cloned()

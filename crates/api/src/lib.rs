@@ -7,6 +7,7 @@
 
 pub mod capture;
 pub mod client;
+pub mod doctor;
 pub mod firewall;
 pub mod function;
 pub mod http;

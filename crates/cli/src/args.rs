@@ -123,6 +123,21 @@ Examples:
     /// What was dropped: by node, port and reason, with the headers of the last such packet
     #[command(after_help = "Examples:\n  segue drops\n  segue --lab main-job drops -o json")]
     Drops,
+    /// Look at the node for what loses packets, or will, and say what to do
+    #[command(after_help = "\
+Looks at the kernel, interfaces, addresses, routing tables, neighbours, MTUs, SIDs, functions and the boundary. Nothing is changed and no
+traffic sent, but that neighbours are asked for. Exit status 1 if something is wrong.
+
+Examples:
+  segue doctor
+  segue doctor --all                  what is well, too
+  segue --lab main-job doctor
+  segue doctor -o json | jq '.[] | select(.result == \"wrong\")'")]
+    Doctor {
+        /// Show what is well, too
+        #[arg(long)]
+        all: bool,
+    },
     /// Capture packets as the data plane sees them (tcpdump does not see what XDP forwards)
     #[command(after_help = "\
 Prints one line per packet, or JSON lines with -o json; -w writes pcapng for Wireshark.

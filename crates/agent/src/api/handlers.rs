@@ -10,6 +10,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use segue_api::{
+    doctor::DoctorReport,
     firewall::FirewallReport,
     function::FunctionReport,
     report::{
@@ -28,7 +29,7 @@ use super::{
     revision::{self, Condition},
 };
 use crate::{
-    background, firewall,
+    background, doctor, firewall,
     metrics::{self, Few, Format, Names},
     observe::{self, Parts, Snapshot, Told},
     problem::{ErrorBody, Failure, Fault, Problem},
@@ -216,6 +217,12 @@ pub async fn chains(State(context): State<Context>) -> Result<Response, Failure>
 #[utoipa::path(get, path = "/v1/functions", responses((status = 200, description = "Functions that are watched, by SID", body = Vec<FunctionReport>)))]
 pub async fn functions(State(context): State<Context>) -> Answer<Vec<FunctionReport>> {
     Ok(Json(context.liveness.report().await))
+}
+
+/// What loses packets on this node, or will, and what to do about it. Takes a few seconds if neighbours do not answer.
+#[utoipa::path(get, path = "/v1/doctor", responses((status = 200, description = "All that was looked at", body = DoctorReport)))]
+pub async fn examine(State(context): State<Context>) -> Answer<DoctorReport> {
+    Ok(Json(doctor::examine(&context.node, &context.liveness).await?))
 }
 
 /// Ports with their totals.

@@ -94,6 +94,7 @@ pub fn router(context: Context) -> Router {
         .route("/v1/policies", get(handlers::policies))
         .route("/v1/chains", get(handlers::chains))
         .route("/v1/functions", get(handlers::functions))
+        .route("/v1/doctor", get(handlers::examine))
         .route("/v1/ports", get(handlers::ports))
         .route("/v1/steering", get(handlers::steering))
         .route("/v1/firewalls", get(handlers::firewalls))

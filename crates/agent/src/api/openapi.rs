@@ -17,6 +17,7 @@ use super::{capture, handlers};
         handlers::policies,
         handlers::chains,
         handlers::functions,
+        handlers::examine,
         handlers::ports,
         handlers::steering,
         handlers::firewalls,

@@ -17,6 +17,7 @@ use segue_model::node::{HmacAlgorithm, HmacKey, NodeState};
 pub use self::links::LinksFollowed;
 use crate::{
     diff::diff,
+    doctor,
     kernel::{Boundary, Kernel, KernelError, KernelHmacKey, LocalAction, SidRoute, boundary::outside, plan},
     mode, netfilter,
     plane::{Activated, DataPlane},
@@ -131,7 +132,8 @@ impl<P: DataPlane, K: Kernel, S: Store> Agent<P, K, S> {
         self.plane.check(wanted, &links).map_err(|problems| wrong(wanted, problems))?;
         let generation = self.activated.generation;
         let outside = outside(wanted, &links);
-        Ok(ApplyReport { dry_run: true, changes, generation, warnings: Vec::new(), outside })
+        let warnings = self.doubts(wanted, &links);
+        Ok(ApplyReport { dry_run: true, changes, generation, warnings, outside })
     }
 
     /// Makes the node what the state says, or leaves it as it is.
@@ -152,6 +154,7 @@ impl<P: DataPlane, K: Kernel, S: Store> Agent<P, K, S> {
             Ok((applied, outcome, mut warnings)) => {
                 self.applied = Some(applied);
                 warnings.extend(outcome.warnings.iter().cloned());
+                warnings.extend(self.doubts(wanted, &links));
                 self.activated = outcome;
                 self.tell(&links);
                 self.settled(wanted, links.clone());
@@ -164,6 +167,14 @@ impl<P: DataPlane, K: Kernel, S: Store> Agent<P, K, S> {
                 Err(failure)
             }
         }
+    }
+
+    /// What is accepted, and is probably not meant.
+    fn doubts(&mut self, wanted: &NodeState, links: &Interfaces) -> Vec<String> {
+        let named = doctor::state::named_tables(wanted);
+        // What cannot be seen is nobody's fault.
+        let tables = self.kernel.known_tables(&named).unwrap_or(named);
+        doctor::warnings(wanted, links, &tables)
     }
 
     /// The steps that only read: interfaces, secrets.

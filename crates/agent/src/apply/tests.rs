@@ -186,6 +186,8 @@ fn a_kernel_without_seg6local_gets_blackholes_and_says_so() {
     let [before, _] = states(&secrets);
     let fake = Fake::new(&["a", "b", "c"]);
     fake.lock().no_seg6local = true;
+    let address = before.source_address.to_string() + "/128";
+    fake.lock().links.0.get_mut("a").unwrap().addresses.push(address.parse().unwrap());
     let mut agent = fake.agent();
     let report = agent.apply(&before).unwrap();
     assert_eq!(report.warnings.len(), 2, "{:?}", report.warnings);

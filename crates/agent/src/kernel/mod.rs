@@ -11,6 +11,7 @@ pub mod nftables;
 mod own_routes;
 pub mod plan;
 mod route;
+mod ways;
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -24,6 +25,7 @@ use segue_dataplane::Interfaces;
 use segue_host::HostError;
 pub use segue_host::netlink::NetlinkError;
 use segue_model::node::NodeState;
+pub use ways::Way;
 
 /// The routing protocol number of Segue's routes (`rtm_protocol`), by which the agent knows its own after a restart.
 /// Not used by any entry of iproute2's `rt_protos`; `packaging/rt_protos.d/segue.conf` names it.
@@ -252,6 +254,10 @@ pub trait Kernel: Send {
     /// Removes namespaces and links that were made for functions and that `state` does not need; without it, all.
     fn remove_functions(&mut self, _state: Option<&NodeState>) -> Result<(), KernelError> {
         Ok(())
+    }
+    /// Which of these routing tables have a route, a rule or a VRF.
+    fn known_tables(&mut self, asked: &BTreeSet<u32>) -> Result<BTreeSet<u32>, KernelError> {
+        Ok(asked.clone())
     }
     /// Asks the kernel to confirm the neighbours behind these addresses and behind all gateways of the main table;
     /// returns how many it asked for.

@@ -31,14 +31,14 @@ const USUAL_TABLES: [u32; 3] = [253, 254, 255];
 
 /// The kernel of the network namespace in which it was opened.
 pub struct LinuxKernel {
-    socket: Netlink,
+    pub(super) socket: Netlink,
     /// The table of the boundary, and what was put into it last; its socket stays open, for it owns the table.
     table: Option<nftables::Table>,
     boundary: Option<Boundary>,
 }
 
 /// A neighbour: the interface's number and its address there.
-type Neighbour = (u32, IpAddr);
+pub(super) type Neighbour = (u32, IpAddr);
 
 impl LinuxKernel {
     /// Opens the calling thread's network namespace.
@@ -47,7 +47,7 @@ impl LinuxKernel {
         Ok(Self { socket, table: None, boundary: None })
     }
 
-    fn table(&mut self) -> std::io::Result<&mut nftables::Table> {
+    pub(super) fn table(&mut self) -> std::io::Result<&mut nftables::Table> {
         let table = match self.table.take() {
             Some(table) => table,
             None => nftables::Table::open()?,
@@ -130,7 +130,7 @@ impl LinuxKernel {
     }
 
     /// All neighbours with their state.
-    fn neighbours(&mut self) -> Result<Vec<(Neighbour, NeighbourState)>, NetlinkError> {
+    pub(super) fn neighbours(&mut self) -> Result<Vec<(Neighbour, NeighbourState)>, NetlinkError> {
         let answers = self.socket.dump(RouteNetlinkMessage::GetNeighbour(NeighbourMessage::default()))?;
         Ok(answers
             .into_iter()
@@ -143,7 +143,7 @@ impl LinuxKernel {
             .collect())
     }
 
-    fn use_neighbour(&mut self, (ifindex, address): Neighbour) -> Result<(), NetlinkError> {
+    pub(super) fn use_neighbour(&mut self, (ifindex, address): Neighbour) -> Result<(), NetlinkError> {
         let mut message = NeighbourMessage::default();
         message.header.ifindex = ifindex;
         message.header.flags = NeighbourFlags::Use;
@@ -279,6 +279,10 @@ impl Kernel for LinuxKernel {
         netfilter::remove(state).map(drop)
     }
 
+    fn known_tables(&mut self, asked: &BTreeSet<u32>) -> Result<BTreeSet<u32>, KernelError> {
+        self.tables(asked).map_err(|error| KernelError::netlink("look at routing tables", error))
+    }
+
     fn refresh_neighbours(&mut self, next_hops: &[IpAddr]) -> Result<usize, KernelError> {
         let wrap = |error| KernelError::netlink("refresh neighbours", error);
         let neighbours = self.neighbours().map_err(wrap)?;
@@ -315,14 +319,14 @@ fn named(verb: &str, route: &SidRoute) -> String {
     format!("{verb} route {} {}", route.prefix, route.target)
 }
 
-fn into_route(message: RouteNetlinkMessage) -> Option<RouteMessage> {
+pub(super) fn into_route(message: RouteNetlinkMessage) -> Option<RouteMessage> {
     match message {
         RouteNetlinkMessage::NewRoute(route) => Some(route),
         _ => None,
     }
 }
 
-fn oif(route: &RouteMessage) -> Option<u32> {
+pub(super) fn oif(route: &RouteMessage) -> Option<u32> {
     route.attributes.iter().find_map(|attribute| match attribute {
         RouteAttribute::Oif(oif) => Some(*oif),
         _ => None,
@@ -350,7 +354,7 @@ fn ip(address: &RouteAddress) -> Option<IpAddr> {
 }
 
 /// The gateways of a route, one for each next hop.
-fn gateways(route: &RouteMessage) -> Vec<Neighbour> {
+pub(super) fn gateways(route: &RouteMessage) -> Vec<Neighbour> {
     let single = gateway(&route.attributes).zip(oif(route)).map(|(address, oif)| (oif, address));
     let several = route.attributes.iter().filter_map(|attribute| match attribute {
         RouteAttribute::MultiPath(list) => Some(list),

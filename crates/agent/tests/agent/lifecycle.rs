@@ -240,6 +240,7 @@ fn two_who_change_the_state_at_once_lose_nothing() {
 fn every_sid_has_a_kernel_route_and_clean_leaves_nothing() {
     let network = Network::new();
     network.node.sysctl("ipv4.ip_forward=0");
+    network.node.sh("ip address add fc00:0:1::1/128 dev lo");
     let mut agent = Agent::start(&network);
     let report = agent.apply(STATE);
     assert_eq!(report["warnings"], Value::Array(Vec::new()));

@@ -2,6 +2,7 @@
 
 mod background;
 mod boundary;
+mod doctor;
 mod exact;
 mod firewall;
 mod hmac;

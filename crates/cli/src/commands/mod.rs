@@ -2,6 +2,7 @@
 
 mod bench;
 mod capture;
+mod doctor;
 mod firewall;
 mod firewall_explain;
 mod firewall_packet;
@@ -29,6 +30,7 @@ pub fn run(cli: Cli) -> Result<u8> {
         Command::Diff { file } => state::diff(global, &file)?,
         Command::Get { what } => get::get(global, what)?,
         Command::Drops => get::get(global, crate::args::What::Drops)?,
+        Command::Doctor { all } => return doctor::doctor(global, all),
         Command::Top(args) => top::top(global, &args)?,
         Command::Capture(args) => capture::capture(global, &args)?,
         Command::Firewall(command) => firewall::run(global, command)?,
