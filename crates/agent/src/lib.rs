@@ -10,6 +10,7 @@ pub mod devices;
 pub mod diff;
 pub mod doctor;
 pub mod firewall;
+pub mod fitness;
 pub mod follow;
 pub mod hold;
 pub mod kernel;

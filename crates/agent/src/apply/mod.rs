@@ -17,7 +17,7 @@ use segue_model::node::{HmacAlgorithm, HmacKey, NodeState};
 pub use self::links::LinksFollowed;
 use crate::{
     diff::diff,
-    doctor,
+    fitness,
     kernel::{Boundary, Kernel, KernelError, KernelHmacKey, LocalAction, SidRoute, boundary::outside, plan},
     mode, netfilter,
     plane::{Activated, DataPlane},
@@ -171,10 +171,10 @@ impl<P: DataPlane, K: Kernel, S: Store> Agent<P, K, S> {
 
     /// What is accepted, and is probably not meant.
     fn doubts(&mut self, wanted: &NodeState, links: &Interfaces) -> Vec<String> {
-        let named = doctor::state::named_tables(wanted);
+        let named = fitness::named_tables(wanted);
         // What cannot be seen is nobody's fault.
         let tables = self.kernel.known_tables(&named).unwrap_or(named);
-        doctor::warnings(wanted, links, &tables)
+        fitness::warnings(wanted, links, &tables)
     }
 
     /// The steps that only read: interfaces, secrets.

@@ -3,11 +3,11 @@
 //! # Promise
 //!
 //! Nothing is changed by looking, but that neighbours are asked for. What can be known without a packet and costs little is told by
-//! every apply too ([`warnings`]). A check that cannot be made is a note that says so, never a silent success.
+//! every apply too ([`fitness::warnings`]). A check that cannot be made is a note that says so, never a silent success.
 //!
 //! # Data structures
 //!
-//! A [`Check`] is one thing that was looked at: what, which one, the result, why, what to do. [`state`] compares a desired state with facts
+//! A [`Check`] is one thing that was looked at: what, which one, the result, why, what to do. [`fitness`] compares a desired state with facts
 //! and knows no kernel; [`machine`] looks at the kernel; [`peers`] at the far ends of ports.
 //!
 //! # What it is not
@@ -16,14 +16,13 @@
 
 mod machine;
 mod peers;
-pub mod state;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use segue_api::doctor::{Check, DoctorReport, Finding};
+use segue_api::doctor::{Check, DoctorReport};
 use segue_api::function::FunctionReport;
 use segue_api::report::PortReport;
 use segue_dataplane::{Dataplane, Interfaces};
@@ -32,6 +31,7 @@ use segue_model::node::NodeState;
 use crate::actor::Handle;
 use crate::apply::kernel_failure;
 use crate::background;
+use crate::fitness;
 use crate::kernel::{Kernel as _, KernelError, Way, plan};
 use crate::liveness;
 use crate::node::Node;
@@ -43,21 +43,8 @@ const NEXT_HOPS_MAX: usize = 512;
 /// A neighbour that has not answered by then does not: the kernel asks three times, a second apart.
 const PATIENCE: Duration = Duration::from_millis(3500);
 const POLL: Duration = Duration::from_millis(100);
-/// Warnings of one apply.
-const WARNINGS_MAX: usize = 20;
 
 type Neighbour = (u32, IpAddr);
-
-/// What an operator should know about a state that is applied: what is wrong, as far as that costs no packet. `tables`: those that are
-/// there, of [`state::named_tables`].
-pub fn warnings(wanted: &NodeState, links: &Interfaces, tables: &BTreeSet<u32>) -> Vec<String> {
-    let checks = [state::tables(wanted, tables), state::addresses(wanted, links), state::sids(wanted)];
-    let wrong: Vec<Check> = checks.into_iter().flatten().filter(|check| check.result == Finding::Wrong).collect();
-    let told =
-        wrong.iter().take(WARNINGS_MAX).map(|check| format!("{}: {}; {}", check.about, check.reason, check.remedy));
-    let more = wrong.len().checked_sub(WARNINGS_MAX).filter(|more| *more > 0);
-    told.chain(more.map(|more| format!("{more} more of this kind; `segue doctor` lists all"))).collect()
-}
 
 /// What is taken from the node at one instant.
 struct Taken {
@@ -102,7 +89,7 @@ fn take(node: &mut Node) -> Result<Taken, Failure> {
         return Ok(Taken { state, links, tables, ways, neighbours, checks });
     };
     let failed = |error: KernelError| kernel_failure("tables", &error);
-    let tables = node.kernel.known_tables(&state::named_tables(wanted)).map_err(failed)?;
+    let tables = node.kernel.known_tables(&fitness::named_tables(wanted)).map_err(failed)?;
     let hops = plan::next_hops(wanted);
     let ways: BTreeMap<IpAddr, Way> =
         hops.iter().take(NEXT_HOPS_MAX).map(|hop| (*hop, node.kernel.way(*hop))).collect();
@@ -137,7 +124,7 @@ fn report(taken: &Taken, ports: &[PortReport], functions: &[FunctionReport]) -> 
         return DoctorReport { node: String::new(), checks };
     };
     checks.extend(machine::sysctls(state));
-    checks.extend(state::ports(state, &taken.links));
+    checks.extend(fitness::ports(state, &taken.links));
     checks.extend(
         ports
             .iter()
@@ -145,18 +132,18 @@ fn report(taken: &Taken, ports: &[PortReport], functions: &[FunctionReport]) -> 
             .map(|problem| Check::wrong("port", problem.key.clone(), problem.message.clone(), problem.remedy.clone())),
     );
     checks.extend(peers::checksums(ports));
-    checks.extend(state::addresses(state, &taken.links));
-    checks.extend(state::sids(state));
-    checks.extend(state::tables(state, &taken.tables));
+    checks.extend(fitness::addresses(state, &taken.links));
+    checks.extend(fitness::sids(state));
+    checks.extend(fitness::tables(state, &taken.tables));
     checks.extend(ways(state, taken));
-    checks.extend(state::mtu(state, &taken.links, &egress(taken)));
+    checks.extend(fitness::mtu(state, &taken.links, &egress(taken)));
     checks.extend(functions.iter().map(function));
-    checks.extend(state::unwatched(state));
+    checks.extend(fitness::unwatched(state));
     DoctorReport { node: state.node.clone(), checks }
 }
 
 /// The link by which packets to each first segment leave.
-fn egress(taken: &Taken) -> state::Egress {
+fn egress(taken: &Taken) -> fitness::Egress {
     let by_number: BTreeMap<u32, (&String, u32)> =
         taken.links.0.iter().map(|(name, link)| (link.ifindex, (name, link.mtu))).collect();
     let leads = taken.ways.iter().filter_map(|(hop, way)| match (hop, way) {

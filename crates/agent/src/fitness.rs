@@ -1,10 +1,11 @@
-//! Checks of a desired state against what the node has. Pure: the facts are brought along.
+//! Whether a desired state fits what the node has: checks that cost no packet. Pure: the facts are brought along. `segue doctor` tells all
+//! of it, and every apply what is wrong.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv6Addr};
 
 use ipnet::Ipv6Net;
-use segue_api::doctor::Check;
+use segue_api::doctor::{Check, Finding};
 use segue_dataplane::Interfaces;
 use segue_model::node::{Behaviour, HeadendMode, NodeState, Policy, PortRole, SegmentList};
 
@@ -14,6 +15,20 @@ const LEAST_MTU: u32 = 1280;
 const USUAL_MTU: u32 = 1500;
 /// Routing tables that are always there: unspecified, `default`, `main`, `local`.
 const USUAL_TABLES: [u32; 4] = [0, 253, 254, 255];
+
+/// Warnings of one apply.
+const WARNINGS_MAX: usize = 20;
+
+/// What an operator should know about a state that is applied: what is wrong, as far as that costs no packet. `tables`: those that are
+/// there, of [`named_tables`].
+pub fn warnings(wanted: &NodeState, links: &Interfaces, tables: &BTreeSet<u32>) -> Vec<String> {
+    let checks = [self::tables(wanted, tables), addresses(wanted, links), sids(wanted)];
+    let wrong: Vec<Check> = checks.into_iter().flatten().filter(|check| check.result == Finding::Wrong).collect();
+    let told =
+        wrong.iter().take(WARNINGS_MAX).map(|check| format!("{}: {}; {}", check.about, check.reason, check.remedy));
+    let more = wrong.len().checked_sub(WARNINGS_MAX).filter(|more| *more > 0);
+    told.chain(more.map(|more| format!("{more} more of this kind; `segue doctor` lists all"))).collect()
+}
 
 /// The tables that SIDs name, beside the usual ones.
 pub fn named_tables(state: &NodeState) -> BTreeSet<u32> {
@@ -229,8 +244,6 @@ pub fn unwatched(state: &NodeState) -> Vec<Check> {
 
 #[cfg(test)]
 mod tests {
-    use segue_api::doctor::Finding;
-
     use super::*;
 
     fn state(more: &str) -> NodeState {
