@@ -20,7 +20,7 @@ use std::time::Duration;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// Every target, by the name of its service.
-pub const TARGETS: &[Target] = &[("compress", compress), ("decompress", decompress)];
+pub const TARGETS: &[Target] = &[("compress", compress), ("decompress", decompress), ("tcp_bulk", tcp_bulk)];
 
 /// Packets of a script at most: enough to fill any table, and few enough to run many scripts.
 const MOST_STEPS: usize = 200;
@@ -36,6 +36,14 @@ pub fn compress(data: &[u8]) {
 /// The service `decompress` under broken packets.
 pub fn decompress(data: &[u8]) {
     static ALL: LazyLock<Vec<Arc<dyn Prepared>>> = LazyLock::new(|| prepare("decompress", &["", "largest: 300"]));
+    run_script(&ALL, data);
+}
+
+/// The service `tcp-bulk` under broken packets.
+pub fn tcp_bulk(data: &[u8]) {
+    const TEXTS: &[&str] =
+        &["", "mode: queue", "mode: queue\nlargest: 1280\nmost_connections: 2", "largest: 1280\nlongest_delay_ms: 1"];
+    static ALL: LazyLock<Vec<Arc<dyn Prepared>>> = LazyLock::new(|| prepare("tcp-bulk", TEXTS));
     run_script(&ALL, data);
 }
 

@@ -6,16 +6,22 @@
 
 pub mod compress;
 pub mod compression;
+mod deadline;
 pub mod decompress;
 pub mod forward;
 #[cfg(any(test, feature = "test-support"))]
 pub mod fuzz;
+pub mod tcp_bulk;
 
 use segue_service::{Registered, kind};
 
 /// All services, by name.
-pub static ALL: &[&dyn Registered] =
-    &[kind::<compress::Compress>(), kind::<decompress::Decompress>(), kind::<forward::Forward>()];
+pub static ALL: &[&dyn Registered] = &[
+    kind::<compress::Compress>(),
+    kind::<decompress::Decompress>(),
+    kind::<forward::Forward>(),
+    kind::<tcp_bulk::TcpBulk>(),
+];
 
 /// The service with a name.
 #[must_use]

@@ -4,3 +4,4 @@ mod compression;
 mod corpus;
 mod forward;
 mod list;
+mod tcp_bulk;
