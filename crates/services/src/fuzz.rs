@@ -20,7 +20,8 @@ use std::time::Duration;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// Every target, by the name of its service.
-pub const TARGETS: &[Target] = &[("compress", compress), ("decompress", decompress), ("tcp_bulk", tcp_bulk)];
+pub const TARGETS: &[Target] =
+    &[("bulk", bulk), ("compress", compress), ("debulk", debulk), ("decompress", decompress), ("tcp_bulk", tcp_bulk)];
 
 /// Packets of a script at most: enough to fill any table, and few enough to run many scripts.
 const MOST_STEPS: usize = 200;
@@ -36,6 +37,19 @@ pub fn compress(data: &[u8]) {
 /// The service `decompress` under broken packets.
 pub fn decompress(data: &[u8]) {
     static ALL: LazyLock<Vec<Arc<dyn Prepared>>> = LazyLock::new(|| prepare("decompress", &["", "largest: 300"]));
+    run_script(&ALL, data);
+}
+
+/// The service `bulk` under broken packets.
+pub fn bulk(data: &[u8]) {
+    static ALL: LazyLock<Vec<Arc<dyn Prepared>>> =
+        LazyLock::new(|| prepare("bulk", &["", "path_mtu: 1280\nmost_open: 1", "longest_delay_ms: 1"]));
+    run_script(&ALL, data);
+}
+
+/// The service `debulk` under broken packets.
+pub fn debulk(data: &[u8]) {
+    static ALL: LazyLock<Vec<Arc<dyn Prepared>>> = LazyLock::new(|| prepare("debulk", &[""]));
     run_script(&ALL, data);
 }
 

@@ -4,9 +4,11 @@
 //! (docs/design/services.md). It becomes one that can be run by its line in [`ALL`].
 #![forbid(unsafe_code)]
 
+pub mod bulk;
 pub mod compress;
 pub mod compression;
 mod deadline;
+pub mod debulk;
 pub mod decompress;
 pub mod forward;
 #[cfg(any(test, feature = "test-support"))]
@@ -17,7 +19,9 @@ use segue_service::{Registered, kind};
 
 /// All services, by name.
 pub static ALL: &[&dyn Registered] = &[
+    kind::<bulk::Bulk>(),
     kind::<compress::Compress>(),
+    kind::<debulk::Debulk>(),
     kind::<decompress::Decompress>(),
     kind::<forward::Forward>(),
     kind::<tcp_bulk::TcpBulk>(),

@@ -1,5 +1,6 @@
 //! Every service, with the driver.
 
+mod bulk;
 mod compression;
 mod corpus;
 mod forward;
