@@ -22,8 +22,8 @@ pub fn complete(state: &NodeState, ports: &mut [PortReport]) -> Result<(), Failu
     let devices = DeviceSocket::open().and_then(|mut socket| socket.all()).map_err(failed)?;
     // Kernels may have been built without it.
     let mut offloads = OffloadSocket::open().ok();
-    let all = state.all_ports();
-    let wanted: BTreeMap<&str, PortMode> = all.iter().map(|port| (port.name.as_str(), port.mode)).collect();
+    // The operator's: what the agent has made beside them is wired as it is meant.
+    let wanted: BTreeMap<&str, PortMode> = state.ports.iter().map(|port| (port.name.as_str(), port.mode)).collect();
     for port in ports {
         let device = devices.get(&port.name);
         let choice = mode::choose(wanted.get(port.name.as_str()).copied().unwrap_or_default(), device);
@@ -32,7 +32,9 @@ pub fn complete(state: &NodeState, ports: &mut [PortReport]) -> Result<(), Failu
         let Some(device) = device else { continue };
         // One that has gone meanwhile has none.
         let found = offloads.as_mut().and_then(|socket| socket.of(device.index).ok());
-        port.problems = problems(port, choice.mode, device, found.as_ref(), &devices);
+        if wanted.contains_key(port.name.as_str()) {
+            port.problems = problems(port, choice.mode, device, found.as_ref(), &devices);
+        }
         port.device = Some(report(device, found.as_ref()));
     }
     Ok(())

@@ -12,5 +12,6 @@ mod examples_traffic;
 mod kernel_lab;
 mod main_job;
 mod path_mtu;
+mod path_mtu_matrix;
 mod scale;
 mod tap;

@@ -19,13 +19,13 @@ chains: { c: { from: client, to: server, via: [fw] } }
 /// IPv6 header, and an SRH with one segment: what H.Encaps.Red puts on for the proxy and the egress.
 const ENVELOPE: u32 = 40 + 8 + 16;
 
-fn end(lab: &TestLab, host: &str) -> End {
+pub fn end(lab: &TestLab, host: &str) -> End {
     let addresses = lab.addresses(host).iter().map(|text| text.parse().unwrap()).collect();
     End { name: host.into(), namespace: lab.namespace(host), addresses }
 }
 
 /// The MTU that a host has learned for a destination.
-fn learned(lab: &TestLab, host: &str, destination: IpAddr) -> Option<u32> {
+pub fn learned(lab: &TestLab, host: &str, destination: IpAddr) -> Option<u32> {
     let route = lab.sh(host, &format!("ip route get {destination}"));
     let mut words = route.split_whitespace().skip_while(|word| *word != "mtu").skip(1);
     words.next().and_then(|word| word.parse().ok())
