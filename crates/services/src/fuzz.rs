@@ -20,8 +20,14 @@ use std::time::Duration;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// Every target, by the name of its service.
-pub const TARGETS: &[Target] =
-    &[("bulk", bulk), ("compress", compress), ("debulk", debulk), ("decompress", decompress), ("tcp_bulk", tcp_bulk)];
+pub const TARGETS: &[Target] = &[
+    ("bulk", bulk),
+    ("compress", compress),
+    ("debulk", debulk),
+    ("decompress", decompress),
+    ("refragment", refragment),
+    ("tcp_bulk", tcp_bulk),
+];
 
 /// Packets of a script at most: enough to fill any table, and few enough to run many scripts.
 const MOST_STEPS: usize = 200;
@@ -50,6 +56,14 @@ pub fn bulk(data: &[u8]) {
 /// The service `debulk` under broken packets.
 pub fn debulk(data: &[u8]) {
     static ALL: LazyLock<Vec<Arc<dyn Prepared>>> = LazyLock::new(|| prepare("debulk", &[""]));
+    run_script(&ALL, data);
+}
+
+/// The service `refragment` under broken packets.
+pub fn refragment(data: &[u8]) {
+    const TEXTS: &[&str] =
+        &["", "output: fragments", "timeout_ipv6_s: 1\ntimeout_ipv4_s: 1\nmemory: 131072\nmemory_of_source: 131072"];
+    static ALL: LazyLock<Vec<Arc<dyn Prepared>>> = LazyLock::new(|| prepare("refragment", TEXTS));
     run_script(&ALL, data);
 }
 

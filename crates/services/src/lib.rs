@@ -13,6 +13,7 @@ pub mod decompress;
 pub mod forward;
 #[cfg(any(test, feature = "test-support"))]
 pub mod fuzz;
+pub mod refragment;
 pub mod tcp_bulk;
 
 use segue_service::{Registered, kind};
@@ -24,6 +25,7 @@ pub static ALL: &[&dyn Registered] = &[
     kind::<debulk::Debulk>(),
     kind::<decompress::Decompress>(),
     kind::<forward::Forward>(),
+    kind::<refragment::Refragment>(),
     kind::<tcp_bulk::TcpBulk>(),
 ];
 

@@ -5,4 +5,5 @@ mod compression;
 mod corpus;
 mod forward;
 mod list;
+mod refragment;
 mod tcp_bulk;
