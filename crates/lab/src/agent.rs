@@ -24,21 +24,33 @@ pub const ANSWER_WITHIN: Duration = Duration::from_secs(30);
 /// # Errors
 /// If there is none.
 pub fn program() -> Result<PathBuf> {
-    let found = match std::env::var_os("SEGUED") {
+    find("segued", "SEGUED")
+}
+
+/// Finds `segue` itself, which is another program than this one where the lab is a library of a test: `$SEGUE`, else as [`program`].
+///
+/// # Errors
+/// If there is none.
+pub fn segue() -> Result<PathBuf> {
+    find("segue", "SEGUE")
+}
+
+fn find(name: &'static str, variable: &'static str) -> Result<PathBuf> {
+    let found = match std::env::var_os(variable) {
         Some(path) => Some(PathBuf::from(path)).filter(|path| path.is_file()),
-        None => beside_this_program().or_else(|| command::find("segued")),
+        None => beside_this_program(name).or_else(|| command::find(name)),
     };
     let missing = || HostError::Start {
-        program: "segued".into(),
+        program: name.into(),
         cause: std::io::ErrorKind::NotFound.into(),
-        remedy: "build it (`./x build`), or set SEGUED to its path".into(),
+        remedy: format!("build it (`./x build`), or set {variable} to its path").into(),
     };
     Ok(found.ok_or_else(missing)?)
 }
 
-fn beside_this_program() -> Option<PathBuf> {
+fn beside_this_program(name: &str) -> Option<PathBuf> {
     let own = std::env::current_exe().ok()?;
-    own.ancestors().skip(1).take(2).map(|directory| directory.join("segued")).find(|path| path.is_file())
+    own.ancestors().skip(1).take(2).map(|directory| directory.join(name)).find(|path| path.is_file())
 }
 
 /// Starts a node's agent in its namespace, in a process group of its own.

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use clap::Subcommand;
+use clap::{Subcommand, ValueEnum};
 
 pub use crate::capture::CaptureArguments;
 use crate::error::{LabError, Result};
@@ -11,7 +11,9 @@ use crate::names::{self, Roots};
 pub use crate::output::Output;
 use crate::progress::Progress;
 use crate::state::LabRecord;
-use crate::{capture, demo, down, exec, explain, labels, list, state, up};
+use crate::topology::generate::{self, Shape};
+use crate::topology::{clab, dot, ntfl, svg};
+use crate::{capture, demo, down, exec, explain, functions, labels, list, relay, state, up};
 
 /// Topologies in network namespaces.
 #[derive(Debug, Clone, Subcommand)]
@@ -40,6 +42,53 @@ pub enum LabCommand {
     Plan {
         /// Topology file (YAML; `-` for stdin)
         file: PathBuf,
+    },
+    /// Turn another format's topology file into one of ours, on standard output
+    #[command(after_help = "Example:\n  segue lab import ntfl network.ntfl > network.yaml")]
+    Import {
+        /// The format
+        format: ImportFormat,
+        /// The file
+        file: PathBuf,
+        /// Name of the lab; that of the file if not given
+        #[arg(long)]
+        name: Option<String>,
+    },
+    /// Print a topology in another format: a picture (svg), Graphviz (dot), containerlab (clab)
+    #[command(
+        after_help = "Examples:\n  segue lab export svg examples/ten-nodes.yaml > ten-nodes.svg\n  segue lab export dot examples/ten-nodes.yaml | dot -Tpdf > ten-nodes.pdf\n  segue lab export clab examples/main-job.yaml --directory main-job"
+    )]
+    Export {
+        /// The format
+        format: ExportFormat,
+        /// Topology file (YAML)
+        file: PathBuf,
+        /// clab: write LAB.clab.yml and the files that it needs into this directory, instead of printing it
+        #[arg(long, value_name = "DIRECTORY")]
+        directory: Option<PathBuf>,
+    },
+    /// Print a topology made by a rule, with two hosts, a function and a chain
+    #[command(
+        after_help = "Examples:\n  segue lab generate ring --nodes 8 > ring.yaml\n  segue lab generate random --nodes 20 --seed 7 > random.yaml"
+    )]
+    Generate {
+        /// The shape
+        shape: Shape,
+        /// How many nodes
+        #[arg(long, value_name = "N")]
+        nodes: usize,
+        /// random: which graph
+        #[arg(long, value_name = "S", default_value_t = 1)]
+        seed: u64,
+        /// Name of the lab; that of the shape if not given
+        #[arg(long)]
+        name: Option<String>,
+    },
+    /// Carry the packets of a lab's impaired links (`lab up` starts it)
+    #[command(hide = true)]
+    Relay {
+        /// Name of the lab
+        lab: String,
     },
     /// List labels: names such as $nfv1, $nfv1.firewall and $chain.web for addresses, SIDs and segment lists
     #[command(
@@ -76,6 +125,24 @@ pub enum LabCommand {
     },
 }
 
+/// What `lab import` reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ImportFormat {
+    /// nanonet's: source, destination, weight and delay (ms) on each line
+    Ntfl,
+}
+
+/// What `lab export` prints.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ExportFormat {
+    /// Graphviz
+    Dot,
+    /// A picture
+    Svg,
+    /// containerlab
+    Clab,
+}
+
 /// Runs a subcommand and returns the program's exit status.
 ///
 /// # Errors
@@ -87,6 +154,18 @@ pub fn run(command: LabCommand, output: Output) -> Result<u8> {
         LabCommand::Down { lab, all } => down_command(&roots, lab.as_deref(), all, output),
         LabCommand::List => list_command(&roots, output),
         LabCommand::Plan { file } => plan_command(&file, output),
+        LabCommand::Import { format: ImportFormat::Ntfl, file, name } => import_command(&file, name),
+        LabCommand::Export { format, file, directory } => export_command(format, &file, directory.as_deref()),
+        LabCommand::Generate { shape, nodes, seed, name } => {
+            let of_shape = || shape.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned());
+            print(&generate::generate(shape, nodes, seed, &name.unwrap_or_else(of_shape))?);
+            Ok(0)
+        }
+        LabCommand::Relay { lab } => {
+            need_root("relay")?;
+            relay::run(&names::LabPaths::new(&roots, &lab)?)?;
+            Ok(0)
+        }
         LabCommand::Labels { lab } => labels_command(&roots, &lab, output),
         LabCommand::Exec { lab, node, command } => {
             need_root("exec")?;
@@ -159,6 +238,37 @@ fn list_command(roots: &Roots, output: Output) -> Result<u8> {
         Output::Json => print(&state::json(&labs)),
         Output::Table if labs.is_empty() => print("no labs\n"),
         Output::Table => print(&list::table(&labs)),
+    }
+    Ok(0)
+}
+
+fn import_command(file: &Path, name: Option<String>) -> Result<u8> {
+    let text = std::fs::read_to_string(file).map_err(LabError::io("read", file, "give the path of an NTFL file"))?;
+    let of_file = || {
+        let stem = file.file_stem().unwrap_or_default().to_string_lossy().to_lowercase();
+        let name: String = stem.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).take(15).collect();
+        if segue_model::check::is_lab_name(&name) { name } else { "imported".to_owned() }
+    };
+    print(&ntfl::import(&text, &file.display().to_string(), &name.unwrap_or_else(of_file))?);
+    Ok(0)
+}
+
+fn export_command(format: ExportFormat, file: &Path, directory: Option<&Path>) -> Result<u8> {
+    let loaded = up::load(file)?;
+    let (topology, plan) = (&loaded.topology, &loaded.plan);
+    let text = match format {
+        ExportFormat::Dot => dot::export(topology, plan),
+        ExportFormat::Svg => svg::export(topology, plan),
+        ExportFormat::Clab => clab::export(topology, plan),
+    };
+    let Some(directory) = directory.filter(|_| format == ExportFormat::Clab) else {
+        print(&text);
+        return Ok(0);
+    };
+    std::fs::create_dir_all(directory).map_err(LabError::io("make directory", directory, "choose another place"))?;
+    state::write_file(&directory.join(format!("{}.clab.yml", plan.name)), &text)?;
+    for (name, text) in clab::states(plan).into_iter().chain(functions::rulesets(&loaded)?) {
+        state::write_file(&directory.join(name), &text)?;
     }
     Ok(0)
 }

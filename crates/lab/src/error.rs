@@ -105,6 +105,26 @@ pub enum LabError {
         /// What helps.
         remedy: String,
     },
+    /// What carries impaired links did not come up.
+    #[error(
+        "the relay of impaired links: {what}; it said: {said}.\n  do: remove `impaired` from the topology's links to go on without, and report this with what it said"
+    )]
+    Relay {
+        /// What happened.
+        what: String,
+        /// Its log.
+        said: String,
+    },
+    /// A topology in another format, or one that is to be made, cannot be.
+    #[error("{place}: {what}.\n  do: {remedy}")]
+    Exchange {
+        /// The file, with line; or the command.
+        place: String,
+        /// What is wrong.
+        what: String,
+        /// What helps.
+        remedy: String,
+    },
     /// Ctrl-C or SIGTERM.
     #[error("interrupted.\n  do: nothing is left of it; start it again when you like")]
     Interrupted,

@@ -45,6 +45,16 @@ pub fn all(paths: &LabPaths, loaded: &Loaded) -> Result<Vec<Function>> {
         .collect()
 }
 
+/// Rulesets of functions that have one, by the name of a file for each.
+///
+/// # Errors
+/// If a file cannot be read that the topology names.
+pub fn rulesets(loaded: &Loaded) -> Result<Vec<(String, String)>> {
+    let names = loaded.topology.functions.keys();
+    let found = names.map(|name| Ok(ruleset(loaded, name)?.map(|text| (format!("{name}.nft"), text))));
+    found.filter_map(Result::transpose).collect()
+}
+
 fn links(paths: &LabPaths, plan: &LabPlan, function: &str) -> Vec<Link> {
     let of_function = plan.links().into_iter().filter(|[_, (there, _)]| *there == function);
     let link = |[(here, near), (_, far)]: [(&str, &Interface); 2]| Link {

@@ -24,8 +24,11 @@ pub mod netns;
 mod output;
 pub mod parallel;
 pub mod progress;
+pub mod random;
+pub mod relay;
 pub mod seen;
 pub mod state;
+pub mod topology;
 pub mod up;
 pub mod wiring;
 

@@ -15,7 +15,7 @@ use crate::names::{self, LabPaths, Roots};
 use crate::progress::Progress;
 use crate::state::{self, Kind, LabRecord, NodeRecord};
 use crate::wiring::{self, Space};
-use crate::{agent, down, firewall, functions, labels, netns, parallel};
+use crate::{agent, down, firewall, functions, labels, netns, parallel, relay};
 
 const AS_ROOT: &str = "check that you are root and that the file system has space";
 const REPORT: &str = "the topology was accepted but the kernel was not: report it together with the topology file";
@@ -151,6 +151,10 @@ impl Building<'_> {
         self.each(spaces, |space, namespace| {
             network::batch(namespace, &[], &wiring::links_batch(self.paths, &self.loaded.plan, space))
         })?;
+        let relayed = relay::links(self.paths, &self.loaded.plan);
+        if !relayed.is_empty() {
+            relay::start(&agent::segue()?, self.paths, &relayed)?;
+        }
         self.functions("links to functions", |runtime, function| runtime.attach(function))?;
         self.progress.begin("links up", 2 * spaces.len());
         self.each(spaces, |space, namespace| space.network.bring_up(namespace))?;

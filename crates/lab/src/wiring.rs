@@ -88,14 +88,20 @@ fn network(interfaces: &[Interface], routes: &[Route], sysctls: &IndexMap<String
     }
 }
 
-/// `ip -batch` inside the namespace of a node or host: the veth pairs to other nodes and hosts whose first end lies there. Both ends of
+/// `ip -batch` inside the namespace of a node or host: its TAP devices of impaired links, and the veth pairs to other nodes and hosts whose
+/// first end lies there. Both ends of
 /// a pair are made where they belong, so that their interface numbers count from 2 in each namespace.
 #[must_use]
 pub fn links_batch(paths: &LabPaths, plan: &LabPlan, space: &Space<'_>) -> String {
     let mut batch = String::new();
+    for tap in space.interfaces.iter().filter(|interface| interface.impaired.is_some()) {
+        let Interface { name, mac, mtu, .. } = tap;
+        let _ = writeln!(batch, "tuntap add name {name} mode tap\nlink set dev {name} address {mac} mtu {mtu}");
+    }
     let mine = plan.links().into_iter().filter(|[(here, _), _]| *here == space.name);
-    // A function's runtime makes its links.
-    for [(_, near), (there, far)] in mine.filter(|[_, (there, _)]| !plan.functions.contains_key(*there)) {
+    // A function's runtime makes its links; the relay connects impaired ones.
+    let mine = mine.filter(|[(_, near), (there, _)]| !plan.functions.contains_key(*there) && near.impaired.is_none());
+    for [(_, near), (there, far)] in mine {
         let _ = writeln!(
             batch,
             "link add name {} address {} mtu {} type veth peer name {} netns {} address {} mtu {}",

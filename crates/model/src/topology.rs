@@ -17,9 +17,11 @@ use crate::value::{PortRange, Protocol};
 pub use function::{
     Capabilities, Function, FunctionKind, InNamespace, InNetfilter, Interfaces, OnTap, ProxyChoice, Ruleset, RunsIn,
 };
+pub use impairment::{DELAY_MAX_MS, Impairment};
 pub use label::LABEL;
 
 mod function;
+mod impairment;
 mod label;
 mod written;
 
@@ -165,6 +167,9 @@ pub struct Link {
     /// What shortest paths add up, in both directions; not 0.
     #[serde(default = "one")]
     pub weight: u32,
+    /// What it does to packets beside carrying them; nothing if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub impaired: Option<Impairment>,
 }
 
 /// A service chain: which traffic visits which functions, in order.

@@ -3,6 +3,7 @@
 mod backup;
 mod firewall;
 mod function;
+mod impairment;
 mod matching;
 
 use std::collections::HashMap;
@@ -301,6 +302,9 @@ impl Check<'_> {
             }
             if link.weight == 0 {
                 self.report.error(&key.at("weight"), "a weight of 0 is not possible", "choose 1 or more");
+            }
+            if let Some(impaired) = &link.impaired {
+                self.impairment(impaired, &key.at("impaired"));
             }
         }
     }

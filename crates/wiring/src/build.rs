@@ -116,6 +116,7 @@ impl<'a> Builder<'a> {
             addresses: end.addresses,
             xdp: end.xdp,
             peer_xdp: peer_xdp && !end.xdp,
+            impaired: None,
             reason: reason.to_owned(),
         };
         [make(first, first_peer, 1, xdp[1]), make(second, second_peer, 2, xdp[0])]
@@ -145,7 +146,14 @@ impl<'a> Builder<'a> {
             let mtu = link.mtu.unwrap_or(self.topology.domain.core_mtu);
             let reason = format!("link between {} and {}, weight {}", link.between[0], link.between[1], link.weight);
             let Ok(new_ends) = <[NewEnd; 2]>::try_from(new_ends) else { continue };
-            let interfaces = self.link(LinkKind::Core, mtu, &reason, new_ends);
+            let mut interfaces = self.link(LinkKind::Core, mtu, &reason, new_ends);
+            if let Some(impaired) = &link.impaired {
+                for interface in &mut interfaces {
+                    interface.impaired = Some(impaired.clone());
+                    // A TAP device takes redirected frames whoever is at the other end, and its user gets whole checksums.
+                    interface.peer_xdp = false;
+                }
+            }
             self.link_names.push([interfaces[0].name.clone(), interfaces[1].name.clone()]);
             for (node, interface) in ends.into_iter().zip(interfaces) {
                 self.interfaces[node].push(interface);

@@ -7,7 +7,7 @@ use ipnet::{IpNet, Ipv6Net};
 use serde::Serialize;
 
 use segue_model::node::NodeState;
-use segue_model::topology::Dataplane;
+use segue_model::topology::{Dataplane, Impairment};
 use segue_model::value::MacAddress;
 use segue_plan::Explanation;
 
@@ -175,6 +175,9 @@ pub struct Interface {
     /// Its peer runs XDP and this end does not: needs `ethtool -K NAME gro on tx off`, because XDP redirects only into a veth
     /// whose peer has NAPI, and does not complete checksums that a sender left to the hardware.
     pub peer_xdp: bool,
+    /// What the link does to packets: it is then two TAP devices with the lab's relay between them, and no veth pair.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub impaired: Option<Impairment>,
     /// Why it is there.
     pub reason: String,
 }

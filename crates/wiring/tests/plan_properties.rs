@@ -51,7 +51,7 @@ fn seed() -> impl Strategy<Value = Seed> {
 }
 
 fn link(a: usize, b: usize, weight: u32) -> Link {
-    Link { between: [format!("n{a}"), format!("n{b}")], mtu: None, weight }
+    Link { between: [format!("n{a}"), format!("n{b}")], mtu: None, weight, impaired: None }
 }
 
 fn firewall() -> Firewall {

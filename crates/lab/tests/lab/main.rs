@@ -9,6 +9,7 @@ mod crash;
 mod examples;
 mod examples_firewall;
 mod examples_traffic;
+mod impaired;
 mod kernel_lab;
 mod main_job;
 mod path_mtu;
