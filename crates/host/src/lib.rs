@@ -39,6 +39,7 @@ pub mod network;
 pub mod process;
 pub mod sysctl;
 pub mod tap;
+pub mod tun;
 
 pub use command::Run;
 pub use error::{HostError, Result};

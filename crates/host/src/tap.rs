@@ -28,34 +28,13 @@ impl Tap {
     /// # Errors
     /// No root, the name is taken, or it is longer than 15 octets.
     pub fn open(name: &str) -> Result<Self> {
-        Self::try_open(name).map_err(|cause| {
+        let file = open_device(name, libc::IFF_TAP).map_err(|cause| {
             HostError::io(
                 "open the TAP device",
                 name,
                 "be root, and see with `ip tuntap` whether another program has it",
             )(cause)
-        })
-    }
-
-    fn try_open(name: &str) -> io::Result<Self> {
-        let file = File::options().read(true).write(true).open(DEVICE)?;
-        // SAFETY: all zeros is a valid `ifreq`: an empty name and a union of plain data.
-        let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-        // One octet of zero stays behind the name.
-        let longest = request.ifr_name.len() - 1;
-        if name.is_empty() || name.len() > longest {
-            return Err(io::Error::other(format!("the name of an interface has 1 to {longest} octets")));
-        }
-        for (octet, letter) in request.ifr_name.iter_mut().zip(name.bytes()) {
-            *octet = letter as libc::c_char;
-        }
-        request.ifr_ifru.ifru_flags = (libc::IFF_TAP | libc::IFF_NO_PI) as libc::c_short;
-        // SAFETY: the kernel reads and writes one `ifreq`, which lives through the call.
-        let made = unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETIFF, &raw mut request) };
-        if made < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        fcntl(&file, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
+        })?;
         Ok(Self { file })
     }
 
@@ -94,4 +73,27 @@ impl Tap {
             let _ = poll(&mut [PollFd::new(self.file.as_fd(), PollFlags::POLLIN)], timeout);
         }
     }
+}
+
+/// The user's side of the TUN or TAP device of this name, which does not wait; the kernel makes the device if there is none.
+pub(crate) fn open_device(name: &str, kind: libc::c_int) -> io::Result<File> {
+    let file = File::options().read(true).write(true).open(DEVICE)?;
+    // SAFETY: all zeros is a valid `ifreq`: an empty name and a union of plain data.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    // One octet of zero stays behind the name.
+    let longest = request.ifr_name.len() - 1;
+    if name.is_empty() || name.len() > longest {
+        return Err(io::Error::other(format!("the name of an interface has 1 to {longest} octets")));
+    }
+    for (octet, letter) in request.ifr_name.iter_mut().zip(name.bytes()) {
+        *octet = letter as libc::c_char;
+    }
+    request.ifr_ifru.ifru_flags = (kind | libc::IFF_NO_PI) as libc::c_short;
+    // SAFETY: the kernel reads and writes one `ifreq`, which lives through the call.
+    let made = unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETIFF, &raw mut request) };
+    if made < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    fcntl(&file, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
+    Ok(file)
 }

@@ -5,14 +5,19 @@
 //! must be a packet. `fuzz/fuzz_targets` hands each body to libFuzzer.
 
 use crate::compression::{Algorithm, Encoder};
+use crate::tun::{Configuration, Device, Mode, TunKind, with_device};
 use segue_service::driver::{srv6, srv6_around};
-use segue_service::{Driver, Prepared};
+use segue_service::{Driver, Kind, Prepared};
 use segue_wire::layer::protocol;
 use segue_wire::tcp::control;
 use segue_wire::{
     AggfragRepr, FragmentRepr, IpCompRepr, Ipv4Repr, Ipv6Packet, Ipv6Repr, PacketBuilder, TcpRepr, UdpRepr,
 };
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::io;
 use std::net::Ipv6Addr;
+use std::os::fd::BorrowedFd;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
@@ -27,6 +32,7 @@ pub const TARGETS: &[Target] = &[
     ("decompress", decompress),
     ("refragment", refragment),
     ("tcp_bulk", tcp_bulk),
+    ("tun", tun),
 ];
 
 /// Packets of a script at most: enough to fill any table, and few enough to run many scripts.
@@ -91,12 +97,51 @@ impl Choices<'_> {
     }
 }
 
+/// The service `tun`, inline, with a program that returns every packet with one octet changed.
+pub fn tun(data: &[u8]) {
+    let configuration =
+        Configuration { mode: Mode::Inline, most_flows: 4, flow_timeout_s: 1, ..Configuration::default() };
+    let service = with_device(&configuration, Box::new(Loop::default()));
+    let driver = Driver::with(vec![service], segue_service::Mode::Synchronous, 9000, TunKind::METRICS);
+    run_steps(driver, Choices(data));
+}
+
+/// What is given comes back, a little different.
+#[derive(Default)]
+struct Loop(RefCell<VecDeque<Vec<u8>>>);
+
+impl Device for Loop {
+    fn send(&self, packet: &[u8]) -> io::Result<()> {
+        let mut packet = packet.to_vec();
+        let place = packet.iter().fold(0, |sum, octet| sum + usize::from(*octet)) % packet.len().max(1);
+        if let Some(octet) = packet.get_mut(place) {
+            *octet ^= 1;
+        }
+        self.0.borrow_mut().push_back(packet);
+        Ok(())
+    }
+
+    fn receive(&self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
+        let Some(packet) = self.0.borrow_mut().pop_front() else { return Ok(None) };
+        let length = packet.len().min(buffer.len());
+        buffer[..length].copy_from_slice(&packet[..length]);
+        Ok(Some(length))
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+}
+
 fn run_script(configurations: &[Arc<dyn Prepared>], data: &[u8]) {
     let mut choices = Choices(data);
     let choice = choices.next();
     let prepared = &configurations[choice / 2 % configurations.len()];
     let workers = if prepared.many_workers() { 1 + choice % 2 } else { 1 };
-    let mut driver = Driver::prepared(&**prepared, workers);
+    run_steps(Driver::prepared(&**prepared, workers), choices);
+}
+
+fn run_steps(mut driver: Driver, mut choices: Choices<'_>) {
     let seeds = &*SEEDS;
     let mut batch = Vec::new();
     for _ in 0..MOST_STEPS {
@@ -106,6 +151,7 @@ fn run_script(configurations: &[Arc<dyn Prepared>], data: &[u8]) {
         match choices.next() {
             step @ 0..16 => {
                 driver.receive(&std::mem::take(&mut batch));
+                driver.readable(0);
                 driver.advance(Duration::from_millis(1 << step));
             }
             step @ 16..32 => {

@@ -15,6 +15,7 @@ pub mod forward;
 pub mod fuzz;
 pub mod refragment;
 pub mod tcp_bulk;
+pub mod tun;
 
 use segue_service::{Registered, kind};
 
@@ -27,6 +28,7 @@ pub static ALL: &[&dyn Registered] = &[
     kind::<forward::Forward>(),
     kind::<refragment::Refragment>(),
     kind::<tcp_bulk::TcpBulk>(),
+    kind::<tun::TunKind>(),
 ];
 
 /// The service with a name.

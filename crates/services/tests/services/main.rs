@@ -7,3 +7,4 @@ mod forward;
 mod list;
 mod refragment;
 mod tcp_bulk;
+mod tun;
