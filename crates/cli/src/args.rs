@@ -5,7 +5,7 @@ use std::{ffi::OsString, path::PathBuf};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use segue_api::client::Condition;
-use segue_lab::cli::LabCommand;
+use segue_lab::{cli::LabCommand, trace::TraceArguments};
 
 /// With the commit, where it is known.
 pub const VERSION: &str = env!("SEGUE_VERSION");
@@ -147,6 +147,17 @@ Examples:
   segue capture --seconds 5 -w trace.pcapng
   segue --lab main-job --node nfv1 capture -w - | tshark -r - -V")]
     Capture(CaptureArgs),
+    /// Say what happens to one packet: send a marked probe in a lab, and observe it wherever it comes by
+    #[command(after_help = "\
+The probe is really sent, by the kernel of a host, and looks like a packet of the chain. All data planes and all namespaces are watched; counters
+and last drops say why it vanished. Labels work for --to. Exit status 1 if it did not arrive as it should.
+
+Examples:
+  segue --lab main-job trace inspected
+  segue --lab main-job trace inspected --reverse --ipv4
+  segue trace --from client --to server --protocol tcp --destination-port 443
+  segue trace inspected --length 1500 -o json | jq '.verdict, .station, .reason'")]
+    Trace(TraceArguments),
     /// Firewalls: rules with counters, the switch, checks of rule files
     #[command(subcommand)]
     Firewall(FirewallCommand),

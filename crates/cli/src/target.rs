@@ -63,6 +63,11 @@ pub fn one(global: &Global) -> Result<Target> {
     targets.pop().context("no node")
 }
 
+/// The lab that the options name, or the only one.
+pub fn lab(global: &Global) -> Result<String> {
+    global.lab.clone().map_or_else(|| only_lab(&Roots::default()), Ok)
+}
+
 fn all_below(global: &Global, roots: &Roots) -> Result<Vec<Target>> {
     if let Some(socket) = &global.socket {
         return Ok(vec![Target { node: None, socket: socket.clone() }]);
@@ -92,7 +97,7 @@ fn all_below(global: &Global, roots: &Roots) -> Result<Vec<Target>> {
 fn only_lab(roots: &Roots) -> Result<String> {
     let mut labs = recorded_labs(roots);
     match labs.len() {
-        0 => bail!("--node names a node of a lab, but no lab is up; see `segue lab list`"),
+        0 => bail!("no lab is up, whose nodes could be asked; see `segue lab list`"),
         1 => labs.pop().context("no lab"),
         _ => bail!(WrongUsage(format!("several labs are up: give --lab, one of {}", labs.join(", ")))),
     }

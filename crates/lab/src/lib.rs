@@ -29,6 +29,7 @@ pub mod relay;
 pub mod seen;
 pub mod state;
 pub mod topology;
+pub mod trace;
 pub mod up;
 pub mod wiring;
 

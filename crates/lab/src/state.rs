@@ -81,6 +81,14 @@ pub struct NodeRecord {
     pub agent: Option<i32>,
 }
 
+impl NodeRecord {
+    /// Whether it has a network namespace of its own.
+    #[must_use]
+    pub fn has_namespace(&self) -> bool {
+        !matches!(self.kind, Kind::Firewall | Kind::Tap)
+    }
+}
+
 /// One lab.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LabRecord {

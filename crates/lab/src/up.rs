@@ -7,7 +7,8 @@ use std::path::Path;
 use segue_function::{Function, FunctionError, Runtime};
 use segue_host::{HostError, Namespace, bpffs, command, network};
 use segue_model::load::{load_topology, locate};
-use segue_wiring::Labels;
+use segue_model::topology::Topology;
+use segue_wiring::{LabPlan, Labels};
 
 use crate::error::{LabError, Result};
 pub use crate::loaded::Loaded;
@@ -36,6 +37,17 @@ pub fn load(file: &Path) -> Result<Loaded> {
     firewall::read(&mut topology, file)?;
     let plan = segue_wiring::plan(&topology).map_err(|errors| wrong(locate(errors, &text, &shown)))?;
     Ok(Loaded { file: file.to_path_buf(), text, topology, plan })
+}
+
+/// The topology of a lab that is up, as it was when it came up, with its plan.
+///
+/// # Errors
+/// If its records are lost.
+pub fn loaded_of(paths: &LabPaths, record: &LabRecord) -> Result<(Topology, LabPlan)> {
+    let path = paths.directory.join("topology.yaml");
+    let text = fs::read_to_string(&path).map_err(LabError::io("read", &path, "bring the lab up again"))?;
+    let shown = record.file.display().to_string();
+    segue_wiring::load_plan(&text, &shown).map_err(|errors| LabError::Topology(errors.to_string()))
 }
 
 /// Brings a topology up.

@@ -9,6 +9,7 @@ mod firewall_packet;
 mod get;
 mod state;
 mod top;
+mod trace;
 
 use anyhow::{Context, Result};
 use clap::CommandFactory;
@@ -33,6 +34,7 @@ pub fn run(cli: Cli) -> Result<u8> {
         Command::Doctor { all } => return doctor::doctor(global, all),
         Command::Top(args) => top::top(global, &args)?,
         Command::Capture(args) => capture::capture(global, &args)?,
+        Command::Trace(arguments) => return trace::trace(global, &arguments),
         Command::Firewall(command) => firewall::run(global, command)?,
         Command::Schema { kind } => schema(kind, global.output)?,
         Command::Lab(command) => {

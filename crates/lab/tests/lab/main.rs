@@ -16,3 +16,4 @@ mod path_mtu;
 mod path_mtu_matrix;
 mod scale;
 mod tap;
+mod trace;

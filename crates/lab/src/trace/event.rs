@@ -1,0 +1,137 @@
+//! What is seen of a probe, and what is said about it.
+
+use std::net::IpAddr;
+
+use serde::Serialize;
+
+/// What a probe's packet looks like, before anybody puts a steering header on it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Flow {
+    /// The host that sends it.
+    pub from: String,
+    /// Its source address.
+    pub source: IpAddr,
+    /// Its destination address.
+    pub destination: IpAddr,
+    /// Protocol number.
+    pub protocol: u8,
+    /// TCP and UDP: source port.
+    pub source_port: u16,
+    /// TCP and UDP: destination port.
+    pub destination_port: u16,
+    /// DSCP, 0 to 63.
+    pub dscp: u8,
+    /// IPv6: flow label.
+    pub flow_label: u32,
+    /// Hop limit or time to live.
+    pub hop_limit: u8,
+    /// Octets of the whole packet.
+    pub length: usize,
+}
+
+/// Which way a packet went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Direction {
+    /// In by an interface.
+    In,
+    /// Out by an interface.
+    Out,
+}
+
+/// What a packet with the probe's mark is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum What {
+    /// The probe, with or without a steering header.
+    Probe,
+    /// An ICMP error about it.
+    Error,
+    /// An answer to it.
+    Reply,
+}
+
+/// A packet with the probe's mark, at one interface.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Event {
+    /// Nanoseconds since 1970.
+    pub time: u64,
+    /// Node, host or function.
+    pub station: String,
+    /// Interface.
+    pub port: String,
+    /// Which way.
+    pub direction: Direction,
+    /// What it is.
+    pub what: What,
+    /// Whether it has a steering header: an outer IPv6 header, or an SRH.
+    pub steered: bool,
+    /// Whether the kernel told it rather than the data plane.
+    pub by_kernel: bool,
+    /// Its headers in one line.
+    pub headers: String,
+}
+
+/// One station on the probe's way.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Hop {
+    /// Node, host or function.
+    pub station: String,
+    /// The interface that it came in by.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub came_in: Option<String>,
+    /// The interface that it left by.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub left_by: Option<String>,
+    /// Microseconds since it was first seen at the station before.
+    pub delay_us: f64,
+    /// Whether the kernel of a Segue node forwarded it, rather than the data plane.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub by_kernel: bool,
+    /// Headers as it left the station, or as it arrived if it did not.
+    pub headers: String,
+}
+
+/// How it ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// It arrived, by the chain if one was asked for.
+    Delivered,
+    /// It arrived, but not by way of the chain.
+    NotByTheChain,
+    /// It arrived with a steering header that nobody took off.
+    Leaked,
+    /// It vanished.
+    Vanished,
+    /// The host's kernel did not send it.
+    NotSent,
+}
+
+/// What became of a probe.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Trace {
+    /// The chain that it should take.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub chain: Option<String>,
+    /// The probe.
+    pub flow: Flow,
+    /// How it ended.
+    pub verdict: Verdict,
+    /// Where: a station, or `A - B` for the link between two.
+    pub station: String,
+    /// Why: an outcome of the data plane, or one of `arrived`, `leaked`, `not_steered`, `not_visited`, `not_sent`, `no_sid`, `kernel`, `function`,
+    /// `link_down`, `link_impaired`, `lost_on_link`.
+    pub reason: String,
+    /// The same for people.
+    pub text: String,
+    /// What to look at.
+    pub look_at: Vec<String>,
+    /// The way, as far as it went.
+    pub hops: Vec<Hop>,
+    /// ICMP errors about it, and where each was seen first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub errors: Vec<String>,
+    /// What could not be observed.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub blind: Vec<String>,
+}

@@ -1,0 +1,489 @@
+//! What became of a probe, from what was seen and counted. Pure.
+
+use segue_wiring::{Interface, LabPlan};
+
+use super::counters::{Counters, dropped, moved, passed};
+use super::event::{Direction, Event, Flow, Hop, Trace, Verdict, What};
+use super::probe::Mark;
+
+/// A chain's name, and its stations besides the hosts, in order.
+pub type WayOfChain = (String, Vec<String>);
+
+/// All that is known of a probe.
+pub struct Evidence<'a> {
+    /// What should be.
+    pub plan: &'a LabPlan,
+    /// The chain and its stations besides the hosts, in order, if one was asked for.
+    pub chain: Option<WayOfChain>,
+    /// The probe.
+    pub flow: Flow,
+    /// Its mark.
+    pub mark: Mark,
+    /// What was seen.
+    pub events: Vec<Event>,
+    /// Counters before it was sent.
+    pub before: Counters,
+    /// Counters when all was quiet again.
+    pub after: Counters,
+    /// Interfaces that are down, as `station:interface`.
+    pub down: Vec<String>,
+    /// Why the host's kernel did not send it.
+    pub unsent: Option<String>,
+    /// What could not be observed.
+    pub blind: Vec<String>,
+}
+
+/// The station that is to blame, and why.
+struct Finding {
+    verdict: Verdict,
+    station: String,
+    reason: String,
+    text: String,
+    look_at: Vec<String>,
+}
+
+/// The verdict.
+#[must_use]
+pub fn judge(mut evidence: Evidence<'_>) -> Trace {
+    order(&mut evidence.events, evidence.plan);
+    let hops = hops(&evidence.events);
+    let finding = evidence.find(&hops);
+    let errors = evidence.errors();
+    let Finding { verdict, station, reason, text, look_at } = finding;
+    let Evidence { chain, flow, blind, .. } = evidence;
+    let chain = chain.map(|(name, _)| name);
+    Trace { chain, flow, verdict, station, reason, text, look_at, hops, errors, blind }
+}
+
+/// Sorts what was seen by time, and nothing comes in at the far end of a link before it left the near one: the clocks of kernel and data plane
+/// are one, but to name the time of day an agent reads two, and may be interrupted in between.
+fn order(events: &mut [Event], plan: &LabPlan) {
+    let links: Vec<[(String, String); 2]> = plan
+        .links()
+        .into_iter()
+        .map(|ends| ends.map(|(name, interface)| (name.to_owned(), interface.name.clone())))
+        .flat_map(|[a, b]| [[a.clone(), b.clone()], [b, a]])
+        .collect();
+    // Each round settles one more hop at least.
+    for _ in 0..events.len() {
+        events.sort_by_key(|event| event.time);
+        let late = links.iter().find_map(|[near, far]| {
+            let at = |(station, port): &(String, String), direction| -> Vec<&Event> {
+                let here =
+                    |event: &&Event| (&event.station, &event.port, event.direction) == (station, port, direction);
+                let mut seen: Vec<&Event> = Vec::new();
+                for event in events.iter().filter(|event| event.what == What::Probe).filter(here) {
+                    // Kernel and data plane tell the same.
+                    if seen.iter().all(|other| other.by_kernel == event.by_kernel) {
+                        seen.push(event);
+                    }
+                }
+                seen
+            };
+            let mut pairs = at(near, Direction::Out).into_iter().zip(at(far, Direction::In));
+            pairs
+                .find(|(out, arrival)| arrival.time <= out.time)
+                .map(|(out, arrival)| (arrival.station.clone(), arrival.time, out.time - arrival.time + 1))
+        });
+        let Some((station, from, by)) = late else { return };
+        for event in events.iter_mut().filter(|event| event.station == station && event.time >= from) {
+            event.time += by;
+        }
+    }
+    events.sort_by_key(|event| event.time);
+}
+
+/// Stations in the order in which the probe was there. Two observers of one interface are one.
+fn hops(events: &[Event]) -> Vec<Hop> {
+    let mut hops: Vec<(Hop, u64, u64)> = Vec::new();
+    for event in events.iter().filter(|event| event.what == What::Probe) {
+        let same = hops.last_mut().filter(|(hop, ..)| {
+            // It comes in again where it was: a function has given it back, or two links lead around.
+            let again =
+                event.direction == Direction::In && hop.left_by.is_some() && hop.came_in.as_ref() != Some(&event.port);
+            hop.station == event.station && !again
+        });
+        match same {
+            Some((hop, _, last)) => {
+                let place = if event.direction == Direction::In { &mut hop.came_in } else { &mut hop.left_by };
+                let first = place.is_none();
+                if first {
+                    *place = Some(event.port.clone());
+                    hop.headers.clone_from(&event.headers);
+                }
+                if event.direction == Direction::Out {
+                    hop.by_kernel = if first { event.by_kernel } else { hop.by_kernel && event.by_kernel };
+                }
+                *last = event.time;
+            }
+            None => {
+                let begun = hops.last().map_or(event.time, |(_, first, _)| *first);
+                let (came_in, left_by) = match event.direction {
+                    Direction::In => (Some(event.port.clone()), None),
+                    Direction::Out => (None, Some(event.port.clone())),
+                };
+                #[allow(clippy::cast_precision_loss)] // microseconds of a trace
+                let delay_us = event.time.saturating_sub(begun) as f64 / 1000.0;
+                let by_kernel = event.direction == Direction::Out && event.by_kernel;
+                let hop = Hop {
+                    station: event.station.clone(),
+                    came_in,
+                    left_by,
+                    delay_us,
+                    by_kernel,
+                    headers: event.headers.clone(),
+                };
+                hops.push((hop, event.time, event.time));
+            }
+        }
+    }
+    hops.into_iter().map(|(hop, ..)| hop).collect()
+}
+
+impl Evidence<'_> {
+    fn find(&self, hops: &[Hop]) -> Finding {
+        if let Some(why) = &self.unsent {
+            let from = &self.flow.from;
+            return Finding {
+                verdict: Verdict::NotSent,
+                station: from.clone(),
+                reason: "not_sent".into(),
+                text: format!("the kernel of {from} did not send it: {why}"),
+                look_at: vec![
+                    self.exec(from, &format!("ip route get {}", self.flow.destination)),
+                    self.exec(from, "ip link"),
+                ],
+            };
+        }
+        let Some(last) = self.last() else { return self.never_seen() };
+        if let Some(arrived) = self.arrival() {
+            return self.arrived(arrived, hops);
+        }
+        match last.direction {
+            Direction::In => self.vanished_at(last),
+            Direction::Out => self.vanished_behind(last),
+        }
+    }
+
+    fn last(&self) -> Option<&Event> {
+        self.events.iter().rfind(|event| event.what == What::Probe)
+    }
+
+    /// Where the destination's host took it; or, if the destination is none of a host, that it was answered.
+    fn arrival(&self) -> Option<&Event> {
+        let has =
+            |interface: &Interface| interface.addresses.iter().any(|address| address.addr() == self.flow.destination);
+        match self.plan.hosts.iter().find(|(_, host)| has(&host.interface)) {
+            Some((name, _)) => self
+                .events
+                .iter()
+                .find(|event| event.what == What::Probe && event.station == *name && event.direction == Direction::In),
+            None => self.events.iter().rfind(|event| {
+                event.what == What::Reply && event.station == self.flow.from && event.direction == Direction::In
+            }),
+        }
+    }
+
+    fn arrived(&self, event: &Event, hops: &[Hop]) -> Finding {
+        let station = event.station.clone();
+        if event.what == What::Probe && event.steered {
+            return Finding {
+                verdict: Verdict::Leaked,
+                text: format!("it arrived at {station} with a steering header: {}", event.headers),
+                look_at: vec![
+                    "the last node of the segment list: its SID is to take the header off (`segue get sids`)".into(),
+                ],
+                reason: "leaked".into(),
+                station,
+            };
+        }
+        if let Some((chain, stations)) = &self.chain {
+            let mut left = hops.iter().map(|hop| &hop.station);
+            if let Some(missed) = stations.iter().find(|wanted| !left.any(|station| station == *wanted)) {
+                return self.not_by_the_chain(chain, missed, hops);
+            }
+        }
+        let text = format!("it arrived at {station}");
+        Finding { verdict: Verdict::Delivered, station, reason: "arrived".into(), text, look_at: Vec::new() }
+    }
+
+    fn not_by_the_chain(&self, chain: &str, missed: &str, hops: &[Hop]) -> Finding {
+        let steered = self.events.iter().find(|event| event.what == What::Probe && event.steered);
+        let headend = hops.iter().map(|hop| &hop.station).find(|station| self.plan.nodes.contains_key(*station));
+        let (station, reason, text) = match (steered, headend) {
+            (None, Some(headend)) => {
+                let text = format!(
+                    "it arrived, but {headend} put no steering header on: no steering rule took it into chain {chain}"
+                );
+                (headend.clone(), "not_steered", text)
+            }
+            _ => {
+                let with = steered.map_or("", |event| event.headers.as_str());
+                (
+                    missed.to_owned(),
+                    "not_visited",
+                    format!("it arrived, but not by way of {missed} as chain {chain} wants; it had {with}"),
+                )
+            }
+        };
+        let look_at = vec![
+            self.segue(&station, "get steering"),
+            self.segue(&station, "get policies"),
+            format!("segue lab plan: how {chain} should go"),
+        ];
+        Finding { verdict: Verdict::NotByTheChain, station, reason: reason.into(), text, look_at }
+    }
+
+    fn never_seen(&self) -> Finding {
+        let from = &self.flow.from;
+        Finding {
+            verdict: Verdict::Vanished,
+            station: from.clone(),
+            reason: "kernel".into(),
+            text: format!("it was sent, and no interface of {from} carried it{}", self.kernel_words(from)),
+            look_at: vec![
+                self.exec(from, &format!("ip route get {}", self.flow.destination)),
+                self.exec(from, "ip neigh"),
+                self.exec(from, "nft list ruleset"),
+            ],
+        }
+    }
+
+    /// It came in, and nothing went out.
+    fn vanished_at(&self, event: &Event) -> Finding {
+        let station = event.station.clone();
+        let (before, after) = (
+            self.before.get(&station).cloned().unwrap_or_default(),
+            self.after.get(&station).cloned().unwrap_or_default(),
+        );
+        let vanished = |reason: &str, text: String, look_at: Vec<String>| Finding {
+            verdict: Verdict::Vanished,
+            station: station.clone(),
+            reason: reason.to_owned(),
+            text,
+            look_at,
+        };
+        let drops = dropped(&before, &after, &self.mark);
+        let own = drops.iter().find(|drop| drop.is_probe).or_else(|| drops.iter().find(|drop| drop.port == event.port));
+        if let Some(drop) = own {
+            let sure = if drop.is_probe {
+                ""
+            } else {
+                " (by its counter; the last such packet's octets are another's or too few)"
+            };
+            return vanished(
+                &drop.reason,
+                format!("{station} dropped it as {}, in by {}: {}{sure}", drop.reason, drop.port, drop.text),
+                vec![
+                    self.segue(&station, "drops"),
+                    format!("docs/using/troubleshooting.md says what to do about {}", drop.reason),
+                ],
+            );
+        }
+        if let Some(sid) = self.missing_sid(event) {
+            let text = format!("{station} has no SID {sid}, which lies in its own locator");
+            return vanished(
+                "no_sid",
+                text,
+                vec![self.segue(&station, "get sids"), format!("segue lab labels {}", self.plan.name)],
+            );
+        }
+        if self.plan.nodes.contains_key(&station) {
+            let given = passed(&before, &after, &event.port);
+            let given: Vec<String> =
+                given.into_iter().take(1).map(|(outcome, text)| format!("{outcome}: {text}")).collect();
+            if let Some(interface) = self.way_is_down(&station) {
+                let text = format!("{station} did not send it on: its way leads by {interface}, and that link is down");
+                return vanished(
+                    "link_down",
+                    text,
+                    vec![self.exec(&station, "ip link"), self.exec(&station, "ip -6 route")],
+                );
+            }
+            let reason = given.first().and_then(|words| words.split(':').next()).unwrap_or("kernel").to_owned();
+            let why = if given.is_empty() {
+                String::new()
+            } else {
+                format!(", which the data plane had given it ({})", given.join("; "))
+            };
+            let words = self.kernel_words(&station);
+            let text = format!("the kernel of {station} did not send it on{why}{words}");
+            let look_at = vec![
+                self.exec(&station, "ip -6 route"),
+                self.exec(&station, "ip neigh"),
+                self.segue(&station, "get outcomes"),
+            ];
+            return vanished(&reason, text, look_at);
+        }
+        let words = self.kernel_words(&station);
+        let rules = moved(&before.rules, &after.rules);
+        let rules = if rules.is_empty() { String::new() } else { format!("; its rules counted {}", rules.join(", ")) };
+        vanished(
+            "function",
+            format!("{station} took it in by {} and did not send it on{words}{rules}", event.port),
+            vec![
+                self.exec(&station, "nft list ruleset"),
+                self.exec(&station, "ip route"),
+                self.exec(&station, "sysctl net.ipv4.ip_forward net.ipv6.conf.all.forwarding"),
+            ],
+        )
+    }
+
+    /// The interface by which a node should reach the destination, or a node of the chain, if it is down and no other leads there.
+    fn way_is_down(&self, station: &str) -> Option<String> {
+        let node = self.plan.nodes.get(station)?;
+        let of_chain = self.chain.iter().flat_map(|(_, stations)| stations).filter(|name| *name != station);
+        let targets = of_chain.filter_map(|name| Some(std::net::IpAddr::from(self.plan.nodes.get(name)?.loopback)));
+        targets.chain([self.flow.destination]).find_map(|target| {
+            let routes =
+                node.routes.iter().filter(|route| route.encap.is_none() && route.destination.contains(&target));
+            let route = routes.max_by_key(|route| route.destination.prefix_len())?;
+            let is_down = |interface: &String| self.down.contains(&format!("{station}:{interface}"));
+            let down = route.next_hops.iter().all(|hop| is_down(&hop.interface));
+            down.then(|| route.next_hops.first().map(|hop| hop.interface.clone())).flatten()
+        })
+    }
+
+    /// The active segment of a packet that the node did not send on, where it is one of the node's own.
+    fn missing_sid(&self, event: &Event) -> Option<std::net::Ipv6Addr> {
+        let locator = self.plan.nodes.get(&event.station)?.locator;
+        let behind = event.headers.split(" > ").nth(1)?;
+        let active: std::net::Ipv6Addr = behind.split([',', ' ']).next()?.parse().ok()?;
+        locator.contains(&active).then_some(active)
+    }
+
+    /// It went out, and did not arrive at the other end.
+    fn vanished_behind(&self, event: &Event) -> Finding {
+        let peer = self.plan.links().into_iter().find_map(|ends| {
+            let at =
+                ends.iter().position(|(name, interface)| *name == event.station && interface.name == event.port)?;
+            let (name, interface) = ends[1 - at];
+            Some((name.to_owned(), interface.clone()))
+        });
+        let Some((there, interface)) = peer else {
+            return Finding {
+                verdict: Verdict::Vanished,
+                station: event.station.clone(),
+                reason: "lost_on_link".into(),
+                text: format!("it left {} by {}, and was seen nowhere else", event.station, event.port),
+                look_at: vec![self.exec(&event.station, "ip -s link")],
+            };
+        };
+        let link = format!("{} - {there}", event.station);
+        let names = [format!("{}:{}", event.station, event.port), format!("{there}:{}", interface.name)];
+        let down = names.iter().find(|name| self.down.contains(name));
+        let (reason, text, look_at) = match (down, &interface.impaired) {
+            (Some(name), _) => (
+                "link_down",
+                format!("it left {} by {}, and the link to {there} is down: {name}", event.station, event.port),
+                vec![self.exec(&event.station, "ip link"), self.exec(&there, "ip link")],
+            ),
+            (None, Some(impaired)) if impaired.loss_percent > 0.0 => (
+                "link_impaired",
+                format!(
+                    "the link from {} to {there} lost it, as `impaired` says it does with {} % of packets",
+                    event.station, impaired.loss_percent
+                ),
+                vec!["`impaired` of the link in the topology; trace again".to_owned()],
+            ),
+            _ => (
+                "lost_on_link",
+                format!(
+                    "it left {} by {}, and did not come in at {there} by {}",
+                    event.station, event.port, interface.name
+                ),
+                vec![
+                    self.exec(&there, &format!("ip -s link show {}", interface.name)),
+                    self.exec(&there, &format!("ethtool -k {}", interface.name)),
+                ],
+            ),
+        };
+        Finding { verdict: Verdict::Vanished, station: link, reason: reason.into(), text, look_at }
+    }
+
+    /// What the kernel of a station counted as errors meanwhile, as the end of a sentence.
+    fn kernel_words(&self, station: &str) -> String {
+        let of = |counters: &Counters| counters.get(station).map(|station| station.kernel.clone()).unwrap_or_default();
+        let moved = moved(&of(&self.before), &of(&self.after));
+        if moved.is_empty() { String::new() } else { format!("; it counted {}", moved.join(", ")) }
+    }
+
+    /// Each error once, where it was seen first. Those that a data plane makes are seen only where they arrive.
+    fn errors(&self) -> Vec<String> {
+        let mut seen: Vec<&str> = Vec::new();
+        let mut errors = Vec::new();
+        for event in self.events.iter().filter(|event| event.what == What::Error) {
+            if !seen.contains(&event.headers.as_str()) {
+                seen.push(&event.headers);
+                errors.push(format!("{} (seen at {})", event.headers, event.station));
+            }
+        }
+        errors
+    }
+
+    fn exec(&self, station: &str, command: &str) -> String {
+        format!("segue lab exec {} {station} -- {command}", self.plan.name)
+    }
+
+    fn segue(&self, station: &str, command: &str) -> String {
+        format!("segue --lab {} --node {station} {command}", self.plan.name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TOPOLOGY: &str = "
+name: x
+nodes: { a: {}, b: {} }
+hosts: { c: { node: a }, s: { node: b } }
+links: [{ between: [a, b] }]
+chains: { web: { from: c, to: s, via: [] } }
+";
+
+    fn event(time: u64, station: &str, port: &str, direction: Direction, by_kernel: bool) -> Event {
+        Event {
+            time,
+            station: station.into(),
+            port: port.into(),
+            direction,
+            what: What::Probe,
+            steered: false,
+            by_kernel,
+            headers: String::new(),
+        }
+    }
+
+    #[test]
+    fn a_late_clock_does_not_change_the_way() {
+        let plan = segue_wiring::load_plan(TOPOLOGY, "t").unwrap_or_else(|errors| panic!("{errors}")).1;
+        use Direction::{In, Out};
+        // The data plane of `a` says 250 us too early, that of `b` 90 us too late.
+        let mut events = vec![
+            event(1_000_000, "c", "a", Out, true),
+            event(760_000, "a", "c", In, false),
+            event(770_000, "a", "b", Out, false),
+            event(1_120_000, "b", "a", In, false),
+            event(1_130_000, "b", "s", Out, false),
+            event(1_050_000, "s", "b", In, true),
+        ];
+        order(&mut events, &plan);
+        let hops: Vec<String> = hops(&events).into_iter().map(|hop| hop.station).collect();
+        assert_eq!(hops, ["c", "a", "b", "s"]);
+        assert!(events.windows(2).all(|pair| pair[0].time < pair[1].time), "{events:?}");
+    }
+
+    #[test]
+    fn what_kernel_and_data_plane_tell_is_one_hop() {
+        let events = [
+            event(1, "a", "c", Direction::In, false),
+            event(2, "a", "c", Direction::In, true),
+            event(3, "a", "b", Direction::Out, true),
+            event(9, "a", "x", Direction::In, false),
+        ];
+        let hops = hops(&events);
+        assert_eq!(hops.len(), 2, "back at another interface, it is there again");
+        assert!(hops[0].by_kernel && hops[0].left_by.as_deref() == Some("b"));
+    }
+}
