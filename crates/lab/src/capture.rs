@@ -30,9 +30,9 @@ use crate::state::{LabRecord, NodeRecord};
 pub struct CaptureArguments {
     /// Name of the lab
     pub lab: String,
-    /// Node, host or function
+    /// Node, host or function; a link as `edge1--nfv1`; a SID or a chain by its label, such as '$nfv1.firewall' or '$chain.web'
     pub node: String,
-    /// Interface; all of them if not given
+    /// Interface of the node; all of them if not given
     pub port: Option<String>,
     /// Write pcapng (on Segue nodes) or pcap into this file instead of showing packets; `-` for stdout
     #[arg(short, long, value_name = "FILE")]
@@ -46,7 +46,7 @@ pub struct CaptureArguments {
 }
 
 /// What stands for the standard output in place of a file.
-const STDOUT: &str = "-";
+pub(crate) const STDOUT: &str = "-";
 
 /// How long a capture without a given end may stay silent: as good as for ever.
 const FOR_EVER: Duration = Duration::from_secs(30 * 24 * 3600);
@@ -155,7 +155,7 @@ fn from_agent(node: &NodeRecord, socket: &Path, arguments: &CaptureArguments) ->
 }
 
 /// A program that shows packets from its standard input, with the routing header and what is inside on one line.
-fn viewer() -> Result<Child> {
+pub(crate) fn viewer() -> Result<Child> {
     let viewer = Run::new("tcpdump", ["-n", "-l", "-r", "-"]).spawn(|command| {
         command.stdin(Stdio::piped()).stderr(Stdio::null());
     });

@@ -13,7 +13,7 @@ use crate::progress::Progress;
 use crate::state::LabRecord;
 use crate::topology::generate::{self, Shape};
 use crate::topology::{clab, dot, ntfl, svg};
-use crate::{capture, demo, down, exec, explain, functions, labels, list, relay, state, up};
+use crate::{attach, demo, down, exec, explain, functions, gather, labels, list, relay, state, up};
 
 /// Topologies in network namespaces.
 #[derive(Debug, Clone, Subcommand)]
@@ -112,7 +112,21 @@ pub enum LabCommand {
         #[arg(required = true, last = true)]
         command: Vec<String>,
     },
-    /// Capture packets: on Segue nodes through the data plane, elsewhere with tcpdump
+    /// Open tmux with a pane for each node, function and host
+    #[command(
+        after_help = "The session stays when you detach (Ctrl-b d), and ends with the lab. Example:\n  segue lab attach main-job"
+    )]
+    Attach {
+        /// Name of the lab
+        lab: String,
+        /// Only make the session: `tmux -L segue-LAB attach` opens it
+        #[arg(long)]
+        detached: bool,
+    },
+    /// Capture packets of a node, link, SID or chain: on Segue nodes through the data plane, elsewhere with tcpdump
+    #[command(
+        after_help = "Of links, SIDs and chains one pcapng file with an interface for each node and port (node:port) and each packet's direction.\n\nExamples:\n  segue lab capture main-job nfv1 edge1\n  segue lab capture main-job edge1--nfv1 -w link.pcapng --seconds 5\n  segue lab capture main-job '$nfv1.firewall'\n  segue lab capture main-job '$chain.inspected' -w - | tshark -r -"
+    )]
     Capture(CaptureArguments),
     /// Bring a topology up, send real traffic through its chain, show what happened, take it down
     #[command(after_help = "Exit status 1 if any check differed from what it should be.")]
@@ -173,7 +187,11 @@ pub fn run(command: LabCommand, output: Output) -> Result<u8> {
         }
         LabCommand::Capture(arguments) => {
             need_root("capture")?;
-            capture::capture(&roots, &arguments)
+            gather::run(&roots, &arguments)
+        }
+        LabCommand::Attach { lab, detached } => {
+            need_root("attach")?;
+            attach::attach(&roots, &lab, detached)
         }
         LabCommand::Demo { file, keep } => {
             need_root("demo")?;

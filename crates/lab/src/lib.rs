@@ -7,6 +7,8 @@
 #![forbid(unsafe_code)]
 
 pub mod agent;
+pub mod attach;
+mod blocks;
 pub mod capture;
 pub mod cli;
 pub mod demo;
@@ -16,6 +18,7 @@ pub mod exec;
 pub mod explain;
 mod firewall;
 pub mod functions;
+pub mod gather;
 pub mod labels;
 pub mod list;
 mod loaded;

@@ -1,6 +1,5 @@
 //! `segue trace`: what happens to one packet. A marked probe is really sent, and observed wherever it comes by.
 
-mod blocks;
 mod counters;
 pub mod event;
 mod judge;

@@ -20,9 +20,9 @@ use nix::sys::time::TimeSpec;
 use segue_api::capture::{CaptureRequest, Format};
 use segue_api::client::Client;
 
-use super::blocks::Blocks;
 use super::event::{Direction, Event, Flow};
 use super::probe::{Mark, recognise};
+use crate::blocks::Blocks;
 use crate::error::Result;
 use crate::netns;
 use crate::state::LabRecord;

@@ -1,8 +1,12 @@
 //! Chains between the same two hosts that differ by nothing but the DSCP, or the flow label, of their packets.
 
 use crate::common::TestLab;
+use segue_host::Run;
+use segue_lab::attach::attach;
 use segue_lab::demo::hops::Counters;
 use segue_lab::exec;
+use segue_lab::gather::{End, Wanted, gather};
+use segue_wiring::Labels;
 
 const PINGS: u64 = 5;
 
@@ -50,7 +54,8 @@ fn chains_that_differ_by_the_dscp_alone() {
         ping(&lab, "", &address, &policies, &[0; 4]);
     }
     labels_work_in_commands(&lab);
-    lab.down();
+    a_chain_is_captured_at_all_of_its_nodes(&lab);
+    tmux_has_a_pane_for_each_namespace(lab);
 }
 
 /// What `exec` runs has the values of labels in their places.
@@ -90,4 +95,49 @@ fn chains_that_differ_by_the_flow_label_alone() {
     ping(&lab, "-F 0x200", &ipv6, &policies, &[0; 4]);
     ping(&lab, "", &ipv4, &policies, &[0; 4]);
     lab.down();
+}
+
+/// One pcapng file with the packets of one chain only, one direction, and an interface for each node and port.
+fn a_chain_is_captured_at_all_of_its_nodes(lab: &TestLab) {
+    let plan = &lab.loaded.plan;
+    let wanted = Wanted::of("$chain.voice", plan, &Labels::of(plan)).unwrap().unwrap();
+    let file = tempfile::NamedTempFile::new().unwrap();
+    // In and out at edge1, nfv1 twice and edge2, for each of three requests.
+    let end = End { count: Some(3 * 8), seconds: Some(30) };
+    let address = lab.addresses("server")[1].clone();
+    std::thread::scope(|scope| {
+        let capture = scope.spawn(|| gather(&lab.record, &wanted, end, &mut file.as_file(), file.path()).unwrap());
+        // It begins with the section header, when all agents capture.
+        wait_until(|| file.as_file().metadata().unwrap().len() > 0);
+        let output = lab.sh("client", &format!("ping -n -c 3 -i 0.05 -W 10 -Q 0xb8 {address}"));
+        assert!(output.contains("3 received"), "{output}");
+        assert_eq!(capture.join().unwrap(), 3 * 8);
+    });
+    let bytes = std::fs::read(file.path()).unwrap();
+    assert_eq!(segue_api::pcap::frames(&bytes).unwrap().len(), 3 * 8);
+    for name in ["edge1:client", "edge1:nfv1", "nfv1:edge1", "nfv1:edge2", "edge2:nfv1", "edge2:server"] {
+        assert!(bytes.windows(name.len()).any(|window| window == name.as_bytes()), "no interface {name}");
+    }
+}
+
+fn wait_until(done: impl Fn() -> bool) {
+    let begun = std::time::Instant::now();
+    while !done() {
+        assert!(begun.elapsed().as_secs() < 30, "it has not begun");
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+}
+
+/// The session ends with the lab.
+fn tmux_has_a_pane_for_each_namespace(lab: TestLab) {
+    attach(&lab.roots, &lab.name, true).unwrap_or_else(|error| panic!("{error}"));
+    let server = format!("segue-{}", lab.name);
+    let tmux = |words: &[&str]| Run::new("tmux", [&["-L", &server], words].concat()).output().unwrap();
+    let panes = tmux(&["list-panes", "-a", "-F", "#{pane_title}"]);
+    let panes = String::from_utf8(panes.stdout).unwrap();
+    let mut titles: Vec<&str> = panes.lines().collect();
+    titles.sort_unstable();
+    assert_eq!(titles, ["client", "edge1", "edge2", "first", "nfv1", "second", "server"]);
+    lab.down();
+    wait_until(|| !tmux(&["has-session"]).status.success());
 }
