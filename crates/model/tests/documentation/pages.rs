@@ -31,6 +31,7 @@ fn texts() -> Vec<(PathBuf, String)> {
         "bpf",
         "examples",
         "packaging",
+        "srft",
         "fuzz",
         "x",
     ] {
