@@ -283,6 +283,12 @@ impl Ethtool {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Offloads(Vec<String>);
 
+impl FromIterator<String> for Offloads {
+    fn from_iter<T: IntoIterator<Item = String>>(names: T) -> Self {
+        Self(names.into_iter().collect())
+    }
+}
+
 impl Offloads {
     fn has(&self, names: &[&str]) -> bool {
         self.0.iter().any(|active| names.contains(&active.as_str()))
@@ -330,7 +336,7 @@ impl OffloadSocket {
         let bits = answers.iter().flat_map(|answer| answer.nested(Ethtool::ACTIVE));
         let bits = bits.flat_map(|set| set.nested(Ethtool::BITS).collect::<Vec<_>>());
         let bits = bits.flat_map(|bits| bits.nested(Ethtool::BIT).collect::<Vec<_>>());
-        Ok(Offloads(bits.filter_map(|bit| bit.word(Ethtool::BIT_NAME)).collect()))
+        Ok(bits.filter_map(|bit| bit.word(Ethtool::BIT_NAME)).collect())
     }
 
     /// Turns what `ethtool -k` calls `name` on or off.

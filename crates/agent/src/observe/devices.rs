@@ -126,6 +126,10 @@ mod tests {
     }
 
     fn found(device: &Device, mode: PortMode, xdp: &str) -> Vec<String> {
+        found_with(device, mode, xdp, None)
+    }
+
+    fn found_with(device: &Device, mode: PortMode, xdp: &str, offloads: Option<&Offloads>) -> Vec<String> {
         let port = PortReport {
             name: "p".to_owned(),
             role: "core".to_owned(),
@@ -143,7 +147,7 @@ mod tests {
             dropped: Default::default(),
         };
         let devices = Devices::from([("far".to_owned(), Device { index: 3, ..Device::default() })]);
-        problems(&port, mode, device, None, &devices).iter().map(ToString::to_string).collect()
+        problems(&port, mode, device, offloads, &devices).iter().map(ToString::to_string).collect()
     }
 
     #[test]
@@ -156,5 +160,17 @@ mod tests {
         assert!(found(&veth(0b111, true), PortMode::Xdp, "native").is_empty(), "it takes them");
         assert!(found(&veth(0b011, true), PortMode::Xdp, "generic").is_empty(), "sent like any packet");
         assert!(found(&veth(0b011, true), PortMode::Skb, "none").is_empty(), "nothing is redirected by XDP");
+    }
+
+    #[test]
+    fn a_nic_that_takes_tags_off_is_a_problem_for_xdp_alone() {
+        let nic = Device { index: 2, on_bus: true, xdp: Some(XdpFeatures(0b111)), ..Device::default() };
+        let strips: Offloads = ["rx-vlan-hw-parse".to_owned()].into_iter().collect();
+        let problems = found_with(&nic, PortMode::Xdp, "native", Some(&strips));
+        assert!(problems.len() == 1 && problems[0].ends_with("; `ethtool -K p rxvlan off`"), "{problems:?}");
+        assert!(found_with(&nic, PortMode::Skb, "none", Some(&strips)).is_empty(), "a socket buffer has the tag");
+        assert!(found_with(&nic, PortMode::Xdp, "native", Some(&Offloads::default())).is_empty());
+        // A veth says so too, whatever its far end sends, which cannot be seen from here.
+        assert!(found_with(&veth(0b111, true), PortMode::Xdp, "native", Some(&strips)).is_empty());
     }
 }
