@@ -228,7 +228,7 @@ pub fn ports(state: &NodeState, links: &Interfaces) -> Vec<Check> {
 pub fn unwatched(state: &NodeState) -> Vec<Check> {
     let functions = state.sids.iter().enumerate().filter(|(_, sid)| {
         let has_function = sid.proxy.is_some() || sid.netfilter.is_some();
-        has_function && sid.behaviour != Behaviour::End && sid.watch().is_none()
+        has_function && sid.behaviour != Behaviour::End && state.watch_of(sid).is_none()
     });
     let check = |(position, sid): (usize, &segue_model::node::Sid)| {
         let reason = format!("the function behind {} is not watched: nobody sees when it is dead", sid.sid.addr());

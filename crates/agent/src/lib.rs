@@ -12,6 +12,7 @@ pub mod doctor;
 pub mod firewall;
 pub mod fitness;
 pub mod follow;
+mod functions;
 pub mod hold;
 pub mod kernel;
 pub mod liveness;

@@ -13,7 +13,7 @@ use tokio::{
 
 use crate::{
     actor::Handle,
-    api, devices, follow, hold,
+    api, devices, follow, functions, hold,
     liveness::{
         self,
         journal::{Entries, Journal},
@@ -55,6 +55,7 @@ async fn serve(options: &Options) -> Result<()> {
     crate::firewall::log::spawn(node.clone(), options.state_dir.clone()).context("start reading what firewalls log")?;
     hold::spawn(node.clone()).context("watch the boundary's table")?;
     devices::spawn(node.clone()).context("watch interfaces")?;
+    functions::watch::spawn(node.clone()).context("watch for functions that come")?;
     let (life, own) = node.call(|node| Ok((node.plane.life().clone(), node.kernel.port()))).await?;
     let own = own.context("the number of the socket for routes")?;
     follow::spawn(node.clone(), life, own)

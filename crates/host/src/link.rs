@@ -14,6 +14,7 @@ use netlink_packet_route::neighbour::{NeighbourAddress, NeighbourAttribute, Neig
 use netlink_packet_route::route::{
     RouteAddress, RouteAttribute, RouteFlags, RouteHeader, RouteMessage, RouteProtocol, RouteScope, RouteType,
 };
+use netlink_packet_route::rule::{RuleAction, RuleAttribute, RuleMessage};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use netlink_sys::protocols::NETLINK_ROUTE;
 
@@ -257,25 +258,78 @@ impl LinkSocket {
     /// Everything leaves by this link, to a gateway that needs no route to itself. `protocol` says whose the route is.
     pub fn default_route(&mut self, name: &str, gateway: IpAddr, protocol: u8) -> Result<()> {
         let Some(link) = self.find(name)? else { return Ok(()) };
-        let mut message = RouteMessage::default();
-        message.header.address_family = family(gateway);
-        message.header.table = RouteHeader::RT_TABLE_MAIN;
-        message.header.protocol = RouteProtocol::from(protocol);
-        message.header.scope = RouteScope::Universe;
-        message.header.kind = RouteType::Unicast;
-        message.header.flags = RouteFlags::Onlink;
-        let via = match gateway {
-            IpAddr::V4(address) => RouteAddress::Inet(address),
-            IpAddr::V6(address) => RouteAddress::Inet6(address),
-        };
-        message.attributes = vec![RouteAttribute::Gateway(via), RouteAttribute::Oif(link.index)];
+        let message = RouteNetlinkMessage::NewRoute(default_route(link.index, gateway, protocol));
+        self.change("add a route by", name, message, NLM_F_CREATE | NLM_F_REPLACE)
+    }
+
+    /// As [`LinkSocket::default_route`], in this routing table and with this metric.
+    pub fn default_route_in(
+        &mut self,
+        name: &str,
+        gateway: IpAddr,
+        protocol: u8,
+        table: u32,
+        metric: u32,
+    ) -> Result<()> {
+        let Some(link) = self.find(name)? else { return Ok(()) };
+        let mut message = default_route(link.index, gateway, protocol);
+        message.header.table = RouteHeader::RT_TABLE_UNSPEC;
+        message.attributes.push(RouteAttribute::Table(table));
+        message.attributes.extend((metric != 0).then_some(RouteAttribute::Priority(metric)));
         let message = RouteNetlinkMessage::NewRoute(message);
         self.change("add a route by", name, message, NLM_F_CREATE | NLM_F_REPLACE)
+    }
+
+    /// What comes in by this link is routed by that table; nothing happens if there is such a rule.
+    pub fn rule(&mut self, name: &str, ipv6: bool, table: u32, priority: u32, protocol: u8) -> Result<()> {
+        let message = RouteNetlinkMessage::NewRule(incoming(name, ipv6, table, priority, protocol));
+        match self.0.request(message, NLM_F_CREATE | NLM_F_EXCL) {
+            Err(error) if !matches!(error.errno(), Some(EEXIST)) => Err(failed("add a rule for", name, error)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Takes such a rule away; nothing happens if there is none.
+    pub fn without_rule(&mut self, name: &str, ipv6: bool, table: u32, priority: u32, protocol: u8) -> Result<()> {
+        let message = RouteNetlinkMessage::DelRule(incoming(name, ipv6, table, priority, protocol));
+        match self.0.request(message, 0) {
+            Err(error) if !matches!(error.errno(), Some(ENOENT)) => Err(failed("remove a rule for", name, error)),
+            _ => Ok(()),
+        }
     }
 
     fn change(&mut self, what: &str, name: &str, message: RouteNetlinkMessage, flags: u16) -> Result<()> {
         self.0.request(message, flags).map(drop).map_err(|error| failed(what, name, error))
     }
+}
+
+fn default_route(index: u32, gateway: IpAddr, protocol: u8) -> RouteMessage {
+    let mut message = RouteMessage::default();
+    message.header.address_family = family(gateway);
+    message.header.table = RouteHeader::RT_TABLE_MAIN;
+    message.header.protocol = RouteProtocol::from(protocol);
+    message.header.scope = RouteScope::Universe;
+    message.header.kind = RouteType::Unicast;
+    message.header.flags = RouteFlags::Onlink;
+    let via = match gateway {
+        IpAddr::V4(address) => RouteAddress::Inet(address),
+        IpAddr::V6(address) => RouteAddress::Inet6(address),
+    };
+    message.attributes = vec![RouteAttribute::Gateway(via), RouteAttribute::Oif(index)];
+    message
+}
+
+fn incoming(name: &str, ipv6: bool, table: u32, priority: u32, protocol: u8) -> RuleMessage {
+    let mut message = RuleMessage::default();
+    message.header.family = if ipv6 { AddressFamily::Inet6 } else { AddressFamily::Inet };
+    message.header.action = RuleAction::ToTable;
+    message.attributes = vec![
+        RuleAttribute::Iifname(name.to_owned()),
+        RuleAttribute::Table(table),
+        RuleAttribute::Priority(priority),
+        RuleAttribute::Protocol(RouteProtocol::from(protocol)),
+    ];
+    message
 }
 
 fn read(answer: &RouteNetlinkMessage) -> Option<Link> {

@@ -4,7 +4,9 @@
 //! This crate never touches the kernel: it builds and tests without root.
 #![forbid(unsafe_code)]
 
+pub mod attached;
 pub mod check;
+mod direction;
 pub mod error;
 pub mod firewall;
 mod guard;

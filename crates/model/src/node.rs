@@ -2,10 +2,12 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use indexmap::IndexMap;
 use ipnet::{IpNet, Ipv6Net};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub use crate::attached::NodeFunction;
 use crate::firewall::Firewall;
 pub use crate::owner::{AddressFamily, Direction, Owner};
 pub use crate::proxy::{
@@ -44,6 +46,9 @@ pub struct NodeState {
     /// Firewalls, which SIDs and ports name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub firewalls: Vec<Firewall>,
+    /// Functions that are attached to this node, by name; proxies name them.
+    #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
+    pub functions: IndexMap<String, NodeFunction>,
     /// Local SIDs.
     #[serde(default)]
     pub sids: Vec<Sid>,

@@ -1,6 +1,7 @@
 //! Checks of a node's desired state that the types alone do not make.
 
 mod firewall;
+mod function;
 mod policy;
 mod proxy;
 mod sid;
@@ -39,6 +40,7 @@ impl NodeState {
         check.hmac_keys();
         check.ports();
         check.firewalls();
+        check.functions();
         check.sids();
         check.policies();
         check.steering();

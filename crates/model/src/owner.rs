@@ -6,6 +6,7 @@ use ipnet::IpNet;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub use crate::direction::Direction;
 use crate::proxy::InnerType;
 
 /// What a SID or a policy was made for. Forwarding does not look at it: it is for whoever made it, and `segue get chains`
@@ -21,16 +22,6 @@ pub struct Owner {
     /// The address family that it serves; all that the chain carries if not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub family: Option<AddressFamily>,
-}
-
-/// Which way traffic of a chain goes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Direction {
-    /// From the chain's `from` to its `to`.
-    Forward,
-    /// The other way.
-    Reverse,
 }
 
 /// An address family of inner packets.
@@ -56,22 +47,6 @@ impl fmt::Display for Owner {
         let part = self.part();
         let blank = if part.is_empty() { "" } else { " " };
         write!(formatter, "chain {}{blank}{part}", self.chain)
-    }
-}
-
-impl Direction {
-    /// As operators write it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Forward => "forward",
-            Self::Reverse => "reverse",
-        }
-    }
-}
-
-impl fmt::Display for Direction {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(self.name())
     }
 }
 

@@ -5,6 +5,8 @@ use std::net::{IpAddr, Ipv6Addr};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::direction::Direction;
+
 /// Differences in the outer hop limit that are less than this do not make another header: what End.AD starts from.
 pub const HOP_LIMIT_MARGIN: u8 = 8;
 /// Seconds after which an unused flow is forgotten, if the operator does not say.
@@ -33,10 +35,19 @@ pub struct Proxy {
     /// `flow`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub inner: Vec<InnerType>,
+    /// A function of this node (`functions`), instead of `to_function` and `from_function`: it says by which links packets go and come,
+    /// and how it is watched.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub function: Option<String>,
+    /// With `function`: packets go in by its west link and come back by its east link (`forward`, the default), or the other way round.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub direction: Option<Direction>,
     /// IFACE-OUT: the port towards the function.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub to_function: String,
     /// IFACE-IN: the port on which packets come back. It serves one SID of End.AS or of End.AD with `memory: interface`;
     /// otherwise any number of SIDs that agree in what they remember by.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub from_function: String,
     /// End.AD: what the steering header is remembered by.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -272,6 +283,8 @@ impl Proxy {
     pub fn new(to_function: impl Into<String>, from_function: impl Into<String>) -> Self {
         Self {
             inner: Vec::new(),
+            function: None,
+            direction: None,
             to_function: to_function.into(),
             from_function: from_function.into(),
             memory: None,

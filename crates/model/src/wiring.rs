@@ -2,7 +2,8 @@
 
 use std::net::Ipv6Addr;
 
-use crate::node::{Behaviour, Flavour, NodeState, Port, PortMode, PortRole, Sid};
+use crate::direction::Direction;
+use crate::node::{Behaviour, Flavour, NodeFunction, NodeState, Port, PortMode, PortRole, Sid};
 use crate::proxy::{FLOW_TIMEOUT, HOP_LIMIT_MARGIN, LOOP_OUT, Memory, OnFailure, OwnTraffic, Watch};
 use crate::value::MacAddress;
 
@@ -92,7 +93,8 @@ impl Sid {
             let wiring = Wiring::of(&netfilter.namespace);
             return Some((wiring.node_west, wiring.node_east));
         }
-        self.proxy.as_ref().map(|proxy| (proxy.to_function.clone(), proxy.from_function.clone()))
+        let of_proxy = || self.proxy.as_ref().map(|proxy| (proxy.to_function.clone(), proxy.from_function.clone()));
+        self.attached_ports().or_else(of_proxy)
     }
 
     /// Hop limits that differ by less are the same header.
@@ -152,11 +154,71 @@ impl NodeState {
         self.sids.iter().any(|sid| sid.memory() == Some(Memory::Packet))
     }
 
-    /// The configured ports, then those that the agent makes: of [`NodeState::wirings`], and [`LOOP_OUT`].
+    /// The configured ports, then those that the agent makes: of [`NodeState::wirings`] and [`NodeState::attached`], and [`LOOP_OUT`].
     pub fn all_ports(&self) -> Vec<Port> {
         let wired = self.wirings();
         let again = self.needs_loop().then(|| port(LOOP_OUT, PortRole::Core));
-        self.ports.iter().cloned().chain(wired.iter().flat_map(Wiring::ports)).chain(again).collect()
+        let attached = self.attached().flat_map(|(wiring, _)| wiring.ports());
+        self.ports.iter().cloned().chain(wired.iter().flat_map(Wiring::ports)).chain(attached).chain(again).collect()
+    }
+}
+
+impl Wiring {
+    /// The wiring of a function that is attached.
+    pub fn of_function(name: &str) -> Self {
+        // Names of namespaces have no blanks.
+        let hashed = Self::of(&format!("function {name}"));
+        let [west, east] = [&hashed.node_west, &hashed.node_east].map(|other| match name.len() <= 11 {
+            true => name.to_owned(),
+            false => other.trim_start_matches("nfw-").trim_start_matches("nfe-").to_owned(),
+        });
+        Self {
+            namespace: name.to_owned(),
+            node_west: format!("fnw-{west}"),
+            node_east: format!("fne-{east}"),
+            ..hashed
+        }
+    }
+}
+
+impl Sid {
+    /// The name of the function of this node that it leads to.
+    pub fn function(&self) -> Option<&str> {
+        self.proxy.as_ref()?.function.as_deref()
+    }
+
+    /// Whether packets go in by west.
+    fn is_forward(&self) -> bool {
+        self.proxy.as_ref().is_none_or(|proxy| proxy.direction != Some(Direction::Reverse))
+    }
+
+    /// IFACE-OUT and IFACE-IN of a SID that leads to a function of this node.
+    fn attached_ports(&self) -> Option<(String, String)> {
+        let wiring = Wiring::of_function(self.function()?);
+        let (west, east) = (wiring.node_west, wiring.node_east);
+        Some(if self.is_forward() { (west, east) } else { (east, west) })
+    }
+
+    /// The link-layer address that packets to its function get, where it is known by itself.
+    pub fn function_mac(&self) -> Option<MacAddress> {
+        let attached = self.function().map(Wiring::of_function);
+        let attached = attached.map(|wiring| if self.is_forward() { wiring.west_mac } else { wiring.east_mac });
+        self.next_hop_mac.or(attached)
+    }
+}
+
+impl NodeState {
+    /// How the function of a SID is watched.
+    pub fn watch_of<'a>(&'a self, sid: &'a Sid) -> Option<&'a Watch> {
+        match sid.function() {
+            Some(name) => self.functions.get(name).map(|function| &function.watch),
+            None => sid.watch(),
+        }
+    }
+
+    /// The wiring of each function.
+    pub fn attached(&self) -> impl Iterator<Item = (Wiring, &NodeFunction)> {
+        self.functions.iter().map(|(name, function)| (Wiring::of_function(name), function))
     }
 }
 
@@ -182,5 +244,40 @@ mod tests {
         assert_eq!(Wiring::of("fw").node_west, "nfw-fw");
         assert_eq!(Wiring::of("firewall-of-customer-1").node_east, "nfe-firewcde0c2");
         assert_ne!(Wiring::of("firewall-of-customer-1").node_west, Wiring::of("firewall-of-customer-2").node_west);
+    }
+
+    #[test]
+    fn what_leads_to_a_function_follows_from_its_name_and_the_direction() {
+        let state: NodeState = serde_json::from_value(serde_json::json!({
+            "node": "n", "source_address": "fc00::1", "functions": {"fw": {"netns": "a", "watch": {"hold_ms": 7}}},
+            "sids": [
+                {"sid": "fc00:1::", "behaviour": "End.AM", "proxy": {"function": "fw"}},
+                {"sid": "fc00:2::", "behaviour": "End.AM", "proxy": {"function": "fw", "direction": "reverse"}},
+            ],
+        }))
+        .unwrap();
+        let wiring = Wiring::of_function("fw");
+        let ports = |sid: usize| state.sids[sid].function_ports().unwrap();
+        assert_eq!(ports(0), ("fnw-fw".to_owned(), "fne-fw".to_owned()));
+        assert_eq!(ports(1), ("fne-fw".to_owned(), "fnw-fw".to_owned()));
+        assert_eq!(state.sids[0].function_mac(), Some(wiring.west_mac));
+        assert_eq!(state.sids[1].function_mac(), Some(wiring.east_mac));
+        assert!(state.sids.iter().all(|sid| state.watch_of(sid).unwrap().hold_ms == 7));
+        let all: Vec<_> = state.all_ports().into_iter().map(|port| port.name).collect();
+        assert_eq!(all, ["fnw-fw", "fne-fw"]);
+        // A namespace of the same name has others.
+        assert_ne!(Wiring::of("fw").west_mac, wiring.west_mac);
+        for name in ["elevenchars", "twelve-chars", "a-much-longer-name-of-a-function"] {
+            let wiring = Wiring::of_function(name);
+            assert!(
+                [&wiring.node_west, &wiring.node_east].iter().all(|name| check::is_interface_name(name)),
+                "{wiring:?}"
+            );
+            assert_ne!(wiring.node_west, wiring.node_east);
+        }
+        assert_ne!(
+            Wiring::of_function("function-of-customer-1").node_west,
+            Wiring::of_function("function-of-customer-2").node_west
+        );
     }
 }

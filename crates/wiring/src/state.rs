@@ -63,6 +63,7 @@ pub(crate) fn node_state(
         hmac_keys: Vec::new(),
         firewalls: firewalls.collect(),
         ports: node.interfaces.iter().map(port).collect(),
+        functions: Default::default(),
         sids: planned.sids,
         policies: planned.policies,
         steering: planned.steering,

@@ -84,7 +84,9 @@ impl<P: DataPlane, K: Kernel, S: Store> Agent<P, K, S> {
             .into_iter()
             .filter(|wiring| names.contains(&wiring.node_west) || names.contains(&wiring.node_east));
         let behind: BTreeSet<String> = behind.map(|wiring| wiring.namespace).collect();
-        if behind.is_empty() && !names.contains(LOOP_IN) && !names.contains(LOOP_OUT) {
+        let mut attached = state.attached().flat_map(|(wiring, _)| [wiring.node_west, wiring.node_east]);
+        let is_attached = attached.any(|name| names.contains(&name));
+        if behind.is_empty() && !is_attached && !names.contains(LOOP_IN) && !names.contains(LOOP_OUT) {
             return Ok(false);
         }
         let made = self.kernel.make_functions(state, links, Some(&behind));

@@ -21,7 +21,7 @@ use segue_host::sysctl;
 use segue_model::node::NodeState;
 
 use super::{Boundary, Kernel, KernelError, KernelHmacKey, ROUTE_PROTOCOL, SidRoute, hmac::Keys, nftables, route};
-use crate::netfilter;
+use crate::{functions, netfilter};
 
 /// At most so many neighbours are asked for in one go.
 const NEIGHBOURS_MAX: usize = 8192;
@@ -272,10 +272,12 @@ impl Kernel for LinuxKernel {
         links: &Interfaces,
         only: Option<&BTreeSet<String>>,
     ) -> Result<bool, KernelError> {
-        netfilter::make(state, links, only)
+        let attached = functions::make(state, links)?;
+        Ok(netfilter::make(state, links, only)? || attached)
     }
 
     fn remove_functions(&mut self, state: Option<&NodeState>) -> Result<(), KernelError> {
+        functions::remove(state)?;
         netfilter::remove(state).map(drop)
     }
 

@@ -8,7 +8,8 @@ use std::{
 
 use ipnet::{IpNet, Ipv6Net};
 use segue_dataplane::{Interface, Interfaces};
-use segue_model::node::{InnerType, NodeState, OnFailure, Owner, Probe, ProbeKind, Sid};
+use segue_model::node::{InnerType, NodeState, OnFailure, Owner, Probe, ProbeKind, Sid, Watch};
+use segue_model::value::MacAddress;
 use segue_model::wiring::Wiring;
 
 use super::{
@@ -65,38 +66,84 @@ pub struct ProbePlan {
 pub fn watched(state: &NodeState, interfaces: &Interfaces) -> Vec<Watched> {
     let mut all: BTreeMap<String, Watched> = BTreeMap::new();
     for sid in &state.sids {
-        let (Some(watch), Some((out, into))) = (sid.watch(), sid.function_ports()) else { continue };
+        let (Some(watch), Some((out, into))) = (state.watch_of(sid), sid.function_ports()) else { continue };
+        if let Some(name) = sid.function() {
+            // Both directions live and die together.
+            all.entry(format!("function {name}"))
+                .or_insert_with_key(|key| attached(state, interfaces, sid, key, watch, name))
+                .sids
+                .push(member(sid));
+            continue;
+        }
         let inner = sid.proxy.as_ref().map(|proxy| proxy.inner.as_slice()).unwrap_or_default();
         let key = format!("{out} {into} {watch:?} {:?} {:?} {inner:?}", sid.next_hop, sid.next_hop_mac);
-        let member = WatchedSid {
-            sid: sid.sid.trunc(),
-            behaviour: sid.behaviour.name(),
-            on_failure: sid.on_failure(),
-            backup: sid.backup(),
-            comment: sid.comment.clone(),
-            owner: sid.owner.clone(),
-        };
         let function = all.entry(key).or_insert_with_key(|key| Watched {
             key: key.clone(),
-            settings: Settings {
-                link: watch.link,
-                probe: watch.probe.is_some(),
-                fall: watch.probe.map_or(1, |probe| u32::from(probe.fall)),
-                rise: watch.probe.map_or(1, |probe| u32::from(probe.rise)),
-                hold: Duration::from_millis(watch.hold_ms.into()),
-            },
-            probe: watch.probe.map(|probe| ProbePlan {
-                kind: kind(&probe).to_owned(),
-                interval: Duration::from_millis(probe.interval_ms.into()),
-                timeout: Duration::from_millis(probe.timeout_ms.into()),
-                legs: Planner { state, interfaces, sid, out: &out, into: &into, inner }.legs(&probe),
+            settings: settings(watch),
+            probe: watch.probe.map(|probe| {
+                plan(
+                    &probe,
+                    Planner { state, interfaces, sid, out: &out, into: &into, inner, mac: sid.next_hop_mac }
+                        .legs(&probe),
+                )
             }),
             ports: [out, into],
             sids: Vec::new(),
         });
-        function.sids.push(member);
+        function.sids.push(member(sid));
     }
     all.into_values().collect()
+}
+
+fn member(sid: &Sid) -> WatchedSid {
+    WatchedSid {
+        sid: sid.sid.trunc(),
+        behaviour: sid.behaviour.name(),
+        on_failure: sid.on_failure(),
+        backup: sid.backup(),
+        comment: sid.comment.clone(),
+        owner: sid.owner.clone(),
+    }
+}
+
+fn settings(watch: &Watch) -> Settings {
+    Settings {
+        link: watch.link,
+        probe: watch.probe.is_some(),
+        fall: watch.probe.map_or(1, |probe| u32::from(probe.fall)),
+        rise: watch.probe.map_or(1, |probe| u32::from(probe.rise)),
+        hold: Duration::from_millis(watch.hold_ms.into()),
+    }
+}
+
+fn plan(probe: &Probe, legs: Result<Vec<Leg>, String>) -> ProbePlan {
+    ProbePlan {
+        kind: kind(probe).to_owned(),
+        interval: Duration::from_millis(probe.interval_ms.into()),
+        timeout: Duration::from_millis(probe.timeout_ms.into()),
+        legs,
+    }
+}
+
+/// A function of this node: probed from west to east, and back.
+fn attached(state: &NodeState, interfaces: &Interfaces, sid: &Sid, key: &str, watch: &Watch, name: &str) -> Watched {
+    let wiring = Wiring::of_function(name);
+    let (west, east) = (&wiring.node_west, &wiring.node_east);
+    let legs = |probe: &Probe| -> Result<Vec<Leg>, String> {
+        let planner = |out, into, mac| Planner { state, interfaces, sid, out, into, inner: &[], mac: Some(mac) };
+        let mut legs = planner(west, east, wiring.west_mac).legs(probe)?;
+        if probe.through {
+            legs.extend(planner(east, west, wiring.east_mac).legs(probe)?);
+        }
+        Ok(legs)
+    };
+    Watched {
+        key: key.to_owned(),
+        ports: [west.clone(), east.clone()],
+        settings: settings(watch),
+        probe: watch.probe.map(|probe| plan(&probe, legs(&probe))),
+        sids: Vec::new(),
+    }
 }
 
 fn kind(probe: &Probe) -> &'static str {
@@ -116,6 +163,8 @@ struct Planner<'a> {
     out: &'a str,
     into: &'a str,
     inner: &'a [InnerType],
+    /// The function's link-layer address on the side where packets go in, if it is known by itself.
+    mac: Option<MacAddress>,
 }
 
 impl Planner<'_> {
@@ -174,7 +223,7 @@ impl Planner<'_> {
             let family = if destination.is_ipv4() { "IPv4" } else { "IPv6" };
             format!("{} has no {family} address from which a probe could start", self.out)
         })?;
-        let next = match (&self.sid.next_hop_mac, &self.sid.netfilter, self.sid.next_hop) {
+        let next = match (&self.mac, &self.sid.netfilter, self.sid.next_hop) {
             (Some(mac), _, _) => Next::Mac(mac.octets()),
             (None, Some(netfilter), _) => Next::Mac(Wiring::of(&netfilter.namespace).west_mac.octets()),
             (None, None, Some(next_hop)) => Next::Ask(next_hop),
@@ -297,5 +346,41 @@ mod tests {
         assert_eq!(one.len(), 1);
         let wrong = legs(json!({"kind": "icmp", "through": true, "target": "2001:db8:4::2"})).unwrap_err();
         assert!(wrong.contains("198.51.100.1, 2001:db8:4::1"), "{wrong}");
+    }
+
+    #[test]
+    fn a_function_of_the_node_is_one_with_both_directions_probed() {
+        let sid = |sid: &str, direction: &str| {
+            json!({"sid": sid, "behaviour": "End.AS", "proxy": {"function": "fw", "direction": direction, "inner": ["IPv4"],
+                "segments": ["fc00:9::"], "on_failure": "bypass"}})
+        };
+        let watch = json!({"probe": {"kind": "icmp", "through": true}});
+        let state: NodeState = serde_json::from_value(json!({
+            "node": "n", "source_address": "fc00::1", "functions": {"fw": {"netns": "fw", "watch": watch}},
+            "sids": [sid("fc00:2::", "reverse"), sid("fc00:1::", "forward")],
+        }))
+        .unwrap();
+        let mut interfaces = interfaces();
+        for (from, to) in [("out", "fnw-fw"), ("in", "fne-fw")] {
+            let interface = interfaces.0[from].clone();
+            interfaces.0.insert(to.to_owned(), interface);
+        }
+        let all = watched(&state, &interfaces);
+        assert_eq!(all.len(), 1, "{all:#?}");
+        assert_eq!(all[0].ports, ["fnw-fw", "fne-fw"]);
+        assert_eq!(all[0].sids.len(), 2);
+        let wiring = Wiring::of_function("fw");
+        let legs = all[0].probe.as_ref().unwrap().legs.clone().unwrap();
+        let ways: Vec<_> = legs
+            .iter()
+            .map(|leg| match leg {
+                Leg::Through { side, into, next: Next::Mac(mac), destination, .. } => {
+                    (side.ifindex, *into, *mac, destination.is_ipv4())
+                }
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        let (west, east) = (wiring.west_mac.octets(), wiring.east_mac.octets());
+        assert_eq!(ways, [(3, 4, west, true), (3, 4, west, false), (4, 3, east, true), (4, 3, east, false)]);
     }
 }

@@ -89,8 +89,9 @@ pub fn pretend(state: &NodeState, interfaces: &Interfaces) -> Interfaces {
     let loop_in = state.needs_loop().then(|| LOOP_IN.to_owned());
     let names: Vec<String> = state.all_ports().into_iter().map(|port| port.name).chain(loop_in).collect();
     let mut ifindex = all.0.values().map(|interface| interface.ifindex).max().unwrap_or(0);
-    let made: HashSet<String> =
-        state.wirings().into_iter().flat_map(|wiring| [wiring.node_west, wiring.node_east]).collect();
+    let made: HashSet<String> = (state.wirings().into_iter().chain(state.attached().map(|(wiring, _)| wiring)))
+        .flat_map(|wiring| [wiring.node_west, wiring.node_east])
+        .collect();
     let (mtu, mac) = (core_mtu(state, interfaces), LOOP_OUT_MAC.octets());
     for name in names {
         if all.get(&name).is_none() && (made.contains(&name) || [LOOP_IN, LOOP_OUT].contains(&name.as_str())) {
@@ -158,7 +159,7 @@ fn probed_through(state: &NodeState) -> HashSet<&str> {
 }
 
 /// Functions must let through all that the domain can bring.
-fn core_mtu(state: &NodeState, interfaces: &Interfaces) -> u32 {
+pub(crate) fn core_mtu(state: &NodeState, interfaces: &Interfaces) -> u32 {
     let core = state.ports.iter().filter(|port| port.role == PortRole::Core);
     core.filter_map(|port| Some(interfaces.get(&port.name)?.mtu)).max().unwrap_or(MTU)
 }
@@ -189,7 +190,7 @@ fn wire(links: &mut LinkSocket, wiring: &Wiring, mtu: u32) -> Result<bool, Kerne
     let here = |links: &mut LinkSocket, name: &str| -> Result<bool, KernelError> {
         match links.find(name)? {
             Some(link) if link.alias == alias => Ok(true),
-            Some(_) => Err(taken(name)),
+            Some(_) => Err(taken(name, "give the namespace of the End.AN.NF SID another name")),
             None => Ok(false),
         }
     };
@@ -220,9 +221,10 @@ fn wire(links: &mut LinkSocket, wiring: &Wiring, mtu: u32) -> Result<bool, Kerne
 
 /// Of the node, towards every namespace that is probed: where probes start, and where they are to arrive. Nothing else is sent
 /// from them (RFC 3927, RFC 9780).
-const PROBE_FROM: [IpAddr; 2] =
+pub(crate) const PROBE_FROM: [IpAddr; 2] =
     [IpAddr::V4(Ipv4Addr::new(169, 254, 0, 2)), IpAddr::V6(Ipv6Addr::new(0x100, 0, 0, 1, 0, 0, 0, 9))];
-const PROBE_TO: [IpAddr; 2] = [IpAddr::V4(GATEWAY_IPV4), IpAddr::V6(Ipv6Addr::new(0x100, 0, 0, 1, 0, 0, 0, 10))];
+pub(crate) const PROBE_TO: [IpAddr; 2] =
+    [IpAddr::V4(GATEWAY_IPV4), IpAddr::V6(Ipv6Addr::new(0x100, 0, 0, 1, 0, 0, 0, 10))];
 
 /// Variable of the environment: take no macvlan, as on a kernel that has none.
 const WITHOUT_MACVLAN: &str = "SEGUE_WITHOUT_MACVLAN";
@@ -261,7 +263,7 @@ fn make_east(
 
 /// On the node's side nothing is said over these links of the node's own accord; and what functions send of their own may
 /// come from any address.
-fn quiet(interface: &str) -> Result<(), KernelError> {
+pub(crate) fn quiet(interface: &str) -> Result<(), KernelError> {
     let loose = sysctl::get("net/ipv4/conf/all/rp_filter")?.is_some_and(|value| value == "1");
     for (name, value) in [
         ("ipv6/conf/{}/addr_gen_mode", "1"),
@@ -318,7 +320,7 @@ fn lead_through(wiring: &Wiring, mtu: u32) -> Result<(), KernelError> {
 }
 
 /// Sets a sysctl of the thread's namespace unless it is so already.
-fn set(name: &str, value: &str) -> Result<(), KernelError> {
+pub(crate) fn set(name: &str, value: &str) -> Result<(), KernelError> {
     let name = format!("net/{name}");
     match sysctl::get(&name)? {
         Some(now) if now != value => Ok(sysctl::set(&name, value)?),
@@ -326,11 +328,11 @@ fn set(name: &str, value: &str) -> Result<(), KernelError> {
     }
 }
 
-fn taken(name: &str) -> KernelError {
+pub(crate) fn taken(name: &str, otherwise: &str) -> KernelError {
     KernelError {
         action: format!("interface {name}"),
         errno: None,
         cause: "there is one of this name that Segue did not make".to_owned(),
-        remedy: "rename or remove it, or give the namespace of the End.AN.NF SID another name".to_owned(),
+        remedy: format!("rename or remove it, or {otherwise}"),
     }
 }

@@ -207,7 +207,10 @@ fn memory(counters: Option<&MemoryCounters>) -> Option<MemoryReport> {
 fn destination(sid: &Sid) -> String {
     let mut parts = Vec::new();
     if let Some(proxy) = &sid.proxy {
-        parts.push(format!("function {}/{}", proxy.to_function, proxy.from_function));
+        parts.push(match &proxy.function {
+            Some(function) => format!("function {function}"),
+            None => format!("function {}/{}", proxy.to_function, proxy.from_function),
+        });
     }
     if let Some(netfilter) = &sid.netfilter {
         parts.push(format!("netfilter in {}", netfilter.namespace));

@@ -105,7 +105,7 @@ fn rules_are_replaced_and_switched_under_traffic() {
         // A file that cannot be honoured changes nothing.
         let bad = rules(3, &[PASS, "-A FORWARD -m string --string x --algo bm -j DROP"]);
         let (status, body) = agent.ask("PUT", "/v1/state", Some(&state(&bad, json!({}))));
-        assert_eq!(status, 409, "{body}");
+        assert_eq!(status, 400, "{body}");
         // Off: everything passes uncounted.
         let before = packets(&agent, PASS);
         assert!(before > 0);

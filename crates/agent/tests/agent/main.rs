@@ -5,6 +5,7 @@ mod boundary;
 mod doctor;
 mod exact;
 mod firewall;
+mod functions;
 mod hmac;
 mod lifecycle;
 mod liveness;

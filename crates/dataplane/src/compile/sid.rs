@@ -98,7 +98,7 @@ fn local(compiler: &mut Compiler<'_>, policies: &Policies, sid: &Sid) -> Result<
         Some(IpAddr::V4(address)) => entry.next_hop_ipv4 = u32::from_ne_bytes(address.octets()),
         None => {}
     }
-    if let Some(mac) = &sid.next_hop_mac {
+    if let Some(mac) = sid.function_mac() {
         flags |= abi::SEGUE_SID_NEXT_HOP_MAC;
         entry.mac = mac.octets();
     }

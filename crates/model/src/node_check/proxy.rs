@@ -2,7 +2,7 @@
 //! their life is watched.
 
 use std::collections::HashMap;
-use std::net::Ipv6Addr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::ops::RangeInclusive;
 
 use crate::check;
@@ -36,6 +36,16 @@ impl Check<'_> {
         if !matches!(sid.behaviour, Behaviour::EndAs | Behaviour::EndAd | Behaviour::EndAm | Behaviour::EndAn) {
             return;
         }
+        if sid.function().is_some() {
+            for (parameter, given) in
+                [("next_hop", sid.next_hop.is_some()), ("next_hop_mac", sid.next_hop_mac.is_some())]
+            {
+                if given {
+                    self.error(&key.at(parameter), "the function's own address is known", "remove the key");
+                }
+            }
+            return;
+        }
         match (sid.next_hop, sid.next_hop_mac) {
             (None, None) if takes_frames(sid) => {}
             (next_hop, _) if takes_frames(sid) => {
@@ -61,7 +71,23 @@ impl Check<'_> {
             // That the behaviour does not take `proxy` has been said.
             return;
         }
+        let watch = match &proxy.function {
+            Some(name) => self.attached(name, proxy, key),
+            None => proxy.watch.as_ref(),
+        };
+        if let (Some(direction), None) = (proxy.direction, &proxy.function) {
+            let message = format!("{direction} is a direction of a function, and none is named");
+            self.error(&key.at("direction"), message, "remove the key, or name a `function`");
+        }
         for (name, port) in [("to_function", &proxy.to_function), ("from_function", &proxy.from_function)] {
+            if proxy.function.is_some() {
+                continue;
+            }
+            if port.is_empty() {
+                let message = format!("the key {name:?} is missing");
+                self.error(key, message, format!("add `{name}:` with a port, or `function:` with one of `functions`"));
+                continue;
+            }
             let key = key.at(name);
             if let Some(port) = self.port(port, &key)
                 && port.role != PortRole::Service
@@ -79,7 +105,27 @@ impl Check<'_> {
             }
             self.proxy_segments(sid, proxy, &key.at("segments"));
         }
-        self.failure(sid, proxy.on_failure, proxy.backup, proxy.watch.as_ref(), key);
+        self.failure(sid, proxy.on_failure, proxy.backup, watch, key);
+    }
+
+    /// A proxy of a function of this node; how that is watched.
+    fn attached(&mut self, name: &str, proxy: &Proxy, key: &KeyPath) -> Option<&'static Watch> {
+        if !self.state.functions.contains_key(name) {
+            let message = format!("there is no function {name:?}");
+            self.error(&key.at("function"), message, "add it to `functions`, or correct the name");
+        }
+        let given = [
+            ("to_function", !proxy.to_function.is_empty()),
+            ("from_function", !proxy.from_function.is_empty()),
+            ("watch", proxy.watch.is_some()),
+        ];
+        for (parameter, _) in given.into_iter().filter(|(_, given)| *given) {
+            let message = "the function says that itself";
+            self.error(&key.at(parameter), message, format!("remove it here: it follows from functions.{name}"));
+        }
+        // Whatever it says: it has been checked where it stands.
+        static WATCHED: Watch = Watch { link: true, probe: None, hold_ms: 0 };
+        Some(&WATCHED)
     }
 
     /// Keys that another kind of proxy takes.
@@ -235,11 +281,11 @@ impl Check<'_> {
             (_, None) => {}
         }
         if let Some(watch) = watch {
-            self.watch(sid, watch, &key.at("watch"));
+            self.watch(sid.next_hop, watch, &key.at("watch"));
         }
     }
 
-    fn watch(&mut self, sid: &Sid, watch: &Watch, key: &KeyPath) {
+    pub(super) fn watch(&mut self, next_hop: Option<IpAddr>, watch: &Watch, key: &KeyPath) {
         self.range(watch.hold_ms, HOLD_MS, "ms", &key.at("hold_ms"));
         if !watch.link && watch.probe.is_none() {
             self.error(&key.at("link"), "nothing is watched", "write `link: true`, or add `probe:`, or remove `watch`");
@@ -251,12 +297,12 @@ impl Check<'_> {
         for (name, value) in [("fall", probe.fall), ("rise", probe.rise)] {
             self.range(u32::from(value), PROBES, "probes", &key.at(name));
         }
-        self.probe(sid, probe, &key);
+        self.probe(next_hop, probe, &key);
     }
 
-    fn probe(&mut self, sid: &Sid, probe: &Probe, key: &KeyPath) {
+    fn probe(&mut self, next_hop: Option<IpAddr>, probe: &Probe, key: &KeyPath) {
         match probe.target {
-            None if sid.next_hop.is_none() && !(probe.through && probe.kind != ProbeKind::Neighbour) => {
+            None if next_hop.is_none() && !(probe.through && probe.kind != ProbeKind::Neighbour) => {
                 let message = "it is not known who should answer";
                 self.error(key, message, "add `target:` with an address; the SID has no `next_hop` that would serve");
             }
@@ -284,15 +330,15 @@ impl Check<'_> {
 
     /// Which SIDs may have packets back by the same interface.
     pub(super) fn returns(&mut self, sids: &KeyPath) {
-        let mut returns: HashMap<&str, (usize, &Sid)> = HashMap::new();
+        let mut returns: HashMap<String, (usize, &Sid)> = HashMap::new();
         for (position, sid) in self.state.sids.iter().enumerate() {
-            let Some(proxy) = &sid.proxy else { continue };
-            let from = proxy.from_function.as_str();
-            let Some(&(other, first)) = returns.get(from) else {
+            let (Some(proxy), Some((_, from))) = (&sid.proxy, sid.function_ports()) else { continue };
+            let Some(&(other, first)) = returns.get(&from) else {
                 returns.insert(from, (position, sid));
                 continue;
             };
-            let key = sids.at(position).at("proxy").at("from_function");
+            let named = if proxy.function.is_some() { "function" } else { "from_function" };
+            let key = sids.at(position).at("proxy").at(named);
             if !shares(sid) || !shares(first) {
                 let message = format!(
                     "packets that return on {from:?} belong to sids[{other}] already: one interface serves one proxy SID of this kind"
@@ -359,7 +405,7 @@ fn difference(a: &Sid, b: &Sid) -> Option<&'static str> {
         ("behaviour", a.behaviour == b.behaviour),
         ("flavours", same(&a.flavours, &b.flavours) && same(&b.flavours, &a.flavours)),
         ("memory", a.memory() == b.memory()),
-        ("to_function", x.to_function == y.to_function),
+        ("to_function", a.function_ports() == b.function_ports()),
         ("inner", same_inner),
         ("hop_limit_margin", a.hop_limit_margin() == b.hop_limit_margin()),
         ("flow_timeout", a.flow_timeout() == b.flow_timeout()),
