@@ -63,7 +63,7 @@ impl Collect<'_> {
 }
 
 impl Sink for Collect<'_> {
-    fn received(&mut self, _: usize, packet: &Packet<'_>, way: Way) -> Result<(), Reason> {
+    fn received(&mut self, _: usize, packet: &mut Packet<'_>, way: Way) -> Result<(), Reason> {
         self.take(packet, way);
         Ok(())
     }

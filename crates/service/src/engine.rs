@@ -17,7 +17,7 @@ pub trait Sink {
     ///
     /// # Errors
     /// Why it cannot.
-    fn received(&mut self, index: usize, packet: &Packet<'_>, way: Way) -> Result<(), Reason>;
+    fn received(&mut self, index: usize, packet: &mut Packet<'_>, way: Way) -> Result<(), Reason>;
 
     /// A packet of the service's own leaves.
     ///

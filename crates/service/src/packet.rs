@@ -258,6 +258,13 @@ impl<'a> Packet<'a> {
         matches!(self.storage, Storage::Frame(_)).then(|| self.range.clone())
     }
 
+    /// The `octets` in front of it, where it lies, for the header of a link; none if there are fewer.
+    pub fn in_front_mut(&mut self, octets: usize) -> Option<&mut [u8]> {
+        let end = self.range.start;
+        let start = end.checked_sub(octets)?;
+        self.buffer_mut().get_mut(start..end)
+    }
+
     pub(crate) fn advance(&mut self) -> Result<(), Reason> {
         let places = self.places;
         steering::advance(self.octets_mut(), &places)
@@ -280,9 +287,9 @@ impl Packet<'static> {
     ///
     /// # Errors
     /// As [`Packet::from_octets`].
-    pub fn from_cut(octets: &[u8], wire_length: usize, arrived: Time) -> Result<Self, Reason> {
+    pub fn from_cut(octets: Vec<u8>, wire_length: usize, arrived: Time) -> Result<Self, Reason> {
         let range = 0..octets.len();
-        Self::new(Storage::Own(octets.to_vec()), range, wire_length, arrived)
+        Self::new(Storage::Own(octets), range, wire_length, arrived)
     }
 }
 

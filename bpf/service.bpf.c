@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+/*
+ * XDP on the interface of a service in user space (crates/xsk). What is steered and has a segment left is for the service; all other packets
+ * are the kernel's. Two programs, one of which is loaded: `service_wait` gives packets to the AF_XDP socket of their queue, and they
+ * wait for the service's verdict; `service_copy` gives the service a copy and sends the packet on itself (End).
+ */
+#include <stddef.h>
+#include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <linux/in.h>
+#include <linux/in6.h>
+#include <linux/ipv6.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#define PROTOCOL_ROUTING 43
+#define ROUTING_TYPE_SRH 4
+
+/* Octets of packet that a record of each class holds. */
+#define CLASS_SMALL 240
+#define CLASS_MIDDLE 2032
+#define CLASS_LARGE 9712
+
+/* RFC 8754 section 2. */
+struct srh {
+	__u8 next_header;
+	__u8 length; /* in 8 octets, not counting the first 8 */
+	__u8 type;
+	__u8 segments_left;
+	__u8 last_entry;
+	__u8 flags;
+	__u16 tag;
+};
+
+struct headers {
+	struct ethhdr ethernet;
+	struct ipv6hdr ip;
+	struct srh srh;
+} __attribute__((packed));
+
+/* What a packet came to; crates/xsk/src/program.rs has the same list. */
+enum counter {
+	COUNTER_SERVICE, /* given to the service, or copied and sent on */
+	COUNTER_KERNEL,	 /* not steered, or not to go further: the kernel's */
+	COUNTER_PASSED,	 /* sent on without a copy: not in the sample */
+	COUNTER_LOST,	 /* sent on without a copy: the ring was full */
+	COUNTER_INVALID, /* dropped: its segment list contradicts itself */
+	COUNTERS
+};
+
+/* Written once, before the program is attached. */
+struct settings {
+	__u32 one_in;	   /* copies: one packet in so many, at least 1 */
+	__u32 snap_length; /* copies: octets from the IP header on at most */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_XSKMAP);
+	__uint(max_entries, 64);
+	__type(key, __u32);
+	__type(value, __u32);
+} sockets SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 1 << 22);
+} copies SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct settings);
+} settings SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, COUNTERS);
+	__type(key, __u32);
+	__type(value, __u64);
+} counters SEC(".maps");
+
+/* A copy in the ring. */
+struct copy {
+	__u32 wire_length; /* octets of the packet from the IP header on */
+	__u32 length;	   /* of these, how many follow */
+	__u8 octets[];
+};
+
+static __always_inline void count(__u32 counter)
+{
+	__u64 *value = bpf_map_lookup_elem(&counters, &counter);
+
+	if (value)
+		*value += 1;
+}
+
+/* The headers of a packet that is steered and can go one segment further; else NULL. */
+static __always_inline struct headers *steered(struct xdp_md *ctx)
+{
+	struct headers *headers = (void *)(long)ctx->data;
+
+	if ((void *)(headers + 1) > (void *)(long)ctx->data_end)
+		return NULL;
+	if (headers->ethernet.h_proto != bpf_htons(ETH_P_IPV6) || headers->ip.nexthdr != PROTOCOL_ROUTING ||
+	    headers->srh.type != ROUTING_TYPE_SRH || !headers->srh.segments_left || headers->ip.hop_limit <= 1)
+		return NULL;
+	return headers;
+}
+
+SEC("xdp.frags")
+int service_wait(struct xdp_md *ctx)
+{
+	if (!steered(ctx)) {
+		count(COUNTER_KERNEL);
+		return XDP_PASS;
+	}
+	count(COUNTER_SERVICE);
+	/* Without a socket nobody else may have it: a function is never bypassed. */
+	return bpf_redirect_map(&sockets, ctx->rx_queue_index, XDP_DROP);
+}
+
+/* Copies `length` octets into a record with room for `room`. 0: there is none. */
+#define COPY_INTO(room)                                                                                                \
+	({                                                                                                             \
+		struct copy *record = bpf_ringbuf_reserve(&copies, sizeof(*record) + (room), 0);                       \
+		int done = 0;                                                                                          \
+                                                                                                                       \
+		if (record) {                                                                                          \
+			record->wire_length = wire_length;                                                             \
+			record->length = length;                                                                       \
+			if (length > 0 && length <= (room) &&                                                          \
+			    !bpf_xdp_load_bytes(ctx, sizeof(struct ethhdr), record->octets, length)) {                 \
+				bpf_ringbuf_submit(record, BPF_RB_NO_WAKEUP);                                          \
+				done = 1;                                                                              \
+			} else {                                                                                       \
+				bpf_ringbuf_discard(record, BPF_RB_NO_WAKEUP);                                         \
+			}                                                                                              \
+		}                                                                                                      \
+		done;                                                                                                  \
+	})
+
+/* A counter of the outcome. The service looks into the ring by itself: waking it costs more than the copy. */
+static __always_inline __u32 copy(struct xdp_md *ctx)
+{
+	__u32 zero = 0, wire_length, length;
+	const struct settings *set = bpf_map_lookup_elem(&settings, &zero);
+	__u64 whole = bpf_xdp_get_buff_len(ctx);
+
+	if (!set || whole <= sizeof(struct ethhdr))
+		return COUNTER_LOST;
+	if (set->one_in > 1 && bpf_get_prandom_u32() % set->one_in)
+		return COUNTER_PASSED;
+	wire_length = whole - sizeof(struct ethhdr);
+	length = wire_length < set->snap_length ? wire_length : set->snap_length;
+	if (length <= CLASS_SMALL)
+		return COPY_INTO(CLASS_SMALL) ? COUNTER_SERVICE : COUNTER_LOST;
+	if (length <= CLASS_MIDDLE)
+		return COPY_INTO(CLASS_MIDDLE) ? COUNTER_SERVICE : COUNTER_LOST;
+	if (length > CLASS_LARGE)
+		length = CLASS_LARGE;
+	return COPY_INTO(CLASS_LARGE) ? COUNTER_SERVICE : COUNTER_LOST;
+}
+
+/* End (RFC 8986 section 4.1), and back to where it came from. 0: it contradicts itself, and is as it was. */
+static __always_inline int advance(struct xdp_md *ctx, struct headers *headers)
+{
+	const void *list = headers + 1;
+	const struct in6_addr *next;
+	__u32 left = headers->srh.segments_left;
+	__u8 address[ETH_ALEN];
+
+	if (left > (__u32)headers->srh.last_entry + 1 || headers->srh.last_entry + 1 > headers->srh.length / 2)
+		return 0;
+	left = (left - 1) & 0xff;
+	next = list + left * sizeof(*next);
+	if ((const void *)(next + 1) > (void *)(long)ctx->data_end)
+		return 0;
+	__builtin_memcpy(&headers->ip.daddr, next, sizeof(*next));
+	headers->srh.segments_left = left;
+	headers->ip.hop_limit--;
+	__builtin_memcpy(address, headers->ethernet.h_source, ETH_ALEN);
+	__builtin_memcpy(headers->ethernet.h_source, headers->ethernet.h_dest, ETH_ALEN);
+	__builtin_memcpy(headers->ethernet.h_dest, address, ETH_ALEN);
+	return 1;
+}
+
+SEC("xdp.frags")
+int service_copy(struct xdp_md *ctx)
+{
+	struct headers *headers = steered(ctx);
+	__u32 outcome;
+
+	if (!headers) {
+		count(COUNTER_KERNEL);
+		return XDP_PASS;
+	}
+	outcome = copy(ctx);
+	headers = steered(ctx);
+	if (!headers || !advance(ctx, headers)) {
+		count(COUNTER_INVALID);
+		return XDP_DROP;
+	}
+	count(outcome);
+	return XDP_TX;
+}
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";

@@ -1,0 +1,5 @@
+//! The version with the commit.
+
+fn main() {
+    segue_commit::emit();
+}

@@ -1,0 +1,221 @@
+//! The command line: `segue-service`, which `segue service` runs.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::{Parser, Subcommand, ValueEnum};
+use serde_json::Value;
+
+use crate::control;
+use crate::error::{Error, Result};
+use crate::running::{self, Running};
+
+/// Runs packet services in user space, and lists those that run
+#[derive(Debug, Parser)]
+#[command(name = "segue-service", version = env!("SEGUE_VERSION"))]
+pub struct Command {
+    #[command(subcommand)]
+    action: Action,
+    /// How lists are written
+    #[arg(short = 'o', long = "output", value_enum, default_value = "table", global = true)]
+    output: Output,
+    /// Where services that run have their control sockets
+    #[arg(long, global = true, default_value_os_t = running::directory())]
+    directory: PathBuf,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Output {
+    Table,
+    Json,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Runs what a file says, until it is told to stop (SIGTERM); SIGHUP reads the file again
+    Run {
+        /// YAML: service, config, interface, workers ..
+        file: PathBuf,
+        /// Control socket; NAME.socket in the directory if not given
+        #[arg(long)]
+        socket: Option<PathBuf>,
+        /// Network namespace to enter first
+        #[arg(long)]
+        netns: Option<String>,
+    },
+    /// Says what is wrong with a file
+    Check {
+        /// The file
+        file: PathBuf,
+    },
+    /// Services that run here
+    List,
+    /// The same, again and again
+    Top {
+        /// Seconds between two looks
+        #[arg(long, default_value_t = 1.0)]
+        interval: f64,
+        /// How often; for ever if not given
+        #[arg(long)]
+        count: Option<u64>,
+    },
+    /// Makes a service read its file again; no packet is lost
+    Reload {
+        /// Its name
+        name: String,
+    },
+    /// Makes a service work off what it has, and end
+    Stop {
+        /// Its name
+        name: String,
+    },
+    /// Services that can be run
+    Kinds,
+    /// JSON Schema of a service's configuration, or of the file that `run` takes
+    Schema {
+        /// The service
+        name: Option<String>,
+    },
+    /// Writes man pages, for the package recipe
+    #[command(hide = true)]
+    Man {
+        /// Where to
+        directory: PathBuf,
+    },
+}
+
+/// Does what the command line says.
+///
+/// # Errors
+/// What went wrong.
+pub fn main(command: &Command) -> Result<()> {
+    let json = command.output == Output::Json;
+    match &command.action {
+        Action::Run { file, socket, netns } => {
+            if let Some(name) = netns {
+                enter(name)?;
+            }
+            let (running, _) = Running::read(file)?;
+            let socket = socket.clone().unwrap_or_else(|| command.directory.join(format!("{}.socket", running.name())));
+            crate::run(file, Some(socket))
+        }
+        Action::Check { file } => {
+            let (running, _) = Running::read(file)?;
+            say(&format!("{}: {} can run\n", file.display(), running.name()))
+        }
+        Action::List => say(&listed(&command.directory, json)?),
+        Action::Top { interval, count } => top(&command.directory, json, *interval, *count),
+        Action::Reload { name } => order(&command.directory, name, "reload"),
+        Action::Stop { name } => order(&command.directory, name, "stop"),
+        Action::Kinds => say(&kinds(json)),
+        Action::Schema { name } => schema(name.as_deref()),
+        Action::Man { directory } => clap_mangen::generate_to(<Command as clap::CommandFactory>::command(), directory)
+            .map_err(Error::file("write man pages to", directory, "give a directory that can be written")),
+    }
+}
+
+fn enter(name: &str) -> Result<()> {
+    let entered = segue_host::Namespace::open(name).and_then(|namespace| namespace.enter_for_good());
+    entered.map_err(|error| Error::Usage(error.to_string()))
+}
+
+fn say(text: &str) -> Result<()> {
+    match std::io::stdout().lock().write_all(text.as_bytes()) {
+        // Who reads has gone: `segue service list | head`.
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(Error::file("write to", Path::new("/dev/stdout"), "see where the output goes")(error))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn order(directory: &Path, name: &str, word: &str) -> Result<()> {
+    match control::ask(&directory.join(format!("{name}.socket")), word)? {
+        Some(_) => Ok(()),
+        None => Err(Error::NotRunning { name: name.to_owned() }),
+    }
+}
+
+fn statuses(directory: &Path) -> Result<Vec<Value>> {
+    let all = control::sockets(directory);
+    // One that does not answer has died; its socket is only a leftover.
+    all.iter().filter_map(|socket| control::ask(socket, "status").transpose()).collect()
+}
+
+fn listed(directory: &Path, json: bool) -> Result<String> {
+    let statuses = statuses(directory)?;
+    if json {
+        return Ok(format!("{:#}\n", Value::from(statuses)));
+    }
+    let header = ["NAME", "SERVICE", "MODE", "INTERFACE", "WORKERS", "RECEIVED", "SENT", "DROPPED", "HELD"];
+    let rows = statuses.iter().map(|status| {
+        let total = &status["total"];
+        let sum = |keys: &[&str]| keys.iter().filter_map(|key| total[key].as_u64()).sum::<u64>().to_string();
+        let rows = ["dropped_received", "dropped_taken", "dropped_own"].iter().filter_map(|key| total[key].as_object());
+        let dropped: u64 = rows.flat_map(|row| row.values()).filter_map(Value::as_u64).sum();
+        let text = |key: &str| status[key].as_str().unwrap_or_default().to_owned();
+        // Copies are not sent: their packets went on by XDP.
+        let sent =
+            if status["mode"] == "synchronous" { sum(&["onward", "back", "own_out"]) } else { sum(&["own_out"]) };
+        [
+            text("name"),
+            text("service"),
+            text("mode"),
+            text("interface"),
+            status["workers"].as_array().map_or(0, Vec::len).to_string(),
+            sum(&["received"]),
+            sent,
+            dropped.to_string(),
+            status["held"].to_string(),
+        ]
+    });
+    Ok(table(&header, rows))
+}
+
+fn table<const N: usize>(header: &[&str; N], rows: impl Iterator<Item = [String; N]>) -> String {
+    let all: Vec<[String; N]> = std::iter::once(header.map(str::to_owned)).chain(rows).collect();
+    let width = |column: usize| all.iter().map(|row| row[column].len()).max().unwrap_or(0);
+    let widths: [usize; N] = std::array::from_fn(width);
+    let line = |row: &[String; N]| {
+        let cells: Vec<_> = row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}")).collect();
+        format!("{}\n", cells.join("  ").trim_end())
+    };
+    all.iter().map(line).collect()
+}
+
+fn top(directory: &Path, json: bool, interval: f64, count: Option<u64>) -> Result<()> {
+    let pause = Duration::try_from_secs_f64(interval)
+        .map_err(|_| Error::Usage(format!("--interval {interval} is no time; give seconds above 0")))?;
+    let mut looks = 0;
+    loop {
+        let text = listed(directory, json)?;
+        // From the top of the screen, where there is one.
+        let clear = if json || !std::io::IsTerminal::is_terminal(&std::io::stdout()) { "" } else { "\x1b[H\x1b[2J" };
+        say(&format!("{clear}{text}"))?;
+        looks += 1;
+        if count.is_some_and(|count| looks >= count) {
+            return Ok(());
+        }
+        std::thread::sleep(pause);
+    }
+}
+
+fn kinds(json: bool) -> String {
+    let all = segue_services::ALL;
+    if json {
+        let kinds = all.iter().map(|kind| serde_json::json!({ "name": kind.name(), "about": kind.about() }));
+        return format!("{:#}\n", Value::from(kinds.collect::<Vec<_>>()));
+    }
+    table(&["NAME", "WHAT IT DOES"], all.iter().map(|kind| [kind.name().to_owned(), kind.about().to_owned()]))
+}
+
+fn schema(name: Option<&str>) -> Result<()> {
+    let schema = match name {
+        Some(name) => segue_services::find(name)
+            .ok_or_else(|| Error::Usage(format!("there is no service {name:?}; see `segue service kinds`")))?
+            .schema(),
+        None => schemars::schema_for!(Running).to_value(),
+    };
+    say(&format!("{schema:#}\n"))
+}

@@ -1,0 +1,251 @@
+//! From a file to a service that runs, until it is told to stop.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use segue_service::{Counters, Engine, Mode, Prepared, Sampling, Snapshot, Worker as Place};
+use segue_xsk::interface::{self, Interface, RawSocket};
+use segue_xsk::{COUNTERS, Options, Program, Settings, Socket};
+
+use crate::control;
+use crate::error::{Error, Result};
+use crate::ports::Link;
+use crate::running::Running;
+use crate::status::{Status, WorkerStatus};
+use crate::worker::{CopySource, Order, Source, Worker};
+
+/// How long a worker may take to answer.
+const ANSWER_WITHIN: Duration = Duration::from_secs(2);
+
+/// Runs what the file says, and returns when it was told to stop. `control`: the socket to answer on; that of its name in
+/// `/run/segue/services` if none.
+///
+/// # Errors
+/// What is wrong with the file; what cannot be opened; that a worker has failed.
+pub fn run(file: &Path, socket: Option<PathBuf>) -> Result<()> {
+    let (running, prepared) = Running::read(file)?;
+    let socket = socket.unwrap_or_else(|| crate::running::directory().join(format!("{}.socket", running.name())));
+    let listener = control::Listener::bind(&socket)?;
+    let mut service = Service::start(file, running, prepared)?;
+    // Who waits for the service sees its socket answer: only now it is there to stay.
+    let ended = listener.serve(&mut service);
+    let stopped = service.stop();
+    ended.and(stopped)
+}
+
+/// A service that runs.
+pub(crate) struct Service {
+    file: PathBuf,
+    running: Running,
+    prepared: Arc<dyn Prepared>,
+    program: Program,
+    workers: Vec<Handle>,
+    begun: Instant,
+    reloads: u64,
+}
+
+struct Handle {
+    orders: Sender<Order>,
+    bell: UnixStream,
+    thread: JoinHandle<std::result::Result<(), String>>,
+    counters: Arc<Counters>,
+}
+
+impl Handle {
+    fn order(&self, order: Order) -> bool {
+        let sent = self.orders.send(order).is_ok();
+        // A worker that sleeps hears it; one that works looks anyway.
+        let _ = (&self.bell).write(&[1]);
+        sent
+    }
+}
+
+impl Service {
+    fn start(file: &Path, running: Running, prepared: Arc<dyn Prepared>) -> Result<Self> {
+        let interface = interface::find(&running.interface)?;
+        let link = Link::new(&interface, running.node_mac.map(|mac| mac.octets()));
+        let begun = Instant::now();
+        let (program, sources) = match prepared.mode() {
+            Mode::Synchronous => waiting(&running)?,
+            Mode::Asynchronous => copying(&running, prepared.sampling(), &interface)?,
+        };
+        let mut service =
+            Self { file: file.to_owned(), running, prepared, program, workers: Vec::new(), begun, reloads: 0 };
+        for (index, source) in sources.into_iter().enumerate() {
+            let handle = service.worker(index, source, link)?;
+            service.workers.push(handle);
+        }
+        // Packets come from now on, and everything is there that takes them.
+        service.program.attach()?;
+        Ok(service)
+    }
+
+    fn built(&self, prepared: &dyn Prepared, index: usize) -> Result<Box<dyn segue_service::Service>> {
+        let place = Place { index, count: self.running.workers as usize };
+        let failed = |cause| Error::Build { service: self.running.service.clone(), cause };
+        prepared.build(place).map_err(failed)
+    }
+
+    fn worker(&self, index: usize, source: Source, link: Link) -> Result<Handle> {
+        let prepared = self.prepared.as_ref();
+        let counters = Arc::new(Counters::new(prepared.metrics()));
+        let place = Place { index, count: self.running.workers as usize };
+        let engine = Engine::new(self.built(prepared, index)?, prepared.mode(), place, link.mtu, Arc::clone(&counters));
+        let (orders, receiver) = channel();
+        let failed = || Error::file("open a pair of sockets for", &self.file, "allow more open files (`ulimit -n`)");
+        let (bell, hears) = UnixStream::pair().map_err(failed())?;
+        hears.set_nonblocking(true).map_err(failed())?;
+        bell.set_nonblocking(true).map_err(failed())?;
+        let cpu = self.running.cpus.get(index).copied();
+        let spin = Duration::from_micros(self.running.spin.into());
+        let (engine, begun) = (engine, self.begun);
+        let worker = Worker { index, cpu, engine, source, link, orders: receiver, bell: hears, spin, begun };
+        let name = format!("worker-{index}");
+        let thread = std::thread::Builder::new()
+            .name(name)
+            .spawn(move || {
+                pin(cpu)?;
+                worker.work()
+            })
+            .map_err(Error::file("start a thread for", &self.file, "allow more processes (`ulimit -u`)"))?;
+        Ok(Handle { orders, bell, thread, counters })
+    }
+
+    /// Fails if a worker has ended by itself.
+    pub(crate) fn check(&mut self) -> Result<()> {
+        match self.workers.iter().position(|worker| worker.thread.is_finished()) {
+            Some(index) => Err(self.fate(index).err().unwrap_or_else(|| self.ended(index, "without a reason".into()))),
+            None => Ok(()),
+        }
+    }
+
+    fn ended(&self, index: usize, why: String) -> Error {
+        Error::Worker { service: self.running.service.clone(), index, why }
+    }
+
+    fn fate(&mut self, index: usize) -> Result<()> {
+        let worker = self.workers.remove(index);
+        match worker.thread.join() {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(why)) => Err(self.ended(index, why)),
+            Err(_) => Err(self.ended(index, "it panicked".into())),
+        }
+    }
+
+    /// Stops: no packet comes any more, what has come is worked off.
+    fn stop(&mut self) -> Result<()> {
+        for worker in &self.workers {
+            worker.order(Order::Stop);
+        }
+        let mut result = Ok(());
+        while !self.workers.is_empty() {
+            let ended = self.fate(0);
+            result = result.and(ended);
+        }
+        self.program.detach();
+        result
+    }
+
+    /// Reads the file again; another configuration takes over. Nothing changes if that cannot be.
+    pub(crate) fn reload(&mut self) -> Result<()> {
+        let (running, prepared) = Running::read(&self.file)?;
+        if let Err(key) = self.running.same_but_configuration(&running) {
+            let message =
+                format!("{}: {key} has changed, which a running service cannot; start it again", self.file.display());
+            return Err(Error::Usage(message));
+        }
+        if prepared.mode() != self.prepared.mode() || prepared.sampling() != self.prepared.sampling() {
+            let message =
+                format!("{}: which packets wait, or are copied, has changed; start it again", self.file.display());
+            return Err(Error::Usage(message));
+        }
+        // All are built before one is replaced.
+        let workers = 0..self.workers.len();
+        let built: Vec<_> = workers.map(|index| self.built(prepared.as_ref(), index)).collect::<Result<_>>()?;
+        let (answer, answers) = channel();
+        for (worker, service) in self.workers.iter().zip(built) {
+            worker.order(Order::Replace(service, answer.clone()));
+        }
+        for index in 0..self.workers.len() {
+            let lost = answers.recv_timeout(ANSWER_WITHIN);
+            if lost.is_err() {
+                return Err(self.ended(index, "it does not answer".into()));
+            }
+        }
+        (self.running, self.prepared) = (running, prepared);
+        self.reloads += 1;
+        Ok(())
+    }
+
+    /// How it is.
+    pub(crate) fn status(&self) -> Status {
+        let (answer, answers) = channel();
+        let asked = self.workers.iter().filter(|worker| worker.order(Order::Report(answer.clone()))).count();
+        let mut workers: Vec<WorkerStatus> =
+            (0..asked).map_while(|_| answers.recv_timeout(ANSWER_WITHIN).ok()).collect();
+        workers.sort_by_key(|worker| worker.index);
+        let mut total = Snapshot::default();
+        for worker in &self.workers {
+            total.merge(&worker.counters.snapshot());
+        }
+        let counted = self.program.counters().unwrap_or_default();
+        let xdp: BTreeMap<_, _> = COUNTERS.iter().map(|(name, _)| *name).zip(counted).collect();
+        Status {
+            name: self.running.name().to_owned(),
+            service: self.prepared.name(),
+            mode: self.prepared.mode(),
+            pid: std::process::id(),
+            interface: self.running.interface.clone(),
+            seconds: self.begun.elapsed().as_secs(),
+            reloads: self.reloads,
+            configuration: self.prepared.configuration(),
+            xdp,
+            held: total.held(),
+            total,
+            workers,
+        }
+    }
+}
+
+/// A socket for each worker.
+fn waiting(running: &Running) -> Result<(Program, Vec<Source>)> {
+    let program = Program::load(&running.interface, segue_xsk::Mode::Wait, Settings::default())?;
+    let options = Options { ring_size: running.ring_size, busy_poll: running.busy_poll, ..Options::default() };
+    let mut sources = Vec::new();
+    for queue in 0..running.workers {
+        let socket = Socket::open(&running.interface, queue, options)?;
+        program.serve(queue, &socket)?;
+        sources.push(Source::Wait(Box::new(socket)));
+    }
+    Ok((program, sources))
+}
+
+/// The ring with copies.
+fn copying(running: &Running, sampling: Sampling, interface: &Interface) -> Result<(Program, Vec<Source>)> {
+    let settings = Settings {
+        one_in: sampling.one_in,
+        snap_length: sampling.snap_length.unwrap_or(u32::MAX),
+        // As many packets of 2048 octets as the ring of a worker that packets wait for.
+        ring_length: (running.ring_size * 2048).max(1 << 16),
+    };
+    let program = Program::load(&running.interface, segue_xsk::Mode::Copy, settings)?;
+    let (sender, received) = channel();
+    let copies = program.copies(move |wire_length, octets| {
+        let _ = sender.send((wire_length, octets.to_vec()));
+    })?;
+    let socket = RawSocket::open(interface)?;
+    Ok((program, vec![Source::Copy(CopySource { copies, received, socket })]))
+}
+
+fn pin(cpu: Option<u32>) -> std::result::Result<(), String> {
+    let Some(cpu) = cpu else { return Ok(()) };
+    let mut set = nix::sched::CpuSet::new();
+    let bound = set.set(cpu as usize).and_then(|()| nix::sched::sched_setaffinity(nix::unistd::Pid::from_raw(0), &set));
+    bound.map_err(|error| format!("it cannot be bound to processor {cpu}: {error}; see `cpus` in its file"))
+}

@@ -1,0 +1,283 @@
+//! One worker: a thread with an engine, and where its packets come from.
+
+use std::io::Read;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::mpsc::{Receiver, Sender, TryRecvError};
+use std::time::{Duration, Instant};
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use segue_service::{Engine, Packet, Service, Time};
+use segue_xsk::interface::RawSocket;
+use segue_xsk::{Arrival, Copies, LINK_LENGTH, Socket};
+
+use crate::ports::{Frames, Link, Raw};
+use crate::status::{SocketStatus, WorkerStatus};
+
+/// Packets of one batch at most.
+const BATCH: usize = 64;
+/// How long a worker sleeps at most.
+const SLEEP: Duration = Duration::from_millis(100);
+/// How often a worker looks for copies, of which nobody tells it.
+const LOOK: Duration = Duration::from_millis(1);
+/// How long packets may take to leave when the worker stops.
+const LEAVE_WITHIN: Duration = Duration::from_millis(500);
+
+/// What a worker is told.
+pub(crate) enum Order {
+    /// Work off what has come in, and end.
+    Stop,
+    /// Another configuration; answered when it has taken over, with how many packets the old one has lost.
+    Replace(Box<dyn Service>, Sender<u64>),
+    /// Say how it is.
+    Report(Sender<WorkerStatus>),
+}
+
+/// Where packets come from.
+pub(crate) enum Source {
+    /// They wait for the verdict.
+    Wait(Box<Socket>),
+    /// They have gone on: these are copies.
+    Copy(CopySource),
+}
+
+/// Copies in the ring.
+pub(crate) struct CopySource {
+    pub(crate) copies: Copies<'static>,
+    pub(crate) received: std::sync::mpsc::Receiver<(usize, Vec<u8>)>,
+    pub(crate) socket: RawSocket,
+}
+
+pub(crate) struct Worker {
+    pub(crate) index: usize,
+    pub(crate) cpu: Option<u32>,
+    pub(crate) engine: Engine,
+    pub(crate) source: Source,
+    pub(crate) link: Link,
+    pub(crate) orders: Receiver<Order>,
+    /// Can be read when there are orders.
+    pub(crate) bell: UnixStream,
+    pub(crate) spin: Duration,
+    pub(crate) begun: Instant,
+}
+
+impl Worker {
+    fn now(&self) -> Time {
+        Time::START + self.begun.elapsed()
+    }
+
+    /// Works until it is told to stop. Returns why it could not, if that is so.
+    pub(crate) fn work(mut self) -> Result<(), String> {
+        let mut arrivals = Vec::with_capacity(BATCH);
+        let mut last = Instant::now();
+        loop {
+            if !self.obey()? {
+                return self.end(&mut arrivals);
+            }
+            let count = self.step(&mut arrivals)?;
+            if count > 0 {
+                last = Instant::now();
+            } else if last.elapsed() >= self.spin {
+                self.sleep()?;
+            } else {
+                std::hint::spin_loop();
+            }
+        }
+    }
+
+    /// One batch and the timer. Returns how many packets there were.
+    fn step(&mut self, arrivals: &mut Vec<Arrival>) -> Result<usize, String> {
+        let now = self.now();
+        let count = match &mut self.source {
+            Source::Wait(socket) => {
+                arrivals.clear();
+                socket.receive(BATCH, arrivals);
+                wait_batch(&mut self.engine, socket, &mut self.link, arrivals, now)?
+            }
+            Source::Copy(source) => copy_batch(&mut self.engine, source, self.link, now),
+        };
+        if self.engine.wake().is_some_and(|wake| wake <= now) {
+            self.with_sink(|engine, sink| engine.timer(now, sink))?;
+        }
+        Ok(count)
+    }
+
+    /// For what the service sends outside of a batch.
+    fn with_sink<T>(&mut self, work: impl FnOnce(&mut Engine, &mut dyn segue_service::Sink) -> T) -> Result<T, String> {
+        match &mut self.source {
+            Source::Wait(socket) => {
+                let mut transmitter = socket.transmitter();
+                let mut sink = Frames { link: self.link, transmitter: &mut transmitter, frames: &[], sent: &mut [] };
+                let result = work(&mut self.engine, &mut sink);
+                transmitter.flush().map_err(|error| format!("the interface does not send: {error}"))?;
+                Ok(result)
+            }
+            Source::Copy(source) => Ok(work(&mut self.engine, &mut Raw { link: self.link, socket: &source.socket })),
+        }
+    }
+
+    /// Does what it is told. False: to stop.
+    fn obey(&mut self) -> Result<bool, String> {
+        loop {
+            match self.orders.try_recv() {
+                Ok(Order::Stop) | Err(TryRecvError::Disconnected) => return Ok(false),
+                Ok(Order::Replace(service, answer)) => {
+                    let now = self.now();
+                    let lost = self.with_sink(|engine, sink| engine.replace(service, now, sink))?;
+                    let _ = answer.send(lost);
+                }
+                Ok(Order::Report(answer)) => {
+                    let _ = answer.send(self.status());
+                }
+                Err(TryRecvError::Empty) => return Ok(true),
+            }
+        }
+    }
+
+    fn status(&self) -> WorkerStatus {
+        let socket = match &self.source {
+            Source::Wait(socket) => SocketStatus::of(socket),
+            Source::Copy(_) => None,
+        };
+        WorkerStatus {
+            index: self.index,
+            cpu: self.cpu,
+            counters: self.engine.counters().snapshot(),
+            held: self.engine.counters().snapshot().held(),
+            socket,
+            report: self.engine.service().report(),
+        }
+    }
+
+    /// Sleeps until there is something to do.
+    fn sleep(&mut self) -> Result<(), String> {
+        let now = self.now();
+        let until_timer = self.engine.wake().map_or(SLEEP, |wake| wake.since(now));
+        let longest = match &self.source {
+            Source::Wait(_) => SLEEP,
+            Source::Copy(_) => LOOK,
+        };
+        let timeout = until_timer.min(longest);
+        // Rounded up: a timer that is called too early would be called again and again.
+        let milliseconds = timeout.as_nanos().div_ceil(1_000_000);
+        let timeout =
+            PollTimeout::try_from(i32::try_from(milliseconds).unwrap_or(i32::MAX)).unwrap_or(PollTimeout::ZERO);
+        let (rung, readable) = {
+            let of_service = self.engine.service().descriptor();
+            let of_socket: Option<BorrowedFd<'_>> = match &self.source {
+                Source::Wait(socket) => Some(socket.as_fd()),
+                Source::Copy(_) => None,
+            };
+            let mut fds = vec![PollFd::new(self.bell.as_fd(), PollFlags::POLLIN)];
+            fds.extend(of_service.map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
+            fds.extend(of_socket.map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
+            match poll(&mut fds, timeout) {
+                Ok(_) | Err(nix::Error::EINTR) => {}
+                Err(error) => return Err(format!("cannot wait for packets: {error}")),
+            }
+            let ready = |index: usize| fds.get(index).and_then(|fd| fd.any()).unwrap_or(false);
+            (ready(0), of_service.is_some() && ready(1))
+        };
+        if rung {
+            let mut octets = [0; 64];
+            let _ = (&self.bell).read(&mut octets);
+        }
+        if readable {
+            let now = self.now();
+            self.with_sink(|engine, sink| engine.readable(now, sink))?;
+        }
+        Ok(())
+    }
+
+    /// Works off what has come in, makes the service give out what it holds, and waits until that has left.
+    fn end(&mut self, arrivals: &mut Vec<Arrival>) -> Result<(), String> {
+        let begun = Instant::now();
+        while self.step(arrivals)? > 0 && begun.elapsed() < LEAVE_WITHIN {}
+        let now = self.now();
+        let lost = self.with_sink(|engine, sink| engine.stop(now, sink))?;
+        if lost > 0 {
+            eprintln!("segue-service: worker {}: {lost} packets were taken, and neither sent nor dropped", self.index);
+        }
+        if let Source::Wait(socket) = &mut self.source {
+            while !socket.is_idle() && begun.elapsed() < LEAVE_WITHIN {
+                socket.transmitter().flush().map_err(|error| error.to_string())?;
+                std::thread::sleep(Duration::from_micros(200));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Packets that wait. Returns how many there were.
+fn wait_batch(
+    engine: &mut Engine,
+    socket: &mut Socket,
+    link: &mut Link,
+    arrivals: &[Arrival],
+    now: Time,
+) -> Result<usize, String> {
+    let (slices, mut transmitter) = socket.split(arrivals);
+    let mut packets = Vec::with_capacity(arrivals.len());
+    let mut frames = Vec::with_capacity(arrivals.len());
+    for (arrival, slice) in arrivals.iter().zip(slices) {
+        let (frame, length, parsed) = match (arrival, slice) {
+            (Arrival::Frame(frame, range), Some(slice)) => {
+                learn(link, slice.get(range.clone()).unwrap_or_default());
+                let octets = range.start + LINK_LENGTH..range.end.max(range.start + LINK_LENGTH);
+                let length = octets.len();
+                (Some(*frame), length, Packet::in_frame(slice, octets, length, now))
+            }
+            (Arrival::Several(octets), _) => {
+                learn(link, octets);
+                let octets = octets.get(LINK_LENGTH..).unwrap_or_default();
+                (None, octets.len(), Packet::from_octets(octets, now))
+            }
+            (Arrival::Frame(..), None) => continue,
+        };
+        match parsed {
+            Ok(packet) => {
+                packets.push(packet);
+                frames.push(frame);
+            }
+            Err(reason) => {
+                engine.refuse(reason, length);
+                frame.into_iter().for_each(|frame| transmitter.free(frame));
+            }
+        }
+    }
+    let mut sent = vec![false; packets.len()];
+    if !packets.is_empty() {
+        let mut sink = Frames { link: *link, transmitter: &mut transmitter, frames: &frames, sent: &mut sent };
+        engine.batch(now, &mut packets, &mut sink);
+    }
+    drop(packets);
+    for frame in frames.iter().zip(&sent).filter(|(_, sent)| !**sent).filter_map(|(frame, _)| *frame) {
+        transmitter.free(frame);
+    }
+    transmitter.flush().map_err(|error| format!("the interface does not send: {error}"))?;
+    Ok(arrivals.len())
+}
+
+/// The node's address is that of who sends.
+fn learn(link: &mut Link, frame: &[u8]) {
+    if let Some(source) = frame.get(6..12).and_then(|octets| octets.try_into().ok()) {
+        link.node = Some(source);
+    }
+}
+
+/// Copies. Returns how many there were.
+fn copy_batch(engine: &mut Engine, source: &CopySource, link: Link, now: Time) -> usize {
+    let count = source.copies.consume(BATCH);
+    if count == 0 {
+        return 0;
+    }
+    let mut packets = Vec::with_capacity(count);
+    for (wire_length, octets) in source.received.try_iter() {
+        match Packet::from_cut(octets, wire_length, now) {
+            Ok(packet) => packets.push(packet),
+            Err(reason) => engine.refuse(reason, wire_length),
+        }
+    }
+    engine.batch(now, &mut packets, &mut Raw { link, socket: &source.socket });
+    count
+}

@@ -1,0 +1,181 @@
+//! What XDP does on the interface of a service: `bpf/service.bpf.c`, loaded and attached.
+
+use std::os::fd::{AsFd, AsRawFd};
+
+use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, Object, ObjectBuilder, RingBuffer, RingBufferBuilder};
+
+use crate::error::{Error, Result};
+use crate::socket::Socket;
+
+/// The object, aligned as libbpf wants it.
+#[repr(C, align(8))]
+struct Aligned<T: ?Sized>(T);
+
+static OBJECT: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/service.bpf.o")));
+
+/// Counters of the program, in the order of `enum counter`, with what they say.
+pub const COUNTERS: [(&str, &str); 5] = [
+    ("to_service", "given to the service: packets, or copies of packets that went on"),
+    ("to_kernel", "not steered, or not to go further: left to the kernel"),
+    ("not_sampled", "went on without a copy, since not every packet is copied"),
+    ("copy_lost", "went on without a copy, since the ring was full"),
+    ("invalid", "dropped, since the segment list contradicts itself"),
+];
+
+/// Whether packets wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// They go to the socket of their queue.
+    Wait,
+    /// They go on, and copies into the ring.
+    Copy,
+}
+
+/// Which copies, for [`Mode::Copy`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Settings {
+    /// One packet in so many, at least 1.
+    pub one_in: u32,
+    /// Octets from the IP header on at most.
+    pub snap_length: u32,
+    /// Octets of the ring: a power of two, a page at least.
+    pub ring_length: u32,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { one_in: 1, snap_length: u32::MAX, ring_length: 1 << 24 }
+    }
+}
+
+/// The program on an interface; it goes when this goes.
+pub struct Program {
+    // The link first: it ends before the object.
+    link: Option<Link>,
+    object: Object,
+    interface: i32,
+}
+
+const REPORT: &str = "be root (CAP_BPF, CAP_NET_ADMIN), on Linux 6.1 or newer";
+
+impl Program {
+    /// Loads it for an interface of the calling thread's network namespace; it is not attached yet.
+    ///
+    /// # Errors
+    /// If the kernel refuses it.
+    pub fn load(interface: &str, mode: Mode, settings: Settings) -> Result<Self> {
+        let index = nix::net::if_::if_nametoindex(interface).map_err(|_| Error::NoInterface(interface.to_owned()))?;
+        let wanted = match mode {
+            Mode::Wait => "service_wait",
+            Mode::Copy => "service_copy",
+        };
+        let failed = || Error::bpf("load the program of the service's interface", REPORT);
+        let mut open = ObjectBuilder::default().open_memory(&OBJECT.0).map_err(failed())?;
+        for mut program in open.progs_mut() {
+            program.set_autoload(program.name() == wanted);
+        }
+        for mut map in open.maps_mut() {
+            if map.name() == "copies" {
+                match mode {
+                    Mode::Copy => map.set_max_entries(settings.ring_length).map_err(failed())?,
+                    Mode::Wait => map.set_autocreate(false).map_err(failed())?,
+                }
+            }
+        }
+        let object = open.load().map_err(failed())?;
+        let program = Self { link: None, object, interface: i32::try_from(index).unwrap_or(i32::MAX) };
+        let mut value = settings.one_in.max(1).to_ne_bytes().to_vec();
+        value.extend(settings.snap_length.to_ne_bytes());
+        let map = program.map("settings")?;
+        map.update(&0u32.to_ne_bytes(), &value, MapFlags::ANY)
+            .map_err(Error::bpf("write the settings of the service's program", REPORT))?;
+        Ok(program)
+    }
+
+    fn map(&self, name: &str) -> Result<MapHandle> {
+        let map = self.object.maps().find(|map| map.name() == name);
+        let map = map.ok_or_else(|| Error::Option { what: format!("no map {name}"), remedy: "build it again" })?;
+        MapHandle::try_from(&map).map_err(Error::bpf(format!("open the map {name}"), REPORT))
+    }
+
+    /// Packets of this queue go to the socket from now on.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn serve(&self, queue: u32, socket: &Socket) -> Result<()> {
+        let fd = u32::try_from(socket.as_fd().as_raw_fd()).unwrap_or_default();
+        let map = self.map("sockets")?;
+        map.update(&queue.to_ne_bytes(), &fd.to_ne_bytes(), MapFlags::ANY)
+            .map_err(Error::bpf(format!("give queue {queue} to its socket"), "have no more than 64 workers"))
+    }
+
+    /// The ring with the copies; `take` is called for each: octets on the wire, and those that were copied.
+    ///
+    /// # Errors
+    /// If there is none, or the kernel refuses.
+    pub fn copies<'a>(&self, mut take: impl FnMut(usize, &[u8]) + 'a) -> Result<Copies<'a>> {
+        let failed = || Error::bpf("open the ring of copies", REPORT);
+        let map = self.map("copies")?;
+        let mut builder = RingBufferBuilder::new();
+        let record = move |octets: &[u8]| {
+            let number = |at: usize| octets.get(at..at + 4).and_then(|octets| octets.try_into().ok());
+            if let (Some(wire), Some(length)) = (number(0), number(4)) {
+                let length = u32::from_ne_bytes(length) as usize;
+                take(u32::from_ne_bytes(wire) as usize, octets.get(8..8 + length).unwrap_or_default());
+            }
+            0
+        };
+        builder.add(&map, record).map_err(failed())?;
+        Ok(Copies { ring: builder.build().map_err(failed())? })
+    }
+
+    /// Puts it on the interface.
+    ///
+    /// # Errors
+    /// If another program is there, or the driver refuses.
+    pub fn attach(&mut self) -> Result<()> {
+        let failed = Error::bpf(
+            format!("attach the service's program to interface {}", self.interface),
+            "see with `ip link` whether another XDP program is there",
+        );
+        let program = self.object.progs_mut().find(|program| program.name() != "" && program.autoload());
+        let program = program.ok_or_else(|| Error::Option { what: "no program".into(), remedy: "build it again" })?;
+        self.link = Some(program.attach_xdp(self.interface).map_err(failed)?);
+        Ok(())
+    }
+
+    /// Takes it off the interface.
+    pub fn detach(&mut self) {
+        self.link = None;
+    }
+
+    /// What it has counted, in the order of [`COUNTERS`].
+    ///
+    /// # Errors
+    /// If the kernel does not say.
+    pub fn counters(&self) -> Result<[u64; COUNTERS.len()]> {
+        let map = self.map("counters")?;
+        let mut sums = [0; COUNTERS.len()];
+        for (index, sum) in (0u32..).zip(&mut sums) {
+            let values = map
+                .lookup_percpu(&index.to_ne_bytes(), MapFlags::ANY)
+                .map_err(Error::bpf("read the counters of the service's program", REPORT))?;
+            let number =
+                |value: Vec<u8>| value.get(..8).and_then(|octets| octets.try_into().ok()).map_or(0, u64::from_ne_bytes);
+            *sum = values.into_iter().flatten().map(number).sum();
+        }
+        Ok(sums)
+    }
+}
+
+/// The ring with the copies.
+pub struct Copies<'a> {
+    ring: RingBuffer<'a>,
+}
+
+impl Copies<'_> {
+    /// Takes out what is there, at most `limit`. Returns how many copies that were.
+    pub fn consume(&self, limit: usize) -> usize {
+        usize::try_from(self.ring.consume_raw_n(limit)).unwrap_or(0)
+    }
+}
