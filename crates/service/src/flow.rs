@@ -1,9 +1,15 @@
 //! Which packets belong together.
 
 use std::hash::{Hash, Hasher};
+use std::net::IpAddr;
 
-use segue_wire::layer::LayerKind;
-use segue_wire::{FiveTuple, Ipv4Packet, Layers, parse_ip_packet};
+use segue_wire::layer::protocol;
+use segue_wire::{FiveTuple, HeaderChain, Ipv4Packet, Ipv6Packet, Srh, ethernet};
+
+/// IP headers inside one another that are looked at.
+const DEPTH: usize = 4;
+/// SCTP's protocol number: its ports are where those of TCP and UDP are.
+const SCTP: u8 = 132;
 
 /// A number for a flow: addresses, protocol and ports of the innermost IP packet, in this direction. Packets of one flow have the same one;
 /// two flows may. The fragments of a datagram have that of their addresses and protocol.
@@ -11,13 +17,10 @@ use segue_wire::{FiveTuple, Ipv4Packet, Layers, parse_ip_packet};
 pub struct FlowKey(pub u64);
 
 impl FlowKey {
-    /// Of the innermost packet of `octets`, which begin with an IP header. Of the octets themselves if there is none.
+    /// Of the innermost packet of `octets`, which begin with an IP header and may be cut. Of the octets themselves if there is none.
     #[must_use]
     pub fn of(octets: &[u8]) -> Self {
-        let Ok(layers) = parse_ip_packet(octets) else { return hashed(octets.get(..40).unwrap_or(octets)) };
-        match layers.five_tuple() {
-            // Only the first fragment has ports.
-            Some(tuple) if is_fragment(octets, &layers) => Self::of_tuple(&FiveTuple { ports: None, ..tuple }),
+        match five_tuple(octets) {
             Some(tuple) => Self::of_tuple(&tuple),
             None => hashed(octets.get(..40).unwrap_or(octets)),
         }
@@ -37,12 +40,62 @@ impl FlowKey {
     }
 }
 
-fn is_fragment(octets: &[u8], layers: &Layers) -> bool {
-    let Some(inner) = layers.inner_ip() else { return false };
-    match inner.kind {
-        LayerKind::Ipv4 => Ipv4Packet::new_checked(inner.bytes(octets)).is_ok_and(|packet| packet.is_fragment()),
-        _ => layers.last(LayerKind::Fragment).is_some_and(|fragment| fragment.offset > inner.offset),
+/// Addresses, protocol and ports of the innermost IP packet of `octets`, which begin with an IP header and may be cut behind the last header
+/// that is looked at. No ports: no protocol with ports, a fragment (whose rest has none), or they were cut off. None: no IP packet.
+#[must_use]
+pub fn five_tuple(octets: &[u8]) -> Option<FiveTuple> {
+    let mut tuple = None;
+    let mut rest = octets;
+    for _ in 0..DEPTH {
+        let Some((found, inner)) = ip(rest) else { break };
+        tuple = Some(found);
+        let Some(inner) = inner else { break };
+        rest = inner;
     }
+    tuple
+}
+
+/// One IP header, and the IP packet inside if there is one.
+fn ip(octets: &[u8]) -> Option<(FiveTuple, Option<&[u8]>)> {
+    let (source, destination, protocol, at, is_fragment): (IpAddr, IpAddr, u8, usize, bool) = match octets.first()? >> 4
+    {
+        4 => {
+            let packet = Ipv4Packet::new_quoted(octets).ok()?;
+            let addresses = (packet.source().into(), packet.destination().into());
+            (addresses.0, addresses.1, packet.protocol(), packet.header_length(), packet.is_fragment())
+        }
+        _ => {
+            let packet = Ipv6Packet::new_quoted(octets).ok()?;
+            let (source, destination) = (packet.source().into(), packet.destination());
+            let Ok(chain) = HeaderChain::parse(&packet) else {
+                let protocol = packet.next_header();
+                let destination = destination.into();
+                return Some((FiveTuple { source, destination, protocol, ports: None }, None));
+            };
+            let srh = chain.srh().and_then(|header| Srh::new_checked(octets.get(header.offset..header.end())?).ok());
+            let last = srh.filter(|srh| srh.segments_left() > 0).and_then(|srh| srh.final_segment());
+            let is_fragment = chain.fragment().is_some_and(|fragment| !fragment.is_atomic());
+            let destination = last.unwrap_or(destination).into();
+            (source, destination, chain.upper_layer(), chain.upper_layer_offset(), is_fragment)
+        }
+    };
+    let upper = octets.get(at..).unwrap_or_default();
+    let mut tuple = FiveTuple { source, destination, protocol, ports: None };
+    if is_fragment {
+        return Some((tuple, None));
+    }
+    let inner = match protocol {
+        protocol::IPV4 | protocol::IPV6 => Some(upper),
+        protocol::ETHERNET => upper.get(ethernet::HEADER_LENGTH..),
+        protocol::TCP | protocol::UDP | SCTP => {
+            tuple.ports = upper
+                .first_chunk::<4>()
+                .map(|[a, b, c, d]| (u16::from_be_bytes([*a, *b]), u16::from_be_bytes([*c, *d])));
+            None
+        }
+        _ => None,
+    };
+    Some((tuple, inner.filter(|inner| !inner.is_empty())))
 }
 
 fn hashed<T: Hash + ?Sized>(value: &T) -> FlowKey {

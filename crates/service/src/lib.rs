@@ -44,7 +44,7 @@ pub use context::{Context, Worker};
 pub use counters::{Counters, Origin, Snapshot};
 pub use driver::Driver;
 pub use engine::{Engine, Sink};
-pub use flow::FlowKey;
+pub use flow::{FlowKey, five_tuple};
 pub use kind::{BuildError, Kind, Mode, Prepared, Registered, Sampling, kind};
 pub use metric::{Metric, MetricKind};
 pub use packet::{Packet, TooLong};

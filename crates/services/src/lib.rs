@@ -7,6 +7,7 @@
 pub mod bulk;
 pub mod compress;
 pub mod compression;
+pub mod counter;
 mod deadline;
 pub mod debulk;
 pub mod decompress;
@@ -23,6 +24,7 @@ use segue_service::{Registered, kind};
 pub static ALL: &[&dyn Registered] = &[
     kind::<bulk::Bulk>(),
     kind::<compress::Compress>(),
+    kind::<counter::Counter>(),
     kind::<debulk::Debulk>(),
     kind::<decompress::Decompress>(),
     kind::<forward::Forward>(),

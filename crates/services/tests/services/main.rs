@@ -3,6 +3,7 @@
 mod bulk;
 mod compression;
 mod corpus;
+mod counter;
 mod forward;
 mod list;
 mod refragment;
