@@ -180,6 +180,16 @@ Examples:
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGS")]
         args: Vec<OsString>,
     },
+    /// Packet services in user space: run, list, top, logs, reload
+    #[command(
+        disable_help_flag = true,
+        after_help = "Runs the program segue-service with these arguments; `segue service --help` is its help."
+    )]
+    Service {
+        /// Arguments of segue-service
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGS")]
+        args: Vec<OsString>,
+    },
     /// Print completions for a shell
     #[command(after_help = "\
 Examples:

@@ -14,7 +14,9 @@ pub enum FunctionError {
     #[error(transparent)]
     Host(#[from] HostError),
     /// The function's program does not do its work.
-    #[error("function {function}: {what}.\n  do: fix the program: it must open the devices that its environment names")]
+    #[error(
+        "function {function}: {what}.\n  do: fix the program: it must open the devices that its environment names, or answer on its control socket"
+    )]
     Program {
         /// The function.
         function: String,

@@ -11,6 +11,8 @@ pub enum Kind {
     Namespace,
     /// A program in user space, or a virtual machine that somebody else starts, behind TAP devices of its node.
     Tap,
+    /// A program on the interface of a network namespace of its own, which answers on a control socket.
+    Service,
 }
 
 /// A function, as it is to be.
@@ -32,6 +34,8 @@ pub struct Function {
     pub ruleset: Option<String>,
     /// What works in it; without one it is its kernel, or the devices are left to the operator.
     pub program: Option<Program>,
+    /// Socket on which its program answers once it takes packets: for [`Kind::Service`].
+    pub control: Option<PathBuf>,
     /// File for what its program says.
     pub log: PathBuf,
 }

@@ -28,6 +28,7 @@ mod function;
 mod namespace;
 mod registry;
 mod runtime;
+mod service;
 mod tap;
 
 pub use error::{FunctionError, Result};

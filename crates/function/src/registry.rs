@@ -2,7 +2,7 @@
 
 use crate::function::{Function, Kind};
 use crate::runtime::Runtime;
-use crate::{namespace, tap};
+use crate::{namespace, service, tap};
 
 impl Kind {
     /// Its runtime: the one place where kinds are registered.
@@ -11,6 +11,7 @@ impl Kind {
         match self {
             Self::Namespace => &namespace::Namespace,
             Self::Tap => &tap::Tap,
+            Self::Service => &service::Service,
         }
     }
 }

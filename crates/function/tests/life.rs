@@ -55,6 +55,7 @@ impl Site {
             network: if on_tap { Network::default() } else { network },
             ruleset: None,
             program: None,
+            control: None,
             log: files.path().join("log"),
         };
         Self { node, function, _files: files }

@@ -35,6 +35,14 @@ pub fn segue() -> Result<PathBuf> {
     find("segue", "SEGUE")
 }
 
+/// Finds `segue-service`: `$SEGUE_SERVICE`, else as [`program`].
+///
+/// # Errors
+/// If there is none.
+pub fn segue_service() -> Result<PathBuf> {
+    find("segue-service", "SEGUE_SERVICE")
+}
+
 fn find(name: &'static str, variable: &'static str) -> Result<PathBuf> {
     let found = match std::env::var_os(variable) {
         Some(path) => Some(PathBuf::from(path)).filter(|path| path.is_file()),

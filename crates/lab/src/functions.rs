@@ -11,7 +11,7 @@ use segue_wiring::{Interface, LabPlan};
 use crate::error::{LabError, Result};
 use crate::loaded::Loaded;
 use crate::names::{self, LabPaths};
-use crate::wiring;
+use crate::{service, wiring};
 
 /// All functions of a lab but those in the data plane of their node, which are a part of that.
 ///
@@ -22,12 +22,20 @@ pub fn all(paths: &LabPaths, loaded: &Loaded) -> Result<Vec<Function>> {
     plans
         .map(|(name, plan)| {
             let topology = loaded.topology.functions.get(name);
-            let (kind, namespace, network) = if plan.tap {
+            let service = topology.and_then(|function| function.service());
+            let (kind, namespace, network) = if service.is_some() {
+                (Kind::Service, paths.namespace(name), wiring::function_network(plan))
+            } else if plan.tap {
                 (Kind::Tap, paths.namespace(&plan.node), Network::default())
             } else {
                 (Kind::Namespace, paths.namespace(name), wiring::function_network(plan))
             };
-            let program = topology.and_then(|function| function.program());
+            let program = match service {
+                // Without a chain that visits it there is no interface to serve.
+                Some(_) if plan.interfaces.is_empty() => None,
+                Some(_) => Some(service::command(paths, name)?),
+                None => topology.and_then(|function| function.program()).map(str::to_owned),
+            };
             let directory = loaded.file.parent().filter(|directory| *directory != Path::new(""));
             Ok(Function {
                 name: name.clone(),
@@ -37,8 +45,8 @@ pub fn all(paths: &LabPaths, loaded: &Loaded) -> Result<Vec<Function>> {
                 links: links(paths, &loaded.plan, name),
                 network,
                 ruleset: ruleset(loaded, name)?,
-                program: program
-                    .map(|command| Program { command: command.to_owned(), directory: directory.map(Path::to_owned) }),
+                program: program.map(|command| Program { command, directory: directory.map(Path::to_owned) }),
+                control: service.map(|_| service::control(paths, name)),
                 log: paths.file(name, "log"),
             })
         })

@@ -30,6 +30,7 @@ pub mod progress;
 pub mod random;
 pub mod relay;
 pub mod seen;
+mod service;
 pub mod state;
 pub mod topology;
 pub mod trace;

@@ -16,7 +16,7 @@ use crate::names::{self, LabPaths, Roots};
 use crate::progress::Progress;
 use crate::state::{self, Kind, LabRecord, NodeRecord};
 use crate::wiring::{self, Space};
-use crate::{agent, down, firewall, functions, labels, netns, parallel, relay};
+use crate::{agent, down, firewall, functions, labels, netns, parallel, relay, service};
 
 const AS_ROOT: &str = "check that you are root and that the file system has space";
 const REPORT: &str = "the topology was accepted but the kernel was not: report it together with the topology file";
@@ -35,6 +35,7 @@ pub fn load(file: &Path) -> Result<Loaded> {
     let wrong = |errors: segue_model::error::Errors| LabError::Topology(errors.to_string());
     let mut topology = load_topology(&text, &shown).map_err(wrong)?;
     firewall::read(&mut topology, file)?;
+    service::check(&topology).map_err(|errors| wrong(locate(errors, &text, &shown)))?;
     let plan = segue_wiring::plan(&topology).map_err(|errors| wrong(locate(errors, &text, &shown)))?;
     Ok(Loaded { file: file.to_path_buf(), text, topology, plan })
 }
@@ -119,6 +120,7 @@ impl Building<'_> {
         fs::create_dir_all(directory).map_err(LabError::io("make directory", directory, AS_ROOT))?;
         state::write_file(&directory.join("topology.yaml"), &self.loaded.text)?;
         state::write_file(&directory.join("plan.json"), &state::json(&self.loaded.plan))?;
+        service::write(self.paths, self.loaded)?;
         state::write_file(&directory.join(labels::FILE), &state::json(&Labels::of(&self.loaded.plan)))?;
         let inside = self.loaded.plan.functions.iter().filter(|(_, function)| !function.has_namespace());
         let inside = inside.map(|(name, function)| NodeRecord {

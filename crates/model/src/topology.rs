@@ -15,7 +15,8 @@ use crate::range::NumberRange;
 use crate::value::{PortRange, Protocol};
 
 pub use function::{
-    Capabilities, Function, FunctionKind, InNamespace, InNetfilter, Interfaces, OnTap, ProxyChoice, Ruleset, RunsIn,
+    Capabilities, Function, FunctionKind, InNamespace, InNetfilter, InService, Interfaces, OnTap, ProxyChoice, Ruleset,
+    RunsIn,
 };
 pub use impairment::{DELAY_MAX_MS, Impairment};
 pub use label::LABEL;

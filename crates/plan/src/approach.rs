@@ -141,6 +141,7 @@ pub fn choose(nature: &Nature, visits: &Visits<'_>) -> (Approach, String) {
     let fixed = match nature.kind {
         FunctionKind::Firewall => Some((Approach::Firewall, "it has the key `firewall`")),
         FunctionKind::Netfilter => Some((Approach::Netfilter, "it is of kind netfilter")),
+        FunctionKind::Service => Some((Approach::Aware, "it is a packet service of Segue")),
         _ if nature.aware => Some((Approach::Aware, "it is `aware: true`")),
         _ => Approach::of_choice(nature.proxy).map(|approach| (approach, "the topology says so")),
     };
@@ -187,7 +188,7 @@ impl Nature {
 
     fn is_on_kernel_path(&self) -> bool {
         // What the exact proxy puts on the kernel's packets does not go through a TAP device.
-        self.kind != FunctionKind::Tap && self.capabilities.kernel_path != Some(false)
+        !matches!(self.kind, FunctionKind::Tap | FunctionKind::Service) && self.capabilities.kernel_path != Some(false)
     }
 
     /// Whether this approach can serve it.

@@ -43,6 +43,9 @@ enum Action {
         /// Network namespace to enter first
         #[arg(long)]
         netns: Option<String>,
+        /// Starts the service again when it dies; its interface is down meanwhile, so that the node sees it
+        #[arg(long)]
+        restart: bool,
     },
     /// Says what is wrong with a file
     Check {
@@ -70,6 +73,11 @@ enum Action {
         /// Its name
         name: String,
     },
+    /// What a service has said
+    Logs {
+        /// Its name
+        name: String,
+    },
     /// Services that can be run
     Kinds,
     /// JSON Schema of a service's configuration, or of the file that `run` takes
@@ -92,13 +100,13 @@ enum Action {
 pub fn main(command: &Command) -> Result<()> {
     let json = command.output == Output::Json;
     match &command.action {
-        Action::Run { file, socket, netns } => {
+        Action::Run { file, socket, netns, restart } => {
             if let Some(name) = netns {
                 enter(name)?;
             }
             let (running, _) = Running::read(file)?;
             let socket = socket.clone().unwrap_or_else(|| command.directory.join(format!("{}.socket", running.name())));
-            crate::run(file, Some(socket))
+            if *restart { crate::supervise::run(file, &running, &socket) } else { crate::run(file, Some(socket)) }
         }
         Action::Check { file } => {
             let (running, _) = Running::read(file)?;
@@ -108,6 +116,7 @@ pub fn main(command: &Command) -> Result<()> {
         Action::Top { interval, count } => top(&command.directory, json, *interval, *count),
         Action::Reload { name } => order(&command.directory, name, "reload"),
         Action::Stop { name } => order(&command.directory, name, "stop"),
+        Action::Logs { name } => logs(&command.directory, name),
         Action::Kinds => say(&kinds(json)),
         Action::Schema { name } => schema(name.as_deref()),
         Action::Man { directory } => clap_mangen::generate_to(<Command as clap::CommandFactory>::command(), directory)
@@ -131,10 +140,17 @@ fn say(text: &str) -> Result<()> {
 }
 
 fn order(directory: &Path, name: &str, word: &str) -> Result<()> {
-    match control::ask(&directory.join(format!("{name}.socket")), word)? {
-        Some(_) => Ok(()),
-        None => Err(Error::NotRunning { name: name.to_owned() }),
-    }
+    let missing = || Error::NotRunning { name: name.to_owned() };
+    let socket = control::find(directory, name)?.ok_or_else(missing)?;
+    control::ask(&socket, word)?.map(drop).ok_or_else(missing)
+}
+
+fn logs(directory: &Path, name: &str) -> Result<()> {
+    let socket = control::find(directory, name)?.ok_or_else(|| Error::NotRunning { name: name.to_owned() })?;
+    // Who starts services with a log puts it beside the socket: the lab does.
+    let log = socket.with_extension("log");
+    let remedy = "see where what has started the service puts its standard error: the journal, or a terminal";
+    say(&std::fs::read_to_string(&log).map_err(Error::file("read", &log, remedy))?)
 }
 
 fn statuses(directory: &Path) -> Result<Vec<Value>> {

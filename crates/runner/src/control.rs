@@ -18,14 +18,26 @@ use tokio::net::UnixListener;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::error::{Error, Result};
-use crate::run::Service;
+use crate::status::Status;
 
 /// Octets of a request at most.
 const REQUEST_MAX: usize = 64;
 /// How long a client may take.
 const CLIENT: Duration = Duration::from_secs(5);
+/// Where labs keep their files.
+const LABS: &str = "/run/segue/lab";
 /// How often workers are looked at.
 const LOOK: Duration = Duration::from_millis(100);
+
+/// What is behind the socket.
+pub(crate) trait Served {
+    /// Fails if it has failed.
+    fn check(&mut self) -> Result<()>;
+    /// Takes another configuration; nothing changes if that cannot be.
+    fn reload(&mut self) -> Result<()>;
+    /// How it is.
+    fn status(&self) -> Status;
+}
 
 /// The socket, which goes with its value.
 pub(crate) struct Listener {
@@ -61,7 +73,7 @@ impl Listener {
     }
 
     /// Answers until the service is told to stop, by a client or a signal.
-    pub(crate) fn serve(self, service: &mut Service) -> Result<()> {
+    pub(crate) fn serve(self, service: &mut dyn Served) -> Result<()> {
         let failed = || Error::file("listen on", &self.path, "allow more open files (`ulimit -n`)");
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed())?;
         runtime.block_on(async {
@@ -99,7 +111,7 @@ impl Drop for Listener {
 }
 
 /// One request. True: it was to stop.
-async fn answer(client: &mut tokio::net::UnixStream, service: &mut Service) -> bool {
+async fn answer(client: &mut tokio::net::UnixStream, service: &mut dyn Served) -> bool {
     let mut request = [0; REQUEST_MAX];
     let Ok(length) = client.read(&mut request).await else { return false };
     let word = String::from_utf8_lossy(&request[..length]);
@@ -139,10 +151,26 @@ pub fn ask(socket: &Path, word: &str) -> Result<Option<serde_json::Value>> {
     }
 }
 
-/// The control sockets of a directory, sorted.
+/// The control socket of the service that has this name.
+///
+/// # Errors
+/// As [`ask`].
+pub fn find(directory: &Path, name: &str) -> Result<Option<PathBuf>> {
+    for socket in sockets(directory) {
+        if ask(&socket, "status")?.is_some_and(|status| status["name"] == name) {
+            return Ok(Some(socket));
+        }
+    }
+    Ok(None)
+}
+
+/// The control sockets of a directory, and of labs if it is the usual one; sorted.
 #[must_use]
 pub fn sockets(directory: &Path) -> Vec<PathBuf> {
-    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    let labs = fs::read_dir(LABS).into_iter().flatten().flatten().map(|lab| lab.path());
+    let labs: Vec<_> = if directory == crate::running::directory() { labs.collect() } else { Vec::new() };
+    let all = std::iter::once(directory.to_owned()).chain(labs);
+    let entries = all.flat_map(|directory| fs::read_dir(directory).into_iter().flatten().flatten());
     let mut sockets: Vec<_> =
         entries.map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|end| end == "socket")).collect();
     sockets.sort();

@@ -12,9 +12,12 @@
 //! another, so a flow stays in order as long as the kernel puts it into one queue. The main thread has signals and the control socket
 //! ([`control`]), and talks to workers by channels.
 //!
+//! With `--restart` all this is a process of its own, whose parent starts it again when it dies, and takes the interface down meanwhile: the node's
+//! agent sees that, and the SID follows its `on_failure`.
+//!
 //! # What it is not
 //!
-//! No supervisor: who has started it starts it again. No data plane: the node decides who gets packets.
+//! No data plane: the node decides who gets packets.
 #![forbid(unsafe_code)]
 
 pub mod cli;
@@ -24,6 +27,7 @@ mod ports;
 mod run;
 mod running;
 mod status;
+mod supervise;
 mod worker;
 
 pub use error::{Error, Result};

@@ -13,7 +13,7 @@ use segue_service::{Counters, Engine, Mode, Prepared, Sampling, Snapshot, Worker
 use segue_xsk::interface::{self, Interface, RawSocket};
 use segue_xsk::{COUNTERS, Options, Program, Settings, Socket};
 
-use crate::control;
+use crate::control::{Listener, Served};
 use crate::error::{Error, Result};
 use crate::ports::Link;
 use crate::running::Running;
@@ -31,7 +31,7 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 pub fn run(file: &Path, socket: Option<PathBuf>) -> Result<()> {
     let (running, prepared) = Running::read(file)?;
     let socket = socket.unwrap_or_else(|| crate::running::directory().join(format!("{}.socket", running.name())));
-    let listener = control::Listener::bind(&socket)?;
+    let listener = Listener::bind(&socket)?;
     let mut service = Service::start(file, running, prepared)?;
     // Who waits for the service sees its socket answer: only now it is there to stay.
     let ended = listener.serve(&mut service);
@@ -117,14 +117,6 @@ impl Service {
         Ok(Handle { orders, bell, thread, counters })
     }
 
-    /// Fails if a worker has ended by itself.
-    pub(crate) fn check(&mut self) -> Result<()> {
-        match self.workers.iter().position(|worker| worker.thread.is_finished()) {
-            Some(index) => Err(self.fate(index).err().unwrap_or_else(|| self.ended(index, "without a reason".into()))),
-            None => Ok(()),
-        }
-    }
-
     fn ended(&self, index: usize, why: String) -> Error {
         Error::Worker { service: self.running.service.clone(), index, why }
     }
@@ -151,9 +143,17 @@ impl Service {
         self.program.detach();
         result
     }
+}
 
-    /// Reads the file again; another configuration takes over. Nothing changes if that cannot be.
-    pub(crate) fn reload(&mut self) -> Result<()> {
+impl Served for Service {
+    fn check(&mut self) -> Result<()> {
+        match self.workers.iter().position(|worker| worker.thread.is_finished()) {
+            Some(index) => Err(self.fate(index).err().unwrap_or_else(|| self.ended(index, "without a reason".into()))),
+            None => Ok(()),
+        }
+    }
+
+    fn reload(&mut self) -> Result<()> {
         let (running, prepared) = Running::read(&self.file)?;
         if let Err(key) = self.running.same_but_configuration(&running) {
             let message =
@@ -183,8 +183,7 @@ impl Service {
         Ok(())
     }
 
-    /// How it is.
-    pub(crate) fn status(&self) -> Status {
+    fn status(&self) -> Status {
         let (answer, answers) = channel();
         let asked = self.workers.iter().filter(|worker| worker.order(Order::Report(answer.clone()))).count();
         let mut workers: Vec<WorkerStatus> =

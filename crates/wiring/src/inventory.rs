@@ -43,7 +43,7 @@ pub(crate) fn function(function: &segue_model::topology::Function) -> Function {
     Function {
         node: function.node.clone(),
         kind: function.runs_in.kind(),
-        aware: function.aware,
+        aware: function.is_aware(),
         capabilities: function.capabilities,
         proxy: function.proxy,
         interfaces: function.interfaces(),

@@ -194,14 +194,17 @@ impl Services {
     pub(crate) fn plans(mut self, builder: &mut Builder<'_>, planned: &Plan) -> IndexMap<String, LabFunction> {
         let mut plans = IndexMap::new();
         for (name, function) in &builder.topology.functions {
-            self.own_ends(name, function.interfaces(), planned);
+            let (tap, service) = (function.is_tap(), function.service().is_some());
+            // Neither the kernel of a service's namespace goes on by itself nor does it forward: nothing gets past a service that is down.
+            if !service {
+                self.own_ends(name, function.interfaces(), planned);
+            }
             let visits = self.visits.swap_remove(name).unwrap_or_default();
-            let tap = function.is_tap();
             // Who reads TAP devices knows which one a packet came by.
             if !tap {
                 refuse_ambiguity(builder, name, &visits.routes);
             }
-            let mut sysctls = if tap { IndexMap::new() } else { function_sysctls() };
+            let mut sysctls = if tap || service { IndexMap::new() } else { function_sysctls() };
             sysctls.extend(function.sysctls().map(|(name, value)| (name.clone(), value.clone())));
             let mut routes = routes(&visits);
             routes.extend(visits.shared_routes);

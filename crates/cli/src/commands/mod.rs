@@ -1,12 +1,12 @@
 //! One module per subcommand.
 
-mod bench;
 mod capture;
 mod doctor;
 mod firewall;
 mod firewall_explain;
 mod firewall_packet;
 mod get;
+mod program;
 mod state;
 mod top;
 mod trace;
@@ -47,7 +47,12 @@ pub fn run(cli: Cli) -> Result<u8> {
             };
             return Ok(segue_lab::cli::run(command, output)?);
         }
-        Command::Bench { args } => return bench::bench(&args, global.output == Output::Json),
+        Command::Bench { args } => {
+            return program::become_one("bench", "segue-bench", &args, &json_as(global, &["--json"]));
+        }
+        Command::Service { args } => {
+            return program::become_one("service", "segue-service", &args, &json_as(global, &["-o", "json"]));
+        }
         Command::Completion { shell } => {
             let mut text = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "segue", &mut text);
@@ -58,6 +63,11 @@ pub fn run(cli: Cli) -> Result<u8> {
         Command::Version => version(global)?,
     }
     Ok(0)
+}
+
+/// How another program is told that JSON is wanted, if it is.
+fn json_as<'a>(global: &Global, words: &'a [&'a str]) -> Vec<&'a str> {
+    if global.output == Output::Json { words.to_vec() } else { Vec::new() }
 }
 
 fn schema(kind: SchemaKind, output: Output) -> Result<()> {

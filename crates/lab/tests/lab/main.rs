@@ -15,5 +15,6 @@ mod main_job;
 mod path_mtu;
 mod path_mtu_matrix;
 mod scale;
+mod services;
 mod tap;
 mod trace;

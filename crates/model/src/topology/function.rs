@@ -61,7 +61,7 @@ impl Function {
             RunsIn::Namespace(InNamespace { nftables, .. }) | RunsIn::Netfilter(InNetfilter { nftables, .. }) => {
                 nftables.as_deref()
             }
-            RunsIn::Tap(_) | RunsIn::Firewall(_) => None,
+            RunsIn::Tap(_) | RunsIn::Firewall(_) | RunsIn::Service(_) => None,
         }
     }
 
@@ -76,7 +76,7 @@ impl Function {
             RunsIn::Namespace(InNamespace { sysctls, .. }) | RunsIn::Netfilter(InNetfilter { sysctls, .. }) => {
                 Some(sysctls)
             }
-            RunsIn::Tap(_) | RunsIn::Firewall(_) => None,
+            RunsIn::Tap(_) | RunsIn::Firewall(_) | RunsIn::Service(_) => None,
         };
         sysctls.into_iter().flatten()
     }
@@ -87,7 +87,7 @@ impl Function {
             RunsIn::Namespace(InNamespace { commands, .. }) | RunsIn::Netfilter(InNetfilter { commands, .. }) => {
                 commands
             }
-            RunsIn::Tap(_) | RunsIn::Firewall(_) => &[],
+            RunsIn::Tap(_) | RunsIn::Firewall(_) | RunsIn::Service(_) => &[],
         }
     }
 
@@ -96,6 +96,8 @@ impl Function {
         match &self.runs_in {
             RunsIn::Namespace(InNamespace { interfaces, .. }) | RunsIn::Tap(OnTap { interfaces, .. }) => *interfaces,
             RunsIn::Netfilter(_) | RunsIn::Firewall(_) => Interfaces::Two,
+            // Packets leave where they entered, in both directions: they know their way.
+            RunsIn::Service(_) => Interfaces::One,
         }
     }
 
@@ -123,6 +125,19 @@ impl Function {
         }
     }
 
+    /// The packet service that it is.
+    pub fn service(&self) -> Option<&InService> {
+        match &self.runs_in {
+            RunsIn::Service(service) => Some(service),
+            _ => None,
+        }
+    }
+
+    /// Whether it understands Segment Routing: because it says so, or because all of its kind do.
+    pub fn is_aware(&self) -> bool {
+        self.aware || self.service().is_some()
+    }
+
     /// Whether it runs in netfilter.
     pub fn is_netfilter(&self) -> bool {
         self.runs_in.kind() == FunctionKind::Netfilter
@@ -145,6 +160,8 @@ pub enum RunsIn {
     Tap(OnTap),
     /// The node's own data plane, which filters.
     Firewall(Firewall),
+    /// A packet service of Segue in user space, in a namespace of its own.
+    Service(InService),
 }
 
 impl RunsIn {
@@ -155,6 +172,7 @@ impl RunsIn {
             Self::Netfilter(_) => FunctionKind::Netfilter,
             Self::Tap(_) => FunctionKind::Tap,
             Self::Firewall(_) => FunctionKind::Firewall,
+            Self::Service(_) => FunctionKind::Service,
         }
     }
 }
@@ -176,6 +194,8 @@ pub enum FunctionKind {
     Tap,
     /// [`RunsIn::Firewall`].
     Firewall,
+    /// [`RunsIn::Service`].
+    Service,
 }
 
 impl FunctionKind {
@@ -186,6 +206,7 @@ impl FunctionKind {
             Self::Netfilter => "netfilter",
             Self::Tap => "tap",
             Self::Firewall => "firewall",
+            Self::Service => "service",
         }
     }
 }
@@ -263,6 +284,24 @@ pub struct OnTap {
     /// virtual machine.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub program: Option<String>,
+}
+
+/// A packet service of Segue in user space (docs/using/services.md). It knows Segment Routing, has one interface in a namespace of its own,
+/// and serves any number of chains.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct InService {
+    /// Which service: `segue service kinds` lists them.
+    pub name: String,
+    /// Its configuration; all defaults if not given. `segue service schema NAME` says what belongs here.
+    #[serde(default, skip_serializing_if = "serde_json::Value::is_null")]
+    pub config: serde_json::Value,
+    /// Threads, from 1 to 64; 1 if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workers: Option<u32>,
+    /// Processors that its threads are bound to, one for each; not bound if empty.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub cpus: Vec<u32>,
 }
 
 /// What stands in for a function that knows nothing of Segment Routing. docs/using/proxies.md says what each can do.

@@ -6,13 +6,15 @@ use std::borrow::Cow;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::function::{Capabilities, Function, InNamespace, InNetfilter, OnTap, ProxyChoice, RunsIn, ip_both};
+use super::function::{
+    Capabilities, Function, InNamespace, InNetfilter, InService, OnTap, ProxyChoice, RunsIn, ip_both,
+};
 use crate::firewall::Firewall;
 use crate::guard::{Refusal, guarded};
 use crate::node::InnerType;
 use crate::proxy::{MayChange, MayRewrite, OnFailure, Watch};
 
-/// A network function. Its kind, what it runs in, is one of the keys `namespace`, `netfilter`, `tap` and `firewall`; `namespace: {}` if
+/// A network function. Its kind, what it runs in, is one of the keys `namespace`, `netfilter`, `tap`, `firewall` and `service`; `namespace: {}` if
 /// there is none of them.
 #[derive(Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -32,6 +34,9 @@ struct Written {
     /// topology's file.
     #[serde(default, deserialize_with = "in_the_node", skip_serializing_if = "Option::is_none")]
     firewall: Option<Firewall>,
+    /// It is a packet service of Segue in user space, in a namespace of its own.
+    #[serde(default, deserialize_with = "in_service", skip_serializing_if = "Option::is_none")]
+    service: Option<InService>,
     /// Whether it understands Segment Routing itself: it gets packets as they are (End.AN), and goes on to the next segment by
     /// itself. In the lab its kernel does that (End), unless `commands` set up something else. For `namespace` and `tap`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -63,7 +68,7 @@ struct Written {
 }
 
 /// The keys that say what a function runs in: its kind.
-const KINDS: [&str; 4] = ["namespace", "netfilter", "tap", "firewall"];
+const KINDS: [&str; 5] = ["namespace", "netfilter", "tap", "firewall", "service"];
 /// Keys of a function whatever it runs in.
 const COMMON: [&str; 10] =
     ["node", "aware", "may_change", "may_rewrite", "capabilities", "proxy", "on_failure", "backup", "watch", "inner"];
@@ -83,6 +88,7 @@ impl<'de> Deserialize<'de> for Function {
             written.netfilter.map(RunsIn::Netfilter),
             written.tap.map(RunsIn::Tap),
             written.firewall.map(RunsIn::Firewall),
+            written.service.map(RunsIn::Service),
         ];
         Ok(Self {
             node: written.node,
@@ -103,12 +109,13 @@ impl<'de> Deserialize<'de> for Function {
 
 impl From<Function> for Written {
     fn from(function: Function) -> Self {
-        let (mut namespace, mut netfilter, mut tap, mut firewall) = (None, None, None, None);
+        let (mut namespace, mut netfilter, mut tap, mut firewall, mut service) = (None, None, None, None, None);
         match function.runs_in {
             RunsIn::Namespace(place) => namespace = Some(place).filter(|place| *place != InNamespace::default()),
             RunsIn::Netfilter(place) => netfilter = Some(place),
             RunsIn::Tap(place) => tap = Some(place),
             RunsIn::Firewall(rules) => firewall = Some(rules),
+            RunsIn::Service(place) => service = Some(place),
         }
         Self {
             node: function.node,
@@ -116,6 +123,7 @@ impl From<Function> for Written {
             netfilter,
             tap,
             firewall,
+            service,
             aware: function.aware,
             may_change: function.may_change,
             may_rewrite: function.may_rewrite,
@@ -218,6 +226,22 @@ fn in_the_node<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Fire
             ))
         }
         _ => beside("firewall", key),
+    };
+    guarded(deserializer, refuse).map(Some)
+}
+
+fn in_service<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<InService>, D::Error> {
+    let refuse = |key: &str| match key {
+        "nftables" | "sysctls" | "commands" | "interfaces" | "program" => {
+            let place = if key == "program" { "tap" } else { "namespace" };
+            let message =
+                format!("a service is a program of Segue with one interface: it has nothing for the key {key:?}");
+            Some(Refusal::new(
+                message,
+                format!("write `{place}: {{{key}: ..}}` instead of `service`, or remove the key"),
+            ))
+        }
+        _ => beside("service", key),
     };
     guarded(deserializer, refuse).map(Some)
 }

@@ -6,7 +6,7 @@ use super::Check;
 use crate::error::KeyPath;
 use crate::node::InnerType;
 use crate::proxy::OnFailure;
-use crate::topology::{Dataplane, Function, InNamespace, InNetfilter, OnTap, ProxyChoice, RunsIn};
+use crate::topology::{Dataplane, Function, InNamespace, InNetfilter, InService, OnTap, ProxyChoice, RunsIn};
 
 impl Check<'_> {
     pub(super) fn function(&mut self, function: &Function, key: &KeyPath) {
@@ -25,6 +25,7 @@ impl Check<'_> {
                 self.sysctls(sysctls, &inside.at("sysctls"));
             }
             RunsIn::Tap(tap) => self.program(tap, &inside.at("program")),
+            RunsIn::Service(service) => self.service(service, &inside),
             RunsIn::Firewall(_) => {}
         }
         // What a firewall of the node has no use for is refused with it.
@@ -69,6 +70,17 @@ impl Check<'_> {
         }
     }
 
+    /// What it is called and how it is configured is for who knows the services.
+    fn service(&mut self, service: &InService, key: &KeyPath) {
+        if service.workers.is_some_and(|workers| !(1..=64).contains(&workers)) {
+            self.report.error(&key.at("workers"), "that many threads are not possible", "write a number from 1 to 64");
+        }
+        if !service.cpus.is_empty() && service.cpus.len() != service.workers.unwrap_or(1) as usize {
+            let message = "there is not one processor for each thread";
+            self.report.error(&key.at("cpus"), message, "name as many as `workers` says, or remove the key");
+        }
+    }
+
     /// What stands between a function and Segment Routing, and whether it can be.
     fn steering(&mut self, function: &Function, key: &KeyPath) {
         let netfilter = function.is_netfilter();
@@ -76,16 +88,16 @@ impl Check<'_> {
             let message = "netfilter works on the inner packet, and knows nothing of Segment Routing";
             self.report.error(&key.at("aware"), message, "remove the key, or write `namespace` instead of `netfilter`");
         }
-        if (netfilter || function.aware) && function.proxy != ProxyChoice::Auto {
+        if (netfilter || function.is_aware()) && function.proxy != ProxyChoice::Auto {
             let message = "no proxy stands in for such a function";
-            let remedy = "remove the key: End.AN.NF serves `netfilter`, End.AN serves `aware: true`";
+            let remedy = "remove the key: End.AN.NF serves `netfilter`, End.AN serves `service` and `aware: true`";
             self.report.error(&key.at("proxy"), message, remedy);
         }
-        if function.may_change.is_some() && !function.aware {
+        if function.may_change.is_some() && !function.is_aware() {
             let message = "only a function that understands Segment Routing changes segment lists";
             self.report.error(&key.at("may_change"), message, "remove the key, or add `aware: true`");
         }
-        if !function.may_rewrite.is_empty() && !function.aware {
+        if !function.may_rewrite.is_empty() && !function.is_aware() {
             let message = "only what a function that understands Segment Routing rewrites is compared";
             self.report.error(&key.at("may_rewrite"), message, "remove the key, or add `aware: true`");
         }

@@ -24,7 +24,10 @@ fn files_are_checked_with_line_key_and_remedy() {
         ("service: nothing\n", "FILE:1:10: service: there is no service \"nothing\"; write one of them: "),
         ("service: forward\nworkers: 0\n", "FILE:2:10: workers: 0 workers are not possible"),
         ("service: forward\nring_size: 100\n", "FILE:2:12: ring_size: 100 is no size of a ring"),
-        ("service: forward\nring_sizes: 1\n", "FILE:2:1: ring_sizes: the key \"ring_sizes\" is not known here; did you mean"),
+        (
+            "service: forward\nring_sizes: 1\n",
+            "FILE:2:1: ring_sizes: the key \"ring_sizes\" is not known here; did you mean",
+        ),
         ("service: forward\nconfig:\n  fast: true\n", "FILE:3:9: config.fast: the key \"fast\" is not known here"),
         ("service: forward\ncpus: [0, 1]\n", "FILE:2:1: cpus: 2 processors for 1 workers"),
         ("service: forward\nbusy_poll: 1001\n", "FILE:2:12: busy_poll: 1001 microseconds are too many"),

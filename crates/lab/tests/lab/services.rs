@@ -1,0 +1,163 @@
+//! Packet services in chains: packets pass through them, they count what passed, and one that dies is started again.
+
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use segue_lab::{agent, netns, up};
+use serde_json::Value;
+
+use crate::common::TestLab;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+const DATAGRAMS: u64 = 50;
+
+fn bound(lab: &TestLab, host: &str, address: SocketAddr) -> UdpSocket {
+    let socket = netns::inside(&lab.namespace(host), || UdpSocket::bind(address)).unwrap().unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket
+}
+
+/// Datagrams of each family, each answered before the next one goes: so many packets each way.
+fn datagrams(lab: &TestLab) -> u64 {
+    for address in lab.addresses("server") {
+        let address: IpAddr = address.parse().unwrap();
+        let server = bound(lab, "server", SocketAddr::new(address, 7000));
+        let any = if address.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
+        let client = bound(lab, "client", any.parse().unwrap());
+        let mut octets = [0; 2000];
+        for number in 0..DATAGRAMS {
+            let text = vec![number as u8; 8 + number as usize * 25];
+            client.send_to(&text, (address, 7000)).unwrap();
+            let (length, peer) =
+                server.recv_from(&mut octets).unwrap_or_else(|error| panic!("{number} there: {error}"));
+            assert_eq!(octets[..length], text);
+            server.send_to(&octets[..length], peer).unwrap();
+            let length = client.recv(&mut octets).unwrap_or_else(|error| panic!("{number} back: {error}"));
+            assert_eq!(octets[..length], text);
+        }
+    }
+    4 * DATAGRAMS
+}
+
+/// What the service says, once it answers.
+fn status(lab: &TestLab, function: &str) -> Value {
+    let path = lab.paths().file(function, "socket");
+    let end = Instant::now() + PATIENCE;
+    loop {
+        let ask = || -> std::io::Result<String> {
+            use std::io::{Read, Write};
+            let mut stream = UnixStream::connect(&path)?;
+            stream.write_all(b"status")?;
+            let mut text = String::new();
+            stream.read_to_string(&mut text)?;
+            Ok(text)
+        };
+        if let Some(value) = ask().ok().and_then(|text| serde_json::from_str(&text).ok()) {
+            return value;
+        }
+        assert!(Instant::now() < end, "the service does not answer");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Waits until the agent says that the function is up, or down.
+fn wait_state(lab: &TestLab, wanted: &str) {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        let functions = agent::get(&lab.paths().socket("nfv"), "nfv", "/v1/functions").unwrap();
+        if functions.as_array().unwrap().iter().all(|function| function["state"] == wanted) {
+            return;
+        }
+        assert!(Instant::now() < end, "not {wanted}: {functions}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn kill_service(lab: &TestLab, function: &str) -> i32 {
+    let pid = i32::try_from(status(lab, function)["pid"].as_u64().unwrap()).unwrap();
+    kill(Pid::from_raw(pid), Signal::SIGKILL).unwrap();
+    pid
+}
+
+#[test]
+#[ignore = "needs root"]
+fn packets_wait_for_a_service_that_is_started_again_when_it_dies() {
+    let lab = TestLab::example("service-forward");
+    let sent = datagrams(&lab);
+    let first = status(&lab, "relay");
+    assert_eq!((&first["total"]["received"], &first["total"]["onward"]), (&sent.into(), &sent.into()), "{first:#}");
+    let sids = agent::get(&lab.paths().socket("nfv"), "nfv", agent::REPORT).unwrap();
+    let sid = sids["sids"].as_array().unwrap().iter().find(|sid| sid["behaviour"] == "End.AN").cloned().unwrap();
+    for counter in ["counter", "returned"] {
+        assert_eq!(sid[counter]["packets"].as_u64(), Some(sent), "{sid:#}");
+    }
+    let dead = kill_service(&lab, "relay");
+    wait_state(&lab, "down");
+    wait_state(&lab, "up");
+    let second = status(&lab, "relay");
+    assert_ne!(second["pid"].as_i64(), Some(dead.into()));
+    let sent = datagrams(&lab);
+    assert_eq!(status(&lab, "relay")["total"]["onward"], sent);
+    lab.down();
+}
+
+#[test]
+#[ignore = "needs root"]
+fn copies_are_counted_by_flow_and_packets_pass_a_service_that_is_dead() {
+    let lab = TestLab::example("service-counter");
+    let sent = datagrams(&lab);
+    let end = Instant::now() + PATIENCE;
+    // Nobody waits for copies: they may be a little behind.
+    let status = loop {
+        let status = status(&lab, "count");
+        if status["total"]["received"] == sent {
+            break status;
+        }
+        assert!(Instant::now() < end && status["total"]["received"].as_u64() < Some(sent), "{status:#}");
+    };
+    assert_eq!(status["xdp"]["to_service"], sent);
+    let report = &status["workers"][0]["report"];
+    let packets =
+        |rows: &Value| rows.as_array().unwrap().iter().map(|row| row["packets"].as_u64().unwrap()).sum::<u64>();
+    assert_eq!(
+        (packets(&report["sids"]), packets(&report["segment_lists"]), packets(&report["flows"])),
+        (sent, sent, sent)
+    );
+    let flows = report["flows"].as_array().unwrap();
+    assert_eq!(flows.len(), 4, "two families, two directions: {flows:?}");
+    assert!(flows.iter().all(|flow| flow["packets"] == DATAGRAMS && flow["protocol"] == 17), "{flows:?}");
+
+    kill_service(&lab, "count");
+    wait_state(&lab, "down");
+    // `on_failure: bypass`: no packet is lost while it is down.
+    datagrams(&lab);
+    wait_state(&lab, "up");
+    datagrams(&lab);
+    lab.down();
+}
+
+#[test]
+fn services_that_cannot_be_are_told_with_their_line() {
+    let text = std::fs::read_to_string(crate::common::repository("examples/service-counter.yaml")).unwrap();
+    for (from, to, expected) in [
+        ("name: counter", "name: country", "there is no service \"country\"; write one of them: "),
+        (
+            "top: 10",
+            "top: 0",
+            "functions.count.service.config.top: 0 is not possible; write a number from 1 to 1000000",
+        ),
+        ("top: 10", "tops: 10", "the key \"tops\" is not known here; did you mean \"top\"?"),
+        ("config:", "workers: 2\n      config:", "functions.count.service.workers: the service counter has one thread"),
+        ("config:", "program: x\n      config:", "it has nothing for the key \"program\""),
+        ("watch: {}", "watch: {}\n    proxy: exact", "no proxy stands in for such a function"),
+    ] {
+        let file = crate::common::topology_file(&text.replace(from, to));
+        let error = up::load(&file.path).err().map(|error| error.to_string()).unwrap_or_default();
+        let line = text.lines().position(|line| line.contains(from)).unwrap() + 1;
+        let near = [line, line + 1].iter().any(|line| error.contains(&format!(".yaml:{line}:")));
+        assert!(error.contains(expected) && near, "{to}: {error}");
+    }
+}
