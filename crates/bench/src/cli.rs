@@ -24,7 +24,7 @@ use crate::scenario::{DEFAULT_SIZE, Engine, Napi, Redirect, SIZES, Scenario};
 use crate::topology::Shape;
 use crate::traffic::FLOWS_MAX;
 use crate::{
-    classify, connector, conntrack_flood, cost, interrupt, lookup_case, plot, plot_curves, plot_rules, segue,
+    classify, connector, conntrack_flood, cost, interrupt, lookup_case, plot, plot_curves, plot_rules, segue, service,
     wrong_header,
 };
 
@@ -126,6 +126,8 @@ pub enum Choice {
     ProxyExact,
     /// End.AN.NF beside the kernel's End and its End.DT with H.Encaps
     AnNf,
+    /// A service in user space that lets every packet go on, beside the kernel's End in its place and in the node's
+    ServiceForward,
     /// Firewall on plain packets over the number of rules, beside ip6tables and nft
     FirewallPlain,
     /// Firewall on encapsulated packets, inner addresses compared, beside ip6tables and nft on plain packets
@@ -175,6 +177,7 @@ enum Task {
     Forward(Scenario),
     Proxy(Proxy),
     AnNf,
+    Service,
     Firewall(Form),
     Classify,
     Connector,
@@ -198,6 +201,7 @@ impl Choice {
             Self::ProxyAm => vec![Task::Proxy(Proxy::ProxyAm)],
             Self::ProxyExact => vec![Task::Proxy(Proxy::ProxyExact)],
             Self::AnNf => vec![Task::AnNf],
+            Self::ServiceForward => vec![Task::Service],
             Self::FirewallPlain => vec![Task::Firewall(Form::Plain)],
             Self::FirewallBasicEncap => vec![Task::Firewall(Form::BasicEncap)],
             Self::FirewallBasicInsert => vec![Task::Firewall(Form::BasicInsert)],
@@ -215,7 +219,7 @@ impl Choice {
                 let proxies = Proxy::ALL.map(Task::Proxy);
                 let firewalls = Form::ALL.map(Task::Firewall);
                 let hosts = [Kind::Tcp, Kind::UdpGso].map(Task::Hosts);
-                let others = [Task::AnNf, Task::Classify, Task::Connector, Task::Cost];
+                let others = [Task::AnNf, Task::Service, Task::Classify, Task::Connector, Task::Cost];
                 forward.chain(proxies).chain(firewalls).chain(hosts).chain(others).collect()
             }
         }
@@ -280,6 +284,7 @@ pub fn run(args: &Args) -> Result<()> {
             Task::Proxy(proxy) => (proxy.name(), proxies(args, proxy, &pinned)?),
             Task::AnNf => ("an-nf", an_nf(args, &pinned)?),
             Task::Hosts(kind) => (kind.name(), vec![pinned.released(|| between_hosts(args, kind))??]),
+            Task::Service => ("service-forward", services(args, &pinned)?),
             Task::Firewall(form) => {
                 firewalls(args, form, &pinned)?;
                 continue;
@@ -329,6 +334,19 @@ fn alone() -> Result<Flock<File>> {
         }
         Err((_, error)) => Err(Error::system("lock bench.lock")(error)),
     }
+}
+
+fn services(args: &Args, pinned: &Pinned) -> Result<Vec<Report>> {
+    let effort = effort(args);
+    let mut reports = Vec::new();
+    for octets in &args.sizes {
+        progress(&format!("service-forward with {octets} inner octets"));
+        for report in service::run(*octets, &effort, pinned)? {
+            show(args, &report);
+            reports.push(report);
+        }
+    }
+    Ok(reports)
 }
 
 fn forward(args: &Args, scenario: Scenario, pinned: &Pinned) -> Result<Vec<Report>> {
@@ -523,7 +541,7 @@ fn draw(file: &Path, task: Task, reports: &[Report]) -> Result<()> {
         Task::Forward(scenario) => {
             plot::rates(file, &format!("{}, one processor, two veth hops", scenario.name()), reports)
         }
-        Task::Proxy(_) | Task::AnNf => plot::pairs(file, "through a function, one processor", reports),
+        Task::Proxy(_) | Task::AnNf | Task::Service => plot::pairs(file, "through a function, one processor", reports),
         Task::Classify
         | Task::Firewall(_)
         | Task::Connector

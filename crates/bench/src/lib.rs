@@ -32,6 +32,7 @@ pub mod regression;
 pub mod report;
 pub mod scenario;
 pub mod segue;
+pub mod service;
 pub mod stats;
 pub mod topology;
 pub mod traffic;

@@ -28,8 +28,10 @@ pub type Target = (&'static str, fn(&[u8]));
 pub const TARGETS: &[Target] = &[
     ("bulk", bulk),
     ("compress", compress),
+    ("counter", counter),
     ("debulk", debulk),
     ("decompress", decompress),
+    ("forward", forward),
     ("refragment", refragment),
     ("tcp_bulk", tcp_bulk),
     ("tun", tun),
@@ -43,6 +45,19 @@ pub fn compress(data: &[u8]) {
     const TEXTS: &[&str] =
         &["algorithm: lz4", "algorithm: lzo\nlongest_pause: 0", "algorithm: deflate", "algorithm: zstd\nsmallest: 0"];
     static ALL: LazyLock<Vec<Arc<dyn Prepared>>> = LazyLock::new(|| prepare("compress", TEXTS));
+    run_script(&ALL, data);
+}
+
+/// The service `counter` under broken packets.
+pub fn counter(data: &[u8]) {
+    const TEXTS: &[&str] = &["", "flows: 3\nsids: 1\nsegment_lists: 1\ntop: 2"];
+    static ALL: LazyLock<Vec<Arc<dyn Prepared>>> = LazyLock::new(|| prepare("counter", TEXTS));
+    run_script(&ALL, data);
+}
+
+/// The service `forward` under broken packets.
+pub fn forward(data: &[u8]) {
+    static ALL: LazyLock<Vec<Arc<dyn Prepared>>> = LazyLock::new(|| prepare("forward", &[""]));
     run_script(&ALL, data);
 }
 

@@ -1,5 +1,6 @@
 //! `segue-service`: what it says, and services on a veth.
 
 mod command;
+mod counter;
 mod forward;
 mod site;

@@ -5,6 +5,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use segue_runner::control;
+use segue_service::driver::NEXT;
 use segue_testkit::netns::{End, Netns, veth};
 use segue_testkit::packet_socket::PacketSocket;
 use serde_json::Value;
@@ -14,7 +15,7 @@ use tempfile::TempDir;
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_segue-service");
 
 pub struct Site {
-    _node: Netns,
+    pub node: Netns,
     pub far: Netns,
     pub port: PacketSocket,
     files: TempDir,
@@ -43,7 +44,7 @@ impl Site {
             veth(End { netns: &node, name: "node", mac: NODE }, End { netns: &far, name: "port", mac: SERVICE }, mtu);
         }
         let port = PacketSocket::open(&node, "node");
-        Self { _node: node, far, port, files: tempfile::tempdir().unwrap(), child: None }
+        Self { node, far, port, files: tempfile::tempdir().unwrap(), child: None }
     }
 
     pub fn file(&self) -> PathBuf {
@@ -60,9 +61,15 @@ impl Site {
 
     /// Starts the service that a file with this text says, and waits until it answers.
     pub fn start(&mut self, text: &str) {
+        self.start_with(text, &[]);
+    }
+
+    /// The same, with more arguments.
+    pub fn start_with(&mut self, text: &str, arguments: &[&str]) {
         self.write(text);
         let mut command = Command::new(PROGRAM);
-        command.arg("run").arg(self.file()).arg("--socket").arg(self.socket()).stderr(Stdio::inherit());
+        command.arg("run").arg(self.file()).arg("--socket").arg(self.socket());
+        command.args(arguments).stderr(Stdio::inherit());
         let mut child = self.far.spawn(&mut command);
         let end = Instant::now() + Duration::from_secs(30);
         while self.ask("status").is_none() {
@@ -121,4 +128,14 @@ impl Drop for Site {
 /// A frame from the node to the service.
 pub fn frame(packet: &[u8]) -> Vec<u8> {
     [&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x86, 0xdd], packet].concat()
+}
+
+/// What must come back for a frame that was sent: addresses swapped, one segment further.
+pub fn expected(sent: &[u8]) -> Vec<u8> {
+    let mut frame = sent.to_vec();
+    frame[..12].copy_from_slice(&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2]);
+    frame[14 + 7] -= 1;
+    frame[14 + 24..14 + 40].copy_from_slice(&NEXT.parse::<std::net::Ipv6Addr>().unwrap().octets());
+    frame[14 + 43] = 0;
+    frame
 }
