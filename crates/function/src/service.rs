@@ -26,7 +26,9 @@ impl Runtime for Service {
     }
 
     fn needs(&self, function: &Function) -> Vec<&'static str> {
-        Namespace.needs(function)
+        let mut programs = Namespace.needs(function);
+        programs.extend((!programs.contains(&"ethtool")).then_some("ethtool"));
+        programs
     }
 
     fn prepare(&self, function: &Function) -> Result<()> {
@@ -34,7 +36,13 @@ impl Runtime for Service {
     }
 
     fn attach(&self, function: &Function) -> Result<()> {
-        Namespace.attach(function)
+        Namespace.attach(function)?;
+        // XDP takes packets as they are: a checksum that the node left to the device would never be made.
+        for link in &function.links {
+            let line = ["-K", &link.node.name, "tx", "off"];
+            Run::new("ethtool", line).inside(&link.node.namespace).text()?;
+        }
+        Ok(())
     }
 
     fn start(&self, function: &Function) -> Result<()> {

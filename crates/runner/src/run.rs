@@ -29,6 +29,8 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 /// # Errors
 /// What is wrong with the file; what cannot be opened; that a worker has failed.
 pub fn run(file: &Path, socket: Option<PathBuf>) -> Result<()> {
+    // Nothing that a service starts gets more rights than it has.
+    let _ = nix::sys::prctl::set_no_new_privs();
     let (running, prepared) = Running::read(file)?;
     let socket = socket.unwrap_or_else(|| crate::running::directory().join(format!("{}.socket", running.name())));
     let listener = Listener::bind(&socket)?;

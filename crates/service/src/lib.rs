@@ -40,6 +40,11 @@ mod steering;
 mod time;
 mod verdict;
 
+/// The code of the page runs with the tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/developing/writing-a-service.md")]
+struct WritingAService;
+
 pub use context::{Context, Worker};
 pub use counters::{Counters, Origin, Snapshot};
 pub use driver::Driver;
