@@ -202,7 +202,8 @@ int service_copy(struct xdp_md *ctx)
 		return XDP_DROP;
 	}
 	count(outcome);
-	return XDP_TX;
+	/* Not XDP_TX: veth does not wake a peer without an XDP program for that (veth_xdp_flush()), and frames would wait there for ever. */
+	return bpf_redirect(ctx->ingress_ifindex, 0);
 }
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

@@ -56,7 +56,6 @@ struct Handle {
     orders: Sender<Order>,
     bell: UnixStream,
     thread: JoinHandle<std::result::Result<(), String>>,
-    counters: Arc<Counters>,
 }
 
 impl Handle {
@@ -98,7 +97,7 @@ impl Service {
         let prepared = self.prepared.as_ref();
         let counters = Arc::new(Counters::new(prepared.metrics()));
         let place = Place { index, count: self.running.workers as usize };
-        let engine = Engine::new(self.built(prepared, index)?, prepared.mode(), place, link.mtu, Arc::clone(&counters));
+        let engine = Engine::new(self.built(prepared, index)?, prepared.mode(), place, link.mtu, counters);
         let (orders, receiver) = channel();
         let failed = || Error::file("open a pair of sockets for", &self.file, "allow more open files (`ulimit -n`)");
         let (bell, hears) = UnixStream::pair().map_err(failed())?;
@@ -116,7 +115,7 @@ impl Service {
                 worker.work()
             })
             .map_err(Error::file("start a thread for", &self.file, "allow more processes (`ulimit -u`)"))?;
-        Ok(Handle { orders, bell, thread, counters })
+        Ok(Handle { orders, bell, thread })
     }
 
     fn ended(&self, index: usize, why: String) -> Error {
@@ -192,9 +191,8 @@ impl Served for Service {
             (0..asked).map_while(|_| answers.recv_timeout(ANSWER_WITHIN).ok()).collect();
         workers.sort_by_key(|worker| worker.index);
         let mut total = Snapshot::default();
-        for worker in &self.workers {
-            total.merge(&worker.counters.snapshot());
-        }
+        // Of the same moment as what the services say.
+        workers.iter().for_each(|worker| total.merge(&worker.counters));
         let counted = self.program.counters().unwrap_or_default();
         let xdp: BTreeMap<_, _> = COUNTERS.iter().map(|(name, _)| *name).zip(counted).collect();
         Status {

@@ -38,7 +38,8 @@ impl Site {
             );
             node.sh(&line);
             for (netns, name) in [(&node, "node"), (&far, "port")] {
-                netns.sh(&format!("ethtool -K {name} gro on tx off; ip link set dev {name} up"));
+                netns.sh(&format!("ethtool -K {name} gro on tx off"));
+                netns.sh(&format!("ip link set dev {name} up"));
             }
         } else {
             veth(End { netns: &node, name: "node", mac: NODE }, End { netns: &far, name: "port", mac: SERVICE }, mtu);
