@@ -155,9 +155,7 @@ impl Bulker {
         self.open.insert(number, Open { way, first, blocks, packets: 1, hop_limit });
     }
 
-    fn add(&mut self, packet: &mut Packet<'_>, context: &mut Context) -> Verdict {
-        let way = way(packet);
-        set_flow_label(packet, label_of(&way));
+    fn add(&mut self, way: Vec<u8>, packet: &Packet<'_>, context: &mut Context) -> Verdict {
         let largest = self.path_mtu.min(context.mtu());
         let header = packet.steering().octets().len() + HEADER_LENGTH;
         if let Some(number) = self.numbers.get(&way).copied()
@@ -194,10 +192,18 @@ impl Bulker {
 
 impl Service for Bulker {
     fn packet(&mut self, packet: &mut Packet<'_>, context: &mut Context) -> Verdict {
-        if packet.segment_size().is_some() || !is_block(packet.inner_protocol(), packet.inner()) {
-            return Verdict::Onward;
-        }
-        let verdict = self.add(packet, context);
+        let way = way(packet);
+        set_flow_label(packet, label_of(&way));
+        let fits = packet.segment_size().is_none() && is_block(packet.inner_protocol(), packet.inner());
+        let verdict = if fits {
+            self.add(way, packet, context)
+        } else {
+            // It may be of a flow that has packets in the aggregate: compressed by a service in front, say.
+            if let Some(number) = self.numbers.get(&way).copied() {
+                self.close(number, context);
+            }
+            Verdict::Onward
+        };
         self.show(context);
         verdict
     }

@@ -3,7 +3,7 @@
 //! Framing is IPComp (RFC 3173). A packet never grows: what does not shrink goes on as it is, and flows whose packets did not shrink lately
 //! are tried less and less often ([`Effort`]). Outer fragments do not reach a service, so they are never compressed.
 
-use crate::compression::{Algorithm, Dictionary, Effort, Encoder, dictionary};
+use crate::compression::{Algorithm, Dictionary, Effort, Encoder, dictionary, flow_of};
 use schemars::JsonSchema;
 use segue_model::error::{KeyPath, Report};
 use segue_service::{BuildError, Context, Kind, Metric, Mode, Packet, Service, Verdict, Worker};
@@ -117,7 +117,7 @@ impl Compressor {
         if before < self.smallest || next_header == protocol::IPCOMP {
             return NOT_COMPRESSIBLE;
         }
-        let flow = packet.flow().0;
+        let flow = flow_of(next_header, packet.inner());
         if !self.effort.is_worth(flow) {
             return NOT_TRIED;
         }

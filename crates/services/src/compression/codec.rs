@@ -197,6 +197,7 @@ fn unframe(
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use std::sync::LazyLock;
 
     /// Octets with repetitions in them.
     fn text() -> impl Strategy<Value = Vec<u8>> {
@@ -206,10 +207,13 @@ mod tests {
     }
 
     fn trained() -> Dictionary {
-        let sample =
-            |index: usize| format!("<doc id=\"{index}\"><title>Title number {}</title></doc>", index * 7919 % 1000);
-        let samples: Vec<Vec<u8>> = (0..2000).map(|index| sample(index).into_bytes()).collect();
-        Dictionary::train(&samples, 4096).expect("there are enough samples")
+        static TRAINED: LazyLock<Dictionary> = LazyLock::new(|| {
+            let sample =
+                |index: usize| format!("<doc id=\"{index}\"><title>Title number {}</title></doc>", index * 7919 % 1000);
+            let samples: Vec<Vec<u8>> = (0..2000).map(|index| sample(index).into_bytes()).collect();
+            Dictionary::train(&samples, 4096).expect("there are enough samples")
+        });
+        TRAINED.clone()
     }
 
     proptest! {

@@ -9,7 +9,7 @@ mod lzo;
 
 pub use codec::{DecodeError, Decoder, Encoder};
 pub use dictionary::{Dictionary, DictionaryError};
-pub use effort::Effort;
+pub use effort::{Effort, flow_of};
 
 use schemars::JsonSchema;
 use segue_wire::ipcomp::cpi;

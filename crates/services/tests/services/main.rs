@@ -1,6 +1,7 @@
 //! Every service, with the driver.
 
 mod bulk;
+mod chain;
 mod compression;
 mod corpus;
 mod counter;
