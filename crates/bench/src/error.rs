@@ -78,8 +78,9 @@ impl Error {
         move |source| Self::Bpf { what: what.into(), source }
     }
 
-    pub(crate) fn file(path: &str) -> impl FnOnce(io::Error) -> Self {
-        move |source| Self::File { path: path.to_owned(), source }
+    pub(crate) fn file(path: &str) -> impl FnOnce(io::Error) -> Self + use<> {
+        let path = path.to_owned();
+        move |source| Self::File { path, source }
     }
 
     pub(crate) fn system(what: &'static str) -> impl FnOnce(nix::Error) -> Self {
