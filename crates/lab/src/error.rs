@@ -16,7 +16,7 @@ pub enum LabError {
     Topology(String),
     /// A label that cannot be put in place.
     #[error("{0}.\n  do: `segue lab labels` with the lab's name lists all of them")]
-    Label(#[from] segue_wiring::LabelError),
+    Label(segue_wiring::LabelError),
     /// A rule file of a firewall is wrong.
     #[error("firewall {function}: {what}.\n  do: fix the rule file; `segue firewall check FILE` looks at one")]
     Rules {
@@ -146,6 +146,13 @@ pub enum LabError {
         /// What is wrong.
         reason: String,
     },
+}
+
+// By hand: with a source, programs that print the chain of causes would say it twice.
+impl From<segue_wiring::LabelError> for LabError {
+    fn from(error: segue_wiring::LabelError) -> Self {
+        Self::Label(error)
+    }
 }
 
 impl LabError {

@@ -46,7 +46,11 @@ struct Finding {
 #[must_use]
 pub fn judge(mut evidence: Evidence<'_>) -> Trace {
     order(&mut evidence.events, evidence.plan);
-    let hops = hops(&evidence.events);
+    let mut hops = hops(&evidence.events);
+    for hop in &mut hops {
+        // Nobody else has a data plane that could have done it.
+        hop.by_kernel &= evidence.plan.nodes.get(&hop.station).is_some_and(|node| node.state.is_some());
+    }
     let finding = evidence.find(&hops);
     let errors = evidence.errors();
     let Finding { verdict, station, reason, text, look_at } = finding;

@@ -109,15 +109,14 @@ pub fn recognise(frame: &[u8], mark: &Mark, flow: &Flow) -> Option<(What, bool, 
     }
     let (layers, _) = parse_as_far_as_possible(frame);
     let kind = |kind: LayerKind| layers.first(kind).and_then(|layer| layer.header(frame).first().copied());
+    // What the destination itself says of it, a port that nobody listens on included, is an answer.
+    let back =
+        layers.five_tuple().is_some_and(|found| found.source == flow.destination && found.destination == flow.source);
     let what = match (kind(LayerKind::Icmpv6), kind(LayerKind::Icmpv4)) {
+        _ if back => What::Reply,
         (Some(kind), _) if kind < 128 => What::Error,
         (_, Some(3 | 4 | 5 | 11 | 12)) => What::Error,
-        (Some(129), _) | (_, Some(0)) => What::Reply,
-        // A socket that listens, or one that does not, may answer a TCP segment with data in it.
-        _ => match layers.five_tuple() {
-            Some(found) if found.source == flow.destination && found.destination == flow.source => What::Reply,
-            _ => What::Probe,
-        },
+        _ => What::Probe,
     };
     let steered = layers.srh().is_some() || layers.outer_ip() != layers.inner_ip();
     Some((what, steered, summary(frame).to_string()))
@@ -189,5 +188,10 @@ mod tests {
             .icmpv6(Icmpv6Repr::EchoReply { identifier: 1, sequence_number: 1, data: mark.to_vec() })
             .build();
         assert_eq!(recognise(&reply, &mark, &flow).unwrap().0, What::Reply);
+        let closed = ethernet()
+            .ipv6(Ipv6Repr::new(destination, source))
+            .icmpv6(Icmpv6Repr::DestinationUnreachable { code: 4, packet: packet(&flow, &mark).unwrap() })
+            .build();
+        assert_eq!(recognise(&closed, &mark, &flow).unwrap().0, What::Reply);
     }
 }
