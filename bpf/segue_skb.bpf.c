@@ -1,26 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * Segue's data plane where packets are socket buffers: programs for the TC hook, by which functions on the kernel's
- * path are reached. Wiring only: what happens to a packet is in lib/.
+ * Segue's data plane where packets are socket buffers: programs for the TC hook. `segue_port` and its stages, for ports
+ * that have this hook; and those by which functions on the kernel's path are reached. Wiring only: what happens to a
+ * packet is in lib/.
  */
 #define SEGUE_SKB
 #include "lib/base/types.h"
-#include "lib/base/maps.h"
-#include "lib/packet/packet.h"
-#include "lib/packet/stage.h"
-#include "lib/packet/outcome.h"
+
+#define PROGRAM(name)                                                                                                  \
+	SEC("tc")                                                                                                      \
+	int name(struct __sk_buff *ctx)
+
+#include "stages.h"
 #include "lib/kernel/function.h"
 #include "lib/kernel/answer.h"
-
-/* Filled by whoever loads these programs, as far as they are loaded. */
-#define SEGUE_SKB_STAGE_OWN 0
-
-struct {
-	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
-	__uint(max_entries, 1);
-	__uint(key_size, sizeof(u32));
-	__uint(value_size, sizeof(u32));
-} skb_stages SEC(".maps");
 
 /*
  * Ingress of all ports that have the XDP program: what it hands to functions goes into their namespaces, and what it
@@ -31,11 +24,10 @@ int segue_function_in(struct __sk_buff *skb)
 {
 	struct segue_function_metadata *metadata = (void *)(long)skb->data_meta;
 
-	if (likely((void *)(metadata + 1) > (void *)(long)skb->data || metadata->magic != control.metadata_magic)) {
+	if (likely((void *)(metadata + 1) > buffer_start(skb) || metadata->magic != control.metadata_magic)) {
 		struct segue_answer_metadata *answer = (void *)metadata;
 
-		if (unlikely((void *)(answer + 1) <= (void *)(long)skb->data &&
-			     answer->magic == ~control.metadata_magic))
+		if (unlikely((void *)(answer + 1) <= buffer_start(skb) && answer->magic == ~control.metadata_magic))
 			return answer_leaves(skb, answer);
 		/* Another node's, when it came by a link of this machine. */
 		if (unlikely(skb->tc_index))
@@ -75,7 +67,7 @@ own:
 	scratch = scratch_get();
 	if (scratch)
 		scratch->epoch = packet.epoch;
-	bpf_tail_call(skb, &skb_stages, SEGUE_SKB_STAGE_OWN);
+	bpf_tail_call(skb, &stages, SEGUE_STAGE_OWN);
 	return drop(&packet, SEGUE_OUTCOME_drop_recirculation);
 }
 

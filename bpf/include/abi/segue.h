@@ -525,6 +525,7 @@ enum segue_stage {
 	SEGUE_STAGE_FILTERED = 8,  /* segue_filtered: the same port, once the firewall has let the packet pass */
 	SEGUE_STAGE_RESET = 9,	   /* segue_reset: makes the TCP segment with RST of a firewall */
 	SEGUE_STAGE_INSERTED = 11, /* segue_inserted: to End.AN.NF with an SRH that was inserted into the packet */
+	SEGUE_STAGE_OWN = 12,	   /* segue_own, on socket buffers alone: what a function sends of its own */
 	SEGUE_STAGE_MAX = 32,
 };
 

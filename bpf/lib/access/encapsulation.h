@@ -133,11 +133,11 @@ INLINE int encapsulate(const struct packet *packet, const struct segue_segment_l
 
 	if (unlikely(!adjacency))
 		return drop(packet, SEGUE_OUTCOME_drop_no_route);
-	by_link = adjacency_fits(adjacency, payload->length + push);
+	by_link = adjacency_fits(packet, adjacency, payload->length + push);
 	if (unlikely(!by_link) && obstacle(packet, adjacency, &sending, &action))
 		return action;
-	data = (void *)(long)packet->ctx->data;
-	end = (void *)(long)packet->ctx->data_end;
+	data = buffer_start(packet->ctx);
+	end = buffer_end(packet->ctx);
 	if (payload->decrement) {
 		if (data + ETHERNET_LENGTH + IPV6_LENGTH <= end && family == 6)
 			((struct ipv6hdr *)(data + ETHERNET_LENGTH))->hop_limit--;
@@ -150,25 +150,24 @@ INLINE int encapsulate(const struct packet *packet, const struct segue_segment_l
 		if ((void *)(srh + 1) <= end && data + ETHERNET_LENGTH + IPV6_LENGTH <= end)
 			advance_write(&payload->advance, data + ETHERNET_LENGTH, srh);
 	}
-	if (payload->protocol == PROTOCOL_ETHERNET)
-		push += ETHERNET_LENGTH;
-	if (buffer_adjust_head(packet->ctx, -(int)push))
-		return drop(packet, SEGUE_OUTCOME_drop_no_headroom);
-	data = (void *)(long)packet->ctx->data;
-	end = (void *)(long)packet->ctx->data_end;
+	if (payload->protocol == PROTOCOL_ETHERNET ? buffer_wrap_frame(packet->ctx, push + ETHERNET_LENGTH)
+						   : buffer_encapsulate(packet->ctx, push))
+		return drop(packet, buffer_refusal(packet->ctx, SEGUE_OUTCOME_drop_no_headroom));
+	data = buffer_start(packet->ctx);
+	end = buffer_end(packet->ctx);
 	if (template_copy(data + ETHERNET_LENGTH, end, list))
 		return drop(packet, SEGUE_OUTCOME_drop_adjust);
 	octet = data + ETHERNET_LENGTH;
 	if ((void *)octet + IPV6_LENGTH + SRH_FIXED_LENGTH > end)
 		return drop(packet, SEGUE_OUTCOME_drop_adjust);
 	*(u32 *)octet = outer_word(list, payload);
-	*(u16 *)(octet + 4) = bpf_htons(list->header_length - IPV6_LENGTH + payload->length);
+	*(u16 *)(octet + 4) = payload_length(list->header_length - IPV6_LENGTH + payload->length);
 	if (list->flags & SEGUE_LIST_HAS_SRH)
 		octet[IPV6_LENGTH] = payload->protocol;
 	else
 		octet[6] = payload->protocol;
-	count(payload->counter, packet->length);
-	count(list->counter, packet->length);
+	count(packet, payload->counter);
+	count(packet, list->counter);
 	if (likely(by_link))
 		return leave_by_link(packet, adjacency);
 	/* The kernel will lower the outer hop limit when it forwards. */
@@ -211,11 +210,11 @@ INLINE int insert(const struct packet *packet, const struct segue_segment_list *
 		return drop(packet, SEGUE_OUTCOME_drop_inner_type);
 	if (unlikely(!adjacency))
 		return drop(packet, SEGUE_OUTCOME_drop_no_route);
-	if (unlikely(!adjacency_fits(adjacency, payload->length + push)) &&
+	if (unlikely(!adjacency_fits(packet, adjacency, payload->length + push)) &&
 	    obstacle(packet, adjacency, &sending, &action))
 		return action;
-	data = (void *)(long)packet->ctx->data;
-	end = (void *)(long)packet->ctx->data_end;
+	data = buffer_start(packet->ctx);
+	end = buffer_end(packet->ctx);
 	if (data + ETHERNET_LENGTH + IPV6_LENGTH > end)
 		return drop(packet, SEGUE_OUTCOME_drop_truncated);
 	octet = data + ETHERNET_LENGTH;
@@ -225,9 +224,9 @@ INLINE int insert(const struct packet *packet, const struct segue_segment_list *
 	for (int i = 0; i < 5; i++)
 		moved[i] = word[i];
 	if (buffer_adjust_head(packet->ctx, -(int)push))
-		return drop(packet, SEGUE_OUTCOME_drop_no_headroom);
-	data = (void *)(long)packet->ctx->data;
-	end = (void *)(long)packet->ctx->data_end;
+		return drop(packet, buffer_refusal(packet->ctx, SEGUE_OUTCOME_drop_no_headroom));
+	data = buffer_start(packet->ctx);
+	end = buffer_end(packet->ctx);
 	octet = data + ETHERNET_LENGTH;
 	if (data + ETHERNET_LENGTH + IPV6_LENGTH + SRH_FIXED_LENGTH + 16 > end)
 		return drop(packet, SEGUE_OUTCOME_drop_adjust);
@@ -254,11 +253,11 @@ INLINE int insert(const struct packet *packet, const struct segue_segment_list *
 	octet -= IPV6_LENGTH;
 	octet[IPV6_LENGTH] = octet[6];
 	octet[6] = PROTOCOL_ROUTING;
-	*(u16 *)(octet + 4) = bpf_htons(bpf_ntohs(*(u16 *)(octet + 4)) + push);
+	*(u16 *)(octet + 4) = payload_length(bpf_ntohs(*(u16 *)(octet + 4)) + push);
 	octet[7] -= hops_used(adjacency);
 	address_store(octet + 24, address_load(list->first));
-	count(payload->counter, packet->length);
-	count(list->counter, packet->length);
+	count(packet, payload->counter);
+	count(packet, list->counter);
 	return leave(packet, adjacency, bpf_htons(ETH_P_IPV6));
 }
 

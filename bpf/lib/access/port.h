@@ -42,8 +42,8 @@ INLINE int access_l2(struct packet *packet, u32 hash, struct payload *payload)
 /* An SRH with an HMAC where Linux looks for it: in its last 40 octets. */
 INLINE int srh_has_hmac(const struct packet *packet, u32 offset)
 {
-	void *data = (void *)(long)packet->ctx->data;
-	void *end = (void *)(long)packet->ctx->data_end;
+	void *data = buffer_start(packet->ctx);
+	void *end = buffer_end(packet->ctx);
 	const struct srh *srh;
 	const u8 *tlv;
 	u32 length;
@@ -115,8 +115,8 @@ INLINE int access_port(struct packet *packet)
 		/* The kernel verifies it at a SID of its own; to another node's it would forward the packet unseen. */
 		if (packet->port->flags & SEGUE_PORT_HMAC && srh_has_hmac(packet, flow.srh) &&
 		    sid_find(packet->epoch, (struct address){flow.key[2], flow.key[3]})) {
-			half = (void *)(long)packet->ctx->data;
-			if ((void *)half + ETHERNET_LENGTH > (void *)(long)packet->ctx->data_end)
+			half = buffer_start(packet->ctx);
+			if ((void *)half + ETHERNET_LENGTH > buffer_end(packet->ctx))
 				return drop(packet, SEGUE_OUTCOME_drop_adjust);
 			sign(half);
 			return pass(packet, SEGUE_OUTCOME_passed_hmac);
@@ -144,7 +144,7 @@ INLINE int access_port(struct packet *packet)
 		return drop(packet, SEGUE_OUTCOME_drop_policy_invalid);
 	if (unlikely(verdict->outcome)) {
 		if (verdict->counter != SEGUE_NONE)
-			count(verdict->counter, packet->length);
+			count(packet, verdict->counter);
 		if (verdict->outcome < SEGUE_OUTCOME_DROPPED)
 			return pass(packet, verdict->outcome);
 		if (verdict->outcome == SEGUE_OUTCOME_drop_bad_source && flow.family == 6)

@@ -81,6 +81,11 @@ struct {
 	__uint(max_entries, SEGUE_STAGE_MAX);
 	__uint(key_size, sizeof(u32));
 	__uint(value_size, sizeof(u32));
+#ifdef SEGUE_SKB
+} skb_stages SEC(".maps");
+#define stages skb_stages
+#else
 } stages SEC(".maps");
+#endif
 
 #endif

@@ -16,8 +16,8 @@
 /* An ICMP error about a packet of a known connection: RELATED, as nf_conntrack_inet_error() has it. */
 RARE u32 conntrack_error(buffer *ctx, struct firewall_work *work, const struct segue_firewall *firewall)
 {
-	void *data = (void *)(long)ctx->data;
-	void *end = (void *)(long)ctx->data_end;
+	void *data = buffer_start(ctx);
+	void *end = buffer_end(ctx);
 	u32 at, family, protocol, ports = 0, upper, icmp = 0, way = 0, limit;
 	u64 source[2] = {}, destination[2] = {};
 	const struct segue_connection *entry;
@@ -54,8 +54,8 @@ RARE u32 conntrack_error(buffer *ctx, struct firewall_work *work, const struct s
 			walk->later = 0;
 			walk->error = 0;
 			firewall_walk_on(ctx, limit, walk);
-			data = (void *)(long)ctx->data;
-			end = (void *)(long)ctx->data_end;
+			data = buffer_start(ctx);
+			end = buffer_end(ctx);
 			if (walk->error || walk->later)
 				return SEGUE_STATE_INVALID;
 			protocol = walk->protocol;

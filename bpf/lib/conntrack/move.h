@@ -61,8 +61,8 @@ struct connection_order {
 
 INLINE int connections_move(buffer *ctx)
 {
-	void *data = (void *)(long)ctx->data;
-	void *end = (void *)(long)ctx->data_end;
+	void *data = buffer_start(ctx);
+	void *end = buffer_end(ctx);
 	struct connection_order *order = data + ETHERNET_LENGTH;
 	struct connection_move move = {};
 	u32 zero = 0, index;

@@ -94,8 +94,8 @@ RARE int conntrack_options(buffer *ctx, struct conntrack *track, u32 offset, u32
 /* Reads the header of the segment in `work`. 0: it is none. */
 INLINE u32 tcp_read(buffer *ctx, const struct firewall_work *work, struct conntrack *track)
 {
-	void *data = (void *)(long)ctx->data;
-	void *end = (void *)(long)ctx->data_end;
+	void *data = buffer_start(ctx);
+	void *end = buffer_end(ctx);
 	const u8 *octet = data + (work->upper & OFFSET_MASK);
 	struct tcp_segment *segment = &track->tcp;
 	u32 header, length = work->limit - work->upper, flags;

@@ -152,8 +152,8 @@ RARE u32 conntrack_state(buffer *ctx, struct firewall_work *work, const struct s
 	if (key->family == 0 || work->fragment & FIREWALL_LATER_FRAGMENT)
 		return SEGUE_STATE_UNTRACKED; /* a later fragment has no ports; netfilter would reassemble */
 	if (protocol == (key->family == 6 ? PROTOCOL_ICMPV6 : PROTOCOL_ICMP)) {
-		void *data = (void *)(long)ctx->data;
-		void *end = (void *)(long)ctx->data_end;
+		void *data = buffer_start(ctx);
+		void *end = buffer_end(ctx);
 		const u8 *octet = data + (work->upper & OFFSET_MASK);
 		u32 kind;
 

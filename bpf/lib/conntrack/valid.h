@@ -14,8 +14,8 @@
  */
 INLINE int datagram_valid(buffer *ctx, const struct firewall_work *work)
 {
-	void *data = (void *)(long)ctx->data;
-	void *end = (void *)(long)ctx->data_end;
+	void *data = buffer_start(ctx);
+	void *end = buffer_end(ctx);
 	const u16 *half = data + (work->upper & OFFSET_MASK);
 	u32 length;
 

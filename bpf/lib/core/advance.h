@@ -22,8 +22,8 @@
  */
 RARE int srh_remove(buffer *ctx, u32 offset, u32 previous)
 {
-	void *data = (void *)(long)ctx->data;
-	void *end = (void *)(long)ctx->data_end;
+	void *data = buffer_start(ctx);
+	void *end = buffer_end(ctx);
 	struct ipv6hdr *ip = data + ETHERNET_LENGTH;
 	const struct srh *srh;
 	u8 *next_header;
@@ -58,10 +58,10 @@ RARE int srh_remove(buffer *ctx, u32 offset, u32 previous)
 /* The SRH at `offset` is about to be removed: is there another one behind it, perhaps in a first fragment? */
 RARE u32 srh_leaves(buffer *ctx, u32 offset, u32 limit)
 {
-	void *data = (void *)(long)ctx->data;
+	void *data = buffer_start(ctx);
 	const struct srh *srh = data + (offset & OFFSET_MASK);
 
-	if ((void *)(srh + 1) > (void *)(long)ctx->data_end)
+	if ((void *)(srh + 1) > buffer_end(ctx))
 		return 1;
 	return boundary_walk(ctx, (offset + (srh->length + 1) * 8) | (u32)srh->next_header << 16, limit, 0) &
 	       BOUNDARY_SR;
@@ -86,7 +86,7 @@ INLINE int end_forward(const struct packet *packet, const struct segue_sid *sid,
 		return drop(packet, SEGUE_OUTCOME_drop_no_route);
 	if (remove)
 		length -= (srh->length + 1) * 8;
-	if (unlikely(!adjacency_fits(adjacency, length))) {
+	if (unlikely(!adjacency_fits(packet, adjacency, length))) {
 		struct sending sending = SENDING_AS_IT_IS;
 
 		sending.next_hop = sid->behaviour == SEGUE_END_X;
@@ -99,7 +99,7 @@ INLINE int end_forward(const struct packet *packet, const struct segue_sid *sid,
 	advance_write(advance, ip, srh);
 	if (remove && srh_remove(packet->ctx, advance->header, advance->previous))
 		return drop(packet, SEGUE_OUTCOME_drop_adjust);
-	count(sid->counter, packet->length);
+	count(packet, sid->counter);
 	return leave(packet, adjacency, bpf_htons(ETH_P_IPV6));
 }
 

@@ -56,8 +56,8 @@ INLINE u32 boundary_error(const void *data, const void *end, u32 at, u32 generat
  */
 RARE u32 boundary_walk(buffer *ctx, u32 place, u32 limit, u32 generation)
 {
-	void *data = (void *)(long)ctx->data;
-	void *end = (void *)(long)ctx->data_end;
+	void *data = buffer_start(ctx);
+	void *end = buffer_end(ctx);
 	u32 at = place & OFFSET_MASK, next = (place >> 16) & 0xff, length;
 	const u8 *octet;
 
@@ -83,8 +83,8 @@ RARE u32 boundary_walk(buffer *ctx, u32 place, u32 limit, u32 generation)
 /* The same for the IPv6 packet of `length` octets right behind the Ethernet header. */
 RARE u32 boundary_look(buffer *ctx, u32 length, u32 generation)
 {
-	void *data = (void *)(long)ctx->data;
-	void *end = (void *)(long)ctx->data_end;
+	void *data = buffer_start(ctx);
+	void *end = buffer_end(ctx);
 	const struct ipv6hdr *ip = data + ETHERNET_LENGTH;
 
 	if ((void *)(ip + 1) > end)

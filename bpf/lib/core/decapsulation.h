@@ -24,11 +24,11 @@ struct exit {
 };
 
 /* Cuts what lies behind the inner packet, and what lies in front of it but for room for an Ethernet header. */
-INLINE int expose(buffer *ctx, u32 offset, u32 inner_end, u32 frame)
+INLINE int expose(buffer *ctx, u32 offset, u32 inner_end, u32 frame, int ipv4)
 {
 	if (unlikely(frame > inner_end) && buffer_adjust_tail(ctx, -(int)(frame - inner_end)))
 		return -1;
-	return buffer_adjust_head(ctx, (int)offset - ETHERNET_LENGTH);
+	return buffer_decapsulate(ctx, offset - ETHERNET_LENGTH, ipv4);
 }
 
 /*
@@ -38,8 +38,8 @@ INLINE int expose(buffer *ctx, u32 offset, u32 inner_end, u32 frame)
 INLINE u32 inner_admit(const struct packet *packet, const struct segue_sid *sid, const struct outer *outer,
 		       struct inner *inner, u32 *ecn)
 {
-	void *data = (void *)(long)packet->ctx->data;
-	void *end = (void *)(long)packet->ctx->data_end;
+	void *data = buffer_start(packet->ctx);
+	void *end = buffer_end(packet->ctx);
 	u32 offset = outer->offset & OFFSET_MASK;
 
 	if (outer->protocol == PROTOCOL_IPV4)
@@ -92,17 +92,17 @@ INLINE int decapsulate_ip(const struct packet *packet, const struct segue_sid *s
 	/* What goes up to the kernel may be for this node itself, which takes it whatever its hop limit is. */
 	if (unlikely(inner.hop_limit <= 1) && adjacency->kind != ADJACENCY_KERNEL)
 		return time_exceeded(&inside, family, offset);
-	if (unlikely(!adjacency_fits(adjacency, inner.length))) {
+	if (unlikely(!adjacency_fits(packet, adjacency, inner.length))) {
 		struct sending sending = {.family = family, .l3 = offset, .table = exit->table};
 
 		sending.next_hop = !!(exit->next_hop.high | exit->next_hop.low);
 		if (obstacle(&inside, adjacency, &sending, &action))
 			return action;
 	}
-	if (expose(packet->ctx, offset, offset + inner.length, outer->frame))
+	if (expose(packet->ctx, offset, offset + inner.length, outer->frame, family == 4))
 		return drop(packet, SEGUE_OUTCOME_drop_adjust);
-	data = (void *)(long)packet->ctx->data;
-	end = (void *)(long)packet->ctx->data_end;
+	data = buffer_start(packet->ctx);
+	end = buffer_end(packet->ctx);
 	if (family == 6) {
 		struct ipv6hdr *ip = data + ETHERNET_LENGTH;
 
@@ -121,7 +121,7 @@ INLINE int decapsulate_ip(const struct packet *packet, const struct segue_sid *s
 		if (unlikely(ecn != inner.ecn))
 			ipv4_set_ecn(ip, ecn);
 	}
-	count(sid->counter, packet->length);
+	count(packet, sid->counter);
 	return leave(packet, adjacency, family == 6 ? bpf_htons(ETH_P_IPV6) : bpf_htons(ETH_P_IP));
 }
 
@@ -141,9 +141,9 @@ INLINE int decapsulate_ethernet(const struct packet *packet, const struct segue_
 		return drop(packet, SEGUE_OUTCOME_drop_too_big);
 	if (outer->frame > outer->limit && buffer_adjust_tail(packet->ctx, -(int)(outer->frame - outer->limit)))
 		return drop(packet, SEGUE_OUTCOME_drop_adjust);
-	if (buffer_adjust_head(packet->ctx, offset))
+	if (buffer_expose_frame(packet->ctx, offset))
 		return drop(packet, SEGUE_OUTCOME_drop_adjust);
-	count(sid->counter, packet->length);
+	count(packet, sid->counter);
 	return transmit(packet, sid->oif, outcome);
 }
 

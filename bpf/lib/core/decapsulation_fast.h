@@ -30,7 +30,7 @@ INLINE const struct adjacency *decapsulate_fast(struct packet *packet, const str
 	if (data + FAST_INNER + IPV6_LENGTH > end ||
 	    packet->port->config_flags & (SEGUE_CONFIG_CHECK_SOURCE | SEGUE_CONFIG_MANY_BLOCKS))
 		return NULL;
-	length = end - data - FAST_INNER;
+	length = buffer_octets(packet->ctx, data, end) - FAST_INNER;
 	source = (struct address){word[1], word[2]};
 	if ((word[0] & (WORD_VERSION | WORD_NEXT_HEADER)) != WORD_OF_SRH ||
 	    WORD_PAYLOAD_LENGTH(word[0]) != length + FAST_STEERING - IPV6_LENGTH ||
@@ -60,7 +60,7 @@ INLINE const struct adjacency *decapsulate_fast(struct packet *packet, const str
 		towards = destination;
 	packet->length = length + FAST_STEERING;
 	adjacency = adjacency_find(packet, towards, sid->table | tag, sid->oif, flow >> 56 ^ flow >> 24);
-	return adjacency && adjacency_fits(adjacency, length) ? adjacency : NULL;
+	return adjacency && adjacency_fits(packet, adjacency, length) ? adjacency : NULL;
 }
 
 /* Such a packet leaves. */
@@ -69,17 +69,18 @@ INLINE int decapsulate_fast_to(const struct packet *packet, const struct segue_s
 {
 	void *data;
 
-	if (buffer_adjust_head(packet->ctx, FAST_STEERING))
+	if (buffer_decapsulate(packet->ctx, FAST_STEERING,
+			       *(const u16 *)&adjacency->ethernet[12] == bpf_htons(ETH_P_IP)))
 		return drop(packet, SEGUE_OUTCOME_drop_adjust);
-	data = (void *)(long)packet->ctx->data;
-	if (data + ETHERNET_LENGTH + sizeof(struct iphdr) > (void *)(long)packet->ctx->data_end)
+	data = buffer_start(packet->ctx);
+	if (data + ETHERNET_LENGTH + sizeof(struct iphdr) > buffer_end(packet->ctx))
 		return drop(packet, SEGUE_OUTCOME_drop_adjust);
 	ethernet_write(data, adjacency);
 	if (likely(*(const u16 *)(data + 12) == bpf_htons(ETH_P_IPV6)))
 		((struct ipv6hdr *)(data + ETHERNET_LENGTH))->hop_limit--;
 	else
 		ipv4_decrement(data + ETHERNET_LENGTH);
-	count(sid->counter, packet->length);
+	count(packet, sid->counter);
 	return transmit(packet, adjacency->ifindex, SEGUE_OUTCOME_forwarded);
 }
 

@@ -98,8 +98,8 @@ INLINE int takes_inner(const struct segue_sid *sid, u32 protocol)
 /* The function of a static proxy is down, and the SID is the last segment: there is none to go on to. */
 INLINE int function_dead_last(const struct packet *packet, const struct segue_sid *sid, const struct outer *outer)
 {
-	void *data = (void *)(long)packet->ctx->data;
-	void *end = (void *)(long)packet->ctx->data_end;
+	void *data = buffer_start(packet->ctx);
+	void *end = buffer_end(packet->ctx);
 	struct ipv6hdr *ip = data + ETHERNET_LENGTH;
 
 	if ((void *)(ip + 1) > end)
@@ -123,8 +123,8 @@ INLINE int upper_layer(const struct packet *packet, const struct segue_sid *sid,
 		return end_decapsulate(packet, sid, outer);
 	}
 	if (outer->protocol == PROTOCOL_ICMPV6 && sid->flags & SEGUE_SID_ALLOW_ICMPV6 && !outer->fragment) {
-		void *data = (void *)(long)packet->ctx->data;
-		void *end = (void *)(long)packet->ctx->data_end;
+		void *data = buffer_start(packet->ctx);
+		void *end = buffer_end(packet->ctx);
 		u32 offset = outer->offset & OFFSET_MASK;
 		const u8 *type = data + offset;
 
@@ -167,8 +167,7 @@ INLINE int end_proxy(const struct packet *packet, const struct segue_sid *sid, s
 		/* A reduced list has no first segment to compare with. */
 		if (sid->failure == SEGUE_FAILURE_REROUTE &&
 		    !(advance->left < srh->last_entry &&
-		      function_rerouted(ip, advance_segment(srh, 0, advance->left + 1),
-					(void *)(long)packet->ctx->data_end)))
+		      function_rerouted(ip, advance_segment(srh, 0, advance->left + 1), buffer_end(packet->ctx))))
 			return function_reroute(packet, sid, ip, outer->limit - ETHERNET_LENGTH);
 		return drop(packet, SEGUE_OUTCOME_drop_function_down);
 	}
@@ -257,8 +256,8 @@ INLINE int segment_advance(const struct packet *packet, const struct segue_sid *
  */
 INLINE int refuse_option(const struct packet *packet, u32 refused)
 {
-	void *data = (void *)(long)packet->ctx->data;
-	void *end = (void *)(long)packet->ctx->data_end;
+	void *data = buffer_start(packet->ctx);
+	void *end = buffer_end(packet->ctx);
 	u32 outcome = refused >> 16, at = refused & OFFSET_MASK;
 	const u8 *type = data + at;
 
@@ -324,8 +323,8 @@ INLINE int endpoint(const struct packet *packet, const struct segue_sid *sid, vo
 		outer.fragment = headers.fragment;
 		return upper_layer(packet, sid, &outer);
 	}
-	data = (void *)(long)packet->ctx->data;
-	end = (void *)(long)packet->ctx->data_end;
+	data = buffer_start(packet->ctx);
+	end = buffer_end(packet->ctx);
 	ip = data + ETHERNET_LENGTH;
 	if ((void *)(ip + 1) > end)
 		return drop(packet, SEGUE_OUTCOME_drop_truncated);

@@ -22,8 +22,8 @@
  */
 INLINE u32 jumbogram(buffer *ctx, int to_sid)
 {
-	void *data = (void *)(long)ctx->data;
-	void *end = (void *)(long)ctx->data_end;
+	void *data = buffer_start(ctx);
+	void *end = buffer_end(ctx);
 	u32 offset = ETHERNET_LENGTH + IPV6_LENGTH;
 	const u8 *octet = data + offset;
 
@@ -41,10 +41,10 @@ INLINE u32 jumbogram(buffer *ctx, int to_sid)
  */
 RARE u32 core_trim(buffer *ctx, u64 epoch, u32 config_flags)
 {
-	void *data = (void *)(long)ctx->data;
-	void *end = (void *)(long)ctx->data_end;
+	void *data = buffer_start(ctx);
+	void *end = buffer_end(ctx);
 	const struct ipv6hdr *ip = data + ETHERNET_LENGTH;
-	u32 frame = end - data, limit;
+	u32 frame = buffer_octets(ctx, data, end), limit;
 	struct address destination;
 	int to_sid;
 
@@ -52,12 +52,12 @@ RARE u32 core_trim(buffer *ctx, u64 epoch, u32 config_flags)
 		return SEGUE_OUTCOME_drop_truncated;
 	if (*(const u8 *)ip >> 4 != 6)
 		return SEGUE_OUTCOME_drop_bad_version;
-	limit = ETHERNET_LENGTH + IPV6_LENGTH + bpf_ntohs(ip->payload_len);
+	limit = ETHERNET_LENGTH + packet_ipv6_octets(ctx, ip);
 	if (limit > frame) {
 		frame = frame_length(ctx);
 		if (limit > frame)
 			return SEGUE_OUTCOME_drop_bad_length;
-		if (!(config_flags & SEGUE_CONFIG_REDIRECT_MULTI_BUFFER))
+		if (!buffer_redirects(config_flags))
 			return SEGUE_OUTCOME_passed_multi_buffer;
 	}
 	if (limit == frame)
@@ -74,13 +74,13 @@ RARE u32 core_trim(buffer *ctx, u64 epoch, u32 config_flags)
 /* Ends a packet that core_trim() does not let go on. */
 INLINE int core_trimmed(struct packet *packet, u32 outcome)
 {
-	void *data = (void *)(long)packet->ctx->data;
-	void *end = (void *)(long)packet->ctx->data_end;
+	void *data = buffer_start(packet->ctx);
+	void *end = buffer_end(packet->ctx);
 	const struct ipv6hdr *ip = data + ETHERNET_LENGTH;
 
 	if ((void *)(ip + 1) > end)
 		return drop(packet, SEGUE_OUTCOME_drop_truncated);
-	packet->length = IPV6_LENGTH + bpf_ntohs(ip->payload_len);
+	packet->length = packet_ipv6_octets(packet->ctx, ip);
 	if (outcome >> 16)
 		return refuse_option(packet, outcome);
 	return outcome < SEGUE_OUTCOME_DROPPED ? pass(packet, outcome) : drop(packet, outcome);
@@ -93,8 +93,8 @@ INLINE int core_trimmed(struct packet *packet, u32 outcome)
  */
 RARE u32 core_odd(buffer *ctx, u64 epoch, u64 mac)
 {
-	void *data = (void *)(long)ctx->data;
-	void *end = (void *)(long)ctx->data_end;
+	void *data = buffer_start(ctx);
+	void *end = buffer_end(ctx);
 	const struct ipv6hdr *ip;
 	int tags = 0, foreign;
 	u16 ethertype;
@@ -110,8 +110,8 @@ RARE u32 core_odd(buffer *ctx, u64 epoch, u64 mac)
 		tags = priority_tags_remove(ctx);
 		if (tags <= 0)
 			return tags ? SEGUE_OUTCOME_drop_recirculation : SEGUE_OUTCOME_passed_not_for_segue;
-		data = (void *)(long)ctx->data;
-		end = (void *)(long)ctx->data_end;
+		data = buffer_start(ctx);
+		end = buffer_end(ctx);
 	}
 	if (!foreign)
 		return 0;
@@ -137,7 +137,8 @@ INLINE int core_fast(const struct packet *packet, const void *data, const void *
 	const struct ipv6hdr *ip = data + ETHERNET_LENGTH;
 
 	return (const void *)(ip + 1) <= end &&
-	       ip->payload_len == bpf_htons(end - data - ETHERNET_LENGTH - IPV6_LENGTH) &&
+	       ip->payload_len ==
+		       payload_length(buffer_octets(packet->ctx, data, end) - ETHERNET_LENGTH - IPV6_LENGTH) &&
 	       *(const u16 *)(data + 12) == bpf_htons(ETH_P_IPV6) &&
 	       (packet_recirculated(packet) || !frame_foreign(packet, data));
 }

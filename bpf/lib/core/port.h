@@ -42,7 +42,7 @@ INLINE int core_ipv6(struct packet *packet, void *data, void *end)
 	}
 	if (unlikely(*(const u8 *)ip >> 4 != 6))
 		return drop(packet, SEGUE_OUTCOME_drop_bad_version);
-	packet->length = IPV6_LENGTH + bpf_ntohs(ip->payload_len);
+	packet->length = packet_ipv6_octets(packet->ctx, ip);
 	limit = ETHERNET_LENGTH + packet->length;
 	if (again) /* here, where the verifier of 6.1 keeps in mind what it is */
 		sid = sid_find(packet->epoch, destination);
@@ -68,8 +68,8 @@ INLINE int core_ipv6(struct packet *packet, void *data, void *end)
 
 INLINE int core_port(struct packet *packet)
 {
-	void *data = (void *)(long)packet->ctx->data;
-	void *end = (void *)(long)packet->ctx->data_end;
+	void *data = buffer_start(packet->ctx);
+	void *end = buffer_end(packet->ctx);
 	u32 outcome;
 
 	if (unlikely(!core_fast(packet, data, end))) {
@@ -86,8 +86,8 @@ INLINE int core_port(struct packet *packet)
 		outcome = core_trim(packet->ctx, packet->epoch, packet->port->config_flags);
 		if (outcome)
 			return core_trimmed(packet, outcome);
-		data = (void *)(long)packet->ctx->data;
-		end = (void *)(long)packet->ctx->data_end;
+		data = buffer_start(packet->ctx);
+		end = buffer_end(packet->ctx);
 	}
 	return core_ipv6(packet, data, end);
 }

@@ -18,8 +18,8 @@
  */
 INLINE int transit(const struct packet *packet, u32 limit)
 {
-	void *data = (void *)(long)packet->ctx->data;
-	void *end = (void *)(long)packet->ctx->data_end;
+	void *data = buffer_start(packet->ctx);
+	void *end = buffer_end(packet->ctx);
 	struct ipv6hdr *ip = data + ETHERNET_LENGTH;
 	const struct adjacency *adjacency;
 	struct address destination;
@@ -34,7 +34,7 @@ INLINE int transit(const struct packet *packet, u32 limit)
 	if (ip->hop_limit <= 1)
 		return pass(packet, SEGUE_OUTCOME_passed_route);
 	adjacency = adjacency_find(packet, destination, 0, ADJACENCY_INSIDE, outer_flow(ip));
-	if (!adjacency || !adjacency_fits(adjacency, limit - ETHERNET_LENGTH))
+	if (!adjacency || !adjacency_fits(packet, adjacency, limit - ETHERNET_LENGTH))
 		return adjacency && adjacency->kind == ADJACENCY_OUTSIDE ? drop(packet, SEGUE_OUTCOME_drop_sr_leaves)
 									 : pass(packet, SEGUE_OUTCOME_passed_route);
 	ip->hop_limit--;

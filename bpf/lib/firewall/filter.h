@@ -43,6 +43,8 @@ RARE int firewall_egress(buffer *ctx, struct firewall_work *work)
 		return 0;
 	key = &work->key;
 	fib.ifindex = buffer_interface(ctx);
+	if (FIB_LENGTH)
+		fib.tot_len = FIB_LENGTH;
 	if (key->outer_family == 6) {
 		source[0] = bpf_cpu_to_be64(key->outer_source[0]);
 		source[1] = bpf_cpu_to_be64(key->outer_source[1]);
@@ -179,8 +181,8 @@ INLINE int firewall_seg6(const struct packet *packet, const struct segue_sid *si
 			 const struct segue_firewall *firewall, struct firewall_work *work, u32 limit,
 			 const struct advance *next)
 {
-	void *data = (void *)(long)packet->ctx->data;
-	void *end = (void *)(long)packet->ctx->data_end;
+	void *data = buffer_start(packet->ctx);
+	void *end = buffer_end(packet->ctx);
 	struct advance advance = {.header = next->header & OFFSET_MASK, .previous = next->previous};
 	struct ipv6hdr *ip = data + ETHERNET_LENGTH;
 	struct srh *srh = data + advance.header;
@@ -245,8 +247,8 @@ INLINE int firewall_port(struct packet *packet)
 	struct firewall_work *work = firewall_work_get();
 	u32 index = packet->port->firewall, error, tags = FIREWALL_TAGS_NONE;
 	const struct segue_firewall *firewall = bpf_map_lookup_elem(&firewalls, &index);
-	void *data = (void *)(long)packet->ctx->data;
-	void *end = (void *)(long)packet->ctx->data_end;
+	void *data = buffer_start(packet->ctx);
+	void *end = buffer_end(packet->ctx);
 	int foreign;
 	u16 ethertype;
 

@@ -15,8 +15,8 @@
 /* Walks on from the header of type `walk->protocol` at `walk->upper` up to `limit`. */
 RARE int firewall_walk_on(buffer *ctx, u32 limit, struct firewall_walk *walk)
 {
-	void *data = (void *)(long)ctx->data;
-	void *end = (void *)(long)ctx->data_end;
+	void *data = buffer_start(ctx);
+	void *end = buffer_end(ctx);
 	u32 offset, next, length;
 	const u8 *octet;
 
@@ -80,8 +80,8 @@ RARE int firewall_walk_on(buffer *ctx, u32 limit, struct firewall_walk *walk)
 /* The usual extension header: one SRH alone. 1: it is walked. `offset` is that of what follows the IPv6 header. */
 INLINE int firewall_walk_srh(buffer *ctx, u32 limit, u32 offset, struct firewall_walk *walk)
 {
-	void *data = (void *)(long)ctx->data;
-	void *end = (void *)(long)ctx->data_end;
+	void *data = buffer_start(ctx);
+	void *end = buffer_end(ctx);
 	const struct srh *srh = data + (offset & OFFSET_MASK);
 	u32 upper;
 

@@ -41,8 +41,8 @@ INLINE int is_fragment(const struct firewall_walk *walk)
 /* The IPv4 packet at `l3`, which must end before `limit`. 0, or the outcome. */
 INLINE u32 firewall_key_ipv4(buffer *ctx, struct firewall_work *work, u32 l3, u32 limit)
 {
-	void *data = (void *)(long)ctx->data;
-	void *end = (void *)(long)ctx->data_end;
+	void *data = buffer_start(ctx);
+	void *end = buffer_end(ctx);
 	struct segue_classifier_key *key = &work->key;
 	const struct iphdr *ip = data + (l3 & OFFSET_MASK);
 	const u8 *octet = (const void *)ip;
@@ -90,8 +90,8 @@ INLINE u32 firewall_key_ipv4(buffer *ctx, struct firewall_work *work, u32 l3, u3
 /* The IPv6 header at `l3` alone. 0, or the outcome; `*limit` becomes the packet's end. */
 INLINE u32 firewall_key_ipv6(buffer *ctx, struct firewall_work *work, u32 l3, u32 *limit)
 {
-	void *data = (void *)(long)ctx->data;
-	void *end = (void *)(long)ctx->data_end;
+	void *data = buffer_start(ctx);
+	void *end = buffer_end(ctx);
 	struct segue_classifier_key *key = &work->key;
 	const struct ipv6hdr *ip = data + (l3 & OFFSET_MASK);
 	struct firewall_walk *walk = &work->walk;
@@ -138,8 +138,8 @@ INLINE u32 firewall_key_ipv6(buffer *ctx, struct firewall_work *work, u32 l3, u3
 /* Fields of the SRH at `offset`: those of Segment List that lie in it. 0, or the outcome. */
 RARE u32 firewall_key_srh(buffer *ctx, struct firewall_work *work)
 {
-	void *data = (void *)(long)ctx->data;
-	void *end = (void *)(long)ctx->data_end;
+	void *data = buffer_start(ctx);
+	void *end = buffer_end(ctx);
 	struct segue_classifier_key *key;
 	const struct srh *srh;
 	const u64 *words;
@@ -229,9 +229,9 @@ INLINE u32 firewall_key_inner(buffer *ctx, struct firewall_work *work, u32 limit
 /* End of the frame. Asking for it is a call, so only for what does not fit the first buffer. */
 INLINE u32 firewall_frame(buffer *ctx)
 {
-	void *data = (void *)(long)ctx->data;
-	void *end = (void *)(long)ctx->data_end;
-	u32 frame = end - data, length;
+	void *data = buffer_start(ctx);
+	void *end = buffer_end(ctx);
+	u32 frame = buffer_octets(ctx, data, end), length;
 
 	if (data + ETHERNET_LENGTH + 8 > end)
 		return frame;
@@ -264,8 +264,8 @@ RARE u32 firewall_steered(const struct firewall_work *work)
  */
 INLINE u32 firewall_key_read(buffer *ctx, struct firewall_work *work)
 {
-	void *data = (void *)(long)ctx->data;
-	void *end = (void *)(long)ctx->data_end;
+	void *data = buffer_start(ctx);
+	void *end = buffer_end(ctx);
 	struct segue_classifier_key *key;
 	struct firewall_walk *walk;
 	u32 limit, error, inner;

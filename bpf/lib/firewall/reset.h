@@ -16,6 +16,7 @@
 #include "lib/packet/inner.h"
 #include "lib/firewall/work.h"
 #include "lib/icmp/answer.h"
+#include "lib/icmp/room.h"
 
 #define TCP_LENGTH 20
 #define TCP_FIN 0x01
@@ -35,8 +36,8 @@ struct reset {
 /* Reads what the answer needs. -1: there must be none. */
 INLINE int reset_read(buffer *ctx, const struct firewall_work *work, struct reset *reset)
 {
-	void *data = (void *)(long)ctx->data;
-	void *end = (void *)(long)ctx->data_end;
+	void *data = buffer_start(ctx);
+	void *end = buffer_end(ctx);
 	u32 at = work->upper & OFFSET_MASK, octets;
 	const u8 *tcp = data + at;
 	const u32 *words = (const void *)tcp;
@@ -77,19 +78,19 @@ INLINE int reset_read(buffer *ctx, const struct firewall_work *work, struct rese
 	return 0;
 }
 
-INLINE int reset_write(buffer *ctx, const struct reset *reset)
+INLINE int reset_write(buffer *ctx, const struct reset *reset, u32 upper)
 {
-	u32 head = reset->family == 6 ? IPV6_LENGTH : 20, frame = frame_length(ctx), sum = 0;
-	u32 wanted = ETHERNET_LENGTH + head + TCP_LENGTH;
+	u32 head = reset->family == 6 ? IPV6_LENGTH : 20, sum = 0;
+	int room = room_for_reset(ctx, ETHERNET_LENGTH + head + TCP_LENGTH, upper);
 	void *data, *end;
 	const u16 *half;
 	u32 *words;
 	u8 *tcp;
 
-	if (frame < wanted || (frame > wanted && buffer_adjust_tail(ctx, -(int)(frame - wanted))))
+	if (room < 0 || message_family(ctx, reset->family == 6 ? bpf_htons(ETH_P_IPV6) : bpf_htons(ETH_P_IP)))
 		return -1;
-	data = (void *)(long)ctx->data;
-	end = (void *)(long)ctx->data_end;
+	data = buffer_start(ctx);
+	end = buffer_end(ctx);
 	if (data + ETHERNET_LENGTH + head + TCP_LENGTH > end)
 		return -1;
 	if (reset->family == 6) {
@@ -134,6 +135,10 @@ INLINE int reset_write(buffer *ctx, const struct reset *reset)
 	tcp[12] = (TCP_LENGTH / 4) << 4;
 	tcp[13] = reset->flags;
 	sum += bpf_htons(TCP_LENGTH) + bpf_htons(PROTOCOL_TCP);
+	if (room == RESET_SEED) {
+		*(u16 *)(tcp + 16) = fold16(sum);
+		return 0;
+	}
 	half = (const u16 *)tcp;
 	for (int i = 0; i < TCP_LENGTH / 2; i++)
 		sum += half[i];
@@ -153,7 +158,7 @@ INLINE int reset_stage(struct packet *packet, const struct segue_config *config)
 		row = SEGUE_ICMP_RATE_LIMITED;
 		if (icmp_allowed(packet->port->index, SEGUE_ICMP_TCP_RESET, config->resets_per_second,
 				 config->resets_burst) &&
-		    !reset_write(packet->ctx, &reset)) {
+		    !reset_write(packet->ctx, &reset, work->upper)) {
 			action = icmp_route(packet, reset.family, 0, &reset.came);
 			row = action == VERDICT_DROP ? SEGUE_ICMP_NOT_SENT : SEGUE_ICMP_TCP_RESET;
 		}

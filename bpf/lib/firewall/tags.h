@@ -21,8 +21,8 @@ enum firewall_tags {
  */
 RARE int firewall_tags_remove(buffer *ctx, struct firewall_work *work)
 {
-	void *data = (void *)(long)ctx->data;
-	void *end = (void *)(long)ctx->data_end;
+	void *data = buffer_start(ctx);
+	void *end = buffer_end(ctx);
 	u16 *half = data, ethertype;
 	u32 *word = data;
 	u64 tags;
@@ -64,8 +64,8 @@ RARE int firewall_tags_restore(buffer *ctx, const struct firewall_work *work)
 
 	if (!work || buffer_adjust_head(ctx, work->tags >> 32 ? -8 : -4))
 		return -1;
-	data = (void *)(long)ctx->data;
-	end = (void *)(long)ctx->data_end;
+	data = buffer_start(ctx);
+	end = buffer_end(ctx);
 	word = data;
 	if (data + 20 > end)
 		return -1;

@@ -43,8 +43,8 @@ INLINE u32 upper_length(u32 family, u32 protocol)
  */
 INLINE u32 firewall_key_upper(buffer *ctx, struct firewall_work *work, u32 offset, u32 limit)
 {
-	void *data = (void *)(long)ctx->data;
-	void *end = (void *)(long)ctx->data_end;
+	void *data = buffer_start(ctx);
+	void *end = buffer_end(ctx);
 	struct segue_classifier_key *key = &work->key;
 	const u8 *octet = data + (offset & OFFSET_MASK);
 	u32 protocol = key->protocol, length = upper_length(key->family, protocol), word;

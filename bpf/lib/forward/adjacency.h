@@ -218,9 +218,9 @@ INLINE u32 outer_flow(const struct ipv6hdr *ip)
 }
 
 /* Is it a link, and does a packet of `length` octets fit? lib/forward/obstacle.h says what if not. */
-INLINE int adjacency_fits(const struct adjacency *adjacency, u32 length)
+INLINE int adjacency_fits(const struct packet *packet, const struct adjacency *adjacency, u32 length)
 {
-	return length <= adjacency->fits;
+	return packet_longest(packet, length) <= adjacency->fits;
 }
 
 INLINE void ethernet_write(void *frame, const struct adjacency *adjacency)

@@ -19,8 +19,8 @@ INLINE u32 hops_used(const struct adjacency *adjacency)
 /* Sends on a frame that is complete but for its Ethernet header, by an adjacency that is a link. */
 INLINE int leave_by_link(const struct packet *packet, const struct adjacency *adjacency)
 {
-	void *data = (void *)(long)packet->ctx->data;
-	void *end = (void *)(long)packet->ctx->data_end;
+	void *data = buffer_start(packet->ctx);
+	void *end = buffer_end(packet->ctx);
 
 	if (data + ETHERNET_LENGTH > end)
 		return drop(packet, SEGUE_OUTCOME_drop_adjust);
@@ -31,8 +31,8 @@ INLINE int leave_by_link(const struct packet *packet, const struct adjacency *ad
 /* The same for any adjacency that is no obstacle. */
 INLINE int leave(const struct packet *packet, const struct adjacency *adjacency, u16 ethertype)
 {
-	void *data = (void *)(long)packet->ctx->data;
-	void *end = (void *)(long)packet->ctx->data_end;
+	void *data = buffer_start(packet->ctx);
+	void *end = buffer_end(packet->ctx);
 	u32 *word = data;
 	u16 *half = data;
 
@@ -45,6 +45,7 @@ INLINE int leave(const struct packet *packet, const struct adjacency *adjacency,
 	half[2] = *(const u16 *)&packet->port->mac[4];
 	sign(half);
 	half[6] = ethertype;
+	buffer_for_this_host(packet->ctx);
 	if (adjacency->kind == ADJACENCY_SID) {
 		stage(packet, SEGUE_STAGE_AGAIN);
 		return drop(packet, SEGUE_OUTCOME_drop_recirculation);
@@ -58,7 +59,7 @@ INLINE int leave(const struct packet *packet, const struct adjacency *adjacency,
 INLINE int leave_on(const struct packet *packet, const struct adjacency *adjacency, struct ipv6hdr *ip, u32 counter)
 {
 	ip->hop_limit -= hops_used(adjacency);
-	count(counter, packet->length);
+	count(packet, counter);
 	return leave(packet, adjacency, bpf_htons(ETH_P_IPV6));
 }
 

@@ -79,7 +79,8 @@ INLINE const struct adjacency *way_on(const struct packet *packet, struct addres
 		*action = drop(packet, SEGUE_OUTCOME_drop_no_route);
 		return NULL;
 	}
-	if (unlikely(!adjacency_fits(adjacency, length)) && obstacle(packet, adjacency, &SENDING_AS_IT_IS, action))
+	if (unlikely(!adjacency_fits(packet, adjacency, length)) &&
+	    obstacle(packet, adjacency, &SENDING_AS_IT_IS, action))
 		return NULL;
 	return adjacency;
 }

@@ -15,8 +15,8 @@
 /* Entries are named behind an Ethernet header; that one of them has been made anew meanwhile costs a lookup. */
 INLINE int sids_forget(buffer *ctx)
 {
-	struct segue_forgotten *forgotten = (void *)(long)ctx->data + ETHERNET_LENGTH;
-	void *end = (void *)(long)ctx->data_end;
+	struct segue_forgotten *forgotten = buffer_start(ctx) + ETHERNET_LENGTH;
+	void *end = buffer_end(ctx);
 
 #pragma clang loop unroll(disable)
 	for (u32 i = 0; i < SEGUE_FORGOTTEN_MAX; i++, forgotten++) {

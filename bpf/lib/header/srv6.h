@@ -95,8 +95,8 @@ INLINE int srh_last_is_chains(u64 word)
  */
 INLINE u64 srv6_prepare(buffer *ctx, struct segue_stash *draft, u64 shape, u64 scope)
 {
-	void *data = (void *)(long)ctx->data;
-	void *end = (void *)(long)ctx->data_end;
+	void *data = buffer_start(ctx);
+	void *end = buffer_end(ctx);
 	u32 length = shape & 0xffff, srh = (shape >> 32) & 0xffff, at, left;
 	const u64 *from = data + ETHERNET_LENGTH;
 	u64 *to = (u64 *)draft->header, hash;
@@ -210,7 +210,7 @@ INLINE int srv6_finish(const struct segue_stash *entry, u8 *octet, const void *e
 	u32 naming = entry->next_header;
 
 	*(u32 *)octet = word;
-	*(u16 *)(octet + 4) = bpf_htons(entry->length - IPV6_LENGTH + payload->length);
+	*(u16 *)(octet + 4) = payload_length(entry->length - IPV6_LENGTH + payload->length);
 	if (likely(naming == IPV6_LENGTH)) {
 		octet[IPV6_LENGTH] = payload->protocol;
 	} else {

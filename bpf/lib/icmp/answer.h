@@ -15,11 +15,10 @@
 #include "lib/packet/inner.h"
 #include "lib/icmp/forbidden.h"
 #include "lib/icmp/limit.h"
+#include "lib/icmp/room.h"
 #include "lib/icmp/way.h"
 
-#define ICMP_LENGTH 8
-#define ICMPV6_QUOTE_MAX (IPV6_LEAST_MTU - IPV6_LENGTH - ICMP_LENGTH) /* RFC 4443 section 2.4(c) */
-#define ICMPV4_QUOTE_MAX (576 - 20 - ICMP_LENGTH)		      /* RFC 1812 section 4.3.2.3 */
+#define ICMPV4_QUOTE_MAX (576 - 20 - ICMP_LENGTH) /* RFC 1812 section 4.3.2.3 */
 #define HOP_LIMIT_DEFAULT 64
 
 struct icmp {
@@ -28,15 +27,6 @@ struct icmp {
 	u16 checksum;
 	u32 param;
 };
-
-#define SUM_MAX (ICMPV6_QUOTE_MAX + ICMP_LENGTH)
-
-/* The octets to sum up, then zeros: bpf_csum_diff() takes 512 at a time. */
-struct sum_scratch {
-	u64 words[160];
-};
-
-PERCPU(sum_scratches, struct sum_scratch, 1);
 
 /*
  * Sum over `length` octets at `offset`, at most SUM_MAX, folded to 16 bits. By a helper, since a loop over the packet
@@ -116,8 +106,8 @@ INLINE int icmp_way(const struct packet *packet, const struct scratch *scratch, 
 INLINE int icmp_prepare(buffer *ctx, const struct scratch *scratch, const struct segue_config *config,
 			const struct segue_port *port, struct icmp_error *error)
 {
-	void *data = (void *)(long)ctx->data;
-	void *end = (void *)(long)ctx->data_end;
+	void *data = buffer_start(ctx);
+	void *end = buffer_end(ctx);
 	u32 l3 = scratch->l3 & OFFSET_MASK, linear;
 
 	if (data + ETHERNET_LENGTH > end || ((u8 *)data)[0] & 1)
@@ -157,9 +147,9 @@ INLINE int icmp_prepare(buffer *ctx, const struct scratch *scratch, const struct
 		if (error->quote > ICMPV4_QUOTE_MAX)
 			error->quote = ICMPV4_QUOTE_MAX;
 	}
-	data = (void *)(long)ctx->data;
-	end = (void *)(long)ctx->data_end;
-	linear = end - data;
+	data = buffer_start(ctx);
+	end = buffer_end(ctx);
+	linear = buffer_octets(ctx, data, end);
 	if (linear <= l3)
 		return -1;
 	if (error->quote > linear - l3)
@@ -200,18 +190,15 @@ INLINE void icmp_write_ipv4(void *ip_, void *end, const struct icmp_error *error
 INLINE int icmp_build(buffer *ctx, const struct scratch *scratch, const struct icmp_error *error)
 {
 	u32 family = scratch->family, ip_length = family == 6 ? IPV6_LENGTH : 20;
-	u32 head = ETHERNET_LENGTH + ip_length + ICMP_LENGTH, total = head + error->quote, sum = 0;
-	int delta = (int)(scratch->l3 & OFFSET_MASK) - (int)head;
-	u32 frame = error->frame - delta;
+	u32 head = ETHERNET_LENGTH + ip_length + ICMP_LENGTH, sum = 0;
 	void *data, *end;
 	struct icmp *icmp;
 
-	if (buffer_adjust_head(ctx, delta))
+	if (room_for_message(ctx, scratch->l3, head, error->quote, error->frame) ||
+	    message_family(ctx, family == 6 ? bpf_htons(ETH_P_IPV6) : bpf_htons(ETH_P_IP)))
 		return -1;
-	if (frame > total && buffer_adjust_tail(ctx, -(int)(frame - total)))
-		return -1;
-	data = (void *)(long)ctx->data;
-	end = (void *)(long)ctx->data_end;
+	data = buffer_start(ctx);
+	end = buffer_end(ctx);
 	if (data + ETHERNET_LENGTH + IPV6_LENGTH + ICMP_LENGTH > end)
 		return -1;
 	if (family == 6)
@@ -233,8 +220,8 @@ INLINE int icmp_build(buffer *ctx, const struct scratch *scratch, const struct i
 		sum += bpf_htons(ICMP_LENGTH + error->quote) + bpf_htons(PROTOCOL_ICMPV6);
 	}
 	sum = sum_octets(ctx, ETHERNET_LENGTH + ip_length, ICMP_LENGTH + error->quote, sum);
-	data = (void *)(long)ctx->data;
-	end = (void *)(long)ctx->data_end;
+	data = buffer_start(ctx);
+	end = buffer_end(ctx);
 	icmp = data + ETHERNET_LENGTH + ip_length;
 	if ((void *)(icmp + 1) > end)
 		return -1;
@@ -246,8 +233,8 @@ INLINE int icmp_build(buffer *ctx, const struct scratch *scratch, const struct i
 INLINE int icmp_echo(const struct packet *packet, const struct scratch *scratch)
 {
 	buffer *ctx = packet->ctx;
-	void *data = (void *)(long)ctx->data;
-	void *end = (void *)(long)ctx->data_end;
+	void *data = buffer_start(ctx);
+	void *end = buffer_end(ctx);
 	struct ipv6hdr *ip = data + ETHERNET_LENGTH;
 	u32 upper = scratch->upper & OFFSET_MASK, length = scratch->param - upper;
 	struct icmp_error error = {};
@@ -262,8 +249,8 @@ INLINE int icmp_echo(const struct packet *packet, const struct scratch *scratch)
 		return VERDICT_DROP;
 	if (buffer_adjust_head(ctx, (int)upper - ETHERNET_LENGTH - IPV6_LENGTH))
 		return VERDICT_DROP;
-	data = (void *)(long)ctx->data;
-	end = (void *)(long)ctx->data_end;
+	data = buffer_start(ctx);
+	end = buffer_end(ctx);
 	icmp = data + ETHERNET_LENGTH + IPV6_LENGTH;
 	if ((void *)(icmp + 1) > end)
 		return VERDICT_DROP;
@@ -354,7 +341,7 @@ INLINE int icmp_stage(struct packet *packet, struct scratch *scratch, const stru
 	if (action == VERDICT_DROP)
 		return drop(packet, SEGUE_OUTCOME_drop_not_answered);
 	if (kind == SEGUE_ICMP_ECHO_REPLY)
-		count(scratch->counter, packet->length);
+		count(packet, scratch->counter);
 	count_outcome(packet, kind == SEGUE_ICMP_RELAYED ? SEGUE_OUTCOME_icmp_relayed : SEGUE_OUTCOME_echo_answered);
 	return action;
 }

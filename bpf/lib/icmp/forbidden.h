@@ -45,8 +45,8 @@ INLINE int icmpv6_forbidden(buffer *ctx, u32 l3, u32 type, u32 code, struct addr
 		return 1;
 	if (headers.protocol != PROTOCOL_ICMPV6)
 		return 0;
-	data = (void *)(long)ctx->data;
-	end = (void *)(long)ctx->data_end;
+	data = buffer_start(ctx);
+	end = buffer_end(ctx);
 	if (headers.fragment) {
 		/* The header in front of it is a Fragment header: a first fragment has the type, a later one has none.
 		 */

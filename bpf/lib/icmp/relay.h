@@ -117,6 +117,8 @@ RARE u64 relay_way(buffer *ctx, u32 generation, const struct address *last, cons
 			fib.ipv4_dst = source->low;
 		}
 		fib.ifindex = port;
+		if (FIB_LENGTH)
+			fib.tot_len = FIB_LENGTH;
 		if (bpf_fib_lookup(ctx, &fib, sizeof(fib), 0) != BPF_FIB_LKUP_RET_SUCCESS || fib.ifindex != port)
 			continue;
 		if (way != RELAY_NOWHERE)
@@ -129,8 +131,8 @@ RARE u64 relay_way(buffer *ctx, u32 generation, const struct address *last, cons
 /* Does the error come from a node of the domain, or from a SID? */
 INLINE int relay_from_inside(buffer *ctx, const struct segue_config *config)
 {
-	void *data = (void *)(long)ctx->data;
-	void *end = (void *)(long)ctx->data_end;
+	void *data = buffer_start(ctx);
+	void *end = buffer_end(ctx);
 	const struct ipv6hdr *ip = data + ETHERNET_LENGTH;
 	struct address source;
 
@@ -145,8 +147,8 @@ INLINE int relay_from_inside(buffer *ctx, const struct segue_config *config)
 /* Finds the inner packet in the quote. The quote may end inside it: only its header must be there. */
 INLINE int relay(struct packet *packet)
 {
-	void *data = (void *)(long)packet->ctx->data;
-	void *end = (void *)(long)packet->ctx->data_end;
+	void *data = buffer_start(packet->ctx);
+	void *end = buffer_end(packet->ctx);
 	u32 quote = ETHERNET_LENGTH + IPV6_LENGTH + 8, linear = end - data;
 	const struct ipv6hdr *ip = data + quote;
 	const struct segue_config *config = config_get(packet->generation);
@@ -181,8 +183,8 @@ INLINE int relay(struct packet *packet)
 		last = address_load(segment);
 		headers_walk_past_srh(packet->ctx, headers.srh, 0xffff, &headers);
 	}
-	data = (void *)(long)packet->ctx->data;
-	end = (void *)(long)packet->ctx->data_end;
+	data = buffer_start(packet->ctx);
+	end = buffer_end(packet->ctx);
 	offset = headers.upper & OFFSET_MASK;
 	if (headers.error || headers.fragment || offset >= linear)
 		return pass(packet, SEGUE_OUTCOME_passed_route);

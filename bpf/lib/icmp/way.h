@@ -29,6 +29,8 @@ RARE int icmp_lookup(buffer *ctx, u64 way, struct bpf_fib_lookup *fib)
 	if (!fib)
 		return BPF_FIB_LKUP_RET_NOT_FWDED;
 	fib->ifindex = way >> 32 ?: buffer_interface(ctx);
+	if (FIB_LENGTH)
+		fib->tot_len = FIB_LENGTH;
 	if (table) {
 		flags = FIB_LOOKUP_DIRECT | FIB_LOOKUP_TBID;
 		*(u32 *)((void *)fib + offsetof(struct bpf_fib_lookup, h_vlan_proto)) = table;
@@ -63,6 +65,48 @@ INLINE int icmp_on_link(const buffer *ctx, const void *data, const void *end, u3
 	return address_equal(hop, address_load(data + ETHERNET_LENGTH + 24));
 }
 
+#ifdef SEGUE_SKB
+INLINE long message_begin(buffer *ctx)
+{
+	(void)ctx;
+	return 0;
+}
+
+/* Sends the message by `oif`, to the next hop of `fib` if `hop`, its family, is not 0; asks for that if need be. */
+INLINE int message_leaves(buffer *ctx, void *data, u32 oif, u32 hop, const struct bpf_fib_lookup *fib)
+{
+	struct bpf_redir_neigh neighbour = {.nh_family = hop};
+
+	(void)data;
+	__builtin_memcpy(neighbour.ipv6_nh, fib->ipv6_dst, sizeof(neighbour.ipv6_nh));
+	buffer_for_this_host(ctx);
+	return hop ? bpf_redirect_neigh(oif, &neighbour, sizeof(neighbour), 0) : bpf_redirect(oif, 0);
+}
+
+#else
+
+/* Room for what the TC program is to know. Not all drivers have it. 0: done. */
+INLINE long message_begin(buffer *ctx)
+{
+	return bpf_xdp_adjust_meta(ctx, -(int)sizeof(struct segue_answer_metadata));
+}
+
+/* Hands the message to the TC program on the port. */
+INLINE int message_leaves(buffer *ctx, void *data, u32 oif, u32 hop, const struct bpf_fib_lookup *fib)
+{
+	struct segue_answer_metadata *answer = (void *)(long)ctx->data_meta;
+
+	if ((void *)(answer + 1) > data)
+		return VERDICT_DROP;
+	answer->magic = ~control.metadata_magic;
+	answer->oif = oif;
+	answer->family = hop;
+	__builtin_memcpy(answer->next_hop, fib->ipv6_dst, sizeof(answer->next_hop));
+	return VERDICT_PASS;
+}
+
+#endif
+
 /*
  * Sends the message, complete but for its Ethernet header, by the way that icmp_lookup() has found, else back to where
  * the packet came from: `came` are the MAC addresses that it arrived with. What has a way of its own goes by no other:
@@ -77,12 +121,10 @@ INLINE int icmp_leave(const struct packet *packet, u32 family, u64 way, int verd
 		      const struct macs *came)
 {
 	buffer *ctx = packet->ctx;
-	struct segue_answer_metadata *answer;
 	u32 oif = buffer_interface(ctx), hop = 0;
-	/* Not all drivers have room for metadata. */
-	int handed = !bpf_xdp_adjust_meta(ctx, -(int)sizeof(*answer));
-	void *data = (void *)(long)ctx->data;
-	void *end = (void *)(long)ctx->data_end;
+	int handed = !message_begin(ctx);
+	void *data = buffer_start(ctx);
+	void *end = buffer_end(ctx);
 	struct ethhdr *ethernet = data;
 
 	opaque(oif);
@@ -110,22 +152,15 @@ INLINE int icmp_leave(const struct packet *packet, u32 family, u64 way, int verd
 	}
 	if (!handed)
 		return bpf_redirect(oif, 0);
-	answer = (void *)(long)ctx->data_meta;
-	if ((void *)(answer + 1) > data)
-		return VERDICT_DROP;
-	answer->magic = ~control.metadata_magic;
-	answer->oif = oif;
-	answer->family = hop;
-	__builtin_memcpy(answer->next_hop, fib->ipv6_dst, sizeof(answer->next_hop));
-	return VERDICT_PASS;
+	return message_leaves(ctx, data, oif, hop, fib);
 }
 
 /* The same for a message whose IP header is written: the way is that to its destination. */
 INLINE int icmp_route(const struct packet *packet, u32 family, u64 way, const struct macs *came)
 {
 	buffer *ctx = packet->ctx;
-	void *data = (void *)(long)ctx->data;
-	void *end = (void *)(long)ctx->data_end;
+	void *data = buffer_start(ctx);
+	void *end = buffer_end(ctx);
 	struct bpf_fib_lookup fib = {};
 	int verdict;
 

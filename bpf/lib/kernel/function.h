@@ -18,6 +18,7 @@
 #include "lib/packet/buffer.h"
 #include "lib/packet/packet.h"
 #include "lib/packet/outcome.h"
+#include "lib/packet/tags.h"
 #include "lib/packet/inner.h"
 #include "lib/packet/flow.h"
 #include "lib/forward/adjacency.h"
@@ -59,8 +60,8 @@ RARE int function_forgotten(buffer *skb, u32 port_index, u32 scope)
 /* Reads the packet anew: nothing that a function returns is believed. */
 INLINE void function_read(buffer *skb, struct inner *inner)
 {
-	void *data = (void *)(long)skb->data;
-	void *end = (void *)(long)skb->data_end;
+	void *data = buffer_start(skb);
+	void *end = buffer_end(skb);
 	u16 ethertype;
 
 	inner->outcome = SEGUE_OUTCOME_drop_truncated;
@@ -72,8 +73,8 @@ INLINE void function_read(buffer *skb, struct inner *inner)
 			wanted = skb->len;
 		if (bpf_skb_pull_data(skb, wanted))
 			return;
-		data = (void *)(long)skb->data;
-		end = (void *)(long)skb->data_end;
+		data = buffer_start(skb);
+		end = buffer_end(skb);
 		if (data + ETHERNET_LENGTH + sizeof(struct iphdr) > end)
 			return;
 	}
@@ -92,8 +93,8 @@ INLINE void function_read(buffer *skb, struct inner *inner)
 /* Another hop limit or TTL for an inner packet that is known to be whole. */
 INLINE int function_hop(buffer *skb, u8 hop_limit)
 {
-	void *data = (void *)(long)skb->data;
-	void *end = (void *)(long)skb->data_end;
+	void *data = buffer_start(skb);
+	void *end = buffer_end(skb);
 	struct iphdr *ip = data + ETHERNET_LENGTH;
 
 	if ((void *)(ip + 1) > end)
@@ -114,9 +115,9 @@ RARE int function_leads(buffer *skb, u32 limit, u32 generation)
 
 	if (bpf_skb_pull_data(skb, wanted))
 		return 1;
-	data = (void *)(long)skb->data;
+	data = buffer_start(skb);
 	ip = data + ETHERNET_LENGTH;
-	if ((void *)(ip + 1) > (void *)(long)skb->data_end || in_sid_block(generation, address_load(&ip->daddr)))
+	if ((void *)(ip + 1) > buffer_end(skb) || in_sid_block(generation, address_load(&ip->daddr)))
 		return 1;
 	return behind_end(skb, (ETHERNET_LENGTH + IPV6_LENGTH) | (u32)ip->nexthdr << 16 | BEHIND_INSIDE, limit,
 			  generation) != 0;
@@ -125,10 +126,10 @@ RARE int function_leads(buffer *skb, u32 limit, u32 generation)
 /* What all but as good as never has to be asked for. The packet is known to be whole. */
 INLINE int function_may_lead(const struct packet *packet, const struct inner *inner)
 {
-	void *data = (void *)(long)packet->ctx->data;
+	void *data = buffer_start(packet->ctx);
 	const u8 *next = data + ETHERNET_LENGTH + 6;
 
-	if ((void *)(next + 1) > (void *)(long)packet->ctx->data_end)
+	if ((void *)(next + 1) > buffer_end(packet->ctx))
 		return 1;
 	return packet->ctx->protocol == bpf_htons(ETH_P_IPV6) &&
 	       (leads_behind(*next) || rarely_in_sid_block(packet, inner->destination));
@@ -149,10 +150,10 @@ INLINE int function_wrap(buffer *skb, const struct segue_stash *entry, u64 id, u
 	void *data, *end;
 	u8 *octet;
 
-	if (skb_push(skb, push))
+	if (buffer_encapsulate(skb, push))
 		return -1;
-	data = (void *)(long)skb->data;
-	end = (void *)(long)skb->data_end;
+	data = buffer_start(skb);
+	end = buffer_end(skb);
 	if (skb_copy_header(data + ETHERNET_LENGTH, end, entry->header, push))
 		return -1;
 	if (!stash_still(entry, id))
@@ -161,8 +162,7 @@ INLINE int function_wrap(buffer *skb, const struct segue_stash *entry, u64 id, u
 	if ((void *)octet + IPV6_LENGTH > end)
 		return -1;
 	ipv6_set_ecn(octet, inner->ecn); /* RFC 6040 section 4.1 */
-	/* Each segment of a larger GSO packet gets its own. */
-	*(u16 *)(octet + 4) = bpf_htons(length > 0xffff ? 0xffff : length);
+	*(u16 *)(octet + 4) = payload_length(length);
 	opaque(naming);
 	octet += naming & 0xff;
 	if ((void *)(octet + 1) > end)
@@ -176,7 +176,7 @@ INLINE u32 function_trim(buffer *skb, const struct inner *inner)
 {
 	if (likely(skb->len <= ETHERNET_LENGTH + inner->length))
 		return 0;
-	if (skb->gso_size)
+	if (segment_size(skb))
 		return SEGUE_OUTCOME_drop_bad_length;
 	return bpf_skb_change_tail(skb, ETHERNET_LENGTH + inner->length, 0) ? SEGUE_OUTCOME_drop_adjust : 0;
 }
@@ -185,8 +185,8 @@ INLINE u32 function_trim(buffer *skb, const struct inner *inner)
 INLINE int function_insert_header(buffer *skb, const struct segue_stash *entry, u64 id, u32 push,
 				  const struct inner *inner, struct address next)
 {
-	void *data = (void *)(long)skb->data;
-	void *end = (void *)(long)skb->data_end;
+	void *data = buffer_start(skb);
+	void *end = buffer_end(skb);
 	const u64 *from = (const u64 *)&entry->header[IPV6_LENGTH];
 	struct ipv6hdr *ip = data + ETHERNET_LENGTH;
 	u64 *word = (u64 *)(ip + 1);
@@ -209,7 +209,7 @@ INLINE int function_insert_header(buffer *skb, const struct segue_stash *entry, 
 	address_store(word + 1, inner->destination);
 	*(u8 *)word = ip->nexthdr;
 	ip->nexthdr = PROTOCOL_ROUTING;
-	ip->payload_len = bpf_htons(length > 0xffff ? 0xffff : length);
+	ip->payload_len = payload_length(length);
 	address_store(&ip->daddr, next);
 	return 0;
 }
@@ -246,7 +246,7 @@ INLINE int function_insert(struct packet *packet, const struct segue_sid *sid, c
 			return function_forgotten(skb, packet->port->index, sid->scope);
 		return drop(packet, SEGUE_OUTCOME_drop_adjust);
 	}
-	count(sid->counter_return, packet->length);
+	count(packet, sid->counter_return);
 	return skb_leave(packet, adjacency, egress);
 }
 
@@ -301,16 +301,16 @@ INLINE int function_out(struct packet *packet, int egress)
 			return function_forgotten(skb, packet->port->index, sid->scope);
 		return drop(packet, SEGUE_OUTCOME_drop_adjust);
 	}
-	count(sid->counter_return, packet->length);
+	count(packet, sid->counter_return);
 	return skb_leave(packet, adjacency, egress);
 }
 
 /* Sent by this node itself? By its link-layer source. */
 INLINE int from_port(const struct packet *packet)
 {
-	const u16 *mac = (void *)(long)packet->ctx->data, *own = (const u16 *)packet->port->mac;
+	const u16 *mac = buffer_start(packet->ctx), *own = (const u16 *)packet->port->mac;
 
-	if ((void *)mac + ETHERNET_LENGTH > (void *)(long)packet->ctx->data_end)
+	if ((void *)mac + ETHERNET_LENGTH > buffer_end(packet->ctx))
 		return 1;
 	return mac[3] == own[0] && mac[4] == own[1] && mac[5] == own[2];
 }
@@ -331,7 +331,7 @@ INLINE int own_steered(struct packet *packet, const struct flow *flow)
 		return drop(packet, SEGUE_OUTCOME_drop_policy_invalid);
 	if (verdict->outcome) {
 		if (verdict->counter != SEGUE_NONE)
-			count(verdict->counter, packet->length);
+			count(packet, verdict->counter);
 		if (verdict->outcome < SEGUE_OUTCOME_DROPPED)
 			return pass(packet, verdict->outcome);
 		return drop(packet, verdict->outcome);
@@ -349,50 +349,32 @@ INLINE int own_steered(struct packet *packet, const struct flow *flow)
 	if (refusal)
 		return drop(packet, refusal);
 	if (skb->len > ETHERNET_LENGTH + flow->length &&
-	    (skb->gso_size || bpf_skb_change_tail(skb, ETHERNET_LENGTH + flow->length, 0)))
+	    (segment_size(skb) || bpf_skb_change_tail(skb, ETHERNET_LENGTH + flow->length, 0)))
 		return drop(packet, SEGUE_OUTCOME_drop_bad_length);
-	if (function_hop(skb, flow->hop_limit - 1) || skb_push(skb, push))
+	if (function_hop(skb, flow->hop_limit - 1))
 		return drop(packet, SEGUE_OUTCOME_drop_adjust);
+	if (buffer_encapsulate(skb, push))
+		return drop(packet, buffer_refusal(skb, SEGUE_OUTCOME_drop_adjust));
 	payload.flow = flow->hash;
 	payload.protocol = flow->family == 4 ? PROTOCOL_IPV4 : PROTOCOL_IPV6;
 	payload.traffic_class = flow->traffic_class;
 	payload.flow_label = flow->flow_label;
-	data = (void *)(long)skb->data;
-	end = (void *)(long)skb->data_end;
+	data = buffer_start(skb);
+	end = buffer_end(skb);
 	octet = data + ETHERNET_LENGTH;
 	if (skb_copy_header(octet, end, list->header, push))
 		return drop(packet, SEGUE_OUTCOME_drop_adjust);
 	if ((void *)octet + IPV6_LENGTH + 1 > end)
 		return drop(packet, SEGUE_OUTCOME_drop_adjust);
 	*(u32 *)octet = outer_word(list, &payload);
-	*(u16 *)(octet + 4) = bpf_htons(push - IPV6_LENGTH + flow->length);
+	*(u16 *)(octet + 4) = payload_length(push - IPV6_LENGTH + flow->length);
 	if (list->flags & SEGUE_LIST_HAS_SRH)
 		octet[IPV6_LENGTH] = payload.protocol;
 	else
 		octet[6] = payload.protocol;
-	count(verdict->counter, packet->length);
-	count(list->counter, packet->length);
+	count(packet, verdict->counter);
+	count(packet, list->counter);
 	return skb_leave(packet, &verdict->adjacency, 0);
-}
-
-#define SKB_PRIORITY_TAGS_MAX 32
-
-/*
- * Takes off all tags of VLAN 0, which are only priorities. The kernel takes such frames as untagged ones, however many
- * tags there are, so they must not go up to it unread. The outermost tag is beside the frame, in skb->vlan_tci; taking
- * it off brings the next one there. 0: no tag is left; 1: that of a VLAN is; -1: too many.
- */
-RARE int skb_priority_tags_remove(buffer *skb)
-{
-	for (int i = 0; i < SKB_PRIORITY_TAGS_MAX; i++) {
-		if (!skb->vlan_present)
-			return 0;
-		if (skb->vlan_tci & 0x0fff)
-			return 1;
-		if (bpf_skb_vlan_pop(skb))
-			return -1;
-	}
-	return -1;
 }
 
 /* No reference on it: the function's own, made by its kernel or a program. It may not choose a path by segments. */
@@ -409,7 +391,7 @@ INLINE int function_own(struct packet *packet)
 		return drop(packet, SEGUE_OUTCOME_drop_recirculation);
 	if (wanted > skb->len)
 		wanted = skb->len;
-	if ((void *)(long)skb->data + ETHERNET_LENGTH + 128 > (void *)(long)skb->data_end)
+	if (buffer_start(skb) + ETHERNET_LENGTH + 128 > buffer_end(skb))
 		bpf_skb_pull_data(skb, wanted); /* what is missing still is found to be truncated */
 	flow_read(packet, &flow);
 	packet->length = flow.length;

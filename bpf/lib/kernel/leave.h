@@ -16,21 +16,6 @@
 #define LOOP_MAC_HIGH 0x67655e02 /* 02:5e:65:67:00:01, in packet order */
 #define LOOP_MAC_LOW 0x0100
 
-/*
- * Puts `length` octets, which the caller fills, between the Ethernet header and the IP packet. Segments of a GSO packet
- * keep their size: each becomes the packet that it was before it was merged. 0: done.
- */
-INLINE int skb_push(buffer *skb, u32 length)
-{
-	u64 flags = BPF_F_ADJ_ROOM_FIXED_GSO | BPF_F_ADJ_ROOM_ENCAP_L3_IPV6;
-	long result = bpf_skb_adjust_room(skb, length, BPF_ADJ_ROOM_MAC, flags);
-
-	/* The buffer is a tunnel's already: only GSO would need the kernel to know of a second one. */
-	if (unlikely(result) && !skb->gso_size)
-		result = bpf_skb_adjust_room(skb, length, BPF_ADJ_ROOM_MAC, 0);
-	return result;
-}
-
 /* Copies a steering header of `length` octets, a multiple of 8 and at least an IPv6 header. 0: done. */
 INLINE int skb_copy_header(void *to, void *end, const void *from, u32 length)
 {
@@ -65,41 +50,6 @@ INLINE int skb_copy_header(void *to, void *end, const void *from, u32 length)
 	return 0;
 }
 
-/*
- * Does each segment of a GSO packet fit the link with `push` octets in front of it? The packet is unchanged.
- * bpf_check_mtu() cannot say: of segments it takes no difference in length.
- */
-RARE int skb_segments_fit(buffer *skb, u32 push, u32 mtu)
-{
-	u32 wanted = ETHERNET_LENGTH + 60 + 60, headers, protocol, offset;
-	const u8 *octet;
-	void *data, *end;
-
-	if (!skb->gso_size)
-		return 0;
-	if (wanted > skb->len)
-		wanted = skb->len;
-	if (bpf_skb_pull_data(skb, wanted))
-		return 0;
-	data = (void *)(long)skb->data;
-	end = (void *)(long)skb->data_end;
-	octet = data + ETHERNET_LENGTH;
-	if ((void *)octet + sizeof(struct iphdr) > end)
-		return 0;
-	headers = octet[0] >> 4 == 6 ? IPV6_LENGTH : (octet[0] & 15) * 4;
-	protocol = octet[0] >> 4 == 6 ? octet[6] : octet[9];
-	if (protocol == PROTOCOL_TCP) {
-		offset = (ETHERNET_LENGTH + headers) & OFFSET_MASK;
-		octet = data + offset;
-		if ((void *)octet + 20 > end)
-			return 0;
-		headers += (octet[12] >> 4) * 4;
-	} else {
-		headers += 8;
-	}
-	return headers + skb->gso_size + push <= mtu;
-}
-
 /* Gives a complete packet to the data plane again, by the link that leads back to this node. */
 INLINE int skb_again(const struct packet *packet, void *data)
 {
@@ -124,8 +74,8 @@ INLINE int skb_again(const struct packet *packet, void *data)
 INLINE int skb_leave(const struct packet *packet, const struct adjacency *adjacency, int egress)
 {
 	buffer *skb = packet->ctx;
-	void *data = (void *)(long)skb->data;
-	void *end = (void *)(long)skb->data_end;
+	void *data = buffer_start(skb);
+	void *end = buffer_end(skb);
 	u32 *word = data;
 	u16 *half = data;
 	u8 *hop_limit;
@@ -159,9 +109,7 @@ INLINE int skb_leave(const struct packet *packet, const struct adjacency *adjace
  */
 INLINE u32 skb_obstacle(const struct packet *packet, const struct adjacency *adjacency, u32 length, u32 push)
 {
-	if (likely(adjacency_fits(adjacency, length + push)))
-		return 0;
-	if (adjacency->kind == ADJACENCY_LINK && skb_segments_fit(packet->ctx, push, adjacency->fits))
+	if (likely(adjacency_fits(packet, adjacency, length + push)))
 		return 0;
 	return adjacency_refusal(adjacency, &SENDING_AS_IT_IS);
 }

@@ -52,7 +52,7 @@ INLINE u32 flow_hash(const u64 *key)
 /* Kernels before 6.3 do not redirect frames of several buffers, and steered ones must not go on unsteered. */
 INLINE int flow_unredirectable(const struct packet *packet, const struct flow *flow)
 {
-	return flow->odd & FLOW_MULTI_BUFFER && !(packet->port->config_flags & SEGUE_CONFIG_REDIRECT_MULTI_BUFFER);
+	return flow->odd & FLOW_MULTI_BUFFER && !buffer_redirects(packet->port->config_flags);
 }
 
 /*
@@ -103,8 +103,8 @@ INLINE u32 flow_addresses(const struct segue_port *port, const struct flow *flow
 /* Reads the IPv6 packet at `l3`. */
 INLINE void flow_read_ipv6(buffer *ctx, u32 l3, struct flow *flow)
 {
-	void *data = (void *)(long)ctx->data;
-	void *end = (void *)(long)ctx->data_end;
+	void *data = buffer_start(ctx);
+	void *end = buffer_end(ctx);
 	struct ipv6hdr *ip = data + l3;
 	u32 limit, offset = l3 + IPV6_LENGTH, protocol, fragment = 0;
 	struct address source, destination;
@@ -121,7 +121,7 @@ INLINE void flow_read_ipv6(buffer *ctx, u32 l3, struct flow *flow)
 	}
 	flow->length = IPV6_LENGTH + bpf_ntohs(ip->payload_len);
 	limit = l3 + flow->length;
-	flow->frame = end - data;
+	flow->frame = buffer_octets(ctx, data, end);
 	if (unlikely(limit != flow->frame)) {
 		if (limit > flow->frame) {
 			flow->odd = FLOW_MULTI_BUFFER;
@@ -155,8 +155,8 @@ INLINE void flow_read_ipv6(buffer *ctx, u32 l3, struct flow *flow)
 		fragment = headers.fragment;
 		protocol = headers.protocol;
 		offset = headers.upper & OFFSET_MASK;
-		data = (void *)(long)ctx->data;
-		end = (void *)(long)ctx->data_end;
+		data = buffer_start(ctx);
+		end = buffer_end(ctx);
 	}
 	flow->key[0] = source.high;
 	flow->key[1] = source.low;
@@ -184,8 +184,8 @@ INLINE void flow_read_ipv6(buffer *ctx, u32 l3, struct flow *flow)
 /* Reads the IPv4 packet at `l3`. */
 INLINE void flow_read_ipv4(buffer *ctx, u32 l3, struct flow *flow)
 {
-	void *data = (void *)(long)ctx->data;
-	void *end = (void *)(long)ctx->data_end;
+	void *data = buffer_start(ctx);
+	void *end = buffer_end(ctx);
 	struct iphdr *ip = data + l3;
 	const u8 *octet = (const void *)ip;
 	u32 words, limit, offset, protocol;
@@ -201,7 +201,7 @@ INLINE void flow_read_ipv4(buffer *ctx, u32 l3, struct flow *flow)
 	}
 	flow->length = bpf_ntohs(ip->tot_len);
 	limit = l3 + flow->length;
-	flow->frame = end - data;
+	flow->frame = buffer_octets(ctx, data, end);
 	if (unlikely(limit != flow->frame)) {
 		if (limit > flow->frame) {
 			flow->odd = FLOW_MULTI_BUFFER;
@@ -248,8 +248,8 @@ INLINE void flow_read_ipv4(buffer *ctx, u32 l3, struct flow *flow)
 /* Reads any frame of an access or service port. */
 INLINE void flow_read(const struct packet *packet, struct flow *flow)
 {
-	void *data = (void *)(long)packet->ctx->data;
-	void *end = (void *)(long)packet->ctx->data_end;
+	void *data = buffer_start(packet->ctx);
+	void *end = buffer_end(packet->ctx);
 	const u32 *mac = data;
 	u16 ethertype;
 

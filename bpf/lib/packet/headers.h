@@ -79,8 +79,8 @@ INLINE int fragment_later(const u8 *octet)
  */
 RARE u32 option_refused(buffer *ctx, u32 offset, u32 length)
 {
-	void *data = (void *)(long)ctx->data;
-	void *end = (void *)(long)ctx->data_end;
+	void *data = buffer_start(ctx);
+	void *end = buffer_end(ctx);
 	u32 at = offset + 2, last = offset + length;
 
 	for (int i = 0; i < OPTIONS_MAX; i++) {
@@ -113,8 +113,8 @@ RARE u32 option_refused(buffer *ctx, u32 offset, u32 length)
  */
 RARE int headers_walk(buffer *ctx, u32 previous, u32 offset, u32 limit, struct headers *out)
 {
-	void *data = (void *)(long)ctx->data;
-	void *end = (void *)(long)ctx->data_end;
+	void *data = buffer_start(ctx);
+	void *end = buffer_end(ctx);
 	const u8 *octet;
 	u32 next, length;
 
@@ -200,8 +200,8 @@ RARE int headers_walk(buffer *ctx, u32 previous, u32 offset, u32 limit, struct h
  */
 RARE u32 options_refused(buffer *ctx, u32 limit)
 {
-	void *data = (void *)(long)ctx->data;
-	void *end = (void *)(long)ctx->data_end;
+	void *data = buffer_start(ctx);
+	void *end = buffer_end(ctx);
 	u32 offset = ETHERNET_LENGTH + IPV6_LENGTH, next, length, refused;
 	const u8 *octet = data + ETHERNET_LENGTH;
 
@@ -235,8 +235,8 @@ RARE u32 options_refused(buffer *ctx, u32 limit)
  */
 INLINE void headers_walk_past_srh(buffer *ctx, u32 srh_offset, u32 limit, struct headers *headers)
 {
-	void *data = (void *)(long)ctx->data;
-	void *end = (void *)(long)ctx->data_end;
+	void *data = buffer_start(ctx);
+	void *end = buffer_end(ctx);
 	const struct srh *srh;
 
 	srh_offset &= OFFSET_MASK;

@@ -13,13 +13,13 @@
 #include "lib/packet/frame.h"
 
 /* Rows that no object has (SEGUE_NONE) are beyond the map: nothing is counted. */
-INLINE void count(u32 row, u32 length)
+INLINE void count(const struct packet *packet, u32 row)
 {
 	struct segue_counter *counter = bpf_map_lookup_elem(&counters, &row);
 
 	if (likely(counter)) {
-		counter->packets++;
-		counter->bytes += length;
+		counter->packets += packet_segments(packet);
+		counter->bytes += packet->length;
 	}
 }
 
@@ -37,7 +37,7 @@ INLINE void count_outcome(const struct packet *packet, u32 outcome)
 	struct segue_outcomes *outcomes_ = bpf_map_lookup_elem(&outcomes, &row);
 
 	if (likely(outcomes_)) {
-		outcomes_->outcome[outcome].packets++;
+		outcomes_->outcome[outcome].packets += packet_segments(packet);
 		outcomes_->outcome[outcome].bytes += packet->length;
 	}
 }
@@ -118,7 +118,7 @@ RARE int drop_counted(buffer *ctx, u32 port_index, u32 length, u32 outcome)
 {
 	struct segue_outcomes *row = bpf_map_lookup_elem(&outcomes, &port_index);
 	struct scratch *scratch = scratch_get();
-	u32 received = ctx->data_end - ctx->data - ETHERNET_LENGTH;
+	u32 received = buffer_octets(ctx, buffer_start(ctx), buffer_end(ctx)) - ETHERNET_LENGTH;
 	u64 now;
 
 	/* Before the length is read it is 0, and the one in a header may lie. */
@@ -132,7 +132,7 @@ RARE int drop_counted(buffer *ctx, u32 port_index, u32 length, u32 outcome)
 	/* Less by its nature; said where the verifier needs it. */
 	opaque(outcome);
 	outcome &= SEGUE_OUTCOMES_MAX - 1;
-	row->outcome[outcome].packets++;
+	row->outcome[outcome].packets += buffer_segments(ctx);
 	row->outcome[outcome].bytes += length;
 	/*
 	 * At most one record for each reason in a jiffy. Port and time are one word: another port's drop is recorded
@@ -253,7 +253,7 @@ RARE int drop_unknown_port(buffer *ctx)
 
 	row = bpf_map_lookup_elem(&outcomes, &zero);
 	if (row) {
-		row->outcome[SEGUE_OUTCOME_drop_port_unknown].packets++;
+		row->outcome[SEGUE_OUTCOME_drop_port_unknown].packets += buffer_segments(ctx);
 		row->outcome[SEGUE_OUTCOME_drop_port_unknown].bytes += frame_length(ctx) - ETHERNET_LENGTH;
 	}
 	return VERDICT_DROP;

@@ -4,6 +4,7 @@
 #define SEGUE_PACKET_PACKET_H
 
 #include "lib/base/types.h"
+#include "lib/base/protocol.h"
 #include "lib/base/address.h"
 #include "lib/base/maps.h"
 #include "lib/base/config.h"
@@ -21,6 +22,64 @@ struct packet {
 			 leaves out what others do */
 	u64 icmp_way; /* where ICMP errors about it are routed: ICMP_WAY() */
 };
+
+/* How many packets it is: more than one where the buffer has segments. */
+INLINE u32 packet_segments(const struct packet *packet)
+{
+#ifdef SEGUE_SKB
+	return buffer_segments(packet->ctx);
+#else
+	(void)packet;
+	return 1;
+#endif
+}
+
+/* Octets that leave as one packet, of a packet, or a part of it, of `length` octets. */
+INLINE u32 packet_longest(const struct packet *packet, u32 length)
+{
+#ifdef SEGUE_SKB
+	return length - skb_cut(packet->ctx);
+#else
+	(void)packet;
+	return length;
+#endif
+}
+
+/* Finds out how many packets the buffer is. */
+INLINE void packet_measure(struct packet *packet)
+{
+#ifdef SEGUE_SKB
+	packet->ctx->cb[0] = likely(!segment_size(packet->ctx)) ? 0 : skb_find_cut(packet->ctx);
+#else
+	(void)packet;
+#endif
+}
+
+/*
+ * Octets of the IPv6 packet right behind the Ethernet header. The kernel leaves its Payload Length 0 where a buffer of
+ * many packets is too long for it; the length of each is written when they are taken apart. Not with a Hop-by-Hop
+ * Options header, which may be a jumbogram's.
+ */
+INLINE u32 packet_ipv6_octets(buffer *ctx, const struct ipv6hdr *ip)
+{
+#ifdef SEGUE_SKB
+	if (unlikely(!ip->payload_len && segment_size(ctx) && ip->nexthdr != PROTOCOL_HOP_BY_HOP))
+		return ctx->len - ETHERNET_LENGTH;
+#else
+	(void)ctx;
+#endif
+	return IPV6_LENGTH + bpf_ntohs(ip->payload_len);
+}
+
+/* The Payload Length of a packet with so many octets behind the IPv6 header, in packet order. */
+INLINE u16 payload_length(u32 octets)
+{
+#ifdef SEGUE_SKB
+	if (unlikely(octets > 0xffff))
+		return 0;
+#endif
+	return bpf_htons(octets);
+}
 
 /*
  * Where the answer to a packet is routed: in this table, or as a packet that came in by this interface. 0: as one that
@@ -118,6 +177,7 @@ INLINE int packet_begin(buffer *ctx, struct packet *packet, u32 stage, u64 epoch
 	packet->epoch = epoch;
 	packet->generation = packet->epoch;
 	packet->length = 0;
+	packet_measure(packet);
 	packet->port = port_find(packet->generation, buffer_interface(ctx));
 	return !packet->port;
 }

@@ -22,8 +22,8 @@ typedef int (*tcp_option_visit)(const u8 *octet, const void *end, u32 left, void
 /* Walks over the options of the header at `offset`, `length` octets with them, until one cannot be stepped over. */
 INLINE void tcp_options_walk(buffer *ctx, u32 offset, u32 length, tcp_option_visit visit, void *of)
 {
-	void *data = (void *)(long)ctx->data;
-	void *end = (void *)(long)ctx->data_end;
+	void *data = buffer_start(ctx);
+	void *end = buffer_end(ctx);
 	u32 at = 20;
 
 	for (int i = 0; i < 40; i++) {

@@ -34,8 +34,8 @@
 INLINE int aware_to_function(const struct packet *packet, const struct segue_sid *sid, struct ipv6hdr *ip,
 			     const struct outer *outer)
 {
-	void *data = (void *)(long)packet->ctx->data;
-	void *end = (void *)(long)packet->ctx->data_end;
+	void *data = buffer_start(packet->ctx);
+	void *end = buffer_end(packet->ctx);
 	struct function_link link = {};
 	u32 outcome;
 	int action;
@@ -64,13 +64,13 @@ INLINE int aware_to_function(const struct packet *packet, const struct segue_sid
 /* The packet that came back goes on to its next segment. */
 INLINE int aware_forward(const struct packet *packet, const struct segue_sid *sid)
 {
-	void *data = (void *)(long)packet->ctx->data;
+	void *data = buffer_start(packet->ctx);
 	struct ipv6hdr *ip = data + ETHERNET_LENGTH;
 	const struct adjacency *adjacency;
 	struct address next;
 	int action;
 
-	if ((void *)(ip + 1) > (void *)(long)packet->ctx->data_end)
+	if ((void *)(ip + 1) > buffer_end(packet->ctx))
 		return drop(packet, SEGUE_OUTCOME_drop_truncated);
 	next = address_load(&ip->daddr);
 	if (unlikely(!address_forwardable(next)))
@@ -98,8 +98,8 @@ INLINE int aware_from_function(struct packet *packet, const struct segue_sid *si
 	action = kept_ipv6(packet, &sr_seen);
 	if (action >= 0)
 		return action;
-	data = (void *)(long)packet->ctx->data;
-	end = (void *)(long)packet->ctx->data_end;
+	data = buffer_start(packet->ctx);
+	end = buffer_end(packet->ctx);
 	ip = data + ETHERNET_LENGTH;
 	srh = data + SIMPLE_SRH;
 	if ((void *)(ip + 1) > end)

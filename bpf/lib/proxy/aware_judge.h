@@ -20,8 +20,8 @@
 /* Segment `index` of the SRH at SIMPLE_SRH, if it lies in the frame. */
 INLINE const u64 *segment_in_frame(buffer *ctx, u32 index)
 {
-	void *data = (void *)(long)ctx->data;
-	void *end = (void *)(long)ctx->data_end;
+	void *data = buffer_start(ctx);
+	void *end = buffer_end(ctx);
 	const void *segment = advance_segment(data, SIMPLE_SRH, index & 0xff);
 
 	return segment + 16 <= end ? segment : NULL;
@@ -111,8 +111,8 @@ RARE int aware_permitted(buffer *ctx, const struct aware_order *order)
 /* Is what no permission for the list covers as it was sent: flags, tag, segments visited, TLVs? 1: yes. */
 RARE int aware_kept(buffer *ctx, const struct aware_order *order)
 {
-	void *data = (void *)(long)ctx->data;
-	void *end = (void *)(long)ctx->data_end;
+	void *data = buffer_start(ctx);
+	void *end = buffer_end(ctx);
 	const struct srh *srh = data + SIMPLE_SRH;
 	const struct segue_stash *entry;
 	u32 visited, left, last, sent_at, at, length;
@@ -185,7 +185,7 @@ RARE u64 aware_recall(const struct flow *flow, u64 scope, u32 timeout, struct aw
 /* Is what came back of the flow that was sent with order->stash permitted? 0, or the outcome. */
 INLINE u32 aware_judge(const struct packet *packet, const struct segue_sid *sid, const struct aware_order *order)
 {
-	void *data = (void *)(long)packet->ctx->data;
+	void *data = buffer_start(packet->ctx);
 	const struct segue_stash *entry = stash_get(order->stash);
 	const struct ipv6hdr *ip = data + ETHERNET_LENGTH;
 	const u64 *known;
@@ -195,7 +195,7 @@ INLINE u32 aware_judge(const struct packet *packet, const struct segue_sid *sid,
 		return order->stash ? SEGUE_OUTCOME_drop_header_forgotten : SEGUE_OUTCOME_drop_unknown_flow;
 	}
 	known = (const u64 *)entry->header;
-	if ((void *)(ip + 1) > (void *)(long)packet->ctx->data_end)
+	if ((void *)(ip + 1) > buffer_end(packet->ctx))
 		return SEGUE_OUTCOME_drop_truncated;
 	if (!address_equal(address_load(&ip->saddr), (struct address){known[1], known[2]}) ||
 	    ip->hop_limit > order->hop_limit || !aware_word_kept(order, *(const u32 *)ip) ||

@@ -34,8 +34,8 @@ struct aware_inner {
  */
 INLINE u32 aware_flow(buffer *ctx, const struct aware_inner *inner, struct flow *flow)
 {
-	void *data = (void *)(long)ctx->data;
-	void *end = (void *)(long)ctx->data_end;
+	void *data = buffer_start(ctx);
+	void *end = buffer_end(ctx);
 	u32 upper = inner->upper & OFFSET_MASK;
 	const void *last = data + SIMPLE_SRH + SRH_FIXED_LENGTH;
 	const struct ipv6hdr *ip = data + ETHERNET_LENGTH;
@@ -84,12 +84,12 @@ INLINE void aware_note(struct segue_proxy_flow *flow, u32 word, u8 hop_limit)
  */
 INLINE int aware_draft(buffer *ctx, struct segue_stash *draft, u64 scope, u32 rewrite, u32 generation)
 {
-	void *data = (void *)(long)ctx->data;
+	void *data = buffer_start(ctx);
 	const struct srh *srh = data + SIMPLE_SRH;
 	u64 *word = (u64 *)draft->header;
 	u32 length;
 
-	if ((void *)(srh + 1) > (void *)(long)ctx->data_end)
+	if ((void *)(srh + 1) > buffer_end(ctx))
 		return -1;
 	length = (srh->length + 1) * 8;
 	if (rewrite & SEGUE_REWRITE_TLVS)
@@ -152,12 +152,12 @@ RARE int aware_remember(buffer *ctx)
 	struct flow_scratch *of = flow_scratch_get();
 	struct segue_proxy_flow *known;
 	const struct segue_stash *entry;
-	const struct ipv6hdr *ip = (void *)(long)ctx->data + ETHERNET_LENGTH;
+	const struct ipv6hdr *ip = buffer_start(ctx) + ETHERNET_LENGTH;
 	u32 outcome, now = bpf_jiffies64(), word, hop_limit;
 	struct aware_inner inner;
 	u64 id;
 
-	if (!scratch || !of || (void *)(ip + 1) > (void *)(long)ctx->data_end)
+	if (!scratch || !of || (void *)(ip + 1) > buffer_end(ctx))
 		return SEGUE_OUTCOME_drop_header_unfit;
 	word = *(const u32 *)ip & ~WORD_ECN_BITS;
 	hop_limit = ip->hop_limit - 1;
@@ -178,8 +178,7 @@ RARE int aware_remember(buffer *ctx)
 		id = *(volatile u64 *)&known->stash;
 		entry = stash_get(id);
 		if (entry && entry->scope == order->scope &&
-		    header_same(entry, (void *)(long)ctx->data, (void *)(long)ctx->data_end, &order->outer,
-				order->margin) &&
+		    header_same(entry, buffer_start(ctx), buffer_end(ctx), &order->outer, order->margin) &&
 		    stash_still(entry, id))
 			return 0;
 	}

@@ -40,8 +40,8 @@ INLINE int behind_plain(const struct packet *packet, const void *behind, const v
 /* Is one of `count` addresses from the offset `at` on a SID? More than 16, or not in the frame: it may be. */
 RARE int addresses_name_sid(buffer *ctx, u32 at, u32 count, u32 generation)
 {
-	void *data = (void *)(long)ctx->data;
-	void *end = (void *)(long)ctx->data_end;
+	void *data = buffer_start(ctx);
+	void *end = buffer_end(ctx);
 	const u8 *octet = data + (at & OFFSET_MASK);
 
 	for (u32 i = 0; i < 16; i++) {
@@ -64,8 +64,8 @@ RARE int addresses_name_sid(buffer *ctx, u32 at, u32 count, u32 generation)
  */
 RARE int behind_end(buffer *ctx, u32 place, u32 limit, u32 generation)
 {
-	void *data = (void *)(long)ctx->data;
-	void *end = (void *)(long)ctx->data_end;
+	void *data = buffer_start(ctx);
+	void *end = buffer_end(ctx);
 	u32 at = place & OFFSET_MASK, next = (place >> 16) & 0xff, leads = 0, unsure = 0, length;
 	u32 inside = place & BEHIND_INSIDE;
 	const u8 *octet;
@@ -108,8 +108,8 @@ RARE int behind_end(buffer *ctx, u32 place, u32 limit, u32 generation)
 /* Octets of the frame from `at` on as a draft for the stash; `length` is a multiple of 8. 0: done. */
 INLINE int draft_copy(buffer *ctx, struct segue_stash *draft, u32 at, u32 length)
 {
-	void *data = (void *)(long)ctx->data;
-	void *end = (void *)(long)ctx->data_end;
+	void *data = buffer_start(ctx);
+	void *end = buffer_end(ctx);
 	const u64 *from = data + (at & OFFSET_MASK);
 	u64 *to = (u64 *)draft->header;
 
@@ -208,8 +208,8 @@ INLINE int behind_known(buffer *ctx, u64 scope, u32 place, u32 limit, u32 genera
 /* A packet that nothing has led to its function: does something in it lead on? */
 INLINE int leads_on(buffer *ctx, u32 limit, u32 generation)
 {
-	void *data = (void *)(long)ctx->data;
-	void *end = (void *)(long)ctx->data_end;
+	void *data = buffer_start(ctx);
+	void *end = buffer_end(ctx);
 	const struct ipv6hdr *ip = data + ETHERNET_LENGTH;
 
 	if ((void *)(ip + 1) > end)

@@ -70,7 +70,7 @@ INLINE int exact_fast(const struct packet *packet, const struct segue_sid *sid, 
 	if (length <= IPV6_LEAST_MTU)
 		return 1;
 	adjacency = header_adjacency(packet, entry, 0);
-	return adjacency && adjacency_fits(adjacency, length);
+	return adjacency && adjacency_fits(packet, adjacency, length);
 }
 
 /*
@@ -91,9 +91,10 @@ INLINE u16 dynamic_fast_inner(struct packet *packet, const struct segue_sid *sid
 	    packet->port->config_flags & (SEGUE_CONFIG_CHECK_SOURCE | SEGUE_CONFIG_MANY_BLOCKS))
 		return 0;
 	head = word[0];
-	length = end - data - FAST_INNER;
+	length = buffer_octets(packet->ctx, data, end) - FAST_INNER;
 	if ((head & (WORD_VERSION | WORD_NEXT_HEADER)) != WORD_OF_SRH || WORD_HOP_LIMIT(head) <= 1 ||
-	    WORD_PAYLOAD_LENGTH(head) != length + FAST_STEERING - IPV6_LENGTH || length > sid->function_mtu)
+	    WORD_PAYLOAD_LENGTH(head) != length + FAST_STEERING - IPV6_LENGTH ||
+	    packet_longest(packet, length) > sid->function_mtu)
 		return 0;
 	six = (word[5] & 0xff) == PROTOCOL_IPV6;
 	if (sid->memory == SEGUE_MEMORY_FLOW) {
@@ -126,7 +127,7 @@ INLINE int dynamic_fast_to(const struct packet *packet, const struct segue_sid *
 	const struct function_link link = {.destination_mac = sid->mac, .source_mac = sid->source_mac};
 	u32 exact = sid->memory == SEGUE_MEMORY_PACKET;
 
-	if (buffer_adjust_head(packet->ctx, FAST_INNER - ETHERNET_LENGTH))
+	if (buffer_decapsulate(packet->ctx, FAST_STEERING, ethertype == bpf_htons(ETH_P_IP)))
 		return drop(packet, SEGUE_OUTCOME_drop_adjust);
 	if (exact && kernel_metadata(packet, sid, id, 0))
 		return drop(packet, SEGUE_OUTCOME_drop_adjust);
@@ -160,16 +161,17 @@ INLINE void *wrap_fast(const struct packet *packet, const void *header, u32 push
 		       const struct payload *payload, u32 *outcome)
 {
 	const u64 *known = header;
-	u64 first = (known[0] & ~0xffffffffULL) | word | (u64)bpf_htons(push - IPV6_LENGTH + payload->length) << 32;
+	u64 first =
+		(known[0] & ~0xffffffffULL) | word | (u64)payload_length(push - IPV6_LENGTH + payload->length) << 32;
 	void *data;
 	u64 *to;
 
-	*outcome = SEGUE_OUTCOME_drop_no_headroom;
-	if (buffer_adjust_head(packet->ctx, -(int)push))
+	*outcome = buffer_refusal(packet->ctx, SEGUE_OUTCOME_drop_no_headroom);
+	if (buffer_encapsulate(packet->ctx, push))
 		return NULL;
 	*outcome = SEGUE_OUTCOME_drop_adjust;
-	data = (void *)(long)packet->ctx->data;
-	if (data + ETHERNET_LENGTH + push > (void *)(long)packet->ctx->data_end)
+	data = buffer_start(packet->ctx);
+	if (data + ETHERNET_LENGTH + push > buffer_end(packet->ctx))
 		return NULL;
 	to = data + ETHERNET_LENGTH;
 	to[0] = first;
@@ -194,16 +196,16 @@ INLINE int restore_fast(const struct packet *packet, const struct segue_stash *e
 		return drop(packet, SEGUE_OUTCOME_drop_header_forgotten);
 	}
 	ethernet_write(data, adjacency);
-	count(payload->counter, packet->length);
+	count(packet, payload->counter);
 	return transmit(packet, adjacency->ifindex, SEGUE_OUTCOME_forwarded);
 }
 
 /* A packet back from a function, as nearly all are: `payload`, and the key of its flow. 0: it is one. */
 INLINE int returned_fast(struct packet *packet, const struct segue_sid *sid, struct payload *payload, u64 *key)
 {
-	void *data = (void *)(long)packet->ctx->data;
-	void *end = (void *)(long)packet->ctx->data_end;
-	u32 length = end - data - ETHERNET_LENGTH, word;
+	void *data = buffer_start(packet->ctx);
+	void *end = buffer_end(packet->ctx);
+	u32 length = buffer_octets(packet->ctx, data, end) - ETHERNET_LENGTH, word;
 
 	if (data + ETHERNET_LENGTH + sizeof(struct iphdr) + 4 > end || *(const u8 *)data & 1)
 		return -1;
@@ -236,9 +238,9 @@ INLINE int returned_fast(struct packet *packet, const struct segue_sid *sid, str
 /* Lowers the hop limit of such a packet. */
 INLINE void returned_decrement(const struct packet *packet, const struct payload *payload)
 {
-	void *data = (void *)(long)packet->ctx->data;
+	void *data = buffer_start(packet->ctx);
 
-	if (data + ETHERNET_LENGTH + sizeof(struct iphdr) > (void *)(long)packet->ctx->data_end)
+	if (data + ETHERNET_LENGTH + sizeof(struct iphdr) > buffer_end(packet->ctx))
 		return;
 	if (payload->protocol == PROTOCOL_IPV6)
 		((struct ipv6hdr *)(data + ETHERNET_LENGTH))->hop_limit--;
@@ -263,7 +265,7 @@ INLINE int dynamic_fast(struct packet *packet, const struct segue_sid *sid)
 	if (unlikely(!entry))
 		return NOT_FAST;
 	adjacency = header_adjacency(packet, entry, payload.flow);
-	if (unlikely(!adjacency || !adjacency_fits(adjacency, payload.length + entry->length)))
+	if (unlikely(!adjacency || !adjacency_fits(packet, adjacency, payload.length + entry->length)))
 		return NOT_FAST;
 	packet->length = payload.length;
 	if (unlikely((*(const u32 *)&entry->length & STASH_FAST_MASK) != STASH_FAST_SHAPE))
@@ -291,7 +293,7 @@ INLINE int static_fast(struct packet *packet, const struct segue_sid *sid)
 	if (unlikely((push != FAST_STEERING && push != FAST_REDUCED) || !(list->flags & SEGUE_LIST_HAS_SRH)))
 		return NOT_FAST;
 	adjacency = list_adjacency(packet, list, payload.flow);
-	if (unlikely(!adjacency || !adjacency_fits(adjacency, payload.length + push)))
+	if (unlikely(!adjacency || !adjacency_fits(packet, adjacency, payload.length + push)))
 		return NOT_FAST;
 	packet->length = payload.length;
 	returned_decrement(packet, &payload);
@@ -302,8 +304,8 @@ INLINE int static_fast(struct packet *packet, const struct segue_sid *sid)
 	if (!data)
 		return drop(packet, outcome);
 	ethernet_write(data, adjacency);
-	count(payload.counter, packet->length);
-	count(list->counter, packet->length);
+	count(packet, payload.counter);
+	count(packet, list->counter);
 	return transmit(packet, adjacency->ifindex, SEGUE_OUTCOME_forwarded);
 }
 

@@ -39,8 +39,8 @@ INLINE int kept_ipv6(struct packet *packet, u32 *sr_seen)
 /* What a function that keeps the SRH made itself, without one: to the kernel, or dropped. */
 INLINE int kept_own(const struct packet *packet, const struct segue_sid *sid)
 {
-	void *data = (void *)(long)packet->ctx->data;
-	void *end = (void *)(long)packet->ctx->data_end;
+	void *data = buffer_start(packet->ctx);
+	void *end = buffer_end(packet->ctx);
 
 	if (data + ETHERNET_LENGTH + IPV6_LENGTH > end)
 		return drop(packet, SEGUE_OUTCOME_drop_truncated);

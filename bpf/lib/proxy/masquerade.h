@@ -116,8 +116,8 @@ INLINE u32 behind_place(const struct srh *srh, u32 length)
 INLINE int masquerade(const struct packet *packet, const struct segue_sid *sid, struct ipv6hdr *ip, struct srh *srh,
 		      const struct outer *outer, const struct advance *advance)
 {
-	void *data = (void *)(long)packet->ctx->data;
-	void *end = (void *)(long)packet->ctx->data_end;
+	void *data = buffer_start(packet->ctx);
+	void *end = buffer_end(packet->ctx);
 	const struct segue_stash *entry;
 	struct function_link link = {};
 	struct address last;
@@ -173,8 +173,8 @@ INLINE int masquerade_insert(const struct packet *packet, const struct segue_sid
 	opaque(at);
 	if (at > SEGUE_HEADROOM_MAX - 16)
 		return drop(packet, SEGUE_OUTCOME_drop_header_unfit);
-	data = (void *)(long)packet->ctx->data;
-	end = (void *)(long)packet->ctx->data_end;
+	data = buffer_start(packet->ctx);
+	end = buffer_end(packet->ctx);
 	if (data + ETHERNET_LENGTH + IPV6_LENGTH > end)
 		return drop(packet, SEGUE_OUTCOME_drop_truncated);
 	word = data + ETHERNET_LENGTH;
@@ -185,8 +185,8 @@ INLINE int masquerade_insert(const struct packet *packet, const struct segue_sid
 	if (in_sid_block(packet->generation, address_load(octet + 24)) ||
 	    leads_on(packet->ctx, ETHERNET_LENGTH + packet->length, packet->generation))
 		return drop(packet, SEGUE_OUTCOME_drop_from_function);
-	data = (void *)(long)packet->ctx->data;
-	end = (void *)(long)packet->ctx->data_end;
+	data = buffer_start(packet->ctx);
+	end = buffer_end(packet->ctx);
 	if (data + ETHERNET_LENGTH + IPV6_LENGTH > end)
 		return drop(packet, SEGUE_OUTCOME_drop_truncated);
 	word = data + ETHERNET_LENGTH;
@@ -196,7 +196,7 @@ INLINE int masquerade_insert(const struct packet *packet, const struct segue_sid
 	if (unlikely(!adjacency))
 		return drop(packet, SEGUE_OUTCOME_drop_no_route);
 	sending.push = push;
-	if (!adjacency_fits(adjacency, packet->length + push)) {
+	if (!adjacency_fits(packet, adjacency, packet->length + push)) {
 		/* Of a route that says no nobody is told, and none is told from another. */
 		refusal = adjacency_refusal(adjacency, &sending);
 		if (refusal == SEGUE_OUTCOME_drop_no_route || refusal == SEGUE_OUTCOME_drop_route_blackhole)
@@ -208,9 +208,9 @@ INLINE int masquerade_insert(const struct packet *packet, const struct segue_sid
 	for (int i = 0; i < 5; i++)
 		moved[i] = word[i];
 	if (buffer_adjust_head(packet->ctx, -(int)push))
-		return drop(packet, SEGUE_OUTCOME_drop_no_headroom);
-	data = (void *)(long)packet->ctx->data;
-	end = (void *)(long)packet->ctx->data_end;
+		return drop(packet, buffer_refusal(packet->ctx, SEGUE_OUTCOME_drop_no_headroom));
+	data = buffer_start(packet->ctx);
+	end = buffer_end(packet->ctx);
 	word = data + ETHERNET_LENGTH;
 	octet = (u8 *)word;
 	if ((void *)(word + 8) > end)
@@ -234,10 +234,10 @@ INLINE int masquerade_insert(const struct packet *packet, const struct segue_sid
 	address_store(word + 6, address_load(octet + 24));
 	octet[IPV6_LENGTH] = octet[6];
 	octet[6] = PROTOCOL_ROUTING;
-	*(u16 *)(octet + 4) = bpf_htons(packet->length - IPV6_LENGTH + push);
+	*(u16 *)(octet + 4) = payload_length(packet->length - IPV6_LENGTH + push);
 	octet[7] -= hops_used(adjacency);
 	address_store(octet + 24, destination);
-	count(sid->counter_return, packet->length);
+	count(packet, sid->counter_return);
 	return leave(packet, adjacency, bpf_htons(ETH_P_IPV6));
 }
 
@@ -245,8 +245,8 @@ INLINE int masquerade_insert(const struct packet *packet, const struct segue_sid
 INLINE int masquerade_end(const struct packet *packet, const struct segue_sid *sid, struct ipv6hdr *ip, struct srh *srh,
 			  u32 limit)
 {
-	void *data = (void *)(long)packet->ctx->data;
-	void *end = (void *)(long)packet->ctx->data_end;
+	void *data = buffer_start(packet->ctx);
+	void *end = buffer_end(packet->ctx);
 	u32 length = (srh->length + 1) * 8, sl = srh->segments_left;
 	struct address destination = address_load(&ip->daddr), next;
 	const struct adjacency *adjacency;
@@ -301,8 +301,8 @@ INLINE int masquerade_from_function(struct packet *packet, const struct segue_si
 	action = kept_ipv6(packet, &sr_seen);
 	if (action >= 0)
 		return action;
-	data = (void *)(long)packet->ctx->data;
-	end = (void *)(long)packet->ctx->data_end;
+	data = buffer_start(packet->ctx);
+	end = buffer_end(packet->ctx);
 	ip = data + ETHERNET_LENGTH;
 	srh = data + SIMPLE_SRH;
 	if ((void *)(ip + 1) > end)

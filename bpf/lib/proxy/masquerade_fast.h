@@ -27,7 +27,7 @@ INLINE int masquerade_fast_inner(struct packet *packet, const struct segue_sid *
 	const u64 *word = data + ETHERNET_LENGTH;
 	struct address source, destination;
 	const struct segue_stash *entry;
-	u32 length = end - data - ETHERNET_LENGTH, srh_length;
+	u32 length = buffer_octets(packet->ctx, data, end) - ETHERNET_LENGTH, srh_length;
 	u64 id = 0;
 
 	if (data + FAST_INNER > end ||
@@ -37,8 +37,9 @@ INLINE int masquerade_fast_inner(struct packet *packet, const struct segue_sid *
 	source = (struct address){word[1], word[2]};
 	destination = (struct address){word[3], word[4]};
 	if ((word[0] & (WORD_VERSION | WORD_NEXT_HEADER)) != WORD_OF_SRH || WORD_HOP_LIMIT(word[0]) <= 1 ||
-	    WORD_PAYLOAD_LENGTH(word[0]) + IPV6_LENGTH != length || length > sid->function_mtu ||
-	    !address_fast(source) || address_equal(source, destination))
+	    WORD_PAYLOAD_LENGTH(word[0]) + IPV6_LENGTH != length ||
+	    packet_longest(packet, length) > sid->function_mtu || !address_fast(source) ||
+	    address_equal(source, destination))
 		return 0;
 	srh_length = ((word[5] >> 8 & 0xff) + 1) * 8;
 	if (srh_length != SRH_FIXED_LENGTH + 32 && srh_length != SRH_FIXED_LENGTH + 48)
@@ -65,9 +66,9 @@ INLINE int masquerade_fast_to(const struct packet *packet, const struct segue_si
 /* End.AM: back from the function, with the SRH that is remembered in front of an inner packet. */
 INLINE int masquerade_fast(struct packet *packet, const struct segue_sid *sid)
 {
-	void *data = (void *)(long)packet->ctx->data;
-	void *end = (void *)(long)packet->ctx->data_end;
-	u32 length = end - data - ETHERNET_LENGTH, left;
+	void *data = buffer_start(packet->ctx);
+	void *end = buffer_end(packet->ctx);
+	u32 length = buffer_octets(packet->ctx, data, end) - ETHERNET_LENGTH, left;
 	struct ipv6hdr *ip = data + ETHERNET_LENGTH;
 	const u64 *word = (const u64 *)ip;
 	const struct adjacency *adjacency;
@@ -92,12 +93,12 @@ INLINE int masquerade_fast(struct packet *packet, const struct segue_sid *sid)
 		return NOT_FAST;
 	destination = address_load(segment);
 	adjacency = adjacency_find(packet, destination, 0, ADJACENCY_INSIDE, outer_flow(ip));
-	if (unlikely(!adjacency || !adjacency_fits(adjacency, length)))
+	if (unlikely(!adjacency || !adjacency_fits(packet, adjacency, length)))
 		return NOT_FAST;
 	packet->length = length;
 	address_store(&ip->daddr, destination);
 	ip->hop_limit--;
-	count(sid->counter_return, length);
+	count(packet, sid->counter_return);
 	ethernet_write(data, adjacency);
 	return transmit(packet, adjacency->ifindex, SEGUE_OUTCOME_forwarded);
 }

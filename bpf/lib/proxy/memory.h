@@ -278,8 +278,7 @@ RARE u64 remember_flow(buffer *ctx)
 		if (known->used != now)
 			known->used = now;
 		if (entry && entry->scope == order->scope &&
-		    header_same(entry, (void *)(long)ctx->data, (void *)(long)ctx->data_end, &order->outer,
-				order->margin) &&
+		    header_same(entry, buffer_start(ctx), buffer_end(ctx), &order->outer, order->margin) &&
 		    stash_still(entry, id)) {
 			flow_cache(&of->flow, order->scope, id, now, changes);
 			return id;
@@ -352,8 +351,8 @@ RARE u64 recall_flow(const struct flow *flow, u64 scope, u32 timeout)
 INLINE u64 remember(const struct packet *packet, const struct segue_sid *sid, const struct outer *outer, u32 same_dscp,
 		    u32 inner_hop_limit, u32 *outcome)
 {
-	void *data = (void *)(long)packet->ctx->data;
-	void *end = (void *)(long)packet->ctx->data_end;
+	void *data = buffer_start(packet->ctx);
+	void *end = buffer_end(packet->ctx);
 	u32 flags = same_dscp ? SEGUE_STASH_TRAFFIC_CLASS_COPY : 0, margin = sid->hop_limit_margin ?: 1;
 	const struct segue_stash *entry;
 	u64 id = 0;

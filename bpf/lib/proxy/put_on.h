@@ -27,9 +27,9 @@
 /* Ethernet: to the port's own MAC, broadcast or multicast (draft section 6.1.1.1: broadcast is not wrapped). */
 INLINE int to_port(const struct packet *packet)
 {
-	const u32 *mac = (void *)(long)packet->ctx->data;
+	const u32 *mac = buffer_start(packet->ctx);
 
-	if ((void *)mac + ETHERNET_LENGTH > (void *)(long)packet->ctx->data_end)
+	if ((void *)mac + ETHERNET_LENGTH > buffer_end(packet->ctx))
 		return 1;
 	return *(const u8 *)mac & 1 || (mac[0] == *(const u32 *)packet->port->mac &&
 					*(const u16 *)(mac + 1) == *(const u16 *)(packet->port->mac + 4));
@@ -41,8 +41,8 @@ INLINE int restore_on(const struct packet *packet, const struct segue_stash *ent
 {
 	u32 family = payload->protocol == PROTOCOL_IPV4 ? 4 : 6, push = entry->length;
 	u32 fresh = header_fresh(entry, payload);
-	void *data = (void *)(long)packet->ctx->data;
-	void *end = (void *)(long)packet->ctx->data_end;
+	void *data = buffer_start(packet->ctx);
+	void *end = buffer_end(packet->ctx);
 	u8 *octet;
 
 	if (payload->decrement) {
@@ -51,12 +51,11 @@ INLINE int restore_on(const struct packet *packet, const struct segue_stash *ent
 		else if (data + ETHERNET_LENGTH + sizeof(struct iphdr) <= end && family == 4)
 			ipv4_decrement(data + ETHERNET_LENGTH);
 	}
-	if (payload->protocol == PROTOCOL_ETHERNET)
-		push += ETHERNET_LENGTH;
-	if (buffer_adjust_head(packet->ctx, -(int)push))
-		return drop(packet, SEGUE_OUTCOME_drop_no_headroom);
-	data = (void *)(long)packet->ctx->data;
-	end = (void *)(long)packet->ctx->data_end;
+	if (payload->protocol == PROTOCOL_ETHERNET ? buffer_wrap_frame(packet->ctx, push + ETHERNET_LENGTH)
+						   : buffer_encapsulate(packet->ctx, push))
+		return drop(packet, buffer_refusal(packet->ctx, SEGUE_OUTCOME_drop_no_headroom));
+	data = buffer_start(packet->ctx);
+	end = buffer_end(packet->ctx);
 	octet = data + ETHERNET_LENGTH;
 	if (header_copy(entry, octet, end))
 		return drop(packet, SEGUE_OUTCOME_drop_adjust);
@@ -66,7 +65,7 @@ INLINE int restore_on(const struct packet *packet, const struct segue_stash *ent
 	}
 	if (header_finish(entry, octet, end, fresh, payload))
 		return drop(packet, SEGUE_OUTCOME_drop_adjust);
-	count(payload->counter, packet->length);
+	count(packet, payload->counter);
 	if (likely(by_link))
 		return leave_by_link(packet, adjacency);
 	/* The kernel will lower the outer hop limit when it forwards. */
@@ -85,7 +84,7 @@ INLINE int restore(const struct packet *packet, const struct segue_stash *entry,
 
 	if (unlikely(!adjacency))
 		return drop(packet, SEGUE_OUTCOME_drop_no_route);
-	by_link = adjacency_fits(adjacency, payload->length + entry->length);
+	by_link = adjacency_fits(packet, adjacency, payload->length + entry->length);
 	if (unlikely(!by_link) && obstacle(packet, adjacency, &sending, &action))
 		return action;
 	return restore_on(packet, entry, id, payload, scope, adjacency, by_link);

@@ -29,6 +29,21 @@
 #include "lib/proxy/stash.h"
 #include "lib/proxy/memory.h"
 
+#ifdef SEGUE_SKB
+/* What goes with the packet through the function: it is on the buffer from here on. 0: done. */
+INLINE int kernel_metadata(const struct packet *packet, const struct segue_sid *sid, u64 id, u32 mark)
+{
+	buffer *skb = packet->ctx;
+
+	(void)sid;
+	skb->mark = mark;
+	skb->tc_index = SEGUE_TC_INDEX | (stash_tc_index(id) & (u16)~SEGUE_TC_INDEX_MASK);
+	bpf_set_hash(skb, id);
+	return 0;
+}
+
+#else
+
 /*
  * Puts what the TC program must know in front of the frame, whose packet is complete. 0: done. The frame's Ethernet
  * header is there to be written.
@@ -40,7 +55,7 @@ INLINE int kernel_metadata(const struct packet *packet, const struct segue_sid *
 
 	if (bpf_xdp_adjust_meta(packet->ctx, -(int)sizeof(*metadata)))
 		return -1;
-	data = (void *)(long)packet->ctx->data;
+	data = buffer_start(packet->ctx);
 	metadata = (void *)(long)packet->ctx->data_meta;
 	if ((void *)(metadata + 1) > data)
 		return -1;
@@ -51,6 +66,8 @@ INLINE int kernel_metadata(const struct packet *packet, const struct segue_sid *
 	metadata->flags = stash_tc_index(id) | (sid->proxy_flags & SEGUE_PROXY_PEER ? SEGUE_METADATA_PEER : 0);
 	return 0;
 }
+
+#endif
 
 /* What a packet has with it that goes to its function through the kernel. */
 struct kernel_way {
@@ -68,11 +85,11 @@ INLINE int proxy_deliver(const struct packet *packet, const struct segue_sid *si
 {
 	void *data, *end;
 
-	if (expose(packet->ctx, inner->offset, inner->offset + inner->length, frame) ||
+	if (expose(packet->ctx, inner->offset, inner->offset + inner->length, frame, ipv4) ||
 	    (through_kernel && kernel_metadata(packet, sid, through_kernel->id, through_kernel->mark)))
 		return drop(packet, SEGUE_OUTCOME_drop_adjust);
-	data = (void *)(long)packet->ctx->data;
-	end = (void *)(long)packet->ctx->data_end;
+	data = buffer_start(packet->ctx);
+	end = buffer_end(packet->ctx);
 	if (data + ETHERNET_LENGTH + sizeof(struct iphdr) > end)
 		return drop(packet, SEGUE_OUTCOME_drop_adjust);
 	if (unlikely(ecn != inner->ecn)) {
@@ -103,7 +120,7 @@ INLINE int onward_obstacle(const struct packet *packet, struct address next, u32
 	if (length <= IPV6_LEAST_MTU)
 		return 0;
 	adjacency = adjacency_find(packet, next, 0, ADJACENCY_INSIDE, 0);
-	if (!adjacency || adjacency->kind != ADJACENCY_LINK || likely(adjacency_fits(adjacency, length)))
+	if (!adjacency || adjacency->kind != ADJACENCY_LINK || likely(adjacency_fits(packet, adjacency, length)))
 		return 0;
 	return obstacle(packet, adjacency, &SENDING_AS_IT_IS, action);
 }
@@ -115,8 +132,8 @@ INLINE int onward_obstacle(const struct packet *packet, struct address next, u32
  */
 INLINE int proxy_inserted(struct packet *packet)
 {
-	void *data = (void *)(long)packet->ctx->data;
-	void *end = (void *)(long)packet->ctx->data_end;
+	void *data = buffer_start(packet->ctx);
+	void *end = buffer_end(packet->ctx);
 	u32 frame = frame_length(packet->ctx), total, length, hop_limit, mark;
 	u64 id, shape;
 	struct ipv6hdr *ip = data + ETHERNET_LENGTH;
@@ -183,8 +200,8 @@ INLINE int proxy_inserted_elsewhere(const struct packet *packet)
 INLINE int proxy_to_function(const struct packet *packet, const struct segue_sid *sid, const struct outer *outer,
 			     const struct advance *advance)
 {
-	void *data = (void *)(long)packet->ctx->data;
-	void *end = (void *)(long)packet->ctx->data_end;
+	void *data = buffer_start(packet->ctx);
+	void *end = buffer_end(packet->ctx);
 	u32 ipv4 = outer->protocol == PROTOCOL_IPV4, outcome, ecn = 0;
 	struct kernel_way through_kernel = {};
 	struct function_link link = {};

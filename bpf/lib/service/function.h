@@ -90,7 +90,7 @@ INLINE int function_obstacle(const struct packet *packet, const struct segue_sid
 		*action = drop(packet, link->outcome);
 		return 1;
 	}
-	if (unlikely(length > sid->function_mtu)) {
+	if (unlikely(packet_longest(packet, length) > sid->function_mtu)) {
 		*action = too_big(packet, 6, ETHERNET_LENGTH, sid->function_mtu + around);
 		return 1;
 	}
@@ -98,15 +98,33 @@ INLINE int function_obstacle(const struct packet *packet, const struct segue_sid
 }
 
 /*
- * Gives a frame to the function, complete but for its Ethernet header, which lies at `frame`. `through_kernel`: its
- * metadata are in front of it, and the TC program on the port sends it on (lib/kernel/function.h).
+ * A packet that goes to its function through the kernel. On XDP its metadata are in front of it, and the TC program on
+ * the port sends it on (lib/kernel/function.h).
+ */
+INLINE int function_through_kernel(const struct packet *packet, const struct segue_sid *sid)
+{
+#ifdef SEGUE_SKB
+	count_outcome(packet, SEGUE_OUTCOME_to_function);
+	if (!(sid->proxy_flags & SEGUE_PROXY_PEER))
+		return bpf_redirect(sid->oif, 0);
+	buffer_for_this_host(packet->ctx);
+	return bpf_redirect_peer(sid->oif, 0);
+#else
+	(void)sid;
+	return pass(packet, SEGUE_OUTCOME_to_function);
+#endif
+}
+
+/*
+ * Gives a frame to the function, complete but for its Ethernet header, which lies at `frame`. `through_kernel`: by
+ * function_through_kernel().
  */
 INLINE int function_deliver_at(const struct packet *packet, const struct segue_sid *sid,
 			       const struct function_link *link, void *frame, u16 ethertype, int through_kernel)
 {
 	function_ethernet(frame, link, ethertype);
-	count(sid->counter, packet->length);
-	return through_kernel ? pass(packet, SEGUE_OUTCOME_to_function)
+	count(packet, sid->counter);
+	return through_kernel ? function_through_kernel(packet, sid)
 			      : transmit(packet, sid->oif, SEGUE_OUTCOME_to_function);
 }
 
@@ -114,9 +132,9 @@ INLINE int function_deliver_at(const struct packet *packet, const struct segue_s
 INLINE int function_deliver(const struct packet *packet, const struct segue_sid *sid, const struct function_link *link,
 			    u16 ethertype, int through_kernel)
 {
-	void *data = (void *)(long)packet->ctx->data;
+	void *data = buffer_start(packet->ctx);
 
-	if (data + ETHERNET_LENGTH > (void *)(long)packet->ctx->data_end)
+	if (data + ETHERNET_LENGTH > buffer_end(packet->ctx))
 		return drop(packet, SEGUE_OUTCOME_drop_adjust);
 	return function_deliver_at(packet, sid, link, data, ethertype, through_kernel);
 }

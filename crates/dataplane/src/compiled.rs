@@ -53,6 +53,9 @@ pub struct CompiledPort {
     /// The XDP program belongs on it, and the TC program behind it. False where packets come back from functions that work on
     /// the kernel's path: those are another TC program's alone.
     pub xdp: bool,
+    /// The data plane on socket buffers belongs on it, in place of the XDP program. Never both.
+    #[serde(default)]
+    pub skb: bool,
     /// Its slot among the [`abi::SEGUE_PORT_SLOTS`] of a generation.
     pub place: u32,
     /// The map entry.
@@ -298,7 +301,12 @@ impl Compiled {
 
     /// Whether packets return from functions on the kernel's path, which programs of the TC hook take.
     pub fn has_kernel_path(&self) -> bool {
-        self.ports.iter().any(|port| !port.xdp)
+        self.ports.iter().any(|port| !port.xdp && !port.skb)
+    }
+
+    /// Whether some port is on socket buffers.
+    pub fn has_skb_ports(&self) -> bool {
+        self.ports.iter().any(|port| port.skb)
     }
 
     /// Rows of `counters` in use, in ascending order.

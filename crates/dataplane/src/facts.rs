@@ -7,6 +7,17 @@ use ipnet::IpNet;
 use segue_model::node::{Behaviour, Memory, NodeState, Sid};
 use serde::{Deserialize, Serialize};
 
+/// Where on an interface the data plane meets its packets.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Hook {
+    /// XDP: frames, before there are socket buffers. Segmentation and receive offload end here.
+    #[default]
+    Xdp,
+    /// The ingress of TC: socket buffers, which may be many segments that stay together.
+    Skb,
+}
+
 /// A network interface as the kernel has it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Interface {
@@ -29,6 +40,9 @@ pub struct Interface {
     /// Some routing rule is about packets that come in by it (`ip rule add iif NAME`).
     #[serde(default)]
     pub ruled: bool,
+    /// Where its packets are met if it is a port. [`Interfaces::query`] says XDP of all: who asks chooses.
+    #[serde(default)]
+    pub hook: Hook,
 }
 
 /// Interfaces of one network namespace by name.

@@ -13,7 +13,7 @@ use netlink_sys::protocols::NETLINK_ROUTE;
 use segue_host::netlink::{Netlink, NetlinkError};
 
 use crate::Error;
-use crate::facts::{Interface, Interfaces};
+use crate::facts::{Hook, Interface, Interfaces};
 
 impl Interfaces {
     /// The interfaces of the calling thread's network namespace. Blocks for as long as the kernel takes to answer.
@@ -66,6 +66,7 @@ impl Interfaces {
             peer_elsewhere: false,
             vrf: None,
             ruled: false,
+            hook: Hook::default(),
         };
         let (mut name, mut veth, mut elsewhere) = (None, false, false);
         for attribute in &link.attributes {

@@ -2,7 +2,7 @@
 //!
 //! [`compile()`] is pure: a [`segue_model::node::NodeState`] becomes map entries. [`Dataplane`] is the only part of Segue that
 //! talks to libbpf: it loads or adopts, applies a compiled state all-or-nothing, and reads what was counted.
-// Allowed in two modules, for calls that libbpf-rs lacks: skb/tcx.rs, batch.rs.
+// Allowed in three modules, for calls that libbpf-rs lacks: skb/tcx.rs, program.rs, batch.rs.
 #![deny(unsafe_code)]
 
 mod batch;
@@ -19,10 +19,11 @@ mod kernel;
 mod map_table;
 mod maps;
 mod object;
+mod program;
 mod records;
 mod skb;
 
-pub use compile::{CompileError, Prepared, compile, prepare};
+pub use compile::{CompileError, Prepared, compile, needs_xdp, prepare};
 pub use compiled::{
     Compiled, CompiledFirewall, CompiledList, CompiledPolicy, CompiledPort, CompiledSid, CompiledSteering,
 };
@@ -32,7 +33,7 @@ pub use dataplane::{
     Reader, SidCounters, SteeringCounters, TestOutput, TestRun,
 };
 pub use error::Error;
-pub use facts::{Capabilities, Capacity, Interface, Interfaces, MissingInterface, Table};
+pub use facts::{Capabilities, Capacity, Hook, Interface, Interfaces, MissingInterface, Table};
 pub use firewall::{
     FirewallCounters, FirewallListing, LogReader, LogRecord, LogRule, LogSource, RuleCounters, firewall_listing,
 };

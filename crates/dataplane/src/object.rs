@@ -29,7 +29,7 @@ pub(crate) const PROGRAM: &str = "segue_port";
 
 /// Programs behind tail calls, by their slot in the map `stages`. The object need not have all of them: a stage may be part
 /// of the port's program.
-const STAGES: [(abi::Stage, &str); 11] = [
+pub(crate) const STAGES: [(abi::Stage, &str); 11] = [
     (abi::SEGUE_STAGE_AGAIN, "segue_again"),
     (abi::SEGUE_STAGE_ICMP, "segue_icmp"),
     (abi::SEGUE_STAGE_SERVICE, "segue_service"),
@@ -56,7 +56,7 @@ pub(crate) enum StageGroup {
 impl StageGroup {
     pub const ALL: [Self; 2] = [Self::Firewall, Self::Function];
 
-    fn stages(self) -> &'static [&'static str] {
+    pub fn stages(self) -> &'static [&'static str] {
         match self {
             Self::Firewall => &["segue_firewall", "segue_filter", "segue_filtered", "segue_reset"],
             Self::Function => &["segue_service", "segue_proxy", "segue_inserted"],
@@ -125,9 +125,14 @@ fn supported(architecture: &'static str) -> Result<(), Error> {
 
 /// The object with its maps sized for `capacity`, not loaded yet.
 pub(crate) fn open(capacity: &Capacity) -> Result<OpenObject, Error> {
+    open_sized("segue", OBJECT, capacity)
+}
+
+/// The same for the object of this name.
+pub(crate) fn open_sized(name: &str, octets: &[u8], capacity: &Capacity) -> Result<OpenObject, Error> {
     supported(std::env::consts::ARCH)?;
     let mut builder = ObjectBuilder::default();
-    let (opened, log) = logged(|| builder.name("segue").and_then(|builder| builder.open_memory(OBJECT)));
+    let (opened, log) = logged(|| builder.name(name).and_then(|builder| builder.open_memory(octets)));
     let mut object = opened.map_err(|source| Error::Load { source, log })?;
     for mut map in object.maps_mut() {
         let name = map.name().to_string_lossy().into_owned();
@@ -146,7 +151,7 @@ pub(crate) fn open(capacity: &Capacity) -> Result<OpenObject, Error> {
 }
 
 /// Sets the only constant of a section.
-pub(crate) fn set_constant(map: &mut OpenMapMut<'_>, name: &str, value: u32) -> Result<(), Error> {
+fn set_constant(map: &mut OpenMapMut<'_>, name: &str, value: u32) -> Result<(), Error> {
     let constants = map.initial_value_mut().filter(|constants| constants.len() == size_of::<u32>());
     let constants = constants.ok_or_else(|| Error::MapEntry { map: name.to_owned() })?;
     constants.copy_from_slice(&value.to_ne_bytes());

@@ -157,9 +157,7 @@ pub fn mutate(random: &mut Random, frame: &mut Vec<u8>) {
         mutate_once(random, frame);
     }
     frame.truncate(2_000);
-    if frame.len() < 14 {
-        frame.resize(14, 0);
-    }
+    crate::node::make_runnable(frame);
 }
 
 fn mutate_once(random: &mut Random, frame: &mut Vec<u8>) {

@@ -10,8 +10,9 @@ use libbpf_rs::query::{ProgInfoIter, ProgInfoQueryOptions};
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use segue_abi as abi;
 use segue_dataplane::{
-    Capacity, Compiled, Dataplane, Interfaces, MemoryCounters, MissingInterface, TestOutput, TestRun,
+    Capacity, Compiled, Dataplane, Hook, Interfaces, MemoryCounters, MissingInterface, TestOutput, TestRun, needs_xdp,
 };
+use segue_model::node::NodeState;
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::netns::Netns;
@@ -63,6 +64,7 @@ pub struct Node<'a> {
     /// Behind a lock because closures in other threads use it; there is never more than one of these.
     loaded: Mutex<Option<Loaded>>,
     compiled: Compiled,
+    hook: Hook,
     /// Others know its pins, and may have done with it what nobody can take back.
     given_away: AtomicBool,
 }
@@ -90,11 +92,16 @@ impl<'a> Node<'a> {
     ///
     /// When the kernel, the model or the compiler refuses something.
     pub fn load(netns: &'a Netns, yaml: &str) -> Self {
+        Self::load_on(netns, yaml, if on_socket_buffers() { Hook::Skb } else { Hook::Xdp })
+    }
+
+    /// As [`Node::load`] with ports on this hook, as far as they can be.
+    pub fn load_on(netns: &'a Netns, yaml: &str, hook: Hook) -> Self {
         let state = segue_model::load::load_node_state(yaml, "test.yaml").unwrap_or_else(|errors| panic!("{errors}"));
         let capacity = CAPACITY.for_memories_of(&state);
         let loaded = netns.enter(|| {
             let mut loaded = Loaded::take_or_load(capacity).unwrap_or_else(|error| panic!("{error}"));
-            let interfaces = Interfaces::query().unwrap_or_else(|error| panic!("{error}"));
+            let interfaces = interfaces(&state, hook);
             let applied = loaded
                 .dataplane
                 .apply(&state, &interfaces, MissingInterface::Refuse)
@@ -103,7 +110,7 @@ impl<'a> Node<'a> {
             loaded
         });
         let compiled = loaded.dataplane.applied().expect("it was applied").clone();
-        Self { netns, loaded: Mutex::new(Some(loaded)), compiled, given_away: AtomicBool::new(false) }
+        Self { netns, loaded: Mutex::new(Some(loaded)), compiled, hook, given_away: AtomicBool::new(false) }
     }
 
     /// What the rules of all firewalls have counted.
@@ -129,7 +136,7 @@ impl<'a> Node<'a> {
         let state = segue_model::load::load_node_state(yaml, "test.yaml").unwrap_or_else(|errors| panic!("{errors}"));
         let compiled = self.netns.enter(|| {
             self.with(|dataplane| {
-                let interfaces = Interfaces::query().unwrap_or_else(|error| panic!("{error}"));
+                let interfaces = interfaces(&state, self.hook);
                 dataplane
                     .apply(&state, &interfaces, MissingInterface::Refuse)
                     .unwrap_or_else(|error| panic!("{error}"));
@@ -347,6 +354,54 @@ impl<'a> Node<'a> {
         names.remove(&0);
         names
     }
+}
+
+/// In the environment of a test program: `skb` has ports on socket buffers, as far as they can be.
+pub const HOOK: &str = "SEGUE_TEST_HOOK";
+
+/// Whether ports are on socket buffers.
+pub fn on_socket_buffers() -> bool {
+    std::env::var_os(HOOK).is_some_and(|hook| hook == "skb")
+}
+
+/// Octets that a frame must have for `BPF_PROG_TEST_RUN`: it takes no socket buffer that ends in its IP header, or with its
+/// Ethernet header.
+fn least(frame: &[u8]) -> usize {
+    match frame.get(12..14) {
+        _ if !on_socket_buffers() => 14,
+        Some([0x86, 0xdd]) => 54,
+        Some([8, 0]) => 34,
+        _ => 15,
+    }
+}
+
+/// Whether a frame can be run.
+pub fn can_run(frame: &[u8]) -> bool {
+    frame.len() >= least(frame)
+}
+
+/// A frame with a VLAN tag as it lies in the buffer that it leaves in: in a socket buffer the outermost tag is beside it.
+pub fn in_buffer(frame: &[u8]) -> Vec<u8> {
+    let tagged = matches!(frame.get(12..14), Some([0x81, 0] | [0x88, 0xa8]));
+    if on_socket_buffers() && tagged { [&frame[..12], &frame[16..]].concat() } else { frame.to_vec() }
+}
+
+/// Makes a frame long enough to be run.
+pub fn make_runnable(frame: &mut Vec<u8>) {
+    frame.resize(frame.len().max(least(frame)), 0);
+}
+
+/// The interfaces of the calling thread's namespace, with the hook that is tested.
+fn interfaces(state: &NodeState, hook: Hook) -> Interfaces {
+    let mut interfaces = Interfaces::query().unwrap_or_else(|error| panic!("{error}"));
+    for port in state.all_ports() {
+        if needs_xdp(state, &port).is_none()
+            && let Some(interface) = interfaces.0.get_mut(&port.name)
+        {
+            interface.hook = hook;
+        }
+    }
+    interfaces
 }
 
 /// Names of the rows of `icmp_sent`, by number.

@@ -111,6 +111,7 @@ pub fn interface(ifindex: u32) -> Interface {
         peer_elsewhere: false,
         vrf: None,
         ruled: false,
+        hook: segue_dataplane::Hook::default(),
     }
 }
 

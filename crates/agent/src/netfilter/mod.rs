@@ -17,7 +17,7 @@
 use std::collections::{BTreeSet, HashSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use segue_dataplane::{Interface, Interfaces};
+use segue_dataplane::{Hook, Interface, Interfaces};
 use segue_host::link::{Kind, LinkSocket, New};
 use segue_host::{Namespace, sysctl};
 use segue_model::node::{NodeState, PortRole};
@@ -108,6 +108,7 @@ pub fn pretend(state: &NodeState, interfaces: &Interfaces) -> Interfaces {
                     peer_elsewhere,
                     vrf: None,
                     ruled: false,
+                    hook: Hook::default(),
                 },
             );
         }

@@ -31,6 +31,7 @@ use self::allocate::{Rows, full_for};
 pub use self::error::CompileError;
 use self::memory::Scopes;
 use self::policy::PoliciesByName;
+pub use self::port::needs_xdp;
 pub(crate) use self::sid::function_mtu;
 pub use self::steering::rule_name;
 use crate::compiled::{Compiled, CompiledList};

@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use ipnet::IpNet;
 use segue_abi as abi;
-use segue_model::node::{Behaviour, HeadendMode, Memory, NodeState, Port, PortRole, Sid};
+use segue_model::node::{Behaviour, HeadendMode, InnerType, Memory, NodeState, Port, PortRole, Sid};
 use zerocopy::FromZeros;
 
 use super::allocate::Rows;
@@ -13,7 +13,7 @@ use super::error::sid_place;
 use super::policy::{Policies, PoliciesByName};
 use super::{CompileError, Compiler, FLOW_BUCKETS_MASK, FirewallsByName, config_flags, sid_block_hints};
 use crate::compiled::{CompiledPort, CompiledSid};
-use crate::facts::{Interface, Interfaces, Table};
+use crate::facts::{Hook, Interface, Interfaces, Table};
 
 pub(super) fn compile(
     compiler: &mut Compiler<'_>,
@@ -49,13 +49,39 @@ pub(super) fn compile(
         entry.proxy = returns.get(port.name.as_str()).copied().unwrap_or(abi::SEGUE_NONE);
         let row = rows.take(port.name.clone(), &place)?;
         entry.index = u16::try_from(row).map_err(|_| {
-            CompileError::invalid(place, "the table of ports must not exceed 32,767; use a smaller capacity")
+            CompileError::invalid(&place, "the table of ports must not exceed 32,767; use a smaller capacity")
         })?;
         let returned = of_packets.contains(&port.name);
-        ports.push(CompiledPort { name: port.name.clone(), xdp: !returned, place: 0, entry });
+        let skb = !returned && interface.hook == Hook::Skb;
+        let xdp = !returned && !skb;
+        if skb && let Some(why) = needs_xdp(input.state, port) {
+            return Err(CompileError::invalid(place, format!("{why}; use `mode: xdp`")));
+        }
+        ports.push(CompiledPort { name: port.name.clone(), xdp, skb, place: 0, entry });
     }
     place(&mut ports)?;
     Ok(ports)
+}
+
+/// Why a port cannot be on socket buffers; None: it can be. [`Hook::Xdp`] is possible on all ports.
+pub fn needs_xdp(state: &NodeState, port: &Port) -> Option<&'static str> {
+    if port.l2_policy.is_some() {
+        return Some(
+            "frames that go into a policy as they are (`l2_policy`) cannot stay together in one buffer: the kernel segments no \
+             Ethernet in IPv6",
+        );
+    }
+    let of_frames = |sid: &Sid| {
+        let frames = sid.proxy.as_ref().is_some_and(|proxy| proxy.inner.contains(&InnerType::Ethernet));
+        frames && sid.function_ports().is_some_and(|(_, from)| from == port.name)
+    };
+    if state.sids.iter().any(of_frames) {
+        return Some(
+            "a function returns frames by it (`inner: [Ethernet]`), which cannot stay together in one buffer: the kernel segments \
+             no Ethernet in IPv6",
+        );
+    }
+    None
 }
 
 /// What the kernel's routes depend on, of the interface that a packet comes in by: its VRF, and itself if a rule names it.

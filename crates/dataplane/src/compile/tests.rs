@@ -19,6 +19,7 @@ fn interfaces() -> Interfaces {
         peer_elsewhere: ifindex == 4,
         vrf: None,
         ruled: false,
+        hook: crate::facts::Hook::default(),
     };
     Interfaces(BTreeMap::from([
         ("core0".to_owned(), interface(2, &["fe80::2/64", "fd00:2::1/64", "10.0.2.1/24", "10.0.2.2/24"])),

@@ -344,7 +344,7 @@ pub(super) fn load_again(set: &Path, shared: &MapSet, options: &Options) -> Resu
 }
 
 /// The maps of this build's programs.
-fn own_maps(set: &Path) -> Result<MapSet, Error> {
+pub(super) fn own_maps(set: &Path) -> Result<MapSet, Error> {
     let directory = set.join(format!("{PROGRAMS}{}", build_id()));
     MapSet::open_all(&directory).ok_or_else(|| lost(&directory))
 }

@@ -7,36 +7,37 @@ use segue_model::node::NodeState;
 
 use super::Dataplane;
 use crate::Error;
-use crate::compiled::Compiled;
+use crate::compiled::CompiledPort;
 use crate::object::build_id;
-use crate::skb::{self, Part, Side};
+use crate::skb::{self, Part, Programs, Side};
 
 impl Dataplane {
     /// All ports of the active generation get their program. Each changes over at once. A port whose interface has gone has nothing
     /// to get it; whoever makes it a port again brings the program.
     pub(super) fn attach_filters(&self) -> Result<(), Error> {
-        let ports = self.applied().map(|compiled| compiled.ports.as_slice()).unwrap_or_default();
-        if ports.is_empty() {
-            return Ok(());
-        }
+        let Some(compiled) = self.applied().filter(|compiled| !compiled.ports.is_empty()) else { return Ok(()) };
         let wirings = self.applied_state().map(NodeState::wirings).unwrap_or_default();
         let east: BTreeSet<String> = wirings.into_iter().map(|wiring| wiring.node_east).collect();
-        let build = self.set.join(format!("programs-{}", build_id()));
-        let load = |part| skb::open_or_load(&self.set, &self.maps, &build, part);
-        let usual = load(Part::Usual)?;
-        let kernel_path = self.applied().is_some_and(Compiled::has_kernel_path) || !east.is_empty();
-        let functions = if kernel_path { Some(load(Part::Functions)?) } else { None };
-        let of_functions = |name| match &functions {
-            Some(programs) => programs.get(name),
-            None => usual.get(name),
+        let mut parts = Part::needed(compiled);
+        if !east.is_empty() && !parts.contains(&Part::Functions) {
+            parts.push(Part::Functions);
+        }
+        let programs = parts.into_iter().map(|part| self.filter_programs(part)).collect::<Result<Vec<_>, _>>()?;
+        let program = |name: &'static str| {
+            let missing = || Error::NotInObject { kind: "program", name: name.to_owned() };
+            programs.iter().find_map(|programs| programs.get(name)).ok_or_else(missing)
         };
-        for port in ports {
+        for port in &compiled.ports {
             let (ifindex, name) = (port.entry.ifindex, port.name.as_str());
             let attach = |side, program| skb::attach(&self.pin_dir, ifindex, name, side, program);
-            let ingress = if port.xdp { usual.get(skb::IN)? } else { of_functions(skb::OUT)? };
+            let ingress = match port {
+                CompiledPort { xdp: true, .. } => program(skb::IN)?,
+                CompiledPort { skb: true, .. } => program(skb::PORT)?,
+                _ => program(skb::OUT)?,
+            };
             let mut attached = attach(Side::Ingress, ingress);
             if attached.is_ok() && east.contains(name) {
-                attached = attach(Side::Egress, of_functions(skb::EGRESS)?);
+                attached = attach(Side::Egress, program(skb::EGRESS)?);
             }
             match attached {
                 Err(error) if gone(ifindex) => {
@@ -47,6 +48,12 @@ impl Dataplane {
             }
         }
         skb::keep_only_this_build(&self.set)
+    }
+
+    /// The programs of one part, which are loaded if they are not there.
+    pub(super) fn filter_programs(&self, part: Part) -> Result<Programs, Error> {
+        let build = self.set.join(format!("programs-{}", build_id()));
+        skb::open_or_load(&self.set, &self.maps, &build, &self.options.capacity, part)
     }
 
     /// Takes the programs off all interfaces that are no port of the active generation.

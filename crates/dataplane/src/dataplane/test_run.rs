@@ -1,12 +1,14 @@
-//! The program on a single frame (BPF_PROG_TEST_RUN): for tests and for measuring its cost.
+//! The program on a single frame (BPF_PROG_TEST_RUN), or on a buffer with it: for tests and for measuring its cost.
 
+use std::os::fd::AsFd;
 use std::time::Duration;
 
-use libbpf_rs::ProgramInput;
-
 use super::Dataplane;
+use super::adopt::own_maps;
 use crate::Error;
 use crate::object;
+use crate::program::{self, in_slot};
+use crate::skb::{self, Part};
 
 /// A run to make.
 #[derive(Debug, Clone, Copy)]
@@ -33,7 +35,7 @@ impl<'a> TestRun<'a> {
 /// What a run did.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TestOutput {
-    /// `enum xdp_action`: 0 aborted, 1 drop, 2 pass, 3 tx, 4 redirect.
+    /// `enum xdp_action`, also where a program of the TC hook said the same: 0 aborted, 1 drop, 2 pass, 3 tx, 4 redirect.
     pub verdict: u32,
     /// The frame as the program left it.
     pub frame: Vec<u8>,
@@ -63,31 +65,53 @@ impl Dataplane {
     /// [`Dataplane::test_run`] with a stage, as if the program of the ports had called it at once. `program` is its name in the object.
     ///
     /// # Errors
-    /// [`Error::TestRun`]; [`Error::NotInObject`].
+    /// [`Error::TestRun`]; [`Error::NotInObject`] if it is not loaded.
     pub fn test_run_stage(&mut self, program: &'static str, run: &TestRun<'_>) -> Result<TestOutput, Error> {
-        let failed = |source| Error::TestRun { ingress: run.ingress, source };
-        let object = self.object()?;
-        let program = object::program(object, program)?;
-        let mut context = context(run);
-        let mut out = vec![0; run.room];
-        let input = ProgramInput {
-            context_in: Some(&mut context),
-            data_in: Some(run.frame),
-            data_out: Some(&mut out),
-            repeat: run.repeat.max(1),
-            ..ProgramInput::default()
+        let failed = |source: std::io::Error| Error::TestRun { ingress: run.ingress, source: source.into() };
+        let missing = || Error::NotInObject { kind: "program", name: program.to_owned() };
+        let ports = self.applied().map(|compiled| compiled.ports.as_slice()).unwrap_or_default();
+        let on_skb = ports.iter().any(|port| port.skb && port.entry.ifindex == run.ingress);
+        let slot = object::STAGES.iter().find(|(_, stage)| *stage == program).map(|(slot, _)| *slot);
+        let fd = match slot {
+            Some(slot) if on_skb => {
+                in_slot(&skb::port_stages(&self.set)?, slot).map_err(failed)?.ok_or_else(missing)?
+            }
+            Some(slot) => in_slot(own_maps(&self.set)?.get("stages")?, slot).map_err(failed)?.ok_or_else(missing)?,
+            None if on_skb => {
+                let programs = self.filter_programs(Part::Port)?;
+                programs.get(program).ok_or_else(missing)?.try_clone_to_owned().map_err(failed)?
+            }
+            None => self.program_fd()?,
         };
-        let output = program.test_run(input).map_err(failed)?;
-        Ok(TestOutput {
-            verdict: output.return_value,
-            frame: output.data.map(|data| data.to_vec()).unwrap_or_default(),
-            duration: output.duration,
-        })
+        let mut context = if on_skb { skb_context(run) } else { xdp_context(run) };
+        let output = program::run(fd.as_fd(), run.frame, &mut context, run.repeat, run.room).map_err(failed)?;
+        let verdict = if on_skb { as_xdp(output.verdict) } else { output.verdict };
+        Ok(TestOutput { verdict, frame: output.frame, duration: output.duration })
+    }
+}
+
+/// The same as `enum xdp_action` has it.
+fn as_xdp(action: u32) -> u32 {
+    const SHOT: u32 = 2;
+    const REDIRECT: u32 = 7;
+    match action {
+        SHOT => 1,
+        REDIRECT => 4,
+        // TC_ACT_OK, TC_ACT_PIPE.
+        _ => 2,
     }
 }
 
 /// `struct xdp_md`: data, data_end, data_meta, ingress_ifindex, rx_queue_index, egress_ifindex.
-fn context(run: &TestRun<'_>) -> Vec<u8> {
+fn xdp_context(run: &TestRun<'_>) -> Vec<u32> {
     let length = u32::try_from(run.frame.len()).unwrap_or(u32::MAX);
-    [0, length, 0, run.ingress, 0, 0].into_iter().flat_map(u32::to_ne_bytes).collect()
+    vec![0, length, 0, run.ingress, 0, 0]
+}
+
+/// `struct __sk_buff`, of which only `ifindex` is set.
+fn skb_context(run: &TestRun<'_>) -> Vec<u32> {
+    const IFINDEX: usize = 10;
+    let mut words = vec![0; 48];
+    words[IFINDEX] = run.ingress;
+    words
 }

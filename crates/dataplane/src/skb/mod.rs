@@ -1,5 +1,5 @@
-//! The data plane where packets are socket buffers: the programs of `bpf/segue_skb.bpf.c` for the TC hook, which lead
-//! packets through functions on the kernel's path.
+//! The data plane where packets are socket buffers: the programs of `bpf/segue_skb.bpf.c` for the TC hook. Those of ports that have
+//! this hook in place of XDP, and those that lead packets through functions on the kernel's path.
 //!
 //! They are attached by links, which are pinned. Kernels before 6.6 know no links of this kind: there a filter does it, which cannot be
 //! pinned and stays with its interface until it is removed. What is pinned is enough to find, replace and remove them after a crash:
@@ -10,7 +10,7 @@
 //!     ingress, egress      the links
 //!     qdisc/               before 6.6: the queueing discipline `clsact` that filters need was made for it
 //!   maps-N/
-//!     functions-BUILD-PART/  the programs, on the maps of this set: what every port has, and what functions need
+//!     functions-BUILD-PART/  the programs of a part, on the maps of this set: what ports have, and what functions need
 //! ```
 
 mod filter;
@@ -19,7 +19,9 @@ mod side;
 mod tcx;
 
 pub(crate) use self::filter::{Side, attach, attached, detach};
-pub(crate) use self::programs::{EGRESS, IN, OUT, Part, keep_only_this_build, open_or_load};
+pub(crate) use self::programs::{
+    EGRESS, IN, OUT, PORT, Part, Programs, keep_only_this_build, open_or_load, port_stages,
+};
 
 #[cfg(test)]
 mod tests {
@@ -27,8 +29,8 @@ mod tests {
 
     #[test]
     fn object_has_its_programs_and_no_map_that_the_xdp_object_lacks() {
-        let object = programs::open().expect("the embedded object opens");
-        for name in [programs::IN, programs::OUT, programs::EGRESS] {
+        let object = programs::open(&crate::facts::Capacity::default()).expect("the embedded object opens");
+        for name in [programs::IN, programs::OUT, programs::EGRESS, programs::PORT] {
             assert!(object.progs().any(|program| program.name() == name), "{name}");
         }
         let xdp = crate::object::open(&crate::facts::Capacity::default()).expect("the embedded object opens");

@@ -6,13 +6,15 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::OnceLock;
 
-use libbpf_rs::{MapCore, MapFlags, MapHandle, Object, ObjectBuilder, OpenObject, Program};
+use libbpf_rs::{MapCore, MapFlags, MapHandle, Object, OpenObject, Program};
+use segue_abi as abi;
 use sha2::{Digest, Sha256};
 
 use crate::Error;
-use crate::map_table::{STEERING, STEERING_SIZE};
+use crate::compiled::Compiled;
+use crate::facts::Capacity;
 use crate::maps::{MapSet, find_map, map_error};
-use crate::object;
+use crate::object::{self, StageGroup};
 
 /// libelf reads the object's headers in place.
 #[repr(C, align(8))]
@@ -30,6 +32,9 @@ pub const OUT: &str = "segue_function_out";
 /// For the lower device of a function's macvlan: the same, on its egress.
 pub const EGRESS: &str = "segue_function_egress";
 
+/// For ports on socket buffers: the same data plane as on XDP.
+pub const PORT: &str = object::PROGRAM;
+
 /// Stage behind [`OUT`]: what a function sends of its own.
 const OWN: &str = "segue_own";
 
@@ -42,39 +47,72 @@ const LOADING: &str = "functions-loading";
 /// Programs that are loaded together, when the first port needs one of them: the kernel's verifier takes seconds for all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
-    /// What every port has: [`IN`].
+    /// What every port with the XDP program has: [`IN`].
     Usual,
+    /// What every port on socket buffers has: [`PORT`], and the stages that every node needs.
+    Port,
+    /// Further stages of [`Part::Port`].
+    Stages(StageGroup),
     /// What takes packets that come out of functions on the kernel's path: [`OUT`], [`EGRESS`], and their stages.
     Functions,
 }
 
 impl Part {
-    const ALL: [Self; 2] = [Self::Usual, Self::Functions];
+    const ALL: [Self; 5] = [
+        Self::Usual,
+        Self::Port,
+        Self::Stages(StageGroup::Firewall),
+        Self::Stages(StageGroup::Function),
+        Self::Functions,
+    ];
+
+    /// Those that a generation needs, in the order in which they are loaded.
+    pub fn needed(compiled: &Compiled) -> Vec<Self> {
+        let is_needed = |part: &Self| match part {
+            Self::Usual => compiled.ports.iter().any(|port| port.xdp),
+            Self::Port => compiled.has_skb_ports(),
+            Self::Stages(group) => compiled.has_skb_ports() && group.is_needed(compiled),
+            Self::Functions => compiled.has_kernel_path(),
+        };
+        Self::ALL.into_iter().filter(is_needed).collect()
+    }
 
     /// Those that are attached somewhere, and pinned.
     fn attached(self) -> &'static [&'static str] {
         match self {
             Self::Usual => &[IN],
+            Self::Port => &[PORT],
+            Self::Stages(_) => &[],
             Self::Functions => &[OUT, EGRESS],
         }
     }
 
     /// Those behind tail calls, by their slots in the map [`STAGES`].
-    fn stages(self) -> &'static [(u32, &'static str)] {
+    fn stages(self) -> Vec<(abi::Stage, &'static str)> {
+        let of_group = |name: &str| StageGroup::ALL.into_iter().find(|group| group.stages().contains(&name));
+        let of_port = |group| object::STAGES.into_iter().filter(move |(_, name)| of_group(name) == group).collect();
         match self {
-            Self::Usual => &[],
-            Self::Functions => &[(0, OWN)],
+            Self::Usual => Vec::new(),
+            Self::Port => of_port(None),
+            Self::Stages(group) => of_port(Some(group)),
+            Self::Functions => vec![(abi::SEGUE_STAGE_OWN, OWN)],
         }
     }
 
     fn has(self, program: &OsStr) -> bool {
-        let stages = self.stages().iter().map(|(_, name)| name);
-        self.attached().iter().chain(stages).any(|name| program == *name)
+        let stages = self.stages();
+        self.attached().iter().chain(stages.iter().map(|(_, name)| name)).any(|name| program == *name)
     }
 
     /// The directory's name tells the part, this build of the programs, and that of the XDP programs whose maps they share.
     fn directory(self) -> String {
-        let part = if self == Self::Usual { "usual" } else { "functions" };
+        let part = match self {
+            Self::Usual => "usual",
+            Self::Port => "port",
+            Self::Stages(StageGroup::Firewall) => "port-firewall",
+            Self::Stages(StageGroup::Function) => "port-function",
+            Self::Functions => "functions",
+        };
         format!("{PROGRAMS}{}-{part}", build())
     }
 }
@@ -85,17 +123,25 @@ pub struct Programs(Vec<(&'static str, OwnedFd)>);
 
 /// The programs that `set` has pinned, or loads and pins them. `build`: the maps of the XDP programs' build beside the
 /// shared ones. What other builds have pinned in `set` is removed by [`keep_only_this_build`].
-pub fn open_or_load(set: &Path, shared: &MapSet, build: &Path, part: Part) -> Result<Programs, Error> {
+pub fn open_or_load(
+    set: &Path,
+    shared: &MapSet,
+    build: &Path,
+    capacity: &Capacity,
+    part: Part,
+) -> Result<Programs, Error> {
     let directory = set.join(part.directory());
     if let Some(programs) = Programs::open(&directory, part) {
         return Ok(programs);
     }
     let own = MapSet::open_all(build).ok_or_else(|| lost(build))?;
-    let reused: Vec<(String, &MapHandle)> = shared.iter().chain(own.iter()).collect();
+    let mut reused: Vec<(String, &MapHandle)> = shared.iter().chain(own.iter()).collect();
+    let stages = if matches!(part, Part::Stages(_)) { Some(port_stages(set)?) } else { None };
+    reused.extend(stages.iter().map(|stages| (STAGES.to_owned(), stages)));
     let loading = set.join(LOADING);
     remove(&loading)?;
     fs::create_dir(&loading).map_err(failed(&loading, "make the directory"))?;
-    load(&reused, &loading, part)?;
+    load(&reused, &loading, capacity, part)?;
     remove(&directory)?;
     fs::rename(&loading, &directory).map_err(failed(&directory, "rename the directory of new programs to it"))?;
     Programs::open(&directory, part).ok_or_else(|| lost(&directory))
@@ -103,15 +149,23 @@ pub fn open_or_load(set: &Path, shared: &MapSet, build: &Path, part: Part) -> Re
 
 impl Programs {
     fn open(directory: &Path, part: Part) -> Option<Self> {
+        if !directory.is_dir() {
+            return None;
+        }
         let open = |name: &&'static str| Some((*name, Program::fd_from_pinned_path(directory.join(name)).ok()?));
         part.attached().iter().map(open).collect::<Option<_>>().map(Self)
     }
 
-    /// The program of this name.
-    pub fn get(&self, name: &str) -> Result<BorrowedFd<'_>, Error> {
-        let found = self.0.iter().find(|(own, _)| *own == name).map(|(_, program)| program.as_fd());
-        found.ok_or_else(|| Error::NotInObject { kind: "program", name: name.to_owned() })
+    /// The program of this name; None: it is of another part.
+    pub fn get(&self, name: &str) -> Option<BorrowedFd<'_>> {
+        self.0.iter().find(|(own, _)| *own == name).map(|(_, program)| program.as_fd())
     }
+}
+
+/// The stages of ports on socket buffers that `set` has pinned.
+pub fn port_stages(set: &Path) -> Result<MapHandle, Error> {
+    let path = set.join(Part::Port.directory()).join(STAGES);
+    MapHandle::from_pinned_path(&path).map_err(map_error(STAGES, "open its pin"))
 }
 
 /// Removes the pins of other builds.
@@ -136,20 +190,13 @@ fn build() -> &'static str {
     })
 }
 
-pub(super) fn open() -> Result<OpenObject, Error> {
-    let (opened, log) =
-        object::logged(|| ObjectBuilder::default().name("segue_skb").and_then(|builder| builder.open_memory(OBJECT)));
-    opened.map_err(|source| Error::Load { source, log })
+pub(super) fn open(capacity: &Capacity) -> Result<OpenObject, Error> {
+    object::open_sized("segue_skb", OBJECT, capacity)
 }
 
-fn load(reused: &[(String, &MapHandle)], directory: &Path, part: Part) -> Result<(), Error> {
-    let mut open = open()?;
+fn load(reused: &[(String, &MapHandle)], directory: &Path, capacity: &Capacity, part: Part) -> Result<(), Error> {
+    let mut open = open(capacity)?;
     for mut map in open.maps_mut() {
-        if map.name() == STEERING_SIZE {
-            let steering = reused.iter().find(|(name, _)| name == STEERING);
-            let (name, steering) = steering.ok_or_else(|| Error::MapEntry { map: STEERING.to_owned() })?;
-            object::set_constant(&mut map, name, steering.value_size())?;
-        }
         let Some(name) = object::pin_name(map.name()) else { continue };
         if let Some((_, handle)) = reused.iter().find(|(reused, _)| *reused == name) {
             map.reuse_fd(handle.as_fd()).map_err(map_error(&name, "reuse the pinned map"))?;
@@ -207,7 +254,7 @@ mod tests {
 
     #[test]
     fn each_program_of_the_object_belongs_to_one_part() {
-        for program in open().expect("the embedded object opens").progs() {
+        for program in open(&Capacity::default()).expect("the embedded object opens").progs() {
             let parts = Part::ALL.iter().filter(|part| part.has(program.name())).count();
             assert_eq!(parts, 1, "{:?}", program.name());
         }

@@ -6,6 +6,7 @@ use segue_testkit::fixture::{
     DOMAIN, Network, address::*, arriving, configuration, function::*, leaving, macs, port_ipv6,
 };
 use segue_testkit::golden::Golden;
+use segue_testkit::node::{can_run, on_socket_buffers};
 use segue_wire::ipv6_extension::{FragmentRepr, OptionsRepr};
 use segue_wire::{EthernetRepr, Icmpv6Repr, Ipv4Repr, Ipv6Repr, MacAddress, PacketBuilder, SrhRepr, TcpRepr, UdpRepr};
 
@@ -75,7 +76,9 @@ fn a_core_port_processes_only_its_own_frames() {
     let frame = error(for_other("core0", STRANGER));
     node.passes("an error, for another", "core0", &frame, &frame, "passed_other_host", &[]);
     let cut = &to_end(for_other("core0", groups[0])).build()[..40];
-    node.drops_octets("cut, for all", "core0", cut, "drop_truncated");
+    if can_run(cut) {
+        node.drops_octets("cut, for all", "core0", cut, "drop_truncated");
+    }
     node.finish();
 }
 
@@ -273,7 +276,10 @@ fn a_priority_tag_on_a_core_port_is_nothing() {
             ("IPv4", udp(arriving("core0").ipv4(Ipv4Repr::new(CLIENT4, SERVER4))), "core0 passed_not_for_segue"),
         ] {
             let found = tagged(&frame);
-            assert_eq!(found.frame, priority_tagged(&frame, tags), "{case}, {tags} tags: {:?}", found.moved);
+            // From a socket buffer to this node they have been taken, as the kernel does next.
+            let kept = !on_socket_buffers() || case == "for another";
+            let expected = if kept { priority_tagged(&frame, tags) } else { frame.build() };
+            assert_eq!(found.frame, expected, "{case}, {tags} tags: {:?}", found.moved);
             assert!(found.moved.contains_key(outcome), "{case}, {tags} tags: {:?}", found.moved);
         }
     }

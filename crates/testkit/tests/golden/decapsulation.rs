@@ -7,6 +7,7 @@ use segue_testkit::fixture::{
     DOMAIN, Network, address::*, arriving, configuration, function::*, leaving, port_ipv4, port_ipv6,
 };
 use segue_testkit::golden::Golden;
+use segue_testkit::node::in_buffer;
 use segue_wire::ipv6_extension::OptionsRepr;
 use segue_wire::srh::TlvRepr;
 use segue_wire::{
@@ -341,16 +342,11 @@ fn dx2_sends_the_inner_frame_as_it_is() {
         arriving("core0").ipv6(outer(END_DX2)).srh(exhausted(END_DX2)),
         arriving("core0").ipv6(outer(END_DX2)).destination_options(OptionsRepr::default()).srh(exhausted(END_DX2)),
     ] {
-        node.forwards(
-            "with a VLAN tag",
-            "core0",
-            &inner(front.clone()),
-            &inner(PacketBuilder::new()),
-            &[&sid(END_DX2)],
-        );
+        let (frame, expected) = (inner(front.clone()).build(), in_buffer(&inner(PacketBuilder::new()).build()));
+        node.leaves("with a VLAN tag", "core0", &frame, &expected, "forwarded", &[&sid(END_DX2)]);
         node.forwards("broadcast", "core0", &arp(front.clone()), &arp(PacketBuilder::new()), &[&sid(END_DX2)]);
-        let padded = inner(front).trailer(&[0xee; 6]);
-        node.forwards("octets behind it are cut", "core0", &padded, &inner(PacketBuilder::new()), &[&sid(END_DX2)]);
+        let padded = inner(front).trailer(&[0xee; 6]).build();
+        node.leaves("octets behind it are cut", "core0", &padded, &expected, "forwarded", &[&sid(END_DX2)]);
     }
     let short = arriving("core0").ipv6(Ipv6Repr { next_header: 143, ..outer(END_DX2) }).payload(&[2; 13]);
     node.drops("shorter than an Ethernet header", "core0", &short, "drop_truncated");

@@ -16,5 +16,6 @@ mod mutation;
 mod odd;
 mod proxy;
 mod review;
+mod skb;
 mod usual;
 mod ways;

@@ -9,7 +9,7 @@ use std::net::Ipv6Addr;
 use segue_abi::{self as abi, FunctionMetadata, Outcome};
 use segue_testkit::fixture::{DOMAIN, Network, address::*, arriving, configuration, function::*, macs};
 use segue_testkit::mutation::{Random, mutate};
-use segue_testkit::node::{Moved, Node, Runner, Verdict};
+use segue_testkit::node::{Moved, Node, Runner, Verdict, make_runnable};
 use segue_wire::ipv6_extension::{FragmentRepr, OptionsRepr};
 use segue_wire::{
     Icmpv4Repr, Icmpv6Repr, Ipv4Repr, Ipv6Repr, MacAddress, PacketBuilder, SrhRepr, TcpRepr, TlvRepr, UdpRepr,
@@ -233,6 +233,7 @@ fn steps() -> Vec<Step> {
         }
         steps.push(step);
     }
+    steps.iter_mut().filter(|step| step.echo.is_none()).for_each(|step| make_runnable(&mut step.frame));
     steps
 }
 

@@ -5,5 +5,6 @@ mod aware;
 mod classifier;
 mod differential;
 mod netns;
+mod offload;
 mod tenants;
 mod told;

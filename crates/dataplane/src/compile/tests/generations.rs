@@ -108,3 +108,24 @@ fn full_table_is_refused_however_often_one_applies() {
     let error = case.error();
     assert!(matches!(&error, CompileError::TableFull { table: Table::Sids, capacity: 8, .. }), "{error}");
 }
+
+#[test]
+fn a_port_on_socket_buffers_has_no_xdp_and_takes_no_frames() {
+    let mut case = Case::new(base());
+    case.interfaces.0.get_mut("core0").expect("core0").hook = crate::facts::Hook::Skb;
+    let compiled = case.compiled();
+    let hooks = |compiled: &Compiled, name: &str| {
+        let port = compiled.ports.iter().find(|port| port.name == name).expect("the port");
+        (port.xdp, port.skb)
+    };
+    assert_eq!(hooks(&compiled, "core0"), (false, true));
+    assert_eq!(hooks(&compiled, "access0"), (true, false));
+    case.state["policies"].as_array_mut().expect("policies").push(json!({
+        "name": "frames", "mode": "H.Encaps.L2", "segment_lists": [{ "segments": ["fc00:2::1"] }]
+    }));
+    case.state["ports"][1]["l2_policy"] = json!("frames");
+    case.compiled();
+    case.interfaces.0.get_mut("access0").expect("access0").hook = crate::facts::Hook::Skb;
+    let refused = case.error().to_string();
+    assert!(refused.contains("port access0") && refused.contains("mode: xdp"), "{refused}");
+}

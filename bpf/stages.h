@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * The data plane's programs, the same for each kind of buffer: `segue_port`, on every port, and the stages behind tail
+ * calls. Wiring only: what happens to a packet is in lib/. Who includes it has said with PROGRAM(name) what a program
+ * is there: its section, and the type of `ctx`.
+ */
+#ifndef SEGUE_STAGES_H
+#define SEGUE_STAGES_H
+
+#include "lib/base/types.h"
+#include "lib/base/config.h"
+#include "lib/packet/buffer.h"
+#include "lib/packet/packet.h"
+#include "lib/packet/stage.h"
+#include "lib/packet/outcome.h"
+#include "lib/packet/tags.h"
+#include "lib/packet/fast.h"
+#include "lib/core/port.h"
+#include "lib/access/port.h"
+#include "lib/service/port.h"
+#include "lib/proxy/take_off.h"
+#include "lib/firewall/filter.h"
+#include "lib/firewall/reset.h"
+#include "lib/icmp/answer.h"
+#include "lib/icmp/relay.h"
+
+PROGRAM(segue_port)
+{
+	struct packet packet;
+	int action;
+	u32 odd;
+
+	if (unlikely(packet_begin(ctx, &packet, STAGE_PORT, epoch_now())))
+		return drop_unknown_port(ctx);
+	epoch_in_domain(&packet);
+	if (unlikely(packet.port->flags & SEGUE_PORT_CAPTURE))
+		capture(ctx, buffer_interface(ctx), 0, 0);
+	odd = buffer_arrives(&packet);
+	if (unlikely(odd))
+		return pass_odd(&packet, odd);
+	if (unlikely(packet.port->firewall)) {
+		stage(&packet, SEGUE_STAGE_FILTER);
+		return drop(&packet, SEGUE_OUTCOME_drop_recirculation);
+	}
+	if (likely(packet.port->role == SEGUE_ROLE_CORE))
+		return core_port(&packet);
+	if (likely(packet.port->role == SEGUE_ROLE_ACCESS))
+		return access_port(&packet);
+	action = service_fast(&packet);
+	if (likely(action != NOT_FAST))
+		return action;
+	stage(&packet, SEGUE_STAGE_SERVICE);
+	return drop(&packet, SEGUE_OUTCOME_drop_recirculation);
+}
+
+/* The packet now goes to a segment that is local: as if it had come in by a core port. */
+PROGRAM(segue_again)
+{
+	struct packet packet;
+
+	if (unlikely(packet_begin(ctx, &packet, SEGUE_STAGE_AGAIN, epoch_carried())))
+		return drop_unknown_port(ctx);
+	return core_port(&packet);
+}
+
+/* A packet to a function by a proxy that does more than the simplest do; nothing of it has been changed. */
+PROGRAM(segue_proxy)
+{
+	struct packet packet;
+
+	if (unlikely(packet_begin(ctx, &packet, SEGUE_STAGE_PROXY, epoch_carried())))
+		return drop_unknown_port(ctx);
+	return core_port(&packet);
+}
+
+/* A packet whose own header leads to a function through the kernel; nothing of it has been changed. */
+PROGRAM(segue_inserted)
+{
+	struct packet packet;
+
+	if (unlikely(packet_begin(ctx, &packet, SEGUE_STAGE_INSERTED, epoch_carried())))
+		return drop_unknown_port(ctx);
+	return proxy_inserted(&packet);
+}
+
+/* A packet from outside, once its priority tag is off. */
+PROGRAM(segue_access)
+{
+	struct packet packet;
+
+	if (unlikely(packet_begin(ctx, &packet, SEGUE_STAGE_ACCESS, epoch_carried())))
+		return drop_unknown_port(ctx);
+	return access_port(&packet);
+}
+
+PROGRAM(segue_service)
+{
+	struct packet packet;
+
+	if (unlikely(packet_begin(ctx, &packet, SEGUE_STAGE_SERVICE, epoch_carried())))
+		return drop_unknown_port(ctx);
+	return service_port(&packet);
+}
+
+PROGRAM(segue_relay)
+{
+	struct packet packet;
+
+	if (unlikely(packet_begin(ctx, &packet, SEGUE_STAGE_RELAY, epoch_carried())))
+		return drop_unknown_port(ctx);
+	return relay(&packet);
+}
+
+PROGRAM(segue_icmp)
+{
+	struct scratch *scratch = scratch_get();
+	const struct segue_config *config_;
+	struct packet packet;
+
+	if (unlikely(!scratch || packet_begin(ctx, &packet, SEGUE_STAGE_ICMP, epoch_carried())))
+		return VERDICT_DROP;
+	config_ = config_get(packet.generation);
+	if (unlikely(!config_))
+		return VERDICT_DROP;
+	return icmp_stage(&packet, scratch, config_);
+}
+
+/* A packet to a SID whose function is this node's firewall. */
+PROGRAM(segue_firewall)
+{
+	struct packet packet;
+
+	if (unlikely(packet_begin(ctx, &packet, SEGUE_STAGE_FIREWALL, epoch_carried())))
+		return drop_unknown_port(ctx);
+	return core_port(&packet);
+}
+
+/* A packet from a port with a firewall; nothing else has seen it. */
+PROGRAM(segue_filter)
+{
+	struct packet packet;
+
+	if (unlikely(packet_begin(ctx, &packet, SEGUE_STAGE_FILTER, epoch_carried())))
+		return drop_unknown_port(ctx);
+	return firewall_port(&packet);
+}
+
+/* The same once its firewall has let it pass. */
+PROGRAM(segue_filtered)
+{
+	struct packet packet;
+
+	if (unlikely(packet_begin(ctx, &packet, SEGUE_STAGE_FILTERED, epoch_carried())))
+		return drop_unknown_port(ctx);
+	if (likely(packet.port->role == SEGUE_ROLE_CORE))
+		return core_port(&packet);
+	if (likely(packet.port->role == SEGUE_ROLE_ACCESS))
+		stage(&packet, SEGUE_STAGE_ACCESS);
+	stage(&packet, SEGUE_STAGE_SERVICE);
+	return drop(&packet, SEGUE_OUTCOME_drop_recirculation);
+}
+
+/* REJECT --reject-with tcp-reset: the packet is counted, and becomes its answer. */
+PROGRAM(segue_reset)
+{
+	const struct segue_config *config_;
+	struct packet packet;
+
+	if (unlikely(packet_begin(ctx, &packet, SEGUE_STAGE_RESET, epoch_carried())))
+		return VERDICT_DROP;
+	config_ = config_get(packet.generation);
+	if (unlikely(!config_))
+		return VERDICT_DROP;
+	return reset_stage(&packet, config_);
+}
+
+#endif
