@@ -36,7 +36,7 @@ const FIREWALL_SECONDS: f64 = 0.25;
 const FLOOD_SECONDS: f64 = 60.0;
 
 /// Where Segue meets packets between hosts.
-const OURS: PortMode = PortMode::Xdp;
+const OURS: PortMode = PortMode::Skb;
 
 /// Measure Segue's data plane beside the kernel's, in network namespaces of its own, on one processor.
 #[derive(Debug, Clone, clap::Args)]

@@ -5,9 +5,9 @@ use std::fs;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-use segue_dataplane::{Capacity, Dataplane, Interfaces, MissingInterface, Options, Origin, TestRun, build_id};
+use segue_dataplane::{Capacity, Dataplane, Hook, Interfaces, MissingInterface, Options, Origin, TestRun, build_id};
 use segue_host::bpffs;
-use segue_model::node::NodeState;
+use segue_model::node::{NodeState, PortMode};
 
 use crate::error::{Error, Result};
 use crate::netns::{self, Namespace};
@@ -74,7 +74,13 @@ impl Node {
 
     fn apply_state(&mut self, namespace: &Namespace, state: &NodeState) -> Result<()> {
         let _inside = namespace.enter()?;
-        let interfaces = Interfaces::query().map_err(failed)?;
+        let mut interfaces = Interfaces::query().map_err(failed)?;
+        // What the agent chooses in operation; here a port is on XDP unless its state says otherwise.
+        for port in state.ports.iter().filter(|port| port.mode == PortMode::Skb) {
+            if let Some(interface) = interfaces.0.get_mut(&port.name) {
+                interface.hook = Hook::Skb;
+            }
+        }
         self.inner()?.apply(state, &interfaces, MissingInterface::Refuse).map(drop).map_err(failed)
     }
 
