@@ -1,12 +1,11 @@
 //! Where the data plane meets the packets of a port: what its `mode` says or, if that is left to the agent, what the interface is.
 
-use segue_host::device::Device;
-use segue_model::node::{NodeState, PortMode};
+use segue_dataplane::{Hook, Interfaces, needs_xdp};
+use segue_host::device::{Device, Devices};
+use segue_model::node::{NodeState, Port, PortMode};
 
-use crate::problem::Problem;
-
-/// Whether this version's data plane can work on socket buffers.
-pub const ON_SOCKET_BUFFERS: bool = false;
+/// Whether `auto` may choose socket buffers. Not before the tests of whole topologies have run on them.
+const AUTO_ON_SOCKET_BUFFERS: bool = false;
 
 /// A choice, with the reason in words.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,20 +16,42 @@ pub struct Choice {
     pub reason: String,
 }
 
-/// Chooses for a port whose `mode` is this. Without a device the interface is not there.
-pub fn choose(wanted: PortMode, device: Option<&Device>) -> Choice {
-    if !wanted.is_auto() {
-        return Choice { mode: wanted, reason: "as configured".to_owned() };
+/// Chooses for a port of a state. Without a device the interface is not there.
+pub fn choose(state: &NodeState, port: &Port, device: Option<&Device>) -> Choice {
+    if !port.mode.is_auto() {
+        return Choice { mode: port.mode, reason: "as configured".to_owned() };
     }
     let Some(device) = device else {
         return Choice { mode: PortMode::Xdp, reason: "the interface is missing".to_owned() };
     };
     let (mode, reason) = suited(device);
-    if mode == PortMode::Skb && !ON_SOCKET_BUFFERS {
-        let reason = format!("{reason}; but this version works on socket buffers nowhere");
-        return Choice { mode: PortMode::Xdp, reason };
+    let instead = |but: &str| Choice { mode: PortMode::Xdp, reason: format!("{reason}; but {but}") };
+    match mode {
+        PortMode::Skb if !AUTO_ON_SOCKET_BUFFERS => {
+            instead("this version works on socket buffers only where `mode: skb` says so")
+        }
+        PortMode::Skb => match needs_xdp(state, port) {
+            Some(why) => instead(why),
+            None => Choice { mode, reason },
+        },
+        _ => Choice { mode, reason },
     }
-    Choice { mode, reason }
+}
+
+/// Whether it takes more than the state to choose.
+pub fn needs_devices(state: &NodeState) -> bool {
+    state.ports.iter().any(|port| port.mode == PortMode::Skb || (AUTO_ON_SOCKET_BUFFERS && port.mode.is_auto()))
+}
+
+/// Says of the interfaces of a state's ports where their packets are met. Those of ports that the agent makes are on XDP.
+pub fn set_hooks(state: &NodeState, devices: &Devices, links: &mut Interfaces) {
+    for port in &state.ports {
+        let Some(link) = links.0.get_mut(&port.name) else { continue };
+        link.hook = match choose(state, port, devices.get(&port.name)).mode {
+            PortMode::Skb => Hook::Skb,
+            PortMode::Xdp | PortMode::Auto => Hook::Xdp,
+        };
+    }
 }
 
 /// What suits a device.
@@ -46,23 +67,6 @@ fn suited(device: &Device) -> (PortMode, String) {
         (None, Some(false)) => (PortMode::Skb, format!("NIC whose driver {driver} has no XDP")),
         (None, None) => (PortMode::Xdp, format!("NIC, driver {driver}; this kernel does not tell whether it has XDP")),
     }
-}
-
-/// What this version cannot do.
-pub fn problems(state: &NodeState) -> Vec<Problem> {
-    if ON_SOCKET_BUFFERS {
-        return Vec::new();
-    }
-    let ports = state.ports.iter().enumerate().filter(|(_, port)| port.mode == PortMode::Skb);
-    let problem = |position| {
-        let message = "this version of segued has no data plane on socket buffers";
-        Problem::new(
-            format!("ports[{position}].mode"),
-            message,
-            "write `mode: xdp` or auto, or install a version that has it",
-        )
-    };
-    ports.map(|(position, _)| problem(position)).collect()
 }
 
 #[cfg(test)]
@@ -105,10 +109,24 @@ mod tests {
 
     #[test]
     fn what_is_configured_holds_whatever_the_device_is() {
-        for mode in [PortMode::Xdp, PortMode::Skb] {
-            let choice = choose(mode, Some(&nic("e1000e", Some(0))));
+        let state = |mode: &str| -> NodeState {
+            let ports = serde_json::json!([{"name": "p", "role": "core", "mode": mode}]);
+            serde_json::from_value(serde_json::json!({"node": "n", "source_address": "fc00::1", "ports": ports}))
+                .unwrap()
+        };
+        let nic = nic("e1000e", Some(0));
+        for (word, mode, hook) in [("xdp", PortMode::Xdp, Hook::Xdp), ("skb", PortMode::Skb, Hook::Skb)] {
+            let state = state(word);
+            let choice = choose(&state, &state.ports[0], Some(&nic));
             assert_eq!(choice, Choice { mode, reason: "as configured".to_owned() });
+            let mut links = Interfaces::default();
+            for name in ["p", "other"] {
+                links.0.insert(name.to_owned(), crate::apply::fake::interface(2));
+            }
+            set_hooks(&state, &Devices::new(), &mut links);
+            assert_eq!((links.0["p"].hook, links.0["other"].hook), (hook, Hook::Xdp));
         }
-        assert_eq!(choose(PortMode::Auto, None).reason, "the interface is missing");
+        let state = state("auto");
+        assert_eq!(choose(&state, &state.ports[0], None).reason, "the interface is missing");
     }
 }

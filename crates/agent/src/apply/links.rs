@@ -12,6 +12,7 @@ use segue_model::{
 use super::{Agent, kernel_failure, refused};
 use crate::{
     kernel::{Kernel, plan},
+    mode,
     plane::DataPlane,
     problem::Failure,
     store::Store,
@@ -29,6 +30,17 @@ pub enum LinksFollowed {
 }
 
 impl<P: DataPlane, K: Kernel, S: Store> Agent<P, K, S> {
+    /// The interfaces, with where the data plane is to meet the packets of the ports of `state`.
+    pub(super) fn links_for(&mut self, state: &NodeState) -> Result<Interfaces, Failure> {
+        let failed = |error| kernel_failure("interfaces", &error);
+        let mut links = self.kernel.links().map_err(failed)?;
+        if mode::needs_devices(state) {
+            let devices = self.kernel.devices().map_err(failed)?;
+            mode::set_hooks(state, &devices, &mut links);
+        }
+        Ok(links)
+    }
+
     /// Whether something of what is applied is about interfaces of these names.
     pub fn concerned(&self, names: &BTreeSet<String>) -> bool {
         let Some(state) = self.state() else { return false };
@@ -50,8 +62,8 @@ impl<P: DataPlane, K: Kernel, S: Store> Agent<P, K, S> {
         if !self.concerned(names) {
             return Ok(LinksFollowed::Strange);
         }
-        let links = self.kernel.links().map_err(|error| kernel_failure("interfaces", &error))?;
         let Some(state) = self.shared_state() else { return Ok(LinksFollowed::Strange) };
+        let links = self.links_for(&state)?;
         if self.make_behind(&state, &links, names)? {
             return Ok(LinksFollowed::Changed);
         }
@@ -105,7 +117,7 @@ impl<P: DataPlane, K: Kernel, S: Store> Agent<P, K, S> {
         if namespaces.is_empty() {
             return Ok(());
         }
-        let links = self.kernel.links().map_err(|error| kernel_failure("interfaces", &error))?;
+        let links = self.links_for(&state)?;
         let made = self.kernel.make_functions(&state, &links, Some(&namespaces));
         made.map(drop).map_err(|error| kernel_failure("functions", &error))
     }

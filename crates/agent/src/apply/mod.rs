@@ -19,7 +19,7 @@ use crate::{
     diff::diff,
     fitness,
     kernel::{Boundary, Kernel, KernelError, KernelHmacKey, LocalAction, SidRoute, boundary::outside, plan},
-    mode, netfilter,
+    netfilter,
     plane::{Activated, DataPlane},
     problem::{Failure, Fault, Problem},
     store::{Applied, Store},
@@ -99,7 +99,10 @@ impl<P: DataPlane, K: Kernel, S: Store> Agent<P, K, S> {
     /// Has the observer told of what is applied now, and whenever that or its interfaces change.
     pub fn observe(&mut self, observer: Observer) -> Result<(), Failure> {
         self.observer = Some(observer);
-        let links = self.kernel.links().map_err(|error| kernel_failure("interfaces", &error))?;
+        let links = match self.shared_state() {
+            Some(state) => self.links_for(&state)?,
+            None => return Ok(()),
+        };
         self.tell(&links);
         Ok(())
     }
@@ -179,11 +182,7 @@ impl<P: DataPlane, K: Kernel, S: Store> Agent<P, K, S> {
 
     /// The steps that only read: interfaces, secrets.
     fn prepare(&mut self, wanted: &NodeState) -> Result<(Interfaces, Vec<KernelHmacKey>), Failure> {
-        let problems = mode::problems(wanted);
-        if !problems.is_empty() {
-            return Err(Failure { fault: Fault::Request, problems });
-        }
-        let links = self.kernel.links().map_err(|error| kernel_failure("interfaces", &error))?;
+        let links = self.links_for(wanted)?;
         let problems = missing_interfaces(wanted, &links);
         if !problems.is_empty() {
             return Err(Failure { fault: Fault::Kernel, problems });
@@ -208,7 +207,7 @@ impl<P: DataPlane, K: Kernel, S: Store> Agent<P, K, S> {
             self.kernel.make_functions(wanted, links, None).map_err(|error| kernel_failure("functions", &error))?;
         let remade;
         let links = if made {
-            remade = self.kernel.links().map_err(|error| kernel_failure("interfaces", &error))?;
+            remade = self.links_for(wanted)?;
             &remade
         } else {
             links
@@ -344,10 +343,10 @@ impl<P: DataPlane, K: Kernel, S: Store> Agent<P, K, S> {
         // Until all is done.
         self.links = None;
         let Some(applied) = self.applied.clone() else { return Ok(()) };
-        let mut links = self.kernel.links().map_err(|error| kernel_failure("interfaces", &error))?;
+        let mut links = self.links_for(&applied.state)?;
         let made = self.kernel.make_functions(&applied.state, &links, None);
         if made.map_err(|error| kernel_failure("functions", &error))? {
-            links = self.kernel.links().map_err(|error| kernel_failure("interfaces", &error))?;
+            links = self.links_for(&applied.state)?;
         }
         self.shut_boundary(&applied.state, &links, &mut Vec::new())?;
         let outcome = self

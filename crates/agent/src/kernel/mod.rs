@@ -23,6 +23,7 @@ pub use netlink::LinuxKernel;
 pub use own_routes::OwnRoutes;
 use segue_dataplane::Interfaces;
 use segue_host::HostError;
+use segue_host::device::Devices;
 pub use segue_host::netlink::NetlinkError;
 use segue_model::node::NodeState;
 pub use ways::Way;
@@ -211,6 +212,10 @@ impl std::fmt::Debug for KernelHmacKey {
 pub trait Kernel: Send {
     /// All interfaces.
     fn links(&mut self) -> Result<Interfaces, KernelError>;
+    /// What they are and can do.
+    fn devices(&mut self) -> Result<Devices, KernelError> {
+        Ok(Devices::new())
+    }
     /// The routes that carry [`ROUTE_PROTOCOL`] in the main table.
     fn own_routes(&mut self) -> Result<Vec<SidRoute>, KernelError>;
     /// Adds a SID route; EEXIST if somebody else's route to the prefix has the same metric.

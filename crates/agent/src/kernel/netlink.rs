@@ -16,6 +16,7 @@ use netlink_packet_route::{
 use netlink_sys::protocols::NETLINK_ROUTE;
 use nix::libc::{ENOENT, ESRCH};
 use segue_dataplane::Interfaces;
+use segue_host::device::{DeviceSocket, Devices};
 use segue_host::netlink::{Netlink, NetlinkError};
 use segue_host::sysctl;
 use segue_model::node::NodeState;
@@ -158,6 +159,10 @@ impl LinuxKernel {
 }
 
 impl Kernel for LinuxKernel {
+    fn devices(&mut self) -> Result<Devices, KernelError> {
+        Ok(DeviceSocket::open()?.all()?)
+    }
+
     fn links(&mut self) -> Result<Interfaces, KernelError> {
         Interfaces::query().map_err(|error| KernelError {
             action: "list interfaces".to_owned(),

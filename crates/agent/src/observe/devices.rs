@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use segue_api::report::{DeviceReport, OffloadReport, PortReport};
 use segue_host::HostError;
 use segue_host::device::{Device, DeviceSocket, Devices, OffloadSocket, Offloads, VETH};
-use segue_model::node::{NodeState, PortMode};
+use segue_model::node::{NodeState, Port, PortMode};
 
 use super::name;
 use crate::{
     kernel::KernelError,
-    mode,
+    mode::{self, Choice},
     problem::{Failure, Problem},
 };
 
@@ -23,16 +23,20 @@ pub fn complete(state: &NodeState, ports: &mut [PortReport]) -> Result<(), Failu
     // Kernels may have been built without it.
     let mut offloads = OffloadSocket::open().ok();
     // The operator's: what the agent has made beside them is wired as it is meant.
-    let wanted: BTreeMap<&str, PortMode> = state.ports.iter().map(|port| (port.name.as_str(), port.mode)).collect();
+    let configured: BTreeMap<&str, &Port> = state.ports.iter().map(|port| (port.name.as_str(), port)).collect();
     for port in ports {
         let device = devices.get(&port.name);
-        let choice = mode::choose(wanted.get(port.name.as_str()).copied().unwrap_or_default(), device);
+        let configured = configured.get(port.name.as_str());
+        let choice = match configured {
+            Some(configured) => mode::choose(state, configured, device),
+            None => Choice { mode: PortMode::Xdp, reason: "made by the agent".to_owned() },
+        };
         port.mode = name(&choice.mode);
         port.mode_reason = choice.reason;
         let Some(device) = device else { continue };
         // One that has gone meanwhile has none.
         let found = offloads.as_mut().and_then(|socket| socket.of(device.index).ok());
-        if wanted.contains_key(port.name.as_str()) {
+        if configured.is_some() {
             port.problems = problems(port, choice.mode, device, found.as_ref(), &devices);
         }
         port.device = Some(report(device, found.as_ref()));

@@ -121,6 +121,8 @@ fn report(course: &Course, row: &Row, ours: &Tally, theirs: &Tally, offloads: Ve
     let ratio = ours.rate.median / theirs.rate.median;
     let mut notes = Vec::new();
     let required = match (course.ours, course.peer) {
+        // Of UDP nobody has asked for one.
+        _ if course.kind != Kind::Tcp => None,
         (Engine::Segue(PortMode::Skb), Engine::Kernel) => Some(("ratio to the kernel's seg6", 1.25)),
         (Engine::Segue(PortMode::Skb), Engine::Plain) => Some(("ratio to plain forwarding", 1.0)),
         _ => None,
