@@ -289,6 +289,27 @@ INLINE int icmp_about_outer(struct scratch *scratch)
 	return 0;
 }
 
+/*
+ * Is it about a packet that this node has wrapped, and found again at a SID of its own? Its source is this node, which
+ * would be told; who ought to be is the source of the inner packet. The packet's link-layer source says that nobody
+ * else has made it (leave()).
+ */
+INLINE int icmp_about_own(const struct packet *packet, const struct scratch *scratch, const struct segue_config *config)
+{
+	void *data = buffer_start(packet->ctx);
+	void *end = buffer_end(packet->ctx);
+	const struct ipv6hdr *ip = data + ETHERNET_LENGTH;
+	struct macs came;
+
+	if (scratch->l3 != ETHERNET_LENGTH || scratch->family != 6 || (void *)(ip + 1) > end)
+		return 0;
+	if (scratch->icmp_kind != SEGUE_ICMP_TOO_BIG && scratch->icmp_kind != SEGUE_ICMP_TIME_EXCEEDED &&
+	    scratch->icmp_kind != SEGUE_ICMP_UNREACHABLE)
+		return 0;
+	__builtin_memcpy(&came, data, 12);
+	return !icmp_came_from(&came) && address_equal(address_load(&ip->saddr), address_load(config->address));
+}
+
 /* Sends it. `*row`: what to count in `icmp_sent`. */
 INLINE int icmp_send(const struct packet *packet, struct scratch *scratch, const struct segue_config *config, u32 *row)
 {
@@ -306,6 +327,12 @@ INLINE int icmp_send(const struct packet *packet, struct scratch *scratch, const
 		}
 		action = icmp_echo(packet, scratch);
 	} else {
+		if (icmp_about_own(packet, scratch, config)) {
+			scratch->own = 1;
+			stage(packet, SEGUE_STAGE_RELAY);
+			scratch->own = 0;
+			return VERDICT_DROP;
+		}
 		if (icmp_prepare(ctx, scratch, config, packet->port, &error))
 			return VERDICT_DROP;
 		if (!icmp_allowed(packet->port->index, scratch->icmp_kind, config->icmp_per_second,

@@ -144,12 +144,68 @@ INLINE int relay_from_inside(buffer *ctx, const struct segue_config *config)
 	       in_prefixes(config->sid_blocks, config->sid_blocks_count, source);
 }
 
+/* The inner packet behind headers that have been walked, of which only its own header must be there: its family, or 0.
+ */
+INLINE u32 relay_inner(buffer *ctx, const struct headers *headers, struct inner *inner)
+{
+	void *data = buffer_start(ctx);
+	void *end = buffer_end(ctx);
+	u32 offset = headers->upper & OFFSET_MASK, linear = end - data;
+
+	if (headers->error || headers->fragment || offset >= linear)
+		return 0;
+	if (headers->protocol == PROTOCOL_IPV6) {
+		inner_ipv6(data, end, offset, 0xffffff, inner);
+		return 6;
+	}
+	if (headers->protocol == PROTOCOL_IPV4) {
+		inner_ipv4(data, end, offset, 0xffffff, inner);
+		return 4;
+	}
+	return 0;
+}
+
+/*
+ * An error that this node would send to itself (icmp_about_own()): about the inner packet instead, to its source, by
+ * the port that it came in by. The packet has its outcome already.
+ */
+INLINE int relay_own(const struct packet *packet, struct scratch *scratch)
+{
+	void *data = buffer_start(packet->ctx);
+	void *end = buffer_end(packet->ctx);
+	const struct ipv6hdr *ip = data + ETHERNET_LENGTH;
+	u32 kind = scratch->icmp_kind, offset, family, hop_limit;
+	struct headers headers = {};
+	struct inner inner = {};
+
+	scratch->own = 0;
+	if ((const void *)(ip + 1) > end)
+		goto not_sent;
+	hop_limit = ip->hop_limit;
+	headers_walk(packet->ctx, ETHERNET_LENGTH + 6, ETHERNET_LENGTH + IPV6_LENGTH, 0xffff, &headers);
+	if (headers.srh)
+		headers_walk_past_srh(packet->ctx, headers.srh, 0xffff, &headers);
+	family = relay_inner(packet->ctx, &headers, &inner);
+	offset = headers.upper & OFFSET_MASK;
+	if (!family || inner.outcome ||
+	    !relay_translate(scratch, scratch->type, scratch->param, offset - ETHERNET_LENGTH, &inner, family,
+			     hop_limit))
+		goto not_sent;
+	scratch->icmp_kind = kind;
+	scratch->l3 = offset;
+	scratch->way = ICMP_WAY(0, buffer_interface(packet->ctx));
+	stage(packet, SEGUE_STAGE_ICMP);
+not_sent:
+	count_icmp(SEGUE_ICMP_NOT_SENT);
+	return VERDICT_DROP;
+}
+
 /* Finds the inner packet in the quote. The quote may end inside it: only its header must be there. */
 INLINE int relay(struct packet *packet)
 {
 	void *data = buffer_start(packet->ctx);
 	void *end = buffer_end(packet->ctx);
-	u32 quote = ETHERNET_LENGTH + IPV6_LENGTH + 8, linear = end - data;
+	u32 quote = ETHERNET_LENGTH + IPV6_LENGTH + 8;
 	const struct ipv6hdr *ip = data + quote;
 	const struct segue_config *config = config_get(packet->generation);
 	struct scratch *scratch = scratch_get();
@@ -160,6 +216,8 @@ INLINE int relay(struct packet *packet)
 	const void *segment;
 	const u8 *octet;
 
+	if (scratch && scratch->own)
+		return relay_own(packet, scratch);
 	if (!scratch || !config || (void *)(ip + 1) > end)
 		return pass(packet, SEGUE_OUTCOME_passed_route);
 	packet->length = IPV6_LENGTH + bpf_ntohs(((struct ipv6hdr *)(data + ETHERNET_LENGTH))->payload_len);
@@ -183,21 +241,10 @@ INLINE int relay(struct packet *packet)
 		last = address_load(segment);
 		headers_walk_past_srh(packet->ctx, headers.srh, 0xffff, &headers);
 	}
-	data = buffer_start(packet->ctx);
-	end = buffer_end(packet->ctx);
 	offset = headers.upper & OFFSET_MASK;
-	if (headers.error || headers.fragment || offset >= linear)
-		return pass(packet, SEGUE_OUTCOME_passed_route);
-	if (headers.protocol == PROTOCOL_IPV6) {
-		family = 6;
-		inner_ipv6(data, end, offset, 0xffffff, &inner);
-	} else if (headers.protocol == PROTOCOL_IPV4) {
-		family = 4;
-		inner_ipv4(data, end, offset, 0xffffff, &inner);
-	} else {
-		return pass(packet, SEGUE_OUTCOME_passed_route);
-	}
-	if (inner.outcome || !relay_translate(scratch, type, param, offset - quote, &inner, family, hop_limit))
+	family = relay_inner(packet->ctx, &headers, &inner);
+	if (!family || inner.outcome ||
+	    !relay_translate(scratch, type, param, offset - quote, &inner, family, hop_limit))
 		return pass(packet, SEGUE_OUTCOME_passed_route);
 	scratch->l3 = offset;
 	scratch->way = relay_way(packet->ctx, packet->generation, &last, &inner.source, family);

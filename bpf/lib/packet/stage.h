@@ -41,8 +41,8 @@ struct scratch {
 	u32 param;   /* pointer or MTU; echo: end of the packet */
 	u32 length;  /* echo and relay: layer 3 octets, for the outcome that the ICMP stage counts */
 	u32 counter; /* echo: row of the SID */
-	u32 reserved;
-	u64 way; /* ICMP_WAY() */
+	u32 own;     /* relay: not 0: icmp_about_own(); whoever sets it goes there at once, and there it is cleared */
+	u64 way;     /* ICMP_WAY() */
 	struct memory_order order;
 	struct segue_stash stash; /* a header that is about to be remembered */
 	struct segue_last_drop drop;
