@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Parser, Subcommand, ValueEnum};
+use segue_services::compression::{Dictionary, dictionary};
 use serde_json::Value;
 
 use crate::control;
@@ -85,12 +86,44 @@ enum Action {
         /// The service
         name: Option<String>,
     },
+    /// What the services compress and decompress need
+    Compress {
+        #[command(subcommand)]
+        action: CompressAction,
+    },
     /// Writes man pages, for the package recipe
     #[command(hide = true)]
     Man {
         /// Where to
         directory: PathBuf,
     },
+}
+
+#[derive(Debug, Subcommand)]
+enum CompressAction {
+    /// Makes a dictionary for `algorithm: zstd` of packets like those that it is for
+    #[command(
+        after_help = "The dictionary goes into `dictionary:` of compress and of decompress, on all nodes the same file.\n\n\
+                            Example:\n  segue service compress train web.pcapng --dictionary web.zdict"
+    )]
+    Train {
+        /// Capture (pcap or pcapng) with a hundred times as many octets as the dictionary is to have; of steered packets what is
+        /// behind the outer IPv6 header counts
+        capture: PathBuf,
+        /// File to write it to
+        #[arg(long)]
+        dictionary: PathBuf,
+        /// Most octets that it may have
+        #[arg(long, default_value_t = dictionary::DEFAULT_SIZE, value_parser = size)]
+        size: usize,
+    },
+}
+
+/// Octets that a dictionary can have.
+fn size(text: &str) -> std::result::Result<usize, String> {
+    let size = text.parse().map_err(|_| "a number of octets is wanted".to_owned())?;
+    let possible = 256..=dictionary::LARGEST;
+    possible.contains(&size).then_some(size).ok_or_else(|| format!("use 256 to {} octets", dictionary::LARGEST))
 }
 
 /// Does what the command line says.
@@ -119,9 +152,39 @@ pub fn main(command: &Command) -> Result<()> {
         Action::Logs { name } => logs(&command.directory, name),
         Action::Kinds => say(&kinds(json)),
         Action::Schema { name } => schema(name.as_deref()),
+        Action::Compress { action: CompressAction::Train { capture, dictionary, size } } => {
+            train(capture, dictionary, *size)
+        }
         Action::Man { directory } => clap_mangen::generate_to(<Command as clap::CommandFactory>::command(), directory)
             .map_err(Error::file("write man pages to", directory, "give a directory that can be written")),
     }
+}
+
+fn train(capture: &Path, to: &Path, size: usize) -> Result<()> {
+    let octets =
+        std::fs::read(capture).map_err(Error::file("read", capture, "name a capture, such as tcpdump -w writes"))?;
+    let frames = segue_api::pcap::frames(&octets).map_err(std::io::Error::other).map_err(Error::file(
+        "train on",
+        capture,
+        "name a pcap or pcapng file of Ethernet frames",
+    ))?;
+    let samples = dictionary::samples(&frames);
+    let trained = Dictionary::train(&samples, size).map_err(std::io::Error::other);
+    let trained =
+        trained.map_err(Error::file("train on", capture, "capture more packets, or take a smaller --size"))?;
+    std::fs::write(to, trained.octets()).map_err(Error::file(
+        "write",
+        to,
+        "name a file in a directory that can be written",
+    ))?;
+    say(&format!(
+        "{}: {} octets from {} packets of {} frames; its compression parameter index is {}\n",
+        to.display(),
+        trained.octets().len(),
+        samples.len(),
+        frames.len(),
+        trained.cpi()
+    ))
 }
 
 fn enter(name: &str) -> Result<()> {

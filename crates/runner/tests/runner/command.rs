@@ -2,6 +2,8 @@
 
 use std::process::{Command, Output};
 
+use segue_wire::{Ipv6Repr, PacketBuilder, UdpRepr};
+
 use crate::site::PROGRAM;
 
 fn run(arguments: &[&str]) -> Output {
@@ -55,4 +57,41 @@ fn kinds_schemas_and_lists_are_documents() {
     let output = run(&["reload", "gone", "--directory", path]);
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(output.status.code() == Some(1) && said.contains("no service \"gone\" runs here"), "{said}");
+}
+
+/// A capture of steered packets makes a dictionary that `compress` takes; what is none, and too few packets, are told.
+#[test]
+fn a_dictionary_is_trained_on_a_capture() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
+    let frames: Vec<Vec<u8>> = (0..2000_u32)
+        .map(|number| {
+            let text = format!(
+                "GET /page/{number} HTTP/1.1\r\nHost: www.example.com\r\nAccept: text/html,{}\r\n\r\n",
+                number * 7
+            );
+            let addresses = Ipv6Repr::new("2001:db8::1".parse().unwrap(), "2001:db8::2".parse().unwrap());
+            let packet = PacketBuilder::ethernet([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]).ipv6(addresses);
+            packet.udp(UdpRepr::new(1000, 80)).payload(text.as_bytes()).build()
+        })
+        .collect();
+    std::fs::write(path("web.pcap"), segue_api::pcap::classic(&frames)).unwrap();
+    let train = |capture: &str| {
+        run(&["compress", "train", &path(capture), "--dictionary", &path("web.zdict"), "--size", "4096"])
+    };
+    let output = train("web.pcap");
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success() && said.contains("from 2000 packets of 2000 frames"), "{said}");
+    let service = format!("service: compress\nconfig: {{ algorithm: zstd, dictionary: {} }}\n", path("web.zdict"));
+    assert_eq!(checked(&service), (true, String::new()));
+
+    std::fs::write(path("few.pcap"), segue_api::pcap::classic(&frames[..3])).unwrap();
+    std::fs::write(path("none.pcap"), "no capture").unwrap();
+    for (capture, expected) in
+        [("few.pcap", "at least 8 packets"), ("none.pcap", "do: name a pcap or pcapng file"), ("gone", "cannot read")]
+    {
+        let output = train(capture);
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.code() == Some(1) && said.contains(expected), "{capture}: {said}");
+    }
 }
