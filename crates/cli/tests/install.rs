@@ -52,8 +52,10 @@ fn programs_pages_and_completions_are_installed() {
     assert!(read("usr/share/man/man1/segue.1").contains(".TH segue 1"));
     assert!(read("usr/share/man/man1/segue-apply.1").contains("if\\-revision"));
     assert!(read("usr/share/man/man1/segue-firewall-explain.1").contains("segments"));
-    let there: [PathBuf; 6] = [
+    let there: [PathBuf; 8] = [
         "usr/bin/segue-bench",
+        "usr/bin/segue-service",
+        "usr/share/man/man1/segue-service.1",
         "usr/share/man/man1/segued.1",
         "usr/share/man/man1/segue-bench.1",
         "usr/lib/systemd/system/segued.service",
@@ -69,7 +71,7 @@ fn programs_pages_and_completions_are_installed() {
 
 /// Stands for programs of other packages: what they say is theirs.
 fn other_programs(built: &Path) {
-    for program in ["segued", "segue-bench"] {
+    for program in ["segued", "segue-bench", "segue-service"] {
         let file = built.join(program);
         fs::write(&file, format!("#!/bin/sh\ntouch \"$2/{program}.1\"\n")).unwrap();
         fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
