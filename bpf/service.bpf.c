@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * XDP on the interface of a service in user space (crates/xsk). What is steered and has a segment left is for the service; all other packets
- * are the kernel's. Two programs, one of which is loaded: `service_wait` gives packets to the AF_XDP socket of their queue, and they
- * wait for the service's verdict; `service_copy` gives the service a copy and sends the packet on itself (End).
+ * XDP on the interface of a service in user space (crates/xsk). What is steered and has a segment left is for the
+ * service; all other packets are the kernel's. Two programs, one of which is loaded: `service_wait` gives packets to
+ * the AF_XDP socket of their queue, and they wait for the service's verdict; `service_copy` gives the service a copy
+ * and sends the packet on itself (End).
  */
 #include <stddef.h>
 #include <linux/bpf.h>
@@ -120,7 +121,10 @@ int service_wait(struct xdp_md *ctx)
 	return bpf_redirect_map(&sockets, ctx->rx_queue_index, XDP_DROP);
 }
 
-/* Copies `length` octets into a record with room for `room`. 0: there is none. */
+/*
+ * Copies `length` octets into a record with room for `room`. 0: there is none. One less, compared, one more: the form
+ * from which the verifier of 6.1 learns both bounds.
+ */
 #define COPY_INTO(room)                                                                                                \
 	({                                                                                                             \
 		struct copy *record = bpf_ringbuf_reserve(&copies, sizeof(*record) + (room), 0);                       \
@@ -129,13 +133,16 @@ int service_wait(struct xdp_md *ctx)
 		if (record) {                                                                                          \
 			record->wire_length = wire_length;                                                             \
 			record->length = length;                                                                       \
-			if (length > 0 && length <= (room) &&                                                          \
-			    !bpf_xdp_load_bytes(ctx, sizeof(struct ethhdr), record->octets, length)) {                 \
-				bpf_ringbuf_submit(record, BPF_RB_NO_WAKEUP);                                          \
-				done = 1;                                                                              \
-			} else {                                                                                       \
-				bpf_ringbuf_discard(record, BPF_RB_NO_WAKEUP);                                         \
+			length--;                                                                                      \
+			asm volatile("" : "+r"(length));                                                               \
+			if (length <= (room)-1) {                                                                      \
+				length++;                                                                              \
+				done = !bpf_xdp_load_bytes(ctx, sizeof(struct ethhdr), record->octets, length);        \
 			}                                                                                              \
+			if (done)                                                                                      \
+				bpf_ringbuf_submit(record, BPF_RB_NO_WAKEUP);                                          \
+			else                                                                                           \
+				bpf_ringbuf_discard(record, BPF_RB_NO_WAKEUP);                                         \
 		}                                                                                                      \
 		done;                                                                                                  \
 	})
@@ -202,7 +209,8 @@ int service_copy(struct xdp_md *ctx)
 		return XDP_DROP;
 	}
 	count(outcome);
-	/* Not XDP_TX: veth does not wake a peer without an XDP program for that (veth_xdp_flush()), and frames would wait there for ever. */
+	/* Not XDP_TX: veth does not wake a peer without an XDP program for that (veth_xdp_flush()), and frames would
+	 * wait there for ever. */
 	return bpf_redirect(ctx->ingress_ifindex, 0);
 }
 

@@ -160,7 +160,7 @@ fn refused_rules(lab: &Lab) {
     assert!(lab.refused(&apply).contains("firewall fw: "), "the file is not there yet");
     write(&lab.path("new.v4"), &RULES.replace("-m length --length 500:65535", "-m string --string x --algo bm"));
     let said = lab.refused(&apply);
-    assert!(said.contains("firewall fw") && said.contains("new.v4:7:13") && said.contains("payload"), "{said}");
+    assert!(said.contains("new.v4:7: firewalls[0].ipv4: column 13: `string`") && said.contains("payload"), "{said}");
     assert!(!lab.ping(600) && lab.packets("REJECT") == 3, "the old rules are there, with their counters");
     write(&lab.path("new.v4"), &RULES.replace("500:65535", "1000:65535"));
     let said = lab.segue(&apply);

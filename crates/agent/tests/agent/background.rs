@@ -133,7 +133,7 @@ fn scrapes_that_nobody_reads_hold_up_neither_an_apply_nor_a_withdrawal() {
     until("a route", &there);
     let ask = |read: usize| {
         let mut stream = UnixStream::connect(agent.socket()).unwrap();
-        stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: segued\r\nConnection: close\r\n\r\n").unwrap();
+        stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: segued\r\nAccept: application/openmetrics-text\r\nConnection: close\r\n\r\n").unwrap();
         let mut first = vec![0; read];
         stream.read_exact(&mut first).unwrap();
         (stream, first)
