@@ -184,7 +184,7 @@ fn a_packet_meets_one_generation_in_all_its_stages() {
         .udp(UdpRepr::new(40_000, 40_001))
         .payload(b"its own")
         .build();
-    change.at("a function's own packet", 0, || {
+    change.at("a function's own packet", abi::SEGUE_STAGE_OWN, || {
         function.send(&frame);
         let found = neighbour.receive_where(Duration::from_secs(20), |frame| frame.ends_with(b"its own"));
         found.expect("it is steered")
