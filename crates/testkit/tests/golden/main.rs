@@ -16,6 +16,5 @@ mod mutation;
 mod odd;
 mod proxy;
 mod review;
-mod skb;
 mod usual;
 mod ways;
