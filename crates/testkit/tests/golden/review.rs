@@ -101,7 +101,7 @@ fn a_function_does_not_reach_the_kernel_with_an_srh() {
 
 #[test]
 #[ignore = "needs root"]
-fn an_error_about_a_packet_that_this_node_wrapped_stays_inside() {
+fn an_error_about_a_packet_that_this_node_wrapped_is_told_to_its_source_and_nothing_of_the_domain() {
     let network = Network::new();
     let yaml = configuration(DOMAIN).replace(
         "{name: local, mode: H.Encaps.Red, segment_lists: [{segments: ['fc00:0:1:1::', 'fc00:0:2:b::']}]}",
@@ -109,12 +109,18 @@ fn an_error_about_a_packet_that_this_node_wrapped_stays_inside() {
     );
     assert!(yaml.contains("fc00:0:5:1::']}]}\n  - name: ten"));
     let node = Golden::load(&network, &yaml);
-    // The second segment is unreachable: End's error is to the node itself, and tells of the domain's addresses.
+    // The second segment is unreachable: End's error would be to the node itself. The source of the inner packet hears of it (RFC 2473
+    // section 8.2: address unreachable), and sees its own packet in it.
     let frame = udp(arriving("acc0").ipv6(Ipv6Repr::new(CLIENT, "fd00:0:ea::7".parse().expect("an address"))));
     let found = node.node().send("acc0", &frame.build());
-    assert_eq!(found.verdict, Verdict::Drop, "{:?} {:02x?}", found.moved, found.frame);
+    assert_eq!(found.verdict, Verdict::Redirect, "{:?} {:02x?}", found.moved, found.frame);
     assert!(found.moved.contains_key("acc0 drop_no_route"), "{:?}", found.moved);
-    assert_eq!(found.moved.get("icmp not_sent"), Some(&(1, 0)), "{:?}", found.moved);
+    assert_eq!(found.moved.get("icmp unreachable"), Some(&(1, 0)), "{:?}", found.moved);
+    assert_eq!(found.frame[38..54], CLIENT.octets(), "{:02x?}", found.frame);
+    assert_eq!(found.frame[54..56], [1, 3], "Destination Unreachable, address unreachable");
+    assert_eq!(found.frame[62 + 8..62 + 24], CLIENT.octets(), "what is quoted is the client's own packet");
+    let of_the_domain = found.frame.windows(4).any(|octets| octets == [0xfc, 0, 0, 0]);
+    assert!(!of_the_domain, "{:02x?}", found.frame);
     node.finish();
 }
 
