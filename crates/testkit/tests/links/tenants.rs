@@ -175,7 +175,8 @@ fn each_tenant_is_told_of_its_own_packets_and_no_other() {
                     assert_eq!(mtu(&found), wanted, "{case}");
                 }
                 for (tenant, edge, socket) in others {
-                    let strange = socket.receive(Duration::ZERO);
+                    // What nodes' kernels tell groups (MLD reports, some seconds after an interface is up) is about no packet.
+                    let strange = socket.receive_where(Duration::ZERO, |frame| frame[0] & 1 == 0);
                     assert!(strange.is_none(), "{case}: {tenant} at edge {edge} gets {strange:?}");
                 }
             }
