@@ -111,8 +111,8 @@ impl LinuxKernel {
         Ok(answers.iter().any(other))
     }
 
-    /// The neighbour that the kernel would use for this destination, if it is one hop on a link away.
-    fn neighbour_towards(&mut self, destination: IpAddr) -> Option<Neighbour> {
+    /// The route that the kernel's main rules give to this destination; None if there is none.
+    pub(super) fn route_to(&mut self, destination: IpAddr) -> Option<RouteMessage> {
         let mut ask = RouteMessage::default();
         let (address, family, length) = match destination {
             IpAddr::V4(address) => (RouteAddress::Inet(address), AddressFamily::Inet, 32),
@@ -121,9 +121,14 @@ impl LinuxKernel {
         ask.header.address_family = family;
         ask.header.destination_prefix_length = length;
         ask.attributes.push(RouteAttribute::Destination(address));
-        // No route is not an error here: there is just nothing to refresh.
         let answers = self.socket.request(RouteNetlinkMessage::GetRoute(ask), 0).ok()?;
-        let route = answers.into_iter().find_map(into_route)?;
+        answers.into_iter().find_map(into_route)
+    }
+
+    /// The neighbour that the kernel would use for this destination, if it is one hop on a link away.
+    fn neighbour_towards(&mut self, destination: IpAddr) -> Option<Neighbour> {
+        // No route is not an error here: there is just nothing to refresh.
+        let route = self.route_to(destination)?;
         if route.header.kind != RouteType::Unicast {
             return None;
         }
@@ -326,7 +331,7 @@ fn named(verb: &str, route: &SidRoute) -> String {
     format!("{verb} route {} {}", route.prefix, route.target)
 }
 
-pub(super) fn into_route(message: RouteNetlinkMessage) -> Option<RouteMessage> {
+fn into_route(message: RouteNetlinkMessage) -> Option<RouteMessage> {
     match message {
         RouteNetlinkMessage::NewRoute(route) => Some(route),
         _ => None,

@@ -9,13 +9,13 @@ use netlink_packet_route::{
     AddressFamily, RouteNetlinkMessage,
     link::{InfoData, InfoVrf, LinkAttribute, LinkInfo, LinkMessage},
     neighbour::NeighbourState,
-    route::{RouteAddress, RouteAttribute, RouteMessage, RouteType},
+    route::{RouteAttribute, RouteMessage, RouteType},
     rule::{RuleAttribute, RuleMessage},
 };
 use nix::libc::ENOENT;
 use segue_host::netlink::NetlinkError;
 
-use super::netlink::{LinuxKernel, Neighbour, gateways, into_route, oif};
+use super::netlink::{LinuxKernel, Neighbour, gateways, oif};
 
 /// Where the kernel sends packets for a destination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,16 +78,7 @@ impl LinuxKernel {
 
     /// The way to a destination.
     pub fn way(&mut self, destination: IpAddr) -> Way {
-        let mut ask = RouteMessage::default();
-        let (address, family, length) = match destination {
-            IpAddr::V4(address) => (RouteAddress::Inet(address), AddressFamily::Inet, 32),
-            IpAddr::V6(address) => (RouteAddress::Inet6(address), AddressFamily::Inet6, 128),
-        };
-        ask.header.address_family = family;
-        ask.header.destination_prefix_length = length;
-        ask.attributes.push(RouteAttribute::Destination(address));
-        let answers = self.socket.request(RouteNetlinkMessage::GetRoute(ask), 0).unwrap_or_default();
-        let Some(route) = answers.into_iter().find_map(into_route) else { return Way::None };
+        let Some(route) = self.route_to(destination) else { return Way::None };
         match route.header.kind {
             RouteType::Local => Way::Own,
             RouteType::Unicast => {
