@@ -4,5 +4,6 @@ mod layout;
 mod life;
 mod lifecycle;
 mod links;
+mod stages;
 mod steering;
 mod support;
