@@ -26,7 +26,7 @@ typedef unsigned int __be32;
 #endif
 
 /* Changes whenever a layout or the meaning of a field changes; programs and maps of another version are replaced. */
-#define SEGUE_ABI_VERSION 8
+#define SEGUE_ABI_VERSION 9
 
 #define SEGUE_PORT_SLOTS 4096	 /* ports are found at ifindex modulo this, or behind the port that is there */
 #define SEGUE_PORT_CHAIN 64	 /* ports whose ifindex is the same modulo SEGUE_PORT_SLOTS */
@@ -131,7 +131,12 @@ enum segue_sid_flags {
 	SEGUE_SID_DOWN =
 		1 << 4, /* proxies: the function is down, `failure` says what to do. Set and cleared in place
 			   by the agent, which then has copies of this entry forgotten (lib/forward/sid_forget.h) */
+	SEGUE_SID_OIF_BY_KERNEL = 1 << 7, /* `oif` takes no frames that XDP redirects: the TC program on the port sends
+					     them. In the place that SEGUE_OIF_BY_KERNEL has in its word */
 };
+
+/* In the number of an interface by which XDP is to send something: it goes through the TC program on the port. */
+#define SEGUE_OIF_BY_KERNEL (1U << 31)
 
 /* What a proxy remembers the steering header by. */
 enum segue_memory_kind {
@@ -225,6 +230,8 @@ struct segue_forgotten {
 };
 
 #define SEGUE_FORGOTTEN_MAX 256 /* in one list */
+
+#define SEGUE_TAKES_FRAMES_MAX 4096 /* interfaces that XDP redirects frames into. Map `takes_frames` */
 
 /* Key of the tries: generation first, so that two generations live side by side. */
 struct segue_sid_key {
@@ -382,9 +389,10 @@ struct segue_function_metadata {
 };
 
 /*
- * XDP metadata in front of a message that the data plane has made: an ICMP error, an echo reply, a TCP reset. The TC
- * program on the same port sends it, by any interface and whether or not the neighbour is known. 32 octets are all that
- * XDP metadata may be before Linux 6.9.
+ * XDP metadata in front of a message that the data plane has made: an ICMP error, an echo reply, a TCP reset; and in
+ * front of what is forwarded by an interface that takes no frames from XDP. The TC program on the same port sends it,
+ * by any interface and whether or not the neighbour is known. 32 octets are all that XDP metadata may be before Linux
+ * 6.9.
  */
 struct segue_answer_metadata {
 	__u64 magic;	   /* ~metadata_magic of `control` */

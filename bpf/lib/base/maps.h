@@ -76,6 +76,17 @@ struct {
 	__uint(value_size, sizeof(u32));
 } captures SEC(".maps");
 
+/*
+ * The interfaces that take frames which XDP redirects, by their numbers; by others the TC program sends. What is not
+ * known yet, or finds no room here, goes the way that is always open.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, SEGUE_TAKES_FRAMES_MAX);
+	__type(key, u32);
+	__type(value, u8);
+} takes_frames SEC(".maps");
+
 struct {
 	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
 	__uint(max_entries, SEGUE_STAGE_MAX);

@@ -144,7 +144,7 @@ INLINE int decapsulate_ethernet(const struct packet *packet, const struct segue_
 	if (buffer_expose_frame(packet->ctx, offset))
 		return drop(packet, SEGUE_OUTCOME_drop_adjust);
 	count(packet, sid->counter);
-	return transmit(packet, sid->oif, outcome);
+	return transmit(packet, sid_leaves(sid), outcome);
 }
 
 #endif

@@ -48,7 +48,7 @@ struct adjacency {
 			0: any */
 	u64 epoch;   /* of the packet that it was made for: generation, cache generation and routing domain */
 	u32 expires; /* jiffies */
-	u32 ifindex;
+	u32 ifindex; /* ADJACENCY_LINK: as transmit() takes it */
 	u16 fits; /* ADJACENCY_LINK: its MTU, octets (65535 at most); else 0, so that one comparison asks for both */
 	u8 ethernet[ETHERNET_LENGTH]; /* the header to write */
 	u8 kind;
@@ -91,6 +91,12 @@ RARE u32 leads_outside(u32 generation, u32 ifindex)
 	const struct segue_port *port = port_find(generation, ifindex);
 
 	return port && port->role == SEGUE_ROLE_ACCESS;
+}
+
+/* SEGUE_OIF_BY_KERNEL for an interface that takes no frames which XDP redirects. Both hooks use what one has cached. */
+INLINE u32 oif_by_kernel(u32 ifindex)
+{
+	return bpf_map_lookup_elem(&takes_frames, &ifindex) ? 0 : SEGUE_OIF_BY_KERNEL;
 }
 
 RARE int adjacency_resolve(buffer *ctx, const struct adjacency_question *question, struct adjacency *entry)
@@ -153,6 +159,7 @@ RARE int adjacency_resolve(buffer *ctx, const struct adjacency_question *questio
 	switch (verdict) {
 	case BPF_FIB_LKUP_RET_SUCCESS:
 		entry->kind = ADJACENCY_LINK;
+		entry->ifindex |= oif_by_kernel(fib.ifindex);
 		entry->fits = fib.mtu_result ?: 65535;
 		__builtin_memcpy(&entry->ethernet[0], fib.dmac, 6);
 		__builtin_memcpy(&entry->ethernet[6], fib.smac, 6);

@@ -60,6 +60,12 @@ INLINE const struct segue_sid *sid_find(u64 epoch, struct address address)
 	return sid_find_at(epoch, &address);
 }
 
+/* IFACE-OUT, as transmit() takes it. */
+INLINE u32 sid_leaves(const struct segue_sid *sid)
+{
+	return sid->oif | (u32)(sid->flags & SEGUE_SID_OIF_BY_KERNEL) << 24;
+}
+
 /*
  * The argument of `length` bits that a SID carries right behind LOC:FUNCT (RFC 8986 section 3.1); 0 if there is no room
  * for one of 1 to 32.

@@ -235,9 +235,52 @@ INLINE int refuse_source(const struct packet *packet, struct address source, str
 			      ICMPV6_DESTINATION_UNREACHABLE, 2, 0);
 }
 
-/* Sends the frame out of an interface. The frame is complete. */
+#ifndef SEGUE_SKB
+/*
+ * Has the TC program on the port send a complete frame by an interface that takes none from XDP (lib/kernel/answer.h).
+ * `row`: of the port in `outcomes`, and in the high half the outcome.
+ */
+RARE int transmit_by_kernel(buffer *ctx, u32 ifindex, u32 row, u32 length, u32 generation)
+{
+	struct segue_answer_metadata *answer;
+	u32 port_index = row & 0xffff, outcome = row >> 16;
+	struct segue_outcomes *outcomes_;
+
+	if (bpf_xdp_adjust_meta(ctx, -(int)sizeof(*answer)))
+		return drop_counted(ctx, port_index, length, SEGUE_OUTCOME_drop_no_metadata);
+	answer = (void *)(long)ctx->data_meta;
+	if ((void *)(answer + 1) > buffer_start(ctx))
+		return drop_counted(ctx, port_index, length, SEGUE_OUTCOME_drop_no_metadata);
+	answer->magic = ~control.metadata_magic;
+	answer->oif = ifindex;
+	answer->family = 0;
+	__builtin_memset(answer->next_hop, 0, sizeof(answer->next_hop));
+	outcomes_ = bpf_map_lookup_elem(&outcomes, &port_index);
+	opaque(outcome);
+	outcome &= SEGUE_OUTCOMES_MAX - 1;
+	if (outcomes_) {
+		outcomes_->outcome[outcome].packets++;
+		outcomes_->outcome[outcome].bytes += length;
+	}
+	if (unlikely(control.captures))
+		capture_sent(ctx, generation, ifindex, outcome);
+	return VERDICT_PASS;
+}
+#endif
+
+/*
+ * Sends the frame out of an interface: its number, with SEGUE_OIF_BY_KERNEL if it takes none from XDP. The frame is
+ * complete.
+ */
 INLINE int transmit(const struct packet *packet, u32 ifindex, u32 outcome)
 {
+#ifdef SEGUE_SKB
+	ifindex &= ~SEGUE_OIF_BY_KERNEL;
+#else
+	if (unlikely(ifindex & SEGUE_OIF_BY_KERNEL))
+		return transmit_by_kernel(packet->ctx, ifindex & ~SEGUE_OIF_BY_KERNEL,
+					  packet->port->index | outcome << 16, packet->length, packet->generation);
+#endif
 	count_outcome(packet, outcome);
 	if (unlikely(control.captures))
 		capture_sent(packet->ctx, packet->generation, ifindex, outcome);

@@ -125,7 +125,7 @@ INLINE int function_deliver_at(const struct packet *packet, const struct segue_s
 	function_ethernet(frame, link, ethertype);
 	count(packet, sid->counter);
 	return through_kernel ? function_through_kernel(packet, sid)
-			      : transmit(packet, sid->oif, SEGUE_OUTCOME_to_function);
+			      : transmit(packet, sid_leaves(sid), SEGUE_OUTCOME_to_function);
 }
 
 /* The same for a frame of which it has not been seen that an Ethernet header lies in it. */

@@ -1,11 +1,15 @@
-//! Interfaces that change so that packets are lost: somebody turns GRO off at the far end of a veth, or takes XDP off there. It is said in the
-//! log at once, and again when it is over; `segue get ports` says it as long as it lasts.
+//! Interfaces whose abilities change: somebody turns GRO off at the far end of a veth, or takes XDP off there. The data plane is told
+//! at once. What loses packets is said in the log, and again when it is over; `segue get ports` says it as long as it lasts.
 
-use std::{collections::BTreeMap, io, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io,
+    time::Duration,
+};
 
 use segue_host::device::FeatureChanges;
 
-use crate::{actor::Handle, node::Node, observe, problem::Failure};
+use crate::{actor::Handle, apply::LinksFollowed, node::Node, observe, problem::Failure};
 
 /// Changes that follow each other closer than this are looked at together.
 const QUIET: Duration = Duration::from_millis(50);
@@ -41,12 +45,22 @@ pub fn spawn(node: Handle<Node>) -> io::Result<()> {
 }
 
 fn look(node: &Handle<Node>) -> Result<Wrong, Failure> {
+    node.call_blocking(follow)?;
     let ports = node.call_blocking(observe::snapshot)?.devices()?;
     Ok(ports
         .into_iter()
         .flat_map(|port| port.problems)
         .map(|problem| (format!("{}: {}", problem.key, problem.message), problem.remedy))
         .collect())
+}
+
+fn follow(node: &mut Node) -> Result<(), Failure> {
+    let ports: BTreeSet<String> =
+        node.state().into_iter().flat_map(|state| &state.ports).map(|port| port.name.clone()).collect();
+    if !ports.is_empty() && node.follow_links(&ports)? == LinksFollowed::Changed {
+        node.reconcile()?;
+    }
+    Ok(())
 }
 
 fn tell(before: &Wrong, now: &Wrong) {

@@ -4,9 +4,6 @@ use segue_dataplane::{Hook, Interfaces, needs_xdp};
 use segue_host::device::{Device, Devices};
 use segue_model::node::{NodeState, Port, PortMode};
 
-/// Whether `auto` may choose socket buffers. Not before the tests of whole topologies have run on them.
-const AUTO_ON_SOCKET_BUFFERS: bool = false;
-
 /// A choice, with the reason in words.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Choice {
@@ -27,9 +24,6 @@ pub fn choose(state: &NodeState, port: &Port, device: Option<&Device>) -> Choice
     let (mode, reason) = suited(device);
     let instead = |but: &str| Choice { mode: PortMode::Xdp, reason: format!("{reason}; but {but}") };
     match mode {
-        PortMode::Skb if !AUTO_ON_SOCKET_BUFFERS => {
-            instead("this version works on socket buffers only where `mode: skb` says so")
-        }
         PortMode::Skb => match needs_xdp(state, port) {
             Some(why) => instead(why),
             None => Choice { mode, reason },
@@ -38,19 +32,29 @@ pub fn choose(state: &NodeState, port: &Port, device: Option<&Device>) -> Choice
     }
 }
 
-/// Whether it takes more than the state to choose.
-pub fn needs_devices(state: &NodeState) -> bool {
-    state.ports.iter().any(|port| port.mode == PortMode::Skb || (AUTO_ON_SOCKET_BUFFERS && port.mode.is_auto()))
-}
-
-/// Says of the interfaces of a state's ports where their packets are met. Those of ports that the agent makes are on XDP.
-pub fn set_hooks(state: &NodeState, devices: &Devices, links: &mut Interfaces) {
+/// Says of all interfaces which take frames from XDP, and of those of a state's ports where their packets are met. Those of ports that
+/// the agent makes are on XDP.
+pub fn describe(state: &NodeState, devices: &Devices, links: &mut Interfaces) {
+    for (name, link) in &mut links.0 {
+        let port = state.ports.iter().find(|port| port.name == *name);
+        link.takes_frames = devices.get(name).is_some_and(|device| takes_frames(device, port.is_some()));
+    }
     for port in &state.ports {
         let Some(link) = links.0.get_mut(&port.name) else { continue };
         link.hook = match choose(state, port, devices.get(&port.name)).mode {
             PortMode::Skb => Hook::Skb,
             PortMode::Xdp | PortMode::Auto => Hook::Xdp,
         };
+    }
+}
+
+/// Whether XDP can redirect into a device. Kernels before 6.3 do not tell: there a NIC takes frames once it has a program itself, if its
+/// driver takes any (no driver in the kernel has XDP and takes none but for want of queues); of a veth its far end decides, which
+/// cannot be seen from here.
+fn takes_frames(device: &Device, is_port: bool) -> bool {
+    match device.xdp {
+        Some(xdp) => xdp.takes_redirected(),
+        None => is_port && device.on_bus,
     }
 }
 
@@ -123,7 +127,7 @@ mod tests {
             for name in ["p", "other"] {
                 links.0.insert(name.to_owned(), crate::apply::fake::interface(2));
             }
-            set_hooks(&state, &Devices::new(), &mut links);
+            describe(&state, &Devices::new(), &mut links);
             assert_eq!((links.0["p"].hook, links.0["other"].hook), (hook, Hook::Xdp));
         }
         let state = state("auto");

@@ -176,7 +176,8 @@ pub struct DeviceReport {
     /// What XDP can do with the interface, in the kernel's words; none before Linux 6.3, which does not tell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub xdp_features: Option<Vec<String>>,
-    /// Whether frames that a driver's XDP redirects into it are sent; none where the kernel does not tell.
+    /// Whether it takes frames that XDP redirects into it; what leaves by others goes through the network stack. None where the kernel
+    /// does not tell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub takes_redirected: Option<bool>,
     /// Packets that the interface dropped as they came in, since it was made: among them are those that XDP redirected and the

@@ -43,6 +43,14 @@ pub struct Interface {
     /// Where its packets are met if it is a port. [`Interfaces::query`] says XDP of all: who asks chooses.
     #[serde(default)]
     pub hook: Hook,
+    /// It takes frames that XDP redirects into it; by others the TC program sends. [`Interfaces::query`] says so of all: who asks
+    /// knows better.
+    #[serde(default = "yes")]
+    pub takes_frames: bool,
+}
+
+fn yes() -> bool {
+    true
 }
 
 /// Interfaces of one network namespace by name.
@@ -50,9 +58,10 @@ pub struct Interface {
 pub struct Interfaces(pub BTreeMap<String, Interface>);
 
 impl Interfaces {
-    /// Whether nothing else differs but which of them are up.
-    pub fn same_but_up(&self, other: &Self) -> bool {
-        let same = |(a, b): (&Interface, &Interface)| *a == Interface { up: a.up, ..b.clone() };
+    /// Whether nothing else differs but which of them are up, and which take frames: what is at their far ends has its way with that.
+    pub fn same_but_far_ends(&self, other: &Self) -> bool {
+        let same =
+            |(a, b): (&Interface, &Interface)| *a == Interface { up: a.up, takes_frames: a.takes_frames, ..b.clone() };
         self.0.keys().eq(other.0.keys()) && self.0.values().zip(other.0.values()).all(same)
     }
 

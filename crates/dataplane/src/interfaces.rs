@@ -67,6 +67,7 @@ impl Interfaces {
             vrf: None,
             ruled: false,
             hook: Hook::default(),
+            takes_frames: true,
         };
         let (mut name, mut veth, mut elsewhere) = (None, false, false);
         for attribute in &link.attributes {

@@ -112,6 +112,7 @@ pub fn interface(ifindex: u32) -> Interface {
         vrf: None,
         ruled: false,
         hook: segue_dataplane::Hook::default(),
+        takes_frames: true,
     }
 }
 

@@ -30,14 +30,12 @@ pub enum LinksFollowed {
 }
 
 impl<P: DataPlane, K: Kernel, S: Store> Agent<P, K, S> {
-    /// The interfaces, with where the data plane is to meet the packets of the ports of `state`.
+    /// The interfaces, with what the data plane has to know of the devices: where it is to meet the packets of the ports of `state`.
     pub(super) fn links_for(&mut self, state: &NodeState) -> Result<Interfaces, Failure> {
         let failed = |error| kernel_failure("interfaces", &error);
         let mut links = self.kernel.links().map_err(failed)?;
-        if mode::needs_devices(state) {
-            let devices = self.kernel.devices().map_err(failed)?;
-            mode::set_hooks(state, &devices, &mut links);
-        }
+        let devices = self.kernel.devices().map_err(failed)?;
+        mode::describe(state, &devices, &mut links);
         Ok(links)
     }
 
@@ -67,7 +65,9 @@ impl<P: DataPlane, K: Kernel, S: Store> Agent<P, K, S> {
         if self.make_behind(&state, &links, names)? {
             return Ok(LinksFollowed::Changed);
         }
-        if !self.links.as_ref().is_some_and(|before| before.same_but_up(&links)) || self.routes_need_another(&links) {
+        if !self.links.as_ref().is_some_and(|before| before.same_but_far_ends(&links))
+            || self.routes_need_another(&links)
+        {
             return Ok(LinksFollowed::Changed);
         }
         if self.links.as_ref() == Some(&links) {

@@ -109,6 +109,7 @@ pub fn pretend(state: &NodeState, interfaces: &Interfaces) -> Interfaces {
                     vrf: None,
                     ruled: false,
                     hook: Hook::default(),
+                    takes_frames: true,
                 },
             );
         }

@@ -105,6 +105,7 @@ fn local(compiler: &mut Compiler<'_>, policies: &Policies, sid: &Sid) -> Result<
     if let Some(port) = &sid.port {
         let Some(interface) = compiler.interface(&place, port)? else { return Ok(None) };
         entry.oif = interface.ifindex;
+        flags |= oif_flag(interface);
     }
     match sid.behaviour {
         // Where the argument begins.
@@ -132,6 +133,11 @@ pub(crate) fn function_mtu(to: &Interface) -> u16 {
     if to.up { u16::try_from(to.mtu).unwrap_or(u16::MAX) } else { 0 }
 }
 
+/// Whether XDP can redirect into IFACE-OUT.
+fn oif_flag(to: &Interface) -> abi::SidFlags {
+    if to.takes_frames { 0 } else { abi::SEGUE_SID_OIF_BY_KERNEL }
+}
+
 /// Fills what is behind a proxy, an SR-aware function or netfilter, and returns its flags. `None` if one of its ports is left
 /// out.
 fn function(
@@ -148,6 +154,7 @@ fn function(
     // One warning is enough.
     let from = if to.is_some() { compiler.interface(place, &from)? } else { None };
     let peer_elsewhere = to.is_some_and(|to| to.peer_elsewhere);
+    let mut flags = to.map_or(0, oif_flag);
     match (to, from) {
         (Some(to), Some(_)) => {
             entry.oif = to.ifindex;
@@ -158,7 +165,6 @@ fn function(
         _ if sid.watch().is_some() => {}
         _ => return Ok(None),
     }
-    let mut flags = 0;
     match &sid.netfilter {
         Some(netfilter) => {
             entry.inner = (abi::SEGUE_INNER_IPV4 | abi::SEGUE_INNER_IPV6) as u8;

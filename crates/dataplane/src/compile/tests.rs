@@ -20,6 +20,7 @@ fn interfaces() -> Interfaces {
         vrf: None,
         ruled: false,
         hook: crate::facts::Hook::default(),
+        takes_frames: true,
     };
     Interfaces(BTreeMap::from([
         ("core0".to_owned(), interface(2, &["fe80::2/64", "fd00:2::1/64", "10.0.2.1/24", "10.0.2.2/24"])),

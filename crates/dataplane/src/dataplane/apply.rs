@@ -84,6 +84,7 @@ impl Dataplane {
         self.load_stages(&compiled)?;
         // Unless an agent died before it was done.
         self.move_connections()?;
+        self.follow_frames(interfaces)?;
         let record = Record { state: state.clone(), compiled };
         if let Err(error) = self.write_generation(&record) {
             self.give_up(&record.compiled);
@@ -304,7 +305,9 @@ impl Dataplane {
         let own = self.applied_state().map(|state| state.ports.as_slice()).unwrap_or_default();
         let own: BTreeSet<&str> = own.iter().map(|port| port.name.as_str()).collect();
         let mut ports = self.port_numbers(self.applied());
-        ports.retain(|(name, _)| own.contains(name.as_str()));
+        // By others the TC program sends.
+        let taking: BTreeSet<u32> = self.taking_frames()?;
+        ports.retain(|(name, ifindex)| own.contains(name.as_str()) && taking.contains(ifindex));
         warnings.extend(self.without_redirect(&ports)?.into_iter().map(|name| {
             format!(
                 "port {name}: the kernel refuses frames that XDP redirects into it, so packets that are to leave by it are lost: a veth \

@@ -1,5 +1,5 @@
-//! Interfaces that go down and come up again. Who is at the far end of a link may take it down as often as he likes, so it costs what
-//! leads there and nothing else: no generation, which takes seconds where there are 100,000 SIDs.
+//! Interfaces that go down and come up again, take frames from XDP or no more. Who is at the far end of a link may change that as often
+//! as he likes, so it costs what leads there and nothing else: no generation, which takes seconds where there are 100,000 SIDs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ use crate::compiled::Compiled;
 use crate::facts::{Interface, Interfaces};
 
 impl Dataplane {
-    /// Makes the active configuration agree with which of its ports are up, in place. Nothing else may have changed about them since
+    /// Makes the active configuration agree with which of its ports are up, and which interfaces take frames, in place. Nothing else may have changed about them since
     /// the last apply. False if it cannot be done so: an apply does it.
     ///
     /// # Errors
@@ -27,15 +27,22 @@ impl Dataplane {
         let up = |ifindex: u32| known.get(&ifindex).is_some_and(|link| link.up);
         let differs = |ifindex: u32| up(ifindex) == self.down.contains(&ifindex);
         let changed: Vec<_> = compiled.ports.iter().filter(|port| differs(port.entry.ifindex)).collect();
-        if changed.is_empty() {
+        let numbers: BTreeSet<u32> = changed.iter().map(|port| port.entry.ifindex).collect();
+        let of_frames = self.follow_frames(interfaces)?;
+        if numbers.is_empty() && of_frames.is_empty() {
             return Ok(true);
         }
-        let numbers: BTreeSet<u32> = changed.iter().map(|port| port.entry.ifindex).collect();
-        let behind = compiled.sids.iter().filter(|sid| sid.returned().is_some() && numbers.contains(&sid.entry.oif));
+        let concerned = |ifindex| numbers.contains(ifindex) || of_frames.contains(ifindex);
+        let behind = compiled.sids.iter().filter(|sid| concerned(&sid.entry.oif));
         let entries: Vec<_> = behind
             .map(|sid| {
-                let function_mtu = known.get(&sid.entry.oif).map_or(0, |link| function_mtu(link));
-                (sid.prefix, sid.index, abi::Sid { function_mtu, ..sid.entry })
+                let link = known.get(&sid.entry.oif);
+                let by_kernel = link.is_some_and(|link| !link.takes_frames);
+                let mut entry = abi::Sid { flags: with_oif_by_kernel(sid.entry.flags, by_kernel), ..sid.entry };
+                if sid.returned().is_some() {
+                    entry.function_mtu = link.map_or(0, |link| function_mtu(link));
+                }
+                (sid.prefix, sid.index, entry)
             })
             .collect();
         self.life.rewrite(&self.set, &self.maps, &entries)?;
@@ -67,6 +74,12 @@ impl Dataplane {
         }
         Ok(down)
     }
+}
+
+/// An entry's flags as they are where IFACE-OUT is left to the TC program, or is not.
+pub(super) fn with_oif_by_kernel(flags: u8, by_kernel: bool) -> u8 {
+    let flag = abi::SEGUE_SID_OIF_BY_KERNEL as u8;
+    if by_kernel { flags | flag } else { flags & !flag }
 }
 
 /// The ports that are down in a configuration that has just been written.

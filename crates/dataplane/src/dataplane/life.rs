@@ -16,6 +16,7 @@ use segue_abi as abi;
 use segue_model::node::NodeState;
 use zerocopy::{FromBytes, IntoBytes};
 
+use super::follow::with_oif_by_kernel;
 use super::sid_copies::SidCopies;
 use crate::Error;
 use crate::compiled::{Compiled, CompiledSid};
@@ -230,8 +231,10 @@ impl Life {
         let target = inner.target(set, maps)?;
         for sid in active.map(|active| active.sids.as_slice()).unwrap_or_default() {
             let entry: abi::Sid = maps.read_array(ENTRIES, sid.index)?;
-            // The link to the function may have gone down, or come up, since.
-            let known = abi::Sid { function_mtu: entry.function_mtu, ..sid.entry };
+            // The link to the function may have gone down, or come up, since, or take frames no more.
+            let by_kernel = u32::from(entry.flags) & abi::SEGUE_SID_OIF_BY_KERNEL != 0;
+            let flags = with_oif_by_kernel(sid.entry.flags, by_kernel);
+            let known = abi::Sid { function_mtu: entry.function_mtu, flags, ..sid.entry };
             target.sids.entry(sid.prefix).or_default().insert(sid.index, known);
             down.extend((entry.flags & DOWN != 0).then_some(sid.prefix));
         }

@@ -6,6 +6,7 @@ mod capture;
 mod counters;
 mod filters;
 mod follow;
+mod frames;
 mod grow;
 mod life;
 mod links;
