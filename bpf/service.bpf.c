@@ -2,8 +2,8 @@
 /*
  * XDP on the interface of a service in user space (crates/xsk). What is steered and has a segment left is for the
  * service; all other packets are the kernel's. Two programs, one of which is loaded: `service_wait` gives packets to
- * the AF_XDP socket of their queue, and they wait for the service's verdict; `service_copy` gives the service a copy
- * and sends the packet on itself (End).
+ * an AF_XDP socket of their queue, that of the worker which has their flow, and they wait for the service's verdict;
+ * `service_copy` gives the service a copy and sends the packet on itself (End).
  */
 #include <stddef.h>
 #include <linux/bpf.h>
@@ -53,11 +53,20 @@ enum counter {
 struct settings {
 	__u32 one_in;	   /* copies: one packet in so many, at least 1 */
 	__u32 snap_length; /* copies: octets from the IP header on at most */
+	__u32 workers;	   /* sockets of each queue, at least 1 */
+	__u32 spread;	   /* enum spread: what packets that belong to one worker have in common */
+};
+
+/* crates/xsk/src/program.rs has the same list. */
+enum spread {
+	SPREAD_FLOW, /* addresses, protocol and ports of the inner packet */
+	SPREAD_WAY,  /* source and flow label of the outer header */
 };
 
 struct {
+	/* Those of a queue one after the other. */
 	__uint(type, BPF_MAP_TYPE_XSKMAP);
-	__uint(max_entries, 64);
+	__uint(max_entries, 1024);
 	__type(key, __u32);
 	__type(value, __u32);
 } sockets SEC(".maps");
@@ -109,16 +118,116 @@ static __always_inline struct headers *steered(struct xdp_md *ctx)
 	return headers;
 }
 
+#define PROTOCOL_IPV4 4
+#define PROTOCOL_IPV6 41
+#define PROTOCOL_ETHERNET 143
+#define PROTOCOL_SCTP 132
+
+/* What a flow is told by; zeros where it has none. */
+struct flow {
+	__u32 source[4];
+	__u32 destination[4];
+	__u32 ports;
+	__u32 protocol;
+};
+
+static __always_inline int has_ports(__u8 protocol)
+{
+	return protocol == IPPROTO_TCP || protocol == IPPROTO_UDP || protocol == PROTOCOL_SCTP;
+}
+
+/*
+ * The flow of the packet at `at`, an IPv4 or IPv6 header as `protocol` says. 0: it is no such packet. Ports are looked
+ * for right behind the header, and not in fragments, whose rest has none: all fragments of a datagram have one flow.
+ */
+static __always_inline int inner_flow(struct xdp_md *ctx, __u32 at, __u8 protocol, struct flow *flow)
+{
+	__u32 header[10];
+	__u8 *octets = (__u8 *)header;
+
+	if (protocol == PROTOCOL_IPV6) {
+		if (bpf_xdp_load_bytes(ctx, at, header, 40))
+			return 0;
+		__builtin_memcpy(flow->source, &header[2], 32);
+		flow->protocol = octets[6];
+		at += 40;
+	} else if (protocol == PROTOCOL_IPV4) {
+		if (bpf_xdp_load_bytes(ctx, at, header, 20))
+			return 0;
+		flow->source[0] = header[3];
+		flow->destination[0] = header[4];
+		flow->protocol = octets[9];
+		/* More fragments, or not the first one. */
+		if (header[1] & bpf_htonl(0x3fff))
+			return 1;
+		at += (octets[0] & 0x0f) * 4;
+	} else {
+		return 0;
+	}
+	if (has_ports(flow->protocol) && bpf_xdp_load_bytes(ctx, at, &flow->ports, sizeof(flow->ports)))
+		flow->ports = 0;
+	return 1;
+}
+
+static __always_inline __u32 mixed(const struct flow *flow)
+{
+	const __u32 *words = (const __u32 *)flow;
+	__u64 sum = 0x9e3779b97f4a7c15;
+
+#pragma unroll
+	for (int i = 0; i < (int)(sizeof(*flow) / sizeof(*words)); i++) {
+		sum = (sum ^ words[i]) * 0xff51afd7ed558ccd;
+		sum ^= sum >> 32;
+	}
+	return sum;
+}
+
+/* Which of so many workers has the packet. */
+static __always_inline __u32 worker(struct xdp_md *ctx, const struct headers *headers, const struct settings *set)
+{
+	struct flow flow = {};
+	__u32 at = sizeof(struct ethhdr) + sizeof(struct ipv6hdr) + 8 * (headers->srh.length + 1);
+	__u32 label;
+	__u8 protocol = headers->srh.next_header;
+	struct in6_addr source;
+	__u16 type;
+
+	__builtin_memcpy(&source, &headers->ip.saddr, sizeof(source));
+	__builtin_memcpy(&label, &headers->ip, sizeof(label));
+	label &= bpf_htonl(0xfffff);
+	if (set->spread == SPREAD_FLOW) {
+		if (protocol == PROTOCOL_ETHERNET &&
+		    !bpf_xdp_load_bytes(ctx, at + sizeof(struct ethhdr) - sizeof(type), &type, sizeof(type))) {
+			at += sizeof(struct ethhdr);
+			protocol = type == bpf_htons(ETH_P_IPV6) ? PROTOCOL_IPV6 :
+				   type == bpf_htons(ETH_P_IP)	 ? PROTOCOL_IPV4 :
+								   protocol;
+		}
+		if (inner_flow(ctx, at, protocol, &flow))
+			return ((__u64)mixed(&flow) * set->workers) >> 32;
+	}
+	__builtin_memcpy(flow.source, &source, sizeof(source));
+	flow.ports = label;
+	return ((__u64)mixed(&flow) * set->workers) >> 32;
+}
+
 SEC("xdp.frags")
 int service_wait(struct xdp_md *ctx)
 {
-	if (!steered(ctx)) {
+	struct headers *headers = steered(ctx);
+	__u32 zero = 0, socket = ctx->rx_queue_index;
+	const struct settings *set;
+
+	if (!headers) {
 		count(COUNTER_KERNEL);
 		return XDP_PASS;
 	}
+	set = bpf_map_lookup_elem(&settings, &zero);
+	if (set && set->workers > 1)
+		socket = socket * set->workers + worker(ctx, headers, set);
 	count(COUNTER_SERVICE);
 	/* Without a socket nobody else may have it: a function is never bypassed. */
-	return bpf_redirect_map(&sockets, ctx->rx_queue_index, XDP_DROP);
+	return bpf_redirect_map(&sockets, socket, XDP_DROP);
 }
 
 /*

@@ -37,6 +37,30 @@ impl Tun {
         Ok(Self { file })
     }
 
+    /// Opens a device whose packets the kernel's own IP takes, as from any interface: what is for the namespace is delivered, the rest
+    /// forwarded if the namespace forwards. It has no address.
+    ///
+    /// # Errors
+    /// As [`Tun::open`].
+    pub fn open_for_kernel(name: &str) -> Result<Self> {
+        let remedy = "be root (CAP_NET_ADMIN), and see with `ip tuntap` whether another program has it";
+        let file = open_device(name, libc::IFF_TUN).map_err(HostError::io("open the TUN device", name, remedy))?;
+        for (key, value) in [
+            ("net/ipv4/conf/{}/rp_filter", "0"),
+            ("net/ipv6/conf/{}/accept_ra", "0"),
+            ("net/ipv6/conf/{}/accept_dad", "0"),
+            ("net/ipv6/conf/{}/addr_gen_mode", "1"),
+            ("net/ipv6/conf/{}/seg6_enabled", "1"),
+        ] {
+            let key = key.replace("{}", name);
+            if sysctl::get(&key)?.is_some() {
+                sysctl::set(&key, value)?;
+            }
+        }
+        LinkSocket::open()?.settle(name, None, LARGEST as u32)?;
+        Ok(Self { file })
+    }
+
     /// Gives a packet to those who look at the interface.
     ///
     /// # Errors

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::control;
 use crate::error::{Error, Result};
-use crate::running::{self, Running};
+use crate::running::{self, Kinds, Running};
 
 /// Runs packet services in user space, and lists those that run
 #[derive(Debug, Parser)]
@@ -130,19 +130,23 @@ fn size(text: &str) -> std::result::Result<usize, String> {
 ///
 /// # Errors
 /// What went wrong.
-pub fn main(command: &Command) -> Result<()> {
+pub fn main(command: &Command, kinds: Kinds) -> Result<()> {
     let json = command.output == Output::Json;
     match &command.action {
         Action::Run { file, socket, netns, restart } => {
             if let Some(name) = netns {
                 enter(name)?;
             }
-            let (running, _) = Running::read(file)?;
+            let (running, _) = Running::read(file, kinds)?;
             let socket = socket.clone().unwrap_or_else(|| command.directory.join(format!("{}.socket", running.name())));
-            if *restart { crate::supervise::run(file, &running, &socket) } else { crate::run(file, Some(socket)) }
+            if *restart {
+                crate::supervise::run(file, &running, &socket)
+            } else {
+                crate::run(file, Some(socket), kinds)
+            }
         }
         Action::Check { file } => {
-            let (running, _) = Running::read(file)?;
+            let (running, _) = Running::read(file, kinds)?;
             say(&format!("{}: {} can run\n", file.display(), running.name()))
         }
         Action::List => say(&listed(&command.directory, json)?),
@@ -150,8 +154,8 @@ pub fn main(command: &Command) -> Result<()> {
         Action::Reload { name } => order(&command.directory, name, "reload"),
         Action::Stop { name } => order(&command.directory, name, "stop"),
         Action::Logs { name } => logs(&command.directory, name),
-        Action::Kinds => say(&kinds(json)),
-        Action::Schema { name } => schema(name.as_deref()),
+        Action::Kinds => say(&listed_kinds(kinds, json)),
+        Action::Schema { name } => schema(kinds, name.as_deref()),
         Action::Compress { action: CompressAction::Train { capture, dictionary, size } } => {
             train(capture, dictionary, *size)
         }
@@ -280,8 +284,7 @@ fn top(directory: &Path, json: bool, interval: f64, count: Option<u64>) -> Resul
     }
 }
 
-fn kinds(json: bool) -> String {
-    let all = segue_services::ALL;
+fn listed_kinds(all: Kinds, json: bool) -> String {
     if json {
         let kinds = all.iter().map(|kind| serde_json::json!({ "name": kind.name(), "about": kind.about() }));
         return format!("{:#}\n", Value::from(kinds.collect::<Vec<_>>()));
@@ -289,9 +292,11 @@ fn kinds(json: bool) -> String {
     table(&["NAME", "WHAT IT DOES"], all.iter().map(|kind| [kind.name().to_owned(), kind.about().to_owned()]))
 }
 
-fn schema(name: Option<&str>) -> Result<()> {
+fn schema(kinds: Kinds, name: Option<&str>) -> Result<()> {
     let schema = match name {
-        Some(name) => segue_services::find(name)
+        Some(name) => kinds
+            .iter()
+            .find(|kind| kind.name() == name)
             .ok_or_else(|| Error::Usage(format!("there is no service {name:?}; see `segue service kinds`")))?
             .schema(),
         None => schemars::schema_for!(Running).to_value(),

@@ -27,6 +27,9 @@ pub enum Error {
     /// The interface.
     #[error(transparent)]
     Interface(#[from] segue_xsk::Error),
+    /// The device by which packets go to the kernel.
+    #[error(transparent)]
+    Host(#[from] segue_host::HostError),
     /// A worker could not be made.
     #[error("the service {service} cannot start: {cause}")]
     Build {

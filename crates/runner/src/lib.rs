@@ -8,21 +8,29 @@
 //!
 //! # Threads
 //!
-//! One for each worker, pinned if that is wanted, with a socket ([`segue_xsk::Socket`]) and an engine of its own: no packet goes from one to
-//! another, so a flow stays in order as long as the kernel puts it into one queue. The main thread has signals and the control socket
+//! One for each worker, pinned if that is wanted, with a socket ([`segue_xsk::Socket`]) at each queue of the interface and an engine of its own. XDP
+//! gives a flow to the same worker whatever queue it comes by, so no packet goes from one to another; what a worker sends leaves by one queue. The main thread has signals and the control socket
 //! ([`control`]), and talks to workers by channels.
 //!
 //! With `--restart` all this is a process of its own, whose parent starts it again when it dies, and takes the interface down meanwhile: the node's
 //! agent sees that, and the SID follows its `on_failure`.
+//!
+//! # What it may do
+//!
+//! Once it runs, it has given up what it needed to begin: capabilities, and system calls (`confine`). A control group holds its memory and processor
+//! time if limits are set (`cgroup`).
 //!
 //! # What it is not
 //!
 //! No data plane: the node decides who gets packets.
 #![forbid(unsafe_code)]
 
+mod cgroup;
 pub mod cli;
+mod confine;
 pub mod control;
 mod error;
+mod interrupts;
 mod ports;
 mod run;
 mod running;
@@ -30,7 +38,22 @@ mod status;
 mod supervise;
 mod worker;
 
+pub use cgroup::Limits;
+pub use confine::Confinement;
 pub use error::{Error, Result};
 pub use run::run;
-pub use running::Running;
+pub use running::{Kinds, Running};
 pub use status::{Status, WorkerStatus};
+
+/// The whole of a program that runs these services: `segue-service` does, and so does that of a service of one's own.
+pub fn program(kinds: Kinds) -> std::process::ExitCode {
+    use std::process::ExitCode;
+
+    match cli::main(&<cli::Command as clap::Parser>::parse(), kinds) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("segue-service: {error}");
+            if matches!(error, Error::Usage(_)) { ExitCode::from(2) } else { ExitCode::FAILURE }
+        }
+    }
+}

@@ -3,16 +3,6 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
-use segue_runner::Error;
-use segue_runner::cli::{self, Command};
-
 fn main() -> ExitCode {
-    match cli::main(&Command::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("segue-service: {error}");
-            if matches!(error, Error::Usage(_)) { ExitCode::from(2) } else { ExitCode::FAILURE }
-        }
-    }
+    segue_runner::program(segue_services::ALL)
 }

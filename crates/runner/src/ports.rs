@@ -1,5 +1,6 @@
 //! From a worker's packets to its interface: what puts link-layer headers on, and says which frames have left.
 
+use segue_host::tun::Tun;
 use segue_service::{Packet, Reason, Sink, Way};
 use segue_xsk::interface::{Interface, RawSocket};
 use segue_xsk::{LINK_LENGTH, Transmitter};
@@ -34,9 +35,16 @@ impl Link {
     }
 }
 
+/// Gives a packet to the kernel of the namespace.
+fn deliver(kernel: Option<&Tun>, packet: &Packet<'_>) -> Result<(), Reason> {
+    let device = kernel.ok_or(Reason::NotDelivered)?;
+    device.send(packet.octets()).map_err(|_| Reason::NotDelivered)
+}
+
 /// Packets of one batch, on AF_XDP.
 pub(crate) struct Frames<'a, 'b> {
     pub(crate) link: Link,
+    pub(crate) kernel: Option<&'a Tun>,
     pub(crate) transmitter: &'a mut Transmitter<'b>,
     /// Of each packet of the batch: the frame that it came in.
     pub(crate) frames: &'a [Option<u32>],
@@ -54,7 +62,7 @@ impl Frames<'_, '_> {
 impl Sink for Frames<'_, '_> {
     fn received(&mut self, index: usize, packet: &mut Packet<'_>, way: Way) -> Result<(), Reason> {
         if way == Way::Kernel {
-            return Err(Reason::NotDelivered);
+            return deliver(self.kernel, packet);
         }
         self.link.fits(packet)?;
         let header = self.link.header()?;
@@ -74,7 +82,7 @@ impl Sink for Frames<'_, '_> {
 
     fn own(&mut self, packet: &Packet<'_>, way: Way) -> Result<(), Reason> {
         if way == Way::Kernel {
-            return Err(Reason::NotDelivered);
+            return deliver(self.kernel, packet);
         }
         self.link.fits(packet)?;
         self.copy(packet)
@@ -84,6 +92,7 @@ impl Sink for Frames<'_, '_> {
 /// What an asynchronous service sends.
 pub(crate) struct Raw<'a> {
     pub(crate) link: Link,
+    pub(crate) kernel: Option<&'a Tun>,
     pub(crate) socket: &'a RawSocket,
 }
 
@@ -95,7 +104,7 @@ impl Sink for Raw<'_> {
 
     fn own(&mut self, packet: &Packet<'_>, way: Way) -> Result<(), Reason> {
         if way == Way::Kernel {
-            return Err(Reason::NotDelivered);
+            return deliver(self.kernel, packet);
         }
         self.link.fits(packet)?;
         let frame = [&self.link.header()?, packet.octets()].concat();

@@ -9,36 +9,79 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use segue_host::tun::Tun;
 use segue_service::{Counters, Engine, Mode, Prepared, Sampling, Snapshot, Worker as Place};
 use segue_xsk::interface::{self, Interface, RawSocket};
-use segue_xsk::{COUNTERS, Options, Program, Settings, Socket};
+use segue_xsk::{COUNTERS, Options, Program, Settings, Socket, Spread};
 
+use crate::cgroup::ControlGroup;
+use crate::confine::{self, Confinement};
 use crate::control::{Listener, Served};
 use crate::error::{Error, Result};
+use crate::interrupts;
 use crate::ports::Link;
-use crate::running::Running;
+use crate::running::{Kinds, Running};
 use crate::status::{Status, WorkerStatus};
 use crate::worker::{CopySource, Order, Source, Worker};
 
 /// How long a worker may take to answer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
+/// The device by which a service gives packets to the kernel of its namespace.
+const KERNEL: &str = "segue-kernel";
 
 /// Runs what the file says, and returns when it was told to stop. `control`: the socket to answer on; that of its name in
 /// `/run/segue/services` if none.
 ///
 /// # Errors
 /// What is wrong with the file; what cannot be opened; that a worker has failed.
-pub fn run(file: &Path, socket: Option<PathBuf>) -> Result<()> {
+pub fn run(file: &Path, socket: Option<PathBuf>, kinds: Kinds) -> Result<()> {
     // Nothing that a service starts gets more rights than it has.
     let _ = nix::sys::prctl::set_no_new_privs();
-    let (running, prepared) = Running::read(file)?;
+    let (running, prepared) = Running::read(file, kinds)?;
     let socket = socket.unwrap_or_else(|| crate::running::directory().join(format!("{}.socket", running.name())));
     let listener = Listener::bind(&socket)?;
-    let mut service = Service::start(file, running, prepared)?;
+    let mut confinement = Confinement::default();
+    // Before there are threads and rings, which count too.
+    let group = held(&running, &mut confinement);
+    let mut service = Service::start(file, running, prepared, kinds)?;
+    confine(service.prepared.makes_devices(), &mut confinement);
+    for missing in &confinement.missing {
+        eprintln!("segue-service: {}: {missing}", service.running.name());
+    }
+    service.confinement = confinement;
     // Who waits for the service sees its socket answer: only now it is there to stay.
     let ended = listener.serve(&mut service);
     let stopped = service.stop();
+    drop(group);
     ended.and(stopped)
+}
+
+/// Puts the process into a control group if it has limits. That there is none is said, and no reason not to run.
+fn held(running: &Running, confinement: &mut Confinement) -> Option<ControlGroup> {
+    if running.limits.is_none() {
+        return None;
+    }
+    match ControlGroup::enter(running.name(), running.limits) {
+        Ok(group) => {
+            confinement.control_group = group.path();
+            Some(group)
+        }
+        Err(why) => {
+            confinement.missing.push(format!("limits of memory and processor time are not kept: {why}"));
+            None
+        }
+    }
+}
+
+/// Gives up what is not needed any more.
+fn confine(devices: bool, confinement: &mut Confinement) {
+    confinement.missing.extend(confine::give_up_capabilities(devices).err());
+    let kept = caps::read(None, caps::CapSet::Permitted).unwrap_or_default();
+    confinement.capabilities = kept.iter().map(ToString::to_string).collect();
+    match confine::refuse_system_calls() {
+        Ok(()) => confinement.system_calls = true,
+        Err(why) => confinement.missing.push(why),
+    }
 }
 
 /// A service that runs.
@@ -48,8 +91,11 @@ pub(crate) struct Service {
     prepared: Arc<dyn Prepared>,
     program: Program,
     workers: Vec<Handle>,
+    kernel: Option<Arc<Tun>>,
     begun: Instant,
     reloads: u64,
+    confinement: Confinement,
+    kinds: Kinds,
 }
 
 struct Handle {
@@ -68,16 +114,32 @@ impl Handle {
 }
 
 impl Service {
-    fn start(file: &Path, running: Running, prepared: Arc<dyn Prepared>) -> Result<Self> {
+    fn start(file: &Path, running: Running, prepared: Arc<dyn Prepared>, kinds: Kinds) -> Result<Self> {
         let interface = interface::find(&running.interface)?;
+        if running.defer_times > 0 || running.defer_time > 0 {
+            let nanoseconds = u64::from(running.defer_time) * 1000;
+            interrupts::defer(&running.interface, running.defer_times, nanoseconds)
+                .map_err(|why| Error::Usage(format!("{why}; be root, or remove defer_times and defer_time")))?;
+        }
+        let kernel = prepared.uses_kernel().then(|| Tun::open_for_kernel(KERNEL)).transpose()?.map(Arc::new);
         let link = Link::new(&interface, running.node_mac.map(|mac| mac.octets()));
         let begun = Instant::now();
         let (program, sources) = match prepared.mode() {
-            Mode::Synchronous => waiting(&running)?,
+            Mode::Synchronous => waiting(&running, prepared.spread(), interface.queues)?,
             Mode::Asynchronous => copying(&running, prepared.sampling(), &interface)?,
         };
-        let mut service =
-            Self { file: file.to_owned(), running, prepared, program, workers: Vec::new(), begun, reloads: 0 };
+        let mut service = Self {
+            file: file.to_owned(),
+            running,
+            prepared,
+            program,
+            workers: Vec::new(),
+            kernel,
+            begun,
+            reloads: 0,
+            confinement: Confinement::default(),
+            kinds,
+        };
         for (index, source) in sources.into_iter().enumerate() {
             let handle = service.worker(index, source, link)?;
             service.workers.push(handle);
@@ -106,12 +168,15 @@ impl Service {
         let cpu = self.running.cpus.get(index).copied();
         let spin = Duration::from_micros(self.running.spin.into());
         let (engine, begun) = (engine, self.begun);
-        let worker = Worker { index, cpu, engine, source, link, orders: receiver, bell: hears, spin, begun };
+        let kernel = self.kernel.clone();
+        let worker = Worker { index, cpu, engine, source, link, kernel, orders: receiver, bell: hears, spin, begun };
         let name = format!("worker-{index}");
         let thread = std::thread::Builder::new()
             .name(name)
             .spawn(move || {
                 pin(cpu)?;
+                // It has its rings; what it cannot give up is told by the main thread, which cannot either.
+                let _ = confine::give_up_capabilities(false);
                 worker.work()
             })
             .map_err(Error::file("start a thread for", &self.file, "allow more processes (`ulimit -u`)"))?;
@@ -155,7 +220,7 @@ impl Served for Service {
     }
 
     fn reload(&mut self) -> Result<()> {
-        let (running, prepared) = Running::read(&self.file)?;
+        let (running, prepared) = Running::read(&self.file, self.kinds)?;
         if let Err(key) = self.running.same_but_configuration(&running) {
             let message =
                 format!("{}: {key} has changed, which a running service cannot; start it again", self.file.display());
@@ -203,6 +268,7 @@ impl Served for Service {
             interface: self.running.interface.clone(),
             seconds: self.begun.elapsed().as_secs(),
             reloads: self.reloads,
+            confinement: self.confinement.clone(),
             configuration: self.prepared.configuration(),
             xdp,
             held: total.held(),
@@ -212,17 +278,24 @@ impl Served for Service {
     }
 }
 
-/// A socket for each worker.
-fn waiting(running: &Running) -> Result<(Program, Vec<Source>)> {
-    let program = Program::load(&running.interface, segue_xsk::Mode::Wait, Settings::default())?;
+/// Sockets for each worker: one at each queue of the interface.
+fn waiting(running: &Running, spread: segue_service::Spread, queues: u32) -> Result<(Program, Vec<Source>)> {
+    let spread = match spread {
+        segue_service::Spread::Flow => Spread::Flow,
+        segue_service::Spread::Way => Spread::Way,
+    };
+    let settings = Settings { workers: running.workers, spread, ..Settings::default() };
+    let program = Program::load(&running.interface, segue_xsk::Mode::Wait, settings)?;
     let options = Options { ring_size: running.ring_size, busy_poll: running.busy_poll, ..Options::default() };
-    let mut sources = Vec::new();
-    for queue in 0..running.workers {
-        let socket = Socket::open(&running.interface, queue, options)?;
-        program.serve(queue, &socket)?;
-        sources.push(Source::Wait(Box::new(socket)));
+    let mut sources: Vec<Vec<Socket>> = (0..running.workers).map(|_| Vec::new()).collect();
+    for queue in 0..queues {
+        let sockets = Socket::open(&running.interface, queue, running.workers, options)?;
+        for (worker, (sockets, socket)) in (0..).zip(sources.iter_mut().zip(sockets)) {
+            program.serve(queue, worker, &socket)?;
+            sockets.push(socket);
+        }
     }
-    Ok((program, sources))
+    Ok((program, sources.into_iter().map(Source::Wait).collect()))
 }
 
 /// The ring with copies.
@@ -232,6 +305,7 @@ fn copying(running: &Running, sampling: Sampling, interface: &Interface) -> Resu
         snap_length: sampling.snap_length.unwrap_or(u32::MAX),
         // As many packets of 2048 octets as the ring of a worker that packets wait for.
         ring_length: (running.ring_size * 2048).max(1 << 16),
+        ..Settings::default()
     };
     let program = Program::load(&running.interface, segue_xsk::Mode::Copy, settings)?;
     let (sender, received) = channel();

@@ -6,10 +6,14 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use segue_model::error::{KeyPath, Report};
 use segue_model::load;
-use segue_service::Prepared;
+use segue_service::{Prepared, Registered};
 use serde::{Deserialize, Serialize};
 
+use crate::cgroup::Limits;
 use crate::error::{Error, Result};
+
+/// Services that can be run: those of [`segue_services::ALL`], or those of a program of somebody else's.
+pub type Kinds = &'static [&'static dyn Registered];
 
 /// A service that is to run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -26,7 +30,7 @@ pub struct Running {
     /// The interface that packets come in and leave by.
     #[serde(default = "port")]
     pub interface: String,
-    /// Threads, each with a queue of the interface, from 1 to 64. An asynchronous service has one.
+    /// Threads, from 1 to 64; packets of one flow always go to the same. An asynchronous service has one.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub workers: u32,
     /// Processors that workers are bound to, in order; not bound if empty.
@@ -41,6 +45,15 @@ pub struct Running {
     /// Microseconds that a worker looks for packets before it sleeps, 0 to 1,000,000.
     #[serde(default)]
     pub spin: u32,
+    /// How often the kernel looks for packets by itself before it waits for an interrupt, 0 to 1000; it waits `defer_time` each time.
+    #[serde(default = "defer_times")]
+    pub defer_times: u32,
+    /// Microseconds between two such looks, 0 to 10,000. 0: interrupts bring packets at once.
+    #[serde(default = "defer_time")]
+    pub defer_time: u32,
+    /// What it may use; as much as there is if not given.
+    #[serde(default, skip_serializing_if = "Limits::is_none")]
+    pub limits: Limits,
     /// Link-layer address of the node, for packets that the service sends before it has received any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_mac: Option<segue_model::value::MacAddress>,
@@ -58,6 +71,14 @@ fn is_one(value: &u32) -> bool {
     *value == 1
 }
 
+fn defer_times() -> u32 {
+    0
+}
+
+fn defer_time() -> u32 {
+    0
+}
+
 fn ring_size() -> u32 {
     2048
 }
@@ -70,25 +91,25 @@ impl Running {
     ///
     /// # Errors
     /// If it cannot be read; or all that is wrong in it, with line, key and remedy.
-    pub fn read(file: &Path) -> Result<(Self, Arc<dyn Prepared>)> {
+    pub fn read(file: &Path, kinds: Kinds) -> Result<(Self, Arc<dyn Prepared>)> {
         let source = std::fs::read_to_string(file).map_err(Error::file("read", file, "give a file's path"))?;
-        Self::parse(&source, &file.display().to_string())
+        Self::parse(&source, &file.display().to_string(), kinds)
     }
 
     /// Checks a document. `file` is only for the errors.
     ///
     /// # Errors
     /// All that is wrong in it, with line, key and remedy.
-    pub fn parse(source: &str, file: &str) -> Result<(Self, Arc<dyn Prepared>)> {
+    pub fn parse(source: &str, file: &str, kinds: Kinds) -> Result<(Self, Arc<dyn Prepared>)> {
         let running: Self = load::document(source, file)?;
-        let prepared = running.check().map_err(|errors| load::locate(errors, source, file))?;
+        let prepared = running.check(kinds).map_err(|errors| load::locate(errors, source, file))?;
         Ok((running, prepared))
     }
 
-    fn check(&self) -> std::result::Result<Arc<dyn Prepared>, segue_model::error::Errors> {
+    fn check(&self, kinds: Kinds) -> std::result::Result<Arc<dyn Prepared>, segue_model::error::Errors> {
         let (mut report, root) = (Report::default(), KeyPath::root());
-        let Some(service) = segue_services::find(&self.service) else {
-            let known: Vec<_> = segue_services::ALL.iter().map(|service| service.name()).collect();
+        let Some(service) = kinds.iter().find(|kind| kind.name() == self.service) else {
+            let known: Vec<_> = kinds.iter().map(|service| service.name()).collect();
             let message = format!("there is no service {:?}", self.service);
             report.error(&root.at("service"), message, format!("write one of them: {}", known.join(", ")));
             return report.finish().and(Err(Vec::new().into_iter().collect()));
@@ -109,10 +130,27 @@ impl Running {
             let message = format!("{} is no size of a ring", self.ring_size);
             report.error(&root.at("ring_size"), message, "write a power of two from 64 to 32768");
         }
-        for (key, value, most) in [("busy_poll", self.busy_poll, 1000), ("spin", self.spin, 1_000_000)] {
+        for (key, value, most) in [
+            ("busy_poll", self.busy_poll, 1000),
+            ("spin", self.spin, 1_000_000),
+            ("defer_time", self.defer_time, 10_000),
+        ] {
             if value > most {
                 let message = format!("{value} microseconds are too many");
                 report.error(&root.at(key), message, format!("write a number from 0 to {most}"));
+            }
+        }
+        if self.defer_times > 1000 {
+            let message = format!("{} looks are too many", self.defer_times);
+            report.error(&root.at("defer_times"), message, "write a number from 0 to 1000");
+        }
+        for (key, value, least, most) in [
+            ("memory_mib", self.limits.memory_mib, 16, 1 << 20),
+            ("processor_percent", self.limits.processor_percent, 1, 100_000),
+        ] {
+            if let Some(value) = value.filter(|value| !(least..=most).contains(value)) {
+                let message = format!("{value} is not possible");
+                report.error(&root.at("limits").at(key), message, format!("write a number from {least} to {most}"));
             }
         }
         if !self.cpus.is_empty() && self.cpus.len() != self.workers as usize {
@@ -151,6 +189,9 @@ impl Running {
             ("ring_size", self.ring_size != other.ring_size),
             ("busy_poll", self.busy_poll != other.busy_poll),
             ("spin", self.spin != other.spin),
+            ("defer_times", self.defer_times != other.defer_times),
+            ("defer_time", self.defer_time != other.defer_time),
+            ("limits", self.limits != other.limits),
         ];
         differs.into_iter().find(|(_, differs)| *differs).map_or(Ok(()), |(key, _)| Err(key))
     }

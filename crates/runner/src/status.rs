@@ -6,6 +6,8 @@ use segue_service::{Mode, Snapshot};
 use segue_xsk::{Place, Socket};
 use serde::Serialize;
 
+use crate::confine::Confinement;
+
 /// A service that runs.
 #[derive(Debug, Clone, Serialize)]
 pub struct Status {
@@ -25,6 +27,8 @@ pub struct Status {
     pub reloads: u64,
     /// The configuration, with defaults.
     pub configuration: serde_json::Value,
+    /// What it may do, and what holds it.
+    pub confinement: Confinement,
     /// What XDP has counted on the interface.
     pub xdp: BTreeMap<&'static str, u64>,
     /// Counters of all workers together.
@@ -38,7 +42,7 @@ pub struct Status {
 /// A worker.
 #[derive(Debug, Clone, Serialize)]
 pub struct WorkerStatus {
-    /// From 0: also its queue.
+    /// From 0.
     pub index: usize,
     /// The processor that it is bound to.
     pub cpu: Option<u32>,
@@ -47,15 +51,15 @@ pub struct WorkerStatus {
     pub counters: Snapshot,
     /// Packets that it holds.
     pub held: u64,
-    /// Its AF_XDP socket.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub socket: Option<SocketStatus>,
+    /// Its AF_XDP sockets: one for each queue of the interface.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub sockets: Vec<SocketStatus>,
     /// What the service says.
     #[serde(skip_serializing_if = "serde_json::Value::is_null")]
     pub report: serde_json::Value,
 }
 
-/// An AF_XDP socket.
+/// An AF_XDP socket. Frames, and faults of theirs, are those of its queue, which the workers share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct SocketStatus {
     /// Frames that nobody has.
@@ -81,7 +85,7 @@ pub struct SocketStatus {
 impl SocketStatus {
     pub(crate) fn of(socket: &Socket) -> Option<Self> {
         let said = socket.statistics().ok()?;
-        let count = |place| socket.frames().count(place);
+        let count = |place| socket.frames(place);
         Some(Self {
             frames_free: count(Place::Free),
             frames_to_receive: count(Place::Fill),

@@ -40,11 +40,12 @@ pub(crate) fn run(file: &Path, running: &Running, socket: &Path) -> Result<()> {
             let status = loop {
                 tokio::select! {
                     status = child.wait() => break status.map_err(failed())?,
-                    _ = terminate.recv() => return end(child).await.map_err(failed()),
-                    _ = interrupt.recv() => return end(child).await.map_err(failed()),
+                    _ = terminate.recv() => return end(child, running.name()).await.map_err(failed()),
+                    _ = interrupt.recv() => return end(child, running.name()).await.map_err(failed()),
                     _ = hangup.recv() => tell(&child, Signal::SIGHUP),
                 }
             };
+            crate::cgroup::remove(running.name());
             if status.success() {
                 return Ok(());
             }
@@ -89,10 +90,12 @@ fn tell(child: &Child, signal: Signal) {
     }
 }
 
-async fn end(mut child: Child) -> std::io::Result<()> {
+async fn end(mut child: Child, name: &str) -> std::io::Result<()> {
     tell(&child, Signal::SIGTERM);
-    match tokio::time::timeout(PATIENCE, child.wait()).await {
+    let ended = match tokio::time::timeout(PATIENCE, child.wait()).await {
         Ok(status) => status.map(drop),
         Err(_) => child.kill().await,
-    }
+    };
+    crate::cgroup::remove(name);
+    ended
 }

@@ -3,10 +3,12 @@
 use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError};
 use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use segue_host::tun::Tun;
 use segue_service::{Engine, Packet, Service, Time};
 use segue_xsk::interface::RawSocket;
 use segue_xsk::{Arrival, Copies, LINK_LENGTH, Socket};
@@ -35,8 +37,9 @@ pub(crate) enum Order {
 
 /// Where packets come from.
 pub(crate) enum Source {
-    /// They wait for the verdict.
-    Wait(Box<Socket>),
+    /// They wait for the verdict. A socket for each queue of the interface; what leaves, leaves by the first, so that queues cannot
+    /// change the order.
+    Wait(Vec<Socket>),
     /// They have gone on: these are copies.
     Copy(CopySource),
 }
@@ -54,6 +57,8 @@ pub(crate) struct Worker {
     pub(crate) engine: Engine,
     pub(crate) source: Source,
     pub(crate) link: Link,
+    /// What gives packets to the kernel of the namespace.
+    pub(crate) kernel: Option<Arc<Tun>>,
     pub(crate) orders: Receiver<Order>,
     /// Can be read when there are orders.
     pub(crate) bell: UnixStream,
@@ -88,13 +93,24 @@ impl Worker {
     /// One batch and the timer. Returns how many packets there were.
     fn step(&mut self, arrivals: &mut Vec<Arrival>) -> Result<usize, String> {
         let now = self.now();
+        let kernel = self.kernel.as_deref();
         let count = match &mut self.source {
-            Source::Wait(socket) => {
-                arrivals.clear();
-                socket.receive(BATCH, arrivals);
-                wait_batch(&mut self.engine, socket, &mut self.link, arrivals, now)?
+            Source::Wait(sockets) => {
+                let mut count = 0;
+                for index in 0..sockets.len() {
+                    let Some((first, others)) = sockets.split_first_mut() else { break };
+                    let (socket, home) = match index.checked_sub(1) {
+                        Some(other) => (&mut others[other], Some(first)),
+                        None => (first, None),
+                    };
+                    arrivals.clear();
+                    socket.receive(BATCH, arrivals);
+                    let mut way = WaitBatch { engine: &mut self.engine, link: &mut self.link, kernel };
+                    count += way.run(socket, home, arrivals, now)?;
+                }
+                count
             }
-            Source::Copy(source) => copy_batch(&mut self.engine, source, self.link, now),
+            Source::Copy(source) => copy_batch(&mut self.engine, source, self.link, kernel, now),
         };
         if self.engine.wake().is_some_and(|wake| wake <= now) {
             self.with_sink(|engine, sink| engine.timer(now, sink))?;
@@ -104,15 +120,20 @@ impl Worker {
 
     /// For what the service sends outside of a batch.
     fn with_sink<T>(&mut self, work: impl FnOnce(&mut Engine, &mut dyn segue_service::Sink) -> T) -> Result<T, String> {
+        let kernel = self.kernel.as_deref();
         match &mut self.source {
-            Source::Wait(socket) => {
+            Source::Wait(sockets) => {
+                let socket = sockets.first_mut().ok_or("it has no socket")?;
                 let mut transmitter = socket.transmitter();
-                let mut sink = Frames { link: self.link, transmitter: &mut transmitter, frames: &[], sent: &mut [] };
+                let (frames, sent) = (&[][..], &mut [][..]);
+                let mut sink = Frames { link: self.link, kernel, transmitter: &mut transmitter, frames, sent };
                 let result = work(&mut self.engine, &mut sink);
                 transmitter.flush().map_err(|error| format!("the interface does not send: {error}"))?;
                 Ok(result)
             }
-            Source::Copy(source) => Ok(work(&mut self.engine, &mut Raw { link: self.link, socket: &source.socket })),
+            Source::Copy(source) => {
+                Ok(work(&mut self.engine, &mut Raw { link: self.link, kernel, socket: &source.socket }))
+            }
         }
     }
 
@@ -135,16 +156,16 @@ impl Worker {
     }
 
     fn status(&self) -> WorkerStatus {
-        let socket = match &self.source {
-            Source::Wait(socket) => SocketStatus::of(socket),
-            Source::Copy(_) => None,
+        let sockets = match &self.source {
+            Source::Wait(sockets) => sockets.iter().filter_map(SocketStatus::of).collect(),
+            Source::Copy(_) => Vec::new(),
         };
         WorkerStatus {
             index: self.index,
             cpu: self.cpu,
             counters: self.engine.counters().snapshot(),
             held: self.engine.counters().snapshot().held(),
-            socket,
+            sockets,
             report: self.engine.service().report(),
         }
     }
@@ -164,13 +185,13 @@ impl Worker {
             PollTimeout::try_from(i32::try_from(milliseconds).unwrap_or(i32::MAX)).unwrap_or(PollTimeout::ZERO);
         let (rung, readable) = {
             let of_service = self.engine.service().descriptor();
-            let of_socket: Option<BorrowedFd<'_>> = match &self.source {
-                Source::Wait(socket) => Some(socket.as_fd()),
-                Source::Copy(_) => None,
+            let of_sockets: Vec<BorrowedFd<'_>> = match &self.source {
+                Source::Wait(sockets) => sockets.iter().map(AsFd::as_fd).collect(),
+                Source::Copy(_) => Vec::new(),
             };
             let mut fds = vec![PollFd::new(self.bell.as_fd(), PollFlags::POLLIN)];
             fds.extend(of_service.map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
-            fds.extend(of_socket.map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
+            fds.extend(of_sockets.into_iter().map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
             match poll(&mut fds, timeout) {
                 Ok(_) | Err(nix::Error::EINTR) => {}
                 Err(error) => return Err(format!("cannot wait for packets: {error}")),
@@ -198,7 +219,9 @@ impl Worker {
         if lost > 0 {
             eprintln!("segue-service: worker {}: {lost} packets were taken, and neither sent nor dropped", self.index);
         }
-        if let Source::Wait(socket) = &mut self.source {
+        if let Source::Wait(sockets) = &mut self.source
+            && let Some(socket) = sockets.first_mut()
+        {
             while !socket.is_idle() && begun.elapsed() < LEAVE_WITHIN {
                 socket.transmitter().flush().map_err(|error| error.to_string())?;
                 std::thread::sleep(Duration::from_micros(200));
@@ -208,54 +231,77 @@ impl Worker {
     }
 }
 
-/// Packets that wait. Returns how many there were.
-fn wait_batch(
-    engine: &mut Engine,
-    socket: &mut Socket,
-    link: &mut Link,
-    arrivals: &[Arrival],
-    now: Time,
-) -> Result<usize, String> {
-    let (slices, mut transmitter) = socket.split(arrivals);
-    let mut packets = Vec::with_capacity(arrivals.len());
-    let mut frames = Vec::with_capacity(arrivals.len());
-    for (arrival, slice) in arrivals.iter().zip(slices) {
-        let (frame, length, parsed) = match (arrival, slice) {
-            (Arrival::Frame(frame, range), Some(slice)) => {
-                learn(link, slice.get(range.clone()).unwrap_or_default());
-                let octets = range.start + LINK_LENGTH..range.end.max(range.start + LINK_LENGTH);
-                let length = octets.len();
-                (Some(*frame), length, Packet::in_frame(slice, octets, length, now))
-            }
-            (Arrival::Several(octets), _) => {
-                learn(link, octets);
-                let octets = octets.get(LINK_LENGTH..).unwrap_or_default();
-                (None, octets.len(), Packet::from_octets(octets, now))
-            }
-            (Arrival::Frame(..), None) => continue,
-        };
-        match parsed {
-            Ok(packet) => {
-                packets.push(packet);
-                frames.push(frame);
-            }
-            Err(reason) => {
-                engine.refuse(reason, length);
-                frame.into_iter().for_each(|frame| transmitter.free(frame));
+/// What a batch of packets that wait meets.
+struct WaitBatch<'a> {
+    engine: &'a mut Engine,
+    link: &'a mut Link,
+    kernel: Option<&'a Tun>,
+}
+
+impl WaitBatch<'_> {
+    /// Runs a batch of `socket`. What leaves, leaves by `home` if that is another one. Returns how many packets there were.
+    fn run(
+        &mut self,
+        socket: &mut Socket,
+        home: Option<&mut Socket>,
+        arrivals: &[Arrival],
+        now: Time,
+    ) -> Result<usize, String> {
+        if arrivals.is_empty() {
+            return Ok(0);
+        }
+        let (slices, mut own) = socket.split(arrivals);
+        let mut packets = Vec::with_capacity(arrivals.len());
+        let mut frames = Vec::with_capacity(arrivals.len());
+        let mut refused = Vec::new();
+        for (arrival, slice) in arrivals.iter().zip(slices) {
+            let (frame, length, parsed) = match (arrival, slice) {
+                (Arrival::Frame(frame, range), Some(slice)) => {
+                    learn(self.link, slice.get(range.clone()).unwrap_or_default());
+                    let octets = range.start + LINK_LENGTH..range.end.max(range.start + LINK_LENGTH);
+                    let length = octets.len();
+                    (Some(*frame), length, Packet::in_frame(slice, octets, length, now))
+                }
+                (Arrival::Several(octets), _) => {
+                    learn(self.link, octets);
+                    let octets = octets.get(LINK_LENGTH..).unwrap_or_default();
+                    (None, octets.len(), Packet::from_octets(octets, now))
+                }
+                (Arrival::Frame(..), None) => continue,
+            };
+            match parsed {
+                Ok(packet) => {
+                    packets.push(packet);
+                    frames.push(frame);
+                }
+                Err(reason) => {
+                    self.engine.refuse(reason, length);
+                    refused.extend(frame);
+                }
             }
         }
+        let mut sent = vec![false; packets.len()];
+        let mut failed = None;
+        if !packets.is_empty() {
+            // A frame leaves by the queue whose it is, or as a copy.
+            let copied = vec![None; packets.len()];
+            let mut elsewhere = home.map(Socket::transmitter);
+            let (transmitter, frames) = match &mut elsewhere {
+                Some(transmitter) => (transmitter, &copied),
+                None => (&mut own, &frames),
+            };
+            let mut sink = Frames { link: *self.link, kernel: self.kernel, transmitter, frames, sent: &mut sent };
+            self.engine.batch(now, &mut packets, &mut sink);
+            failed = elsewhere.and_then(|mut transmitter| transmitter.flush().err());
+        }
+        drop(packets);
+        let kept = frames.iter().zip(&sent).filter(|(_, sent)| !**sent).filter_map(|(frame, _)| *frame);
+        kept.chain(refused).for_each(|frame| own.free(frame));
+        match failed.or_else(|| own.flush().err()) {
+            Some(error) => Err(format!("the interface does not send: {error}")),
+            None => Ok(arrivals.len()),
+        }
     }
-    let mut sent = vec![false; packets.len()];
-    if !packets.is_empty() {
-        let mut sink = Frames { link: *link, transmitter: &mut transmitter, frames: &frames, sent: &mut sent };
-        engine.batch(now, &mut packets, &mut sink);
-    }
-    drop(packets);
-    for frame in frames.iter().zip(&sent).filter(|(_, sent)| !**sent).filter_map(|(frame, _)| *frame) {
-        transmitter.free(frame);
-    }
-    transmitter.flush().map_err(|error| format!("the interface does not send: {error}"))?;
-    Ok(arrivals.len())
 }
 
 /// The node's address is that of who sends.
@@ -266,7 +312,7 @@ fn learn(link: &mut Link, frame: &[u8]) {
 }
 
 /// Copies. Returns how many there were.
-fn copy_batch(engine: &mut Engine, source: &CopySource, link: Link, now: Time) -> usize {
+fn copy_batch(engine: &mut Engine, source: &CopySource, link: Link, kernel: Option<&Tun>, now: Time) -> usize {
     let count = source.copies.consume(BATCH);
     if count == 0 {
         return 0;
@@ -278,6 +324,6 @@ fn copy_batch(engine: &mut Engine, source: &CopySource, link: Link, now: Time) -
             Err(reason) => engine.refuse(reason, wire_length),
         }
     }
-    engine.batch(now, &mut packets, &mut Raw { link, socket: &source.socket });
+    engine.batch(now, &mut packets, &mut Raw { link, kernel, socket: &source.socket });
     count
 }

@@ -10,7 +10,7 @@ use crate::context::Worker;
 use crate::counters::{Counters, Snapshot};
 use crate::engine::{Engine, Sink};
 use crate::flow::FlowKey;
-use crate::kind::{Mode, Prepared};
+use crate::kind::{Mode, Prepared, Spread};
 use crate::metric::Metric;
 use crate::packet::Packet;
 use crate::reason::Reason;
@@ -38,6 +38,7 @@ pub struct Sent {
 pub struct Driver {
     engines: Vec<Engine>,
     mode: Mode,
+    spread: Spread,
     now: Time,
     sent: Vec<Sent>,
     frame_length: usize,
@@ -94,7 +95,8 @@ impl Driver {
             let built = prepared.build(Worker { index, count: workers });
             built.unwrap_or_else(|error| panic!("cannot make the service {}: {error}", prepared.name()))
         };
-        Self::with((0..workers).map(build).collect(), prepared.mode(), MTU, prepared.metrics())
+        let driver = Self::with((0..workers).map(build).collect(), prepared.mode(), MTU, prepared.metrics());
+        Self { spread: prepared.spread(), ..driver }
     }
 
     /// With everything said.
@@ -105,7 +107,15 @@ impl Driver {
             Engine::new(service, mode, Worker { index, count }, mtu, Arc::new(Counters::new(metrics)))
         };
         let engines = workers.into_iter().enumerate().map(engine).collect();
-        Self { engines, mode, now: Time::START, sent: Vec::new(), frame_length: 4096, stopped: false }
+        Self {
+            engines,
+            mode,
+            spread: Spread::Flow,
+            now: Time::START,
+            sent: Vec::new(),
+            frame_length: 4096,
+            stopped: false,
+        }
     }
 
     /// Octets of the frames that packets come in; 4096 at first. A packet that is larger comes in a buffer of its own, as on the
@@ -120,6 +130,14 @@ impl Driver {
         self.now
     }
 
+    fn worker_of(&self, octets: &[u8]) -> usize {
+        let key = match self.spread {
+            Spread::Flow => FlowKey::of(octets),
+            Spread::Way => FlowKey::of_way(octets),
+        };
+        key.worker(self.engines.len())
+    }
+
     /// Receives packets as one batch, each by the worker of its flow.
     pub fn receive(&mut self, packets: &[Vec<u8>]) {
         self.receive_cut(packets, usize::MAX);
@@ -130,8 +148,9 @@ impl Driver {
         assert!(!self.stopped, "the service is stopped");
         let count = self.engines.len();
         for worker in 0..count {
-            let own = packets.iter().filter(|octets| FlowKey::of(octets).worker(count) == worker);
+            let own: Vec<_> = packets.iter().filter(|octets| self.worker_of(octets) == worker).collect();
             let mut frames: Vec<(Vec<u8>, usize, usize)> = own
+                .into_iter()
                 .map(|octets| {
                     let kept = octets.len().min(snap_length);
                     // As in a frame of XDP: 256 octets in front, of which the Ethernet header takes 14.

@@ -32,6 +32,14 @@ impl FlowKey {
         hashed(tuple)
     }
 
+    /// Of the way that a steered packet takes: source and flow label of the outer header.
+    #[must_use]
+    pub fn of_way(octets: &[u8]) -> Self {
+        let source = octets.get(8..24);
+        let label = octets.get(1..4).map(|octets| [octets[0] & 0x0f, octets[1], octets[2]]);
+        hashed(&(source, label))
+    }
+
     /// Which of `count` workers has this flow.
     #[must_use]
     pub fn worker(self, count: usize) -> usize {

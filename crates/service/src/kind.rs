@@ -38,6 +38,16 @@ impl Default for Sampling {
     }
 }
 
+/// What packets have in common that must go to one worker, so that they leave in the order in which they came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Spread {
+    /// Addresses, protocol and ports of the inner packet; source and flow label of the outer header where that is no IP packet.
+    Flow,
+    /// Source and flow label of the outer header: for services to which packets of one flow come in more than one form.
+    Way,
+}
+
 /// Why a worker cannot be made although its configuration is right: a file or a device is missing.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{what}\n  do: {remedy}")]
@@ -80,6 +90,24 @@ pub trait Kind: Send + Sync + 'static {
         true
     }
 
+    /// Which packets must go to one worker.
+    fn spread(configuration: &Self::Configuration) -> Spread {
+        let _ = configuration;
+        Spread::Flow
+    }
+
+    /// Whether it gives packets to the kernel of its namespace ([`crate::Verdict::Kernel`]): a device is made for them then.
+    fn uses_kernel(configuration: &Self::Configuration) -> bool {
+        let _ = configuration;
+        false
+    }
+
+    /// Whether [`Kind::build`] makes network devices: the service keeps the right to (CAP_NET_ADMIN).
+    fn makes_devices(configuration: &Self::Configuration) -> bool {
+        let _ = configuration;
+        false
+    }
+
     /// Makes a worker's part. Called in the service's own namespace, before packets come.
     ///
     /// # Errors
@@ -99,6 +127,12 @@ pub trait Prepared: Send + Sync {
     fn sampling(&self) -> Sampling;
     /// [`Kind::many_workers`].
     fn many_workers(&self) -> bool;
+    /// [`Kind::spread`].
+    fn spread(&self) -> Spread;
+    /// [`Kind::uses_kernel`].
+    fn uses_kernel(&self) -> bool;
+    /// [`Kind::makes_devices`].
+    fn makes_devices(&self) -> bool;
     /// [`Kind::build`].
     ///
     /// # Errors
@@ -159,6 +193,18 @@ impl<K: Kind> Prepared for With<K> {
 
     fn many_workers(&self) -> bool {
         K::many_workers(&self.0)
+    }
+
+    fn spread(&self) -> Spread {
+        K::spread(&self.0)
+    }
+
+    fn uses_kernel(&self) -> bool {
+        K::uses_kernel(&self.0)
+    }
+
+    fn makes_devices(&self) -> bool {
+        K::makes_devices(&self.0)
     }
 
     fn build(&self, worker: Worker) -> Result<Box<dyn Service>, BuildError> {

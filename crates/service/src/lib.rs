@@ -50,7 +50,7 @@ pub use counters::{Counters, Origin, Snapshot};
 pub use driver::Driver;
 pub use engine::{Engine, Sink};
 pub use flow::{FlowKey, five_tuple};
-pub use kind::{BuildError, Kind, Mode, Prepared, Registered, Sampling, kind};
+pub use kind::{BuildError, Kind, Mode, Prepared, Registered, Sampling, Spread, kind};
 pub use metric::{Metric, MetricKind};
 pub use packet::{Packet, TooLong};
 pub use reason::Reason;

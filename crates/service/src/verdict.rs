@@ -10,7 +10,7 @@ pub enum Verdict {
     Onward,
     /// It leaves by the interface that it came in by, and is not advanced: an answer, whose addresses the service has set.
     Back,
-    /// The kernel of the service's namespace gets it.
+    /// The kernel of the service's namespace gets it, as it is now ([`crate::Kind::uses_kernel`]).
     Kernel,
     /// It is dropped. Asynchronous: the copy was of no use.
     Drop(Reason),
@@ -26,6 +26,6 @@ pub enum Way {
     Onward,
     /// Out by the service's interface as it is.
     Back,
-    /// To the kernel of the service's namespace.
+    /// To the kernel of the service's namespace ([`crate::Kind::uses_kernel`]).
     Kernel,
 }

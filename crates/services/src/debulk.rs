@@ -5,7 +5,7 @@
 
 use crate::bulk::{label_of_flow, set_flow_label};
 use schemars::JsonSchema;
-use segue_service::{BuildError, Context, Kind, Metric, Mode, Packet, Reason, Service, Verdict, Worker};
+use segue_service::{BuildError, Context, Kind, Metric, Mode, Packet, Reason, Service, Spread, Verdict, Worker};
 use segue_wire::Aggfrag;
 use segue_wire::aggfrag::Block;
 use segue_wire::layer::protocol;
@@ -43,6 +43,11 @@ impl Kind for Debulk {
 
     fn mode(_: &Configuration) -> Mode {
         Mode::Synchronous
+    }
+
+    /// Aggregates and packets that travelled alone: `bulk` gives all of a way one flow label.
+    fn spread(_: &Configuration) -> Spread {
+        Spread::Way
     }
 
     fn build(_: &Configuration, _: Worker) -> Result<Box<dyn Service>, BuildError> {

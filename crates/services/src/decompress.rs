@@ -6,7 +6,7 @@
 use crate::compression::{DecodeError, Decoder, Dictionary, dictionary};
 use schemars::JsonSchema;
 use segue_model::error::{KeyPath, Report};
-use segue_service::{BuildError, Context, Kind, Metric, Mode, Packet, Reason, Service, Verdict, Worker};
+use segue_service::{BuildError, Context, Kind, Metric, Mode, Packet, Reason, Service, Spread, Verdict, Worker};
 use segue_wire::layer::protocol;
 use segue_wire::{IpComp, Ipv4Packet, Ipv6Packet};
 use serde::{Deserialize, Serialize};
@@ -57,6 +57,11 @@ impl Kind for Decompress {
 
     fn mode(_: &Configuration) -> Mode {
         Mode::Synchronous
+    }
+
+    /// Packets of one flow come compressed or not, as each allowed.
+    fn spread(_: &Configuration) -> Spread {
+        Spread::Way
     }
 
     fn build(configuration: &Configuration, _: Worker) -> Result<Box<dyn Service>, BuildError> {

@@ -130,6 +130,10 @@ impl Kind for TunKind {
         false
     }
 
+    fn makes_devices(_: &Configuration) -> bool {
+        true
+    }
+
     fn build(configuration: &Configuration, _: Worker) -> Result<Box<dyn Service>, BuildError> {
         let device = Tun::open(&configuration.device).map_err(|error| BuildError {
             what: error.to_string(),

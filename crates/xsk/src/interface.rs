@@ -16,6 +16,8 @@ pub struct Interface {
     pub mtu: usize,
     /// Its link-layer address.
     pub mac: [u8; 6],
+    /// Queues that packets come in by, at least one.
+    pub queues: u32,
 }
 
 /// Looks at an interface.
@@ -49,7 +51,32 @@ pub fn find(name: &str) -> Result<Interface> {
     for (octet, found) in mac.iter_mut().zip(hardware.sa_data) {
         *octet = found as u8;
     }
-    Ok(Interface { index, mtu: usize::try_from(mtu).unwrap_or(0), mac })
+    let queues = queues(&fd, &mut request).unwrap_or(1).max(1);
+    Ok(Interface { index, mtu: usize::try_from(mtu).unwrap_or(0), mac, queues })
+}
+
+/// `struct ethtool_channels` (linux/ethtool.h), which libc lacks.
+#[repr(C)]
+#[derive(Default)]
+struct Channels {
+    command: u32,
+    most: [u32; 4],
+    receive: u32,
+    transmit: u32,
+    other: u32,
+    combined: u32,
+}
+
+/// `ETHTOOL_GCHANNELS`.
+const GET_CHANNELS: u32 = 0x3c;
+
+/// None: the driver does not say, as those with one queue do.
+fn queues(fd: &OwnedFd, request: &mut libc::ifreq) -> Option<u32> {
+    let mut channels = Channels { command: GET_CHANNELS, ..Channels::default() };
+    request.ifr_ifru.ifru_data = (&raw mut channels).cast();
+    // SAFETY: the kernel reads and writes one `ifreq` and the structure that it names; both live through the call.
+    let done = unsafe { libc::ioctl(fd.as_raw_fd(), libc::SIOCETHTOOL as _, std::ptr::from_mut(request)) };
+    (done == 0).then_some(channels.receive + channels.combined)
 }
 
 /// Sends frames by an interface through the kernel's queues (`AF_PACKET`): for what is sent seldom.

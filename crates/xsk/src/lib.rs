@@ -2,8 +2,8 @@
 //!
 //! # Promise
 //!
-//! A [`Socket`] is one queue of an interface: frames with packets come out of it, in order, and packets go into it. A frame is in one place at a
-//! time ([`Frames`]), and none is lost, whatever the kernel or the caller does. [`Program`] is what XDP does on the interface:
+//! A [`Socket`] is one worker's part of a queue of an interface: frames with packets come out of it, in order, and packets go into it. Sockets of one
+//! queue share its frames. A frame is in one place at a time ([`Frames`]), and none is lost, whatever the kernel or the caller does. [`Program`] is what XDP does on the interface:
 //! which packets wait for a socket, or are copied.
 //!
 //! # Data structures
@@ -12,13 +12,14 @@
 //! |---|---|
 //! | [`Frames`] | who has each frame of a UMEM: nobody, the fill ring, a batch, the transmit ring. Pure |
 //! | `ring::Producer`, `ring::Consumer` | one end of a ring that is shared with the kernel (or, in tests, with a model of it) |
-//! | [`Socket`] | a UMEM of its own with its four rings, for one queue |
+//! | `pool::Pool` | the frames of a queue with the rings by which they go to the kernel and come back; one user at a time |
+//! | [`Socket`] | the rings of received packets and of those to send of one worker at one queue, with the queue's pool |
 //! | [`Program`] | the eBPF object of `bpf/service.bpf.c`, attached |
 //!
 //! # Where `unsafe` is
 //!
 //! `ring` reads and writes memory that the kernel shares: indices with acquire and release, entries only between them. `memory` maps it and
-//! gives out frames: those of one batch are different frames, because [`Frames`] lets none be in a batch twice. `socket` calls the kernel.
+//! gives out frames: a socket has those that it received, each given out once in a batch, and [`Frames`] lets no two sockets receive the same. `socket` calls the kernel.
 //! Nothing that the kernel writes is believed: an address outside of the UMEM or of a frame that is elsewhere is counted as a fault.
 //!
 //! # What it is not
@@ -30,11 +31,13 @@ mod error;
 mod frames;
 pub mod interface;
 mod memory;
+mod pool;
 mod program;
 mod ring;
 mod socket;
 
 pub use error::{Error, Result};
 pub use frames::{Fault, Frames, Place};
-pub use program::{COUNTERS, Copies, Mode, Program, Settings};
-pub use socket::{Arrival, FRAME_LENGTH, HEADROOM, LINK_LENGTH, Options, Socket, Statistics, Transmitter};
+pub use memory::FRAME_LENGTH;
+pub use program::{COUNTERS, Copies, Mode, Program, Settings, Spread};
+pub use socket::{Arrival, HEADROOM, LINK_LENGTH, Options, Socket, Statistics, Transmitter};

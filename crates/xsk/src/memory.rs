@@ -6,6 +6,9 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
 
+/// Octets of a frame: a page, the largest that the kernel takes.
+pub const FRAME_LENGTH: usize = 4096;
+
 /// A mapping, which ends with its value.
 #[derive(Debug)]
 pub(crate) struct Mapping {

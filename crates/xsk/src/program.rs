@@ -31,20 +31,33 @@ pub enum Mode {
     Copy,
 }
 
-/// Which copies, for [`Mode::Copy`].
+/// What packets that belong to one worker have in common.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Spread {
+    /// Addresses, protocol and ports of the inner packet; what is no IP packet goes by [`Spread::Way`].
+    Flow,
+    /// Source and flow label of the outer header.
+    Way,
+}
+
+/// What the program is told before it is attached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settings {
-    /// One packet in so many, at least 1.
+    /// For [`Mode::Copy`]: one packet in so many, at least 1.
     pub one_in: u32,
-    /// Octets from the IP header on at most.
+    /// For [`Mode::Copy`]: octets from the IP header on at most.
     pub snap_length: u32,
-    /// Octets of the ring: a power of two, a page at least.
+    /// For [`Mode::Copy`]: octets of the ring: a power of two, a page at least.
     pub ring_length: u32,
+    /// For [`Mode::Wait`]: sockets of each queue, at least 1.
+    pub workers: u32,
+    /// For [`Mode::Wait`]: how packets are spread over them.
+    pub spread: Spread,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { one_in: 1, snap_length: u32::MAX, ring_length: 1 << 24 }
+        Self { one_in: 1, snap_length: u32::MAX, ring_length: 1 << 24, workers: 1, spread: Spread::Flow }
     }
 }
 
@@ -54,6 +67,7 @@ pub struct Program {
     link: Option<Link>,
     object: Object,
     interface: i32,
+    workers: u32,
 }
 
 const REPORT: &str = "be root (CAP_BPF, CAP_NET_ADMIN), on Linux 6.1 or newer";
@@ -83,9 +97,10 @@ impl Program {
             }
         }
         let object = open.load().map_err(failed())?;
-        let program = Self { link: None, object, interface: i32::try_from(index).unwrap_or(i32::MAX) };
-        let mut value = settings.one_in.max(1).to_ne_bytes().to_vec();
-        value.extend(settings.snap_length.to_ne_bytes());
+        let workers = settings.workers.max(1);
+        let program = Self { link: None, object, interface: i32::try_from(index).unwrap_or(i32::MAX), workers };
+        let words = [settings.one_in.max(1), settings.snap_length, workers, settings.spread as u32];
+        let value = words.map(u32::to_ne_bytes).concat();
         let map = program.map("settings")?;
         map.update(&0u32.to_ne_bytes(), &value, MapFlags::ANY)
             .map_err(Error::bpf("write the settings of the service's program", REPORT))?;
@@ -98,15 +113,18 @@ impl Program {
         MapHandle::try_from(&map).map_err(Error::bpf(format!("open the map {name}"), REPORT))
     }
 
-    /// Packets of this queue go to the socket from now on.
+    /// Packets of this queue that a worker has go to the socket from now on.
     ///
     /// # Errors
     /// If the kernel refuses.
-    pub fn serve(&self, queue: u32, socket: &Socket) -> Result<()> {
+    pub fn serve(&self, queue: u32, worker: u32, socket: &Socket) -> Result<()> {
         let fd = u32::try_from(socket.as_fd().as_raw_fd()).unwrap_or_default();
         let map = self.map("sockets")?;
-        map.update(&queue.to_ne_bytes(), &fd.to_ne_bytes(), MapFlags::ANY)
-            .map_err(Error::bpf(format!("give queue {queue} to its socket"), "have no more than 64 workers"))
+        let place = queue.saturating_mul(self.workers).saturating_add(worker);
+        map.update(&place.to_ne_bytes(), &fd.to_ne_bytes(), MapFlags::ANY).map_err(Error::bpf(
+            format!("give queue {queue} to its socket"),
+            "have no more than 1024 workers and queues, multiplied",
+        ))
     }
 
     /// The ring with the copies; `take` is called for each: octets on the wire, and those that were copied.

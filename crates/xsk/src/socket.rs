@@ -1,21 +1,20 @@
-//! An AF_XDP socket: one queue of an interface, with a UMEM of its own.
+//! AF_XDP sockets: those of one queue of an interface, which share its frames.
 
 #![allow(unsafe_code)] // system calls that nix lacks
 
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard};
 
 use nix::errno::Errno;
 
 use crate::error::{Error, Result};
-use crate::frames::{Frames, Place};
-use crate::memory::{Mapping, Umem};
+use crate::frames::Place;
+use crate::memory::{FRAME_LENGTH, Mapping, Umem};
+use crate::pool::{Batch, Pool, Shared};
 use crate::ring::{Consumer, Offsets, Producer};
 
-/// Octets of a frame: a page, the largest that the kernel takes.
-pub const FRAME_LENGTH: usize = 4096;
 /// Octets that the kernel leaves free in front of a packet that it puts into a frame (`XDP_PACKET_HEADROOM`).
 pub const HEADROOM: usize = 256;
 /// Octets of an Ethernet header.
@@ -26,10 +25,13 @@ const SEND_BATCH: u32 = 16;
 const SO_PREFER_BUSY_POLL: i32 = 69;
 const SO_BUSY_POLL_BUDGET: i32 = 70;
 
+/// What to do when memory for rings and frames is refused.
+const MEMORY: &str = "allow locked memory (`ulimit -l`), or choose a smaller ring";
+
 /// How a socket is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Options {
-    /// Packets that each ring holds: a power of two, 64 to 32768. There are three times as many frames.
+    /// Packets that each ring holds: a power of two, 64 to 32768. There are as many frames for each socket of the queue, and twice as many besides.
     pub ring_size: u32,
     /// Microseconds that a receive call polls the device by itself; 0: interrupts do.
     pub busy_poll: u32,
@@ -69,9 +71,9 @@ pub enum Arrival {
     Several(Vec<u8>),
 }
 
-/// One queue of an interface.
+/// One worker's part of a queue of an interface.
 pub struct Socket {
-    umem: Umem,
+    shared: Arc<Shared>,
     rings: Rings,
     interface: String,
     several_frames: bool,
@@ -79,48 +81,40 @@ pub struct Socket {
 
 struct Rings {
     fd: OwnedFd,
-    frames: Frames,
-    fill: Producer<u64>,
-    completion: Consumer<u64>,
     receive: Consumer<libc::xdp_desc>,
     transmit: Producer<libc::xdp_desc>,
-    /// Frames that are left to packets on their way out: the fill ring takes none of these.
-    reserve: usize,
+    /// Frames that have come and neither left nor were given back.
+    batch: Batch,
     /// The beginning of a packet whose last frame has not come yet.
     partial: Option<Vec<u8>>,
 }
 
 impl Socket {
-    /// Opens the queue of an interface of the calling thread's network namespace. Packets come once a program redirects them
-    /// ([`crate::Program::serve`]).
+    /// Opens sockets on a queue of an interface of the calling thread's network namespace, one for each of `workers`. Packets come once a program
+    /// redirects them ([`crate::Program::serve`]).
     ///
     /// # Errors
     /// If the kernel refuses; with what to do.
-    pub fn open(interface: &str, queue: u32, options: Options) -> Result<Self> {
+    pub fn open(interface: &str, queue: u32, workers: u32, options: Options) -> Result<Vec<Self>> {
         if !options.ring_size.is_power_of_two() || !(64..=32768).contains(&options.ring_size) {
             let what = format!("a ring of {} packets is not possible", options.ring_size);
             return Err(Error::Option { what, remedy: "choose a power of two from 64 to 32768" });
         }
         let index = nix::net::if_::if_nametoindex(interface).map_err(|_| Error::NoInterface(interface.to_owned()))?;
-        match Self::try_open(interface, index, queue, options) {
+        match Self::try_open(interface, index, queue, workers, options) {
             // An older kernel knows no packets of several frames.
             Err(Error::Call { cause, .. }) if options.several_frames && is_invalid(&cause) => {
-                Self::try_open(interface, index, queue, Options { several_frames: false, ..options })
+                let options = Options { several_frames: false, ..options };
+                Self::try_open(interface, index, queue, workers, options)
             }
             result => result,
         }
     }
 
-    fn try_open(interface: &str, index: u32, queue: u32, options: Options) -> Result<Self> {
+    fn try_open(interface: &str, index: u32, queue: u32, workers: u32, options: Options) -> Result<Vec<Self>> {
         let size = options.ring_size;
-        let count = size * 3;
-        // SAFETY: no pointers.
-        let fd = unsafe { libc::socket(libc::AF_XDP, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
-        if fd < 0 {
-            return Err(Error::last("open an AF_XDP socket", "be root (CAP_NET_RAW), on a kernel with AF_XDP"));
-        }
-        // SAFETY: it was just opened, and nobody else has it.
-        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        let count = size.saturating_mul(workers.saturating_add(2));
+        let fd = socket()?;
         let umem = Umem::new(count, FRAME_LENGTH).map_err(|cause| Error::Call {
             what: format!("map {count} frames"),
             cause,
@@ -132,20 +126,12 @@ impl Socket {
         registration.addr = address;
         registration.len = umem.mapping().length() as u64;
         registration.chunk_size = FRAME_LENGTH as u32;
-        let memory = "allow locked memory (`ulimit -l`), or choose a smaller ring";
         set(&fd, libc::SOL_XDP, libc::XDP_UMEM_REG, &registration)
-            .map_err(|()| Error::last(format!("register {count} frames"), memory))?;
-        for (option, size) in [
-            (libc::XDP_UMEM_FILL_RING, size),
-            (libc::XDP_UMEM_COMPLETION_RING, size),
-            (libc::XDP_RX_RING, size),
-            (libc::XDP_TX_RING, size),
-        ] {
-            set(&fd, libc::SOL_XDP, option, &size).map_err(|()| Error::last("make the rings", memory))?;
+            .map_err(|()| Error::last(format!("register {count} frames"), MEMORY))?;
+        for option in [libc::XDP_UMEM_FILL_RING, libc::XDP_UMEM_COMPLETION_RING] {
+            set(&fd, libc::SOL_XDP, option, &size).map_err(|()| Error::last("make the rings", MEMORY))?;
         }
-        let at: libc::xdp_mmap_offsets = get(&fd, libc::XDP_MMAP_OFFSETS)
-            .map_err(|()| Error::last("ask where the rings are", "use Linux 5.4 or newer"))?;
-        let frames = Frames::new(count);
+        let at = offsets(&fd)?;
         let fill =
             Producer::new(ring(&fd, &at.fr, size, 8, libc::XDP_UMEM_PGOFF_FILL_RING as i64)?, place(&at.fr), size);
         let completion = Consumer::new(
@@ -153,28 +139,48 @@ impl Socket {
             place(&at.cr),
             size,
         );
-        let descriptor = size_of::<libc::xdp_desc>();
-        let receive = Consumer::new(ring(&fd, &at.rx, size, descriptor, libc::XDP_PGOFF_RX_RING)?, place(&at.rx), size);
-        let transmit =
-            Producer::new(ring(&fd, &at.tx, size, descriptor, libc::XDP_PGOFF_TX_RING)?, place(&at.tx), size);
-        let rings =
-            Rings { fd, frames, fill, completion, receive, transmit, reserve: size as usize / 2, partial: None };
-        let mut socket = Self { umem, rings, interface: interface.to_owned(), several_frames: options.several_frames };
-        socket.rings.refill();
-        socket.bind(index, queue, options)?;
-        socket.poll_busily(options.busy_poll)?;
-        Ok(socket)
+        let shared = Arc::new(Shared::new(umem, count, fill, completion, size as usize / 2));
+        let new = |rings| Self {
+            shared: Arc::clone(&shared),
+            rings,
+            interface: interface.to_owned(),
+            several_frames: options.several_frames,
+        };
+        let first = new(Rings::of(fd, size, count)?);
+        shared.pool().refill();
+        first.bind(index, queue, options)?;
+        let mut sockets = vec![first];
+        for _ in 1..workers {
+            let other = new(Rings::of(socket()?, size, count)?);
+            other.join(index, queue, &sockets[0])?;
+            sockets.push(other);
+        }
+        for socket in &sockets {
+            socket.poll_busily(options.busy_poll)?;
+        }
+        Ok(sockets)
+    }
+
+    /// Has the frames of another socket of this queue.
+    fn join(&self, index: u32, queue: u32, first: &Self) -> Result<()> {
+        let shared = u32::try_from(first.rings.fd.as_raw_fd()).unwrap_or(u32::MAX);
+        // Everything else is as the first one has it.
+        self.bind_as(index, queue, libc::XDP_SHARED_UMEM, shared)
     }
 
     fn bind(&self, index: u32, queue: u32, options: Options) -> Result<()> {
         let copy = if options.zero_copy { libc::XDP_ZEROCOPY } else { libc::XDP_COPY };
         let several = if options.several_frames { libc::XDP_USE_SG } else { 0 };
+        self.bind_as(index, queue, copy | libc::XDP_USE_NEED_WAKEUP | several, 0)
+    }
+
+    fn bind_as(&self, index: u32, queue: u32, flags: u16, shared: u32) -> Result<()> {
         let address = libc::sockaddr_xdp {
             sxdp_family: libc::AF_XDP as u16,
-            sxdp_flags: copy | libc::XDP_USE_NEED_WAKEUP | several,
+            sxdp_flags: flags,
             sxdp_ifindex: index,
             sxdp_queue_id: queue,
-            sxdp_shared_umem_fd: 0,
+            sxdp_shared_umem_fd: shared,
         };
         let length = size_of::<libc::sockaddr_xdp>() as libc::socklen_t;
         // SAFETY: the address lives through the call, and is as long as said.
@@ -212,65 +218,69 @@ impl Socket {
     /// Takes packets out, at most `limit`, in order, behind what is in `arrivals`. Each has to be given back by a [`Transmitter`]: sent or
     /// freed. Frames that have left are taken back, and free ones given to the kernel.
     pub fn receive(&mut self, limit: usize, arrivals: &mut Vec<Arrival>) {
-        self.rings.reclaim();
+        let Self { shared, rings, .. } = self;
+        let mut pool = shared.pool();
+        pool.reclaim();
         let end = arrivals.len() + limit;
         while arrivals.len() < end {
-            let Some(descriptor) = self.rings.receive.pop() else { break };
+            let Some(descriptor) = rings.receive.pop() else { break };
             let (frame, range) = located(&descriptor);
             let continues = descriptor.options & libc::XDP_PKT_CONTD != 0;
-            if self.rings.frames.shift(frame, Place::Fill, Place::Batch).is_err() || range.end > FRAME_LENGTH {
+            if pool.frames.shift(frame, Place::Fill, Place::Batch).is_err() || range.end > FRAME_LENGTH {
                 continue;
             }
-            if !continues && self.rings.partial.is_none() {
+            if !continues && rings.partial.is_none() {
+                rings.batch.received(frame);
                 arrivals.push(Arrival::Frame(frame, range));
                 continue;
             }
-            // SAFETY: the frame is in this batch, and no other slice of it is there.
-            let octets = unsafe { self.umem.frame(frame) };
-            let partial = self.rings.partial.get_or_insert_default();
+            // SAFETY: it was just received, is not given out, and the pool is ours.
+            let octets = unsafe { shared.umem().frame(frame) };
+            let partial = rings.partial.get_or_insert_default();
             partial.extend_from_slice(&octets[range]);
-            let _ = self.rings.frames.shift(frame, Place::Batch, Place::Free);
+            let _ = pool.frames.shift(frame, Place::Batch, Place::Free);
             if !continues {
-                arrivals.extend(self.rings.partial.take().map(Arrival::Several));
+                arrivals.extend(rings.partial.take().map(Arrival::Several));
             }
         }
-        self.rings.receive.release();
-        self.rings.refill();
+        rings.receive.release();
+        pool.refill();
     }
 
     /// The frames of a batch, in its order (nothing for a packet that came in several), and what sends and frees them.
     pub fn split<'a>(&'a mut self, arrivals: &'a [Arrival]) -> (Vec<Option<&'a mut [u8]>>, Transmitter<'a>) {
-        let rings = &mut self.rings;
-        let mut given = Vec::with_capacity(arrivals.len());
-        let mut seen = std::collections::HashSet::new();
-        for arrival in arrivals {
-            given.push(match arrival {
+        let Self { shared, rings, .. } = self;
+        rings.batch.begin();
+        let given = arrivals
+            .iter()
+            .map(|arrival| match arrival {
                 // Whoever calls twice with the same arrival would get two slices of one frame.
-                Arrival::Frame(frame, _) if rings.frames.place(*frame) == Some(Place::Batch) && seen.insert(*frame) => {
-                    // SAFETY: the frame is in this batch, once, and the borrow of `self` keeps everybody else out.
-                    Some(unsafe { self.umem.frame(*frame) })
+                Arrival::Frame(frame, _) if rings.batch.give(*frame) => {
+                    // SAFETY: the frame is this socket's, given out once, and the borrow of `self` keeps everybody else out.
+                    Some(unsafe { shared.umem().frame(*frame) })
                 }
                 _ => None,
-            });
-        }
-        (given, Transmitter { rings, umem: &self.umem })
+            })
+            .collect();
+        (given, Transmitter { rings, shared, pool: None })
     }
 
-    /// For packets that came from nowhere.
+    /// For packets that came from nowhere, or by another socket.
     pub fn transmitter(&mut self) -> Transmitter<'_> {
-        Transmitter { rings: &mut self.rings, umem: &self.umem }
+        Transmitter { rings: &mut self.rings, shared: &self.shared, pool: None }
     }
 
-    /// Whether all that was sent has left.
+    /// Whether all that was sent by the sockets of this queue has left.
     pub fn is_idle(&mut self) -> bool {
-        self.rings.reclaim();
-        self.rings.frames.count(Place::Transmit) == 0
+        let mut pool = self.shared.pool();
+        pool.reclaim();
+        pool.frames.count(Place::Transmit) == 0
     }
 
-    /// The frames, to look at.
+    /// How many frames of the queue are in a place.
     #[must_use]
-    pub fn frames(&self) -> &Frames {
-        &self.rings.frames
+    pub fn frames(&self, place: Place) -> usize {
+        self.shared.pool().frames.count(place)
     }
 
     /// What the kernel has counted.
@@ -286,14 +296,8 @@ impl Socket {
             fill_empty: said.rx_fill_ring_empty_descs,
             receive_dropped: said.rx_dropped,
             transmit_invalid: said.tx_invalid_descs,
-            faults: self.rings.frames.faults(),
+            faults: self.shared.pool().frames.faults(),
         })
-    }
-
-    /// Whether the kernel has to be called before packets come.
-    #[must_use]
-    pub fn fill_needs_wakeup(&self) -> bool {
-        self.rings.fill.needs_wakeup()
     }
 }
 
@@ -304,47 +308,45 @@ impl AsFd for Socket {
 }
 
 impl Rings {
-    /// Takes back frames whose packets have left.
-    fn reclaim(&mut self) {
-        let mut any = false;
-        while let Some(address) = self.completion.pop() {
-            let frame = u32::try_from(address / FRAME_LENGTH as u64).unwrap_or(u32::MAX);
-            let _ = self.frames.shift(frame, Place::Transmit, Place::Free);
-            any = true;
+    /// Makes those of a socket that is not bound yet.
+    fn of(fd: OwnedFd, size: u32, frames: u32) -> Result<Self> {
+        for option in [libc::XDP_RX_RING, libc::XDP_TX_RING] {
+            set(&fd, libc::SOL_XDP, option, &size).map_err(|()| Error::last("make the rings", MEMORY))?;
         }
-        if any {
-            self.completion.release();
-        }
-    }
-
-    /// Gives free frames to the kernel, but for the reserve.
-    fn refill(&mut self) {
-        let mut any = false;
-        while self.frames.count(Place::Free) > self.reserve && self.fill.room(1) > 0 {
-            let Some(frame) = self.frames.take(Place::Fill) else { break };
-            any |= self.fill.push(u64::from(frame) * FRAME_LENGTH as u64);
-        }
-        if any {
-            self.fill.submit();
-        }
+        let at = offsets(&fd)?;
+        let descriptor = size_of::<libc::xdp_desc>();
+        let receive = Consumer::new(ring(&fd, &at.rx, size, descriptor, libc::XDP_PGOFF_RX_RING)?, place(&at.rx), size);
+        let transmit =
+            Producer::new(ring(&fd, &at.tx, size, descriptor, libc::XDP_PGOFF_TX_RING)?, place(&at.tx), size);
+        Ok(Self { fd, receive, transmit, batch: Batch::new(frames), partial: None })
     }
 }
 
 /// Sends packets of one batch.
 pub struct Transmitter<'a> {
     rings: &'a mut Rings,
-    umem: &'a Umem,
+    shared: &'a Shared,
+    /// Taken when it is needed first, and kept until the kernel is called.
+    pool: Option<MutexGuard<'a, Pool>>,
 }
 
-impl Transmitter<'_> {
+impl<'a> Transmitter<'a> {
+    fn pool(&mut self) -> &mut Pool {
+        let shared: &'a Shared = self.shared;
+        self.pool.get_or_insert_with(|| shared.pool())
+    }
+
     /// Sends these octets of a frame of the batch. False: there is no room; the frame is still the batch's.
     pub fn send_frame(&mut self, frame: u32, range: Range<usize>) -> bool {
-        if range.end > FRAME_LENGTH || range.start >= range.end || self.rings.transmit.room(1) == 0 {
+        if range.end > FRAME_LENGTH
+            || range.start >= range.end
+            || self.rings.transmit.room(1) == 0
+            || !self.rings.batch.has(frame)
+            || self.pool().frames.shift(frame, Place::Batch, Place::Transmit).is_err()
+        {
             return false;
         }
-        if self.rings.frames.shift(frame, Place::Batch, Place::Transmit).is_err() {
-            return false;
-        }
+        self.rings.batch.gone(frame);
         self.push(frame, range, false)
     }
 
@@ -366,18 +368,19 @@ impl Transmitter<'_> {
         {
             return false;
         }
-        if self.rings.frames.count(Place::Free) < count {
-            self.rings.reclaim();
+        let pool = self.pool();
+        if pool.frames.count(Place::Free) < count {
+            pool.reclaim();
         }
-        if self.rings.frames.count(Place::Free) < count {
+        if pool.frames.count(Place::Free) < count {
             return false;
         }
         let mut rest = octets;
         let mut head = link;
         for left in (0..count).rev() {
-            let Some(number) = self.rings.frames.take(Place::Transmit) else { return false };
+            let Some(number) = self.pool().frames.take(Place::Transmit) else { return false };
             // SAFETY: it was free, so no other slice of it is there, and the kernel has it only after `submit`.
-            let frame = unsafe { self.umem.frame(number) };
+            let frame = unsafe { self.shared.umem().frame(number) };
             let part = rest.len().min(FRAME_LENGTH - head.len());
             let end = head.len() + part;
             frame[..head.len()].copy_from_slice(head);
@@ -390,7 +393,9 @@ impl Transmitter<'_> {
 
     /// Gives a frame of the batch back.
     pub fn free(&mut self, frame: u32) {
-        let _ = self.rings.frames.shift(frame, Place::Batch, Place::Free);
+        if self.rings.batch.gone(frame) {
+            let _ = self.pool().frames.shift(frame, Place::Batch, Place::Free);
+        }
     }
 
     /// Makes the kernel send what was put into the ring. What cannot leave now stays there for the next call.
@@ -398,6 +403,7 @@ impl Transmitter<'_> {
     /// # Errors
     /// If the interface is gone or down.
     pub fn flush(&mut self) -> io::Result<()> {
+        self.pool = None;
         self.rings.transmit.submit();
         let mut before = self.rings.transmit.pending();
         while before > 0 && self.rings.transmit.needs_wakeup() {
@@ -410,7 +416,7 @@ impl Transmitter<'_> {
                 None | Some(Errno::EAGAIN | Errno::EBUSY | Errno::ENOBUFS | Errno::EINTR) => {}
                 Some(error) => return Err(error.into()),
             }
-            self.rings.reclaim();
+            self.shared.pool().reclaim();
             let now = self.rings.transmit.pending();
             // The peer's queue is full, or the memory of the socket: later.
             if now + SEND_BATCH > before && now > 0 && error.is_some() {
@@ -423,6 +429,20 @@ impl Transmitter<'_> {
         }
         Ok(())
     }
+}
+
+fn socket() -> Result<OwnedFd> {
+    // SAFETY: no pointers.
+    let fd = unsafe { libc::socket(libc::AF_XDP, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
+    if fd < 0 {
+        return Err(Error::last("open an AF_XDP socket", "be root (CAP_NET_RAW), on a kernel with AF_XDP"));
+    }
+    // SAFETY: it was just opened, and nobody else has it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+fn offsets(fd: &OwnedFd) -> Result<libc::xdp_mmap_offsets> {
+    get(fd, libc::XDP_MMAP_OFFSETS).map_err(|()| Error::last("ask where the rings are", "use Linux 5.4 or newer"))
 }
 
 fn located(descriptor: &libc::xdp_desc) -> (u32, Range<usize>) {

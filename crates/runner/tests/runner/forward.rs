@@ -5,6 +5,7 @@ use std::time::Duration;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use segue_service::driver::srv6;
+use segue_wire::{Ipv6Repr, PacketBuilder, UdpRepr};
 
 use crate::site::{Site, expected, frame};
 
@@ -20,10 +21,10 @@ fn numbered(count: u32, length: usize) -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// Frames of all sockets are where they belong, and nothing went wrong with one.
+/// Frames of all queues are where they belong, and nothing went wrong with one.
 fn assert_frames(status: &serde_json::Value, count: u64) {
-    for worker in status["workers"].as_array().unwrap() {
-        let socket = &worker["socket"];
+    let workers = status["workers"].as_array().unwrap();
+    for socket in workers.iter().flat_map(|worker| worker["sockets"].as_array().unwrap()) {
         let places = ["frames_free", "frames_to_receive", "frames_in_batch", "frames_to_transmit"];
         let sum: u64 = places.iter().map(|place| socket[place].as_u64().unwrap()).sum();
         assert_eq!(
@@ -128,24 +129,128 @@ fn other_packets_are_left_to_the_kernel() {
     site.stop();
 }
 
-/// Two workers with a queue each: both are served, and packets of one queue stay in order.
+/// Packets of so many flows, numbered within each, one flow after the other.
+fn flows(count: u16, packets: u32) -> Vec<(u16, Vec<u8>)> {
+    let inner = |flow: u16, number: u32| {
+        let addresses = Ipv6Repr::new("fd00::1".parse().unwrap(), "fd00::2".parse().unwrap());
+        let ports = UdpRepr { source_port: 1000 + flow, destination_port: 53 };
+        PacketBuilder::new().ipv6(addresses).udp(ports).payload(&number.to_be_bytes()).build()
+    };
+    let all = (0..packets).flat_map(|number| (0..count).map(move |flow| (flow, number)));
+    all.map(|(flow, number)| (flow, frame(&srv6(&inner(flow, number))))).collect()
+}
+
+/// The flow of a frame that [`flows`] has made, and its number there.
+fn told(frame: &[u8]) -> (u16, u32) {
+    let at = frame.len() - 12;
+    let port = u16::from_be_bytes(frame[at..at + 2].try_into().unwrap());
+    (port - 1000, u32::from_be_bytes(frame[frame.len() - 4..].try_into().unwrap()))
+}
+
+/// Binds the calling thread to a processor.
+fn bind(cpu: usize) {
+    let mut set = nix::sched::CpuSet::new();
+    set.set(cpu).unwrap();
+    nix::sched::sched_setaffinity(Pid::from_raw(0), &set).unwrap();
+}
+
+/// Two workers on one queue: each flow has one of them, and leaves in order, also if its packets come from two processors in turn.
 #[test]
 #[ignore = "needs root"]
-fn two_workers_have_a_queue_each() {
+fn two_workers_keep_every_flow_in_order() {
+    const FLOWS: u16 = 16;
+    const PACKETS: u32 = 400;
+    let mut site = Site::new(1500, 1);
+    site.start("service: forward\nworkers: 2\n");
+    let frames = flows(FLOWS, PACKETS);
+    let mut next = [0; FLOWS as usize];
+    // As many at a time as the test's own socket holds.
+    for (round, chunk) in frames.chunks(200).enumerate() {
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                bind(round % 2);
+                chunk.iter().for_each(|(_, frame)| site.port.send(frame));
+            });
+        });
+        let back = site.returned(chunk.len());
+        assert_eq!(back.len(), chunk.len(), "{:#}", site.status());
+        for frame in &back {
+            let (flow, number) = told(frame);
+            assert_eq!(number, next[usize::from(flow)], "flow {flow} is out of order");
+            next[usize::from(flow)] += 1;
+        }
+    }
+    assert_eq!(next, [PACKETS; FLOWS as usize]);
+    let status = site.status();
+    let received: Vec<_> =
+        status["workers"].as_array().unwrap().iter().map(|worker| worker["received"].as_u64().unwrap()).collect();
+    assert_eq!(received.iter().sum::<u64>(), u64::from(FLOWS) * u64::from(PACKETS));
+    assert!(received.iter().all(|count| *count > 0 && count % u64::from(PACKETS) == 0), "{received:?}");
+    assert_frames(&status, 4 * 2048);
+    site.stop();
+}
+
+/// With two queues as well: a flow has the same worker by whichever queue its packets come.
+#[test]
+#[ignore = "needs root"]
+fn a_flow_has_one_worker_on_all_queues() {
+    const FLOWS: u16 = 8;
+    const PACKETS: u32 = 100;
     let mut site = Site::new(1500, 2);
     site.start("service: forward\nworkers: 2\n");
-    let frames = numbered(400, 100);
-    frames.iter().for_each(|frame| site.port.send(frame));
-    let mut back = site.returned(frames.len());
-    assert_eq!(back.len(), frames.len(), "{:#}", site.status());
-    back.sort();
-    let mut wanted: Vec<_> = frames.iter().map(|frame| expected(frame)).collect();
-    wanted.sort();
-    assert_eq!(back, wanted);
+    let mut back = Vec::new();
+    for (round, chunk) in flows(FLOWS, PACKETS).chunks(100).enumerate() {
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                bind(round % 2);
+                chunk.iter().for_each(|(_, frame)| site.port.send(frame));
+            });
+        });
+        back.extend(site.returned(chunk.len()));
+    }
+    let mut told: Vec<_> = back.iter().map(|frame| told(frame)).collect();
+    told.sort_unstable();
+    let all: Vec<_> = (0..FLOWS).flat_map(|flow| (0..PACKETS).map(move |number| (flow, number))).collect();
+    assert_eq!(told, all, "{:#}", site.status());
     let status = site.status();
-    assert_eq!(status["workers"].as_array().unwrap().len(), 2);
-    assert_eq!(status["total"]["onward"], 400);
-    assert_frames(&status, 3 * 2048);
+    for worker in status["workers"].as_array().unwrap() {
+        assert_eq!(worker["sockets"].as_array().unwrap().len(), 2);
+        assert_eq!(worker["received"].as_u64().unwrap() % u64::from(PACKETS), 0, "{status:#}");
+    }
+    assert_frames(&status, 4 * 2048);
+    site.stop();
+}
+
+/// What a service may do once it runs: nothing that needs a capability, and few system calls, in all of its threads.
+#[test]
+#[ignore = "needs root"]
+fn it_gives_up_what_it_does_not_need() {
+    let mut site = Site::new(1500, 1);
+    site.start("service: forward\nworkers: 2\nlimits: {memory_mib: 256, processor_percent: 50}\n");
+    let status = site.status();
+    let confinement = &status["confinement"];
+    assert_eq!((&confinement["capabilities"], &confinement["system_calls"]), (&serde_json::json!([]), &true.into()));
+    let tasks = std::fs::read_dir(format!("/proc/{}/task", status["pid"])).unwrap();
+    let mut threads = 0;
+    for task in tasks {
+        let text = std::fs::read_to_string(task.unwrap().path().join("status")).unwrap();
+        for line in ["CapEff:\t0000000000000000", "CapPrm:\t0000000000000000", "NoNewPrivs:\t1", "Seccomp:\t2"] {
+            assert!(text.contains(line), "{line} is not in\n{text}");
+        }
+        threads += 1;
+    }
+    assert_eq!(threads, 3);
+    // Where the host has control groups, it is in one; where not, it says so.
+    match confinement["control_group"].as_str() {
+        Some(group) => {
+            let inside = std::fs::read_to_string(format!("{group}/cgroup.procs")).unwrap();
+            assert_eq!(inside.trim(), status["pid"].to_string());
+            site.stop();
+            assert!(!std::path::Path::new(group).exists(), "{group} is left");
+            return;
+        }
+        None => assert!(confinement["missing"][0].as_str().unwrap().contains("limits of memory"), "{confinement:#}"),
+    }
     site.stop();
 }
 

@@ -3,4 +3,5 @@
 mod command;
 mod counter;
 mod forward;
+mod kernel;
 mod site;

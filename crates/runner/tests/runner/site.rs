@@ -19,6 +19,7 @@ pub struct Site {
     pub far: Netns,
     pub port: PacketSocket,
     files: TempDir,
+    program: String,
     child: Option<Child>,
 }
 
@@ -44,8 +45,19 @@ impl Site {
         } else {
             veth(End { netns: &node, name: "node", mac: NODE }, End { netns: &far, name: "port", mac: SERVICE }, mtu);
         }
+        // The kernel opens the way some time after the link is up; what is sent before is lost.
+        segue_testkit::wait::wait_for("the link", Duration::from_secs(20), || {
+            let is_open =
+                |netns: &Netns, name: &str| !netns.sh(&format!("ip -o link show dev {name}")).contains("qdisc noop");
+            (is_open(&node, "node") && is_open(&far, "port")).then_some(())
+        });
         let port = PacketSocket::open(&node, "node");
-        Self { node, far, port, files: tempfile::tempdir().unwrap(), child: None }
+        Self { node, far, port, files: tempfile::tempdir().unwrap(), program: PROGRAM.to_owned(), child: None }
+    }
+
+    /// Another program runs the service.
+    pub fn program(&mut self, path: String) {
+        self.program = path;
     }
 
     pub fn file(&self) -> PathBuf {
@@ -68,7 +80,7 @@ impl Site {
     /// The same, with more arguments.
     pub fn start_with(&mut self, text: &str, arguments: &[&str]) {
         self.write(text);
-        let mut command = Command::new(PROGRAM);
+        let mut command = Command::new(&self.program);
         command.arg("run").arg(self.file()).arg("--socket").arg(self.socket());
         command.args(arguments).stderr(Stdio::inherit());
         let mut child = self.far.spawn(&mut command);
