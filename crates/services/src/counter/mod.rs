@@ -3,20 +3,24 @@
 //! It is asynchronous: it gets copies, and no packet waits for it. SIDs are counted exactly, up to a bound; of segment lists and flows, those with
 //! the most octets are remembered by sketches, each with how much of its count may be another's.
 
+pub mod ipfix;
 pub mod sketch;
 
 use std::collections::HashMap;
-use std::net::{IpAddr, Ipv6Addr};
+use std::hash::Hash;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use schemars::JsonSchema;
 use segue_model::error::{KeyPath, Report};
 use segue_service::{
-    BuildError, Context, Kind, Metric, Mode, Packet, Sampling, Service, Steering, Verdict, Worker, five_tuple,
+    BuildError, Context, Kind, Metric, Mode, Packet, Sampling, Service, Steering, Time, Verdict, Worker, five_tuple,
 };
 use segue_wire::FiveTuple;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use ipfix::{Delta, Encoder, Exporter, Interval, Record};
 use sketch::Sketch;
 
 /// The kind.
@@ -39,17 +43,48 @@ pub struct Configuration {
     pub sids: u32,
     /// Flows and segment lists that are reported, at most those that are remembered.
     pub top: u32,
+    /// Where counts are sent as IPFIX; nowhere if not given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ipfix: Option<Ipfix>,
+}
+
+/// IPFIX by UDP (RFC 7011).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Ipfix {
+    /// Address and port of the collector, such as `[2001:db8::1]:4739`. It must be reachable from the service's network namespace.
+    pub collector: SocketAddr,
+    /// Seconds between two exports, 1 to 3600.
+    #[serde(default = "interval")]
+    pub interval_s: u32,
+    /// Observation domain: tells exporters of one host apart.
+    #[serde(default)]
+    pub domain: u32,
+    /// Octets of a message at most, 512 to 65,507: with headers no more than the path to the collector takes.
+    #[serde(default = "largest_message")]
+    pub largest_message: u32,
+}
+
+fn interval() -> u32 {
+    60
+}
+
+/// What any path takes (RFC 7011 section 10.3.3).
+fn largest_message() -> u32 {
+    512
 }
 
 impl Default for Configuration {
     fn default() -> Self {
-        Self { snap_length: 256, one_in: 1, flows: 4096, segment_lists: 256, sids: 1024, top: 20 }
+        Self { snap_length: 256, one_in: 1, flows: 4096, segment_lists: 256, sids: 1024, top: 20, ipfix: None }
     }
 }
 
 const UNKNOWN_SIDS: usize = 0;
 const FORGOTTEN_FLOWS: usize = 1;
 const NO_FLOW: usize = 2;
+const EXPORTED: usize = 3;
+const NOT_EXPORTED: usize = 4;
 
 impl Kind for Counter {
     const NAME: &'static str = "counter";
@@ -58,6 +93,11 @@ impl Kind for Counter {
         Metric::counter("uncounted_sid_packets", "packets to SIDs above the bound `sids`"),
         Metric::gauge("forgotten_flows", "flows whose place was given to another one"),
         Metric::counter("without_flow_packets", "packets with no IP packet behind the steering header"),
+        Metric::counter("ipfix_messages", "IPFIX messages that were sent"),
+        Metric::counter(
+            "ipfix_failed_messages",
+            "IPFIX messages that could not be sent: their counts come with no other",
+        ),
     ];
 
     type Configuration = Configuration;
@@ -71,9 +111,14 @@ impl Kind for Counter {
             ("sids", configuration.sids, 1, 100_000),
             ("top", configuration.top, 1, 1_000_000),
         ];
-        for (key, value, least, most) in bounds {
+        let of_ipfix = configuration.ipfix.iter().flat_map(|ipfix| {
+            [("interval_s", ipfix.interval_s, 1, 3600), ("largest_message", ipfix.largest_message, 512, 65_507)]
+        });
+        let root = KeyPath::root();
+        let all = bounds.into_iter().map(|bound| (root.clone(), bound));
+        for (place, (key, value, least, most)) in all.chain(of_ipfix.map(|bound| (root.at("ipfix"), bound))) {
             if !(least..=most).contains(&value) {
-                let key = KeyPath::root().at(key);
+                let key = place.at(key);
                 report.error(
                     &key,
                     format!("{value} is not possible"),
@@ -100,6 +145,7 @@ impl Kind for Counter {
             sids: HashMap::new(),
             lists: Sketch::new(configuration.segment_lists as usize),
             flows: Sketch::new(configuration.flows as usize),
+            export: configuration.ipfix.as_ref().map(|ipfix| Export::new(ipfix, configuration.one_in)),
             configuration: configuration.clone(),
         }))
     }
@@ -115,6 +161,60 @@ type List = [Ipv6Addr; SEGMENTS];
 struct Sum {
     packets: u64,
     octets: u64,
+    /// Of these, what was exported.
+    told: Delta,
+}
+
+/// What was exported of the keys of a sketch: since when they are remembered, and how much.
+type Told<K> = HashMap<K, (u64, Delta)>;
+
+/// What has to be remembered between two exports.
+struct Export {
+    exporter: Exporter,
+    interval: Duration,
+    /// When the interval began, milliseconds since 1970.
+    begun: u64,
+    /// When it ends.
+    due: Option<Time>,
+    flows: Told<FiveTuple>,
+    lists: Told<List>,
+}
+
+impl Export {
+    fn new(ipfix: &Ipfix, one_in: u32) -> Self {
+        let encoder = Encoder::new(ipfix.domain, ipfix.largest_message as usize, one_in);
+        Self {
+            exporter: Exporter::new(encoder, ipfix.collector),
+            interval: Duration::from_secs(ipfix.interval_s.into()),
+            begun: milliseconds(),
+            due: None,
+            flows: HashMap::new(),
+            lists: HashMap::new(),
+        }
+    }
+}
+
+/// Since 1970, by the clock on the wall: collectors compare it with that of others.
+fn milliseconds() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// What has come since the last export of each key.
+fn fresh<K: Copy + Eq + Hash>(sketch: &Sketch<K>, told: &mut Told<K>) -> Vec<(K, Delta)> {
+    let (mut found, mut now) = (Vec::new(), HashMap::new());
+    for entry in sketch.entries() {
+        // What may be another's is exported with that one.
+        let whole = Delta { octets: entry.weight - entry.error, packets: entry.seen };
+        let before = told.get(&entry.key).filter(|(since, _)| *since == entry.since).map(|(_, delta)| *delta);
+        let delta = whole.minus(before.unwrap_or_default());
+        if delta.packets > 0 {
+            found.push((entry.key, delta));
+        }
+        now.insert(entry.key, (entry.since, whole));
+    }
+    *told = now;
+    found
 }
 
 struct Counts {
@@ -122,6 +222,34 @@ struct Counts {
     sids: HashMap<Ipv6Addr, Sum>,
     lists: Sketch<List>,
     flows: Sketch<FiveTuple>,
+    export: Option<Export>,
+}
+
+impl Counts {
+    fn export(&mut self, context: &mut Context) {
+        let Some(export) = &mut self.export else { return };
+        let mut records = Vec::new();
+        for (sid, sum) in &mut self.sids {
+            let whole = Delta { octets: sum.octets, packets: sum.packets };
+            let delta = whole.minus(std::mem::replace(&mut sum.told, whole));
+            if delta.packets > 0 {
+                records.push(Record::Sid(*sid, delta));
+            }
+        }
+        let lists = fresh(&self.lists, &mut export.lists);
+        records.extend(lists.into_iter().map(|(list, delta)| Record::List(visited(&list), delta)));
+        let flows = fresh(&self.flows, &mut export.flows);
+        records.extend(flows.into_iter().map(|(tuple, delta)| Record::Flow(tuple, delta)));
+        let interval = Interval { start: export.begun, end: milliseconds() };
+        let (sent, failed) = export.exporter.export(&records, interval);
+        context.count(EXPORTED, sent);
+        context.count(NOT_EXPORTED, failed);
+        export.begun = interval.end;
+    }
+}
+
+fn visited(list: &List) -> Vec<Ipv6Addr> {
+    list.iter().copied().take_while(|segment| !segment.is_unspecified()).collect()
 }
 
 impl Service for Counts {
@@ -143,7 +271,27 @@ impl Service for Counts {
             None => context.count(NO_FLOW, 1),
         }
         context.set(FORGOTTEN_FLOWS, self.flows.forgotten());
+        // From the first packet on.
+        if let Some(export) = self.export.as_mut().filter(|export| export.due.is_none()) {
+            let due = context.now() + export.interval;
+            export.due = Some(due);
+            context.wake_at(due);
+        }
         Verdict::Onward
+    }
+
+    fn timer(&mut self, context: &mut Context) {
+        self.export(context);
+        if let Some(export) = &mut self.export {
+            let due = context.now() + export.interval;
+            export.due = Some(due);
+            context.wake_at(due);
+        }
+    }
+
+    /// What is counted goes; it is told first.
+    fn stop(&mut self, context: &mut Context) {
+        self.export(context);
     }
 
     fn report(&self) -> Value {
@@ -152,8 +300,7 @@ impl Service for Counts {
         let sids = sids.iter().map(|(sid, sum)| json!({ "sid": sid, "packets": sum.packets, "octets": sum.octets }));
         let top = self.configuration.top as usize;
         let lists = self.lists.top(top).into_iter().map(|entry| {
-            let segments: Vec<_> = entry.key.iter().take_while(|segment| !segment.is_unspecified()).collect();
-            json!({ "segments": segments, "packets": entry.seen, "octets": entry.weight, "error_octets": entry.error })
+            json!({ "segments": visited(&entry.key), "packets": entry.seen, "octets": entry.weight, "error_octets": entry.error })
         });
         let flows = self.flows.top(top).into_iter().map(|entry| {
             let FiveTuple { source, destination, protocol, ports } = entry.key;

@@ -12,6 +12,8 @@ pub struct Entry<K> {
     pub weight: u64,
     /// How much of the weight may be another key's that was forgotten.
     pub error: u64,
+    /// A number of its own for the time that it is remembered: another one if it was forgotten meanwhile.
+    pub since: u64,
     /// How often it was seen since it is remembered: never more than the true number.
     pub seen: u64,
 }
@@ -25,6 +27,7 @@ pub struct Sketch<K> {
     places: HashMap<K, usize>,
     total: u64,
     forgotten: u64,
+    made: u64,
 }
 
 impl<K: Copy + Eq + Hash> Sketch<K> {
@@ -32,7 +35,7 @@ impl<K: Copy + Eq + Hash> Sketch<K> {
     #[must_use]
     pub fn new(capacity: usize) -> Self {
         let capacity = capacity.max(1);
-        Self { capacity, heap: Vec::new(), places: HashMap::new(), total: 0, forgotten: 0 }
+        Self { capacity, heap: Vec::new(), places: HashMap::new(), total: 0, forgotten: 0, made: 0 }
     }
 
     /// Adds weight to a key.
@@ -44,14 +47,16 @@ impl<K: Copy + Eq + Hash> Sketch<K> {
             entry.seen += 1;
             self.sink(place);
         } else if self.heap.len() < self.capacity {
-            self.heap.push(Entry { key, weight, error: 0, seen: 1 });
+            self.made += 1;
+            self.heap.push(Entry { key, weight, error: 0, since: self.made, seen: 1 });
             self.places.insert(key, self.heap.len() - 1);
             self.rise(self.heap.len() - 1);
         } else {
             // The lightest gives its place, and its weight: the new one may have had as much before it was forgotten.
             let error = self.heap[0].weight;
             self.places.remove(&self.heap[0].key);
-            self.heap[0] = Entry { key, weight: error.saturating_add(weight), error, seen: 1 };
+            self.made += 1;
+            self.heap[0] = Entry { key, weight: error.saturating_add(weight), error, since: self.made, seen: 1 };
             self.places.insert(key, 0);
             self.forgotten += 1;
             self.sink(0);
@@ -80,6 +85,11 @@ impl<K: Copy + Eq + Hash> Sketch<K> {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.heap.is_empty()
+    }
+
+    /// All that are remembered, in no order.
+    pub fn entries(&self) -> impl Iterator<Item = &Entry<K>> {
+        self.heap.iter()
     }
 
     /// The `count` heaviest, heaviest first.

@@ -81,3 +81,108 @@ fn bounds_of_the_configuration_are_said() {
          file:2:8: flows: 0 is not possible; write a number from 1 to 1000000"
     );
 }
+
+/// What `tshark` reads of the messages that a collector has got: a line for each data record, `FIELD=VALUE ..`.
+fn read_by_tshark(messages: &[Vec<u8>]) -> String {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("ipfix.pcap");
+    let frames: Vec<Vec<u8>> = messages
+        .iter()
+        .map(|message| {
+            let addresses = Ipv6Repr::new("fd00::a".parse().unwrap(), "fd00::b".parse().unwrap());
+            let packet = PacketBuilder::ethernet([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]).ipv6(addresses);
+            packet.udp(UdpRepr::new(40_000, 4739)).payload(message).build()
+        })
+        .collect();
+    // A classic capture file of Ethernet frames: its header, then each frame behind its own.
+    let mut octets = Vec::new();
+    for word in [0xa1b2_c3d4_u32, 0x0004_0002, 0, 0, 65_535, 1] {
+        octets.extend(word.to_le_bytes());
+    }
+    for frame in &frames {
+        for word in [0, 0, frame.len() as u32, frame.len() as u32] {
+            octets.extend(word.to_le_bytes());
+        }
+        octets.extend_from_slice(frame);
+    }
+    std::fs::write(&file, octets).unwrap();
+    let mut tshark = std::process::Command::new("tshark");
+    tshark.arg("-r").arg(&file).args(["-d", "udp.port==4739,cflow", "-O", "cflow", "-V"]);
+    let output = tshark.output().expect("tshark is installed (`./x test` does)");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Counts come to a collector as IPFIX that Wireshark reads: what has come since the last export, nothing twice.
+#[test]
+fn counts_are_exported_as_ipfix() {
+    let collector = std::net::UdpSocket::bind("[::1]:0").unwrap();
+    collector.set_read_timeout(Some(std::time::Duration::from_millis(200))).unwrap();
+    let port = collector.local_addr().unwrap().port();
+    let mut driver =
+        driver(&format!("ipfix: {{collector: \"[::1]:{port}\", interval_s: 10, domain: 77}}\none_in: 4\n"));
+    let take = || {
+        let mut buffer = [0; 65_536];
+        std::iter::from_fn(|| collector.recv(&mut buffer).ok().map(|length| buffer[..length].to_vec()))
+            .collect::<Vec<_>>()
+    };
+    driver.receive(&[udp6(1001, 1000), udp6(1001, 1000), udp4(1002, 500)]);
+    driver.advance(std::time::Duration::from_secs(9));
+    assert_eq!(take(), Vec::<Vec<u8>>::new(), "not before it is due");
+    driver.advance(std::time::Duration::from_secs(1));
+    let mut messages = take();
+    let first = read_by_tshark(&messages);
+    for line in [
+        "Version: 10",
+        "Observation Domain Id: 77",
+        "SrcAddr: fd00::1",
+        "DstAddr: fd00::2",
+        "SrcPort: 1001",
+        "DstPort: 53",
+        "Protocol: UDP (17)",
+        "SrcAddr: 192.0.2.1",
+        "SrcPort: 1002",
+        // Two of 1128 octets, one of 608, and all three to the SID and with the list.
+        "Octets: 2256",
+        "Octets: 608",
+        "Octets: 2864",
+        "Packets: 2",
+        "Packets: 3",
+        "Sampling Packet Space: 3",
+    ] {
+        assert!(first.contains(line), "{line} is not in\n{first}");
+    }
+    for wrong in ["Malformed", "Unknown template", "No template found", "Expert Info"] {
+        assert!(!first.contains(wrong), "{wrong} is in\n{first}");
+    }
+    // The second time only what is new.
+    driver.receive(&[udp6(1001, 100)]);
+    driver.advance(std::time::Duration::from_secs(10));
+    messages = take();
+    let second = read_by_tshark(&messages);
+    assert!(second.contains("Octets: 228") && !second.contains("Octets: 2256"), "{second}");
+    assert!(!second.contains("SrcPort: 1002"), "{second}");
+    assert!(driver.counters().metrics["ipfix_messages"] >= 2);
+    driver.stop();
+    // What has come since the last export is told before all is forgotten.
+    assert!(!take().is_empty());
+}
+
+/// A collector that is not there costs its messages, and nothing else.
+#[test]
+fn a_collector_that_is_gone_stops_nothing() {
+    let gone = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let mut driver = driver(&format!("ipfix: {{collector: \"{gone}\", interval_s: 1}}\n"));
+    for _ in 0..5 {
+        driver.receive(&[udp6(1, 1000)]);
+        driver.advance(std::time::Duration::from_secs(1));
+    }
+    let metrics = driver.counters().metrics;
+    assert!(metrics["ipfix_messages"] + metrics["ipfix_failed_messages"] >= 5, "{metrics:?}");
+    assert_eq!(driver.counters().onward, 5);
+    driver.stop();
+    let wrong = |text: &str| segue_services::find("counter").unwrap().prepare(text, "x").err().unwrap().to_string();
+    let said = wrong("ipfix: {collector: \"[::1]:4739\", interval_s: 0}\n");
+    assert!(said.contains("ipfix.interval_s") && said.contains("write a number from 1 to 3600"), "{said}");
+    assert!(wrong("ipfix: {collector: nowhere}\n").contains("ipfix.collector"));
+}
