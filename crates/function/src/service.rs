@@ -37,9 +37,10 @@ impl Runtime for Service {
 
     fn attach(&self, function: &Function) -> Result<()> {
         Namespace.attach(function)?;
-        // XDP takes packets as they are: a checksum that the node left to the device would never be made.
+        // XDP takes packets as they are: a checksum that the node left to the device would never be made. And what it sends back itself
+        // the node's end takes only while it polls, which a port on socket buffers does not do by itself.
         for link in &function.links {
-            let line = ["-K", &link.node.name, "tx", "off"];
+            let line = ["-K", &link.node.name, "tx", "off", "gro", "on"];
             Run::new("ethtool", line).inside(&link.node.namespace).text()?;
         }
         Ok(())
