@@ -32,12 +32,13 @@ pub fn choose(state: &NodeState, port: &Port, device: Option<&Device>) -> Choice
     }
 }
 
-/// Says of all interfaces which take frames from XDP, and of those of a state's ports where their packets are met. Those of ports that
-/// the agent makes are on XDP.
+/// Says of all interfaces which take frames from XDP, and of those of ports where their packets are met. What the agent makes are veths,
+/// and so on socket buffers.
 pub fn describe(state: &NodeState, devices: &Devices, links: &mut Interfaces) {
     for (name, link) in &mut links.0 {
         let port = state.ports.iter().find(|port| port.name == *name);
         link.takes_frames = devices.get(name).is_some_and(|device| takes_frames(device, port.is_some()));
+        link.hook = Hook::Skb;
     }
     for port in &state.ports {
         let Some(link) = links.0.get_mut(&port.name) else { continue };
@@ -128,7 +129,7 @@ mod tests {
                 links.0.insert(name.to_owned(), crate::apply::fake::interface(2));
             }
             describe(&state, &Devices::new(), &mut links);
-            assert_eq!((links.0["p"].hook, links.0["other"].hook), (hook, Hook::Xdp));
+            assert_eq!((links.0["p"].hook, links.0["other"].hook), (hook, Hook::Skb));
         }
         let state = state("auto");
         assert_eq!(choose(&state, &state.ports[0], None).reason, "the interface is missing");

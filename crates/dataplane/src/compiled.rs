@@ -304,6 +304,11 @@ impl Compiled {
         self.ports.iter().any(|port| !port.xdp && !port.skb)
     }
 
+    /// Whether some port is on XDP.
+    pub fn has_xdp_ports(&self) -> bool {
+        self.ports.iter().any(|port| port.xdp)
+    }
+
     /// Whether some port is on socket buffers.
     pub fn has_skb_ports(&self) -> bool {
         self.ports.iter().any(|port| port.skb)

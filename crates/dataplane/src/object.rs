@@ -43,10 +43,12 @@ pub(crate) const STAGES: [(abi::Stage, &str); 11] = [
     (abi::SEGUE_STAGE_INSERTED, "segue_inserted"),
 ];
 
-/// Stages of [`STAGES`] that not every node needs. The kernel's verifier takes seconds for them, so they are loaded with the first
+/// Stages of [`STAGES`] that are loaded together. The kernel's verifier takes seconds for them, so they are loaded with the first
 /// configuration that has what they are for; until then their slots are empty, and a packet that is to go there is dropped and counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StageGroup {
+    /// What any packet may need.
+    Common,
     /// Of firewalls, on a port or in a chain.
     Firewall,
     /// Of functions behind the node: proxies, and what comes back.
@@ -54,10 +56,11 @@ pub(crate) enum StageGroup {
 }
 
 impl StageGroup {
-    pub const ALL: [Self; 2] = [Self::Firewall, Self::Function];
+    pub const ALL: [Self; 3] = [Self::Common, Self::Firewall, Self::Function];
 
     pub fn stages(self) -> &'static [&'static str] {
         match self {
+            Self::Common => &["segue_again", "segue_icmp", "segue_relay", "segue_access"],
             Self::Firewall => &["segue_firewall", "segue_filter", "segue_filtered", "segue_reset"],
             Self::Function => &["segue_service", "segue_proxy", "segue_inserted"],
         }
@@ -67,9 +70,10 @@ impl StageGroup {
         self.stages().iter().any(|stage| program == *stage)
     }
 
-    /// Whether packets of this generation may need them.
+    /// Whether packets of this generation may need them, where there are ports at all.
     pub fn is_needed(self, compiled: &Compiled) -> bool {
         match self {
+            Self::Common => true,
             Self::Firewall => !compiled.firewalls.is_empty(),
             Self::Function => compiled.has_functions(),
         }
@@ -85,9 +89,9 @@ pub(crate) const FORGET: &str = "segue_forget";
 /// Which programs of the object are loaded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Selection {
-    /// The program on the ports and the stages that every node needs.
-    Usual,
-    /// Only the program on the ports: its stages are loaded and in the map `stages` already.
+    /// None: the maps alone.
+    Maps,
+    /// Only the program on the ports.
     Port,
     /// Only these stages, for the map `stages` that the others use.
     Stages(StageGroup),
@@ -100,7 +104,7 @@ pub(crate) enum Selection {
 impl Selection {
     fn has(self, name: &OsStr) -> bool {
         match self {
-            Self::Usual => StageGroup::ALL.iter().all(|group| !group.has(name)) && name != MOVE && name != FORGET,
+            Self::Maps => false,
             Self::Port => name == PROGRAM,
             Self::Stages(group) => group.has(name),
             Self::Move => name == MOVE,
@@ -213,7 +217,7 @@ pub(crate) fn load(
     }
     let (loaded, log) = logged(|| object.load());
     let object = loaded.map_err(|source| Error::Load { source, log })?;
-    if !matches!(programs, Selection::Move | Selection::Forget) {
+    if matches!(programs, Selection::Stages(_)) {
         fill_stages(&object, programs)?;
     }
     Ok(object)
@@ -324,13 +328,13 @@ mod tests {
     }
 
     #[test]
-    fn groups_name_stages_and_share_none() {
+    fn each_stage_is_of_one_group() {
         let named: Vec<&str> = StageGroup::ALL.iter().flat_map(|group| group.stages()).copied().collect();
         for name in &named {
             assert!(STAGES.iter().any(|(_, stage)| stage == name), "{name} is no stage");
-            assert!(!Selection::Usual.has(OsStr::new(name)), "{name} would be loaded twice");
             assert_eq!(named.iter().filter(|other| *other == name).count(), 1, "{name}");
         }
+        assert_eq!(named.len(), STAGES.len(), "a stage of no group would never be loaded");
     }
 
     #[test]

@@ -29,7 +29,7 @@ pub fn complete(state: &NodeState, ports: &mut [PortReport]) -> Result<(), Failu
         let configured = configured.get(port.name.as_str());
         let choice = match configured {
             Some(configured) => mode::choose(state, configured, device),
-            None => Choice { mode: PortMode::Xdp, reason: "made by the agent".to_owned() },
+            None => Choice { mode: PortMode::Skb, reason: "made by the agent".to_owned() },
         };
         port.mode = name(&choice.mode);
         port.mode_reason = choice.reason;

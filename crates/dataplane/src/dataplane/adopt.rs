@@ -164,9 +164,8 @@ impl Dataplane {
             let reused: Vec<_> = self.maps.iter().collect();
             // Sized as the maps are: a constant of the programs says how large one of them is.
             drop(open);
-            let object = object::load(object::open(&self.options.capacity)?, &reused, Selection::Usual)?;
-            pin_programs(&object, &self.set)?;
-            self.object = Some(object);
+            let object = object::load(object::open(&self.options.capacity)?, &reused, Selection::Maps)?;
+            pin_own_maps(&object, &self.set)?;
             if let Some(active) = self.applied() {
                 self.load_stages(active)?;
             }
@@ -186,9 +185,11 @@ impl Dataplane {
         older_sets.iter().try_for_each(|set| remove_tree(set))
     }
 
-    /// Loads the stages that a generation needs beside the usual ones, unless they are there: to be called before the first packet
-    /// may need them.
+    /// Loads the stages on XDP that a generation needs, unless they are there: to be called before the first packet may need them.
     pub(super) fn load_stages(&self, compiled: &Compiled) -> Result<(), Error> {
+        if !compiled.has_xdp_ports() {
+            return Ok(());
+        }
         for group in StageGroup::ALL.into_iter().filter(|group| group.is_needed(compiled)) {
             let own = own_maps(&self.set)?;
             if !object::has_stages(own.get("stages")?, group)? {
@@ -285,7 +286,7 @@ fn load_new(
             reused.push((name, map));
         }
     }
-    let object = object::load(open, &reused, Selection::Usual)?;
+    let object = object::load(open, &reused, Selection::Maps)?;
     let loading = pin_dir.join(LOADING);
     fs::create_dir(&loading).map_err(pin_error(&loading, "make the directory"))?;
     pin_maps(&object, &loading, map_table::is_shared)?;
@@ -293,7 +294,7 @@ fn load_new(
         Some(old) => old.store.pin(&loading.join(STATE))?,
         None => drop(Records::create(&loading.join(STATE))?),
     }
-    pin_programs(&object, &loading)?;
+    pin_own_maps(&object, &loading)?;
     let maps = MapSet::open(&loading, map_table::shared()).ok_or_else(|| lost(&loading))?;
     fs::rename(&loading, set).map_err(pin_error(set, "rename the directory of new maps to it"))?;
     let store = Records::open(&set.join(STATE)).ok_or_else(|| lost(set))?;
@@ -302,7 +303,7 @@ fn load_new(
         set: set.to_owned(),
         maps: Arc::new(maps),
         store,
-        object: Some(object),
+        object: None,
         options,
         origin,
         active: goes_on.and_then(|old| old.active.clone()),
@@ -316,7 +317,7 @@ fn load_new(
 }
 
 /// Pins the maps that belong to this build of the programs below `set`.
-fn pin_programs(object: &Object, set: &Path) -> Result<(), Error> {
+fn pin_own_maps(object: &Object, set: &Path) -> Result<(), Error> {
     let loading = set.join(LOADING);
     remove_tree(&loading)?;
     fs::create_dir(&loading).map_err(pin_error(&loading, "make the directory"))?;

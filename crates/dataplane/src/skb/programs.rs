@@ -89,12 +89,12 @@ impl Part {
 
     /// Those behind tail calls, by their slots in the map [`STAGES`].
     fn stages(self) -> Vec<(abi::Stage, &'static str)> {
-        let of_group = |name: &str| StageGroup::ALL.into_iter().find(|group| group.stages().contains(&name));
-        let of_port = |group| object::STAGES.into_iter().filter(move |(_, name)| of_group(name) == group).collect();
+        let of =
+            |group: StageGroup| object::STAGES.into_iter().filter(|(_, name)| group.stages().contains(name)).collect();
         match self {
             Self::Usual => Vec::new(),
-            Self::Port => of_port(None),
-            Self::Stages(group) => of_port(Some(group)),
+            Self::Port => of(StageGroup::Common),
+            Self::Stages(group) => of(group),
             Self::Functions => vec![(abi::SEGUE_STAGE_OWN, OWN)],
         }
     }
@@ -108,7 +108,7 @@ impl Part {
     fn directory(self) -> String {
         let part = match self {
             Self::Usual => "usual",
-            Self::Port => "port",
+            Self::Port | Self::Stages(StageGroup::Common) => "port",
             Self::Stages(StageGroup::Firewall) => "port-firewall",
             Self::Stages(StageGroup::Function) => "port-function",
             Self::Functions => "functions",

@@ -31,8 +31,9 @@ fn stages_of_functions_come_with_the_first_function() {
     const OF_FUNCTIONS: [abi::Stage; 3] = [abi::SEGUE_STAGE_SERVICE, abi::SEGUE_STAGE_PROXY, abi::SEGUE_STAGE_INSERTED];
     isolated(|pins| {
         let mut dataplane = Dataplane::open_or_load(pins, options()).expect("it loads");
+        assert!(!is_loaded(pins, abi::SEGUE_STAGE_AGAIN), "no port is on XDP yet");
         apply(&mut dataplane, &state());
-        assert!(is_loaded(pins, abi::SEGUE_STAGE_AGAIN), "every node needs it");
+        assert!(is_loaded(pins, abi::SEGUE_STAGE_AGAIN), "every node with a port on XDP needs it");
         for stage in OF_FUNCTIONS {
             assert!(!is_loaded(pins, stage), "{stage}: there is no function");
         }
