@@ -19,6 +19,7 @@
 #include "lib/access/port.h"
 #include "lib/service/port.h"
 #include "lib/proxy/take_off.h"
+#include "lib/proxy/instances.h"
 #include "lib/firewall/filter.h"
 #include "lib/firewall/reset.h"
 #include "lib/icmp/answer.h"
@@ -81,6 +82,16 @@ PROGRAM(segue_inserted)
 	if (unlikely(packet_begin(ctx, &packet, SEGUE_STAGE_INSERTED, epoch_carried())))
 		return drop_unknown_port(ctx);
 	return proxy_inserted(&packet);
+}
+
+/* A packet to the SID of several instances; nothing of it has been changed. */
+PROGRAM(segue_instance)
+{
+	struct packet packet;
+
+	if (unlikely(packet_begin(ctx, &packet, SEGUE_STAGE_INSTANCE, epoch_carried())))
+		return drop_unknown_port(ctx);
+	return instances_stage(&packet);
 }
 
 /* A packet from outside, once its priority tag is off. */

@@ -103,8 +103,9 @@ enum segue_behaviour {
 	SEGUE_END_AS = 12,
 	SEGUE_END_AD = 13, /* with SEGUE_MEMORY_PACKET: the exact proxy */
 	SEGUE_END_AM = 14,
-	SEGUE_END_AN = 15,    /* an SR-aware function on a port of this node */
-	SEGUE_END_AN_NF = 16, /* netfilter on the inner packet; always SEGUE_MEMORY_PACKET */
+	SEGUE_END_AN = 15,	  /* an SR-aware function on a port of this node */
+	SEGUE_END_AN_NF = 16,	  /* netfilter on the inner packet; always SEGUE_MEMORY_PACKET */
+	SEGUE_END_INSTANCES = 17, /* one of several instances of a function */
 };
 
 enum segue_flavour {
@@ -178,9 +179,15 @@ enum segue_proxy_flags {
 	SEGUE_PROXY_OWN_STEER =
 		1 << 4, /* MEMORY_PACKET: what the function made itself is steered as from an access port, and goes to
 			   the kernel where no rule holds; without either flag it goes to the kernel */
+	SEGUE_PROXY_BY_ADDRESSES = 1 << 5, /* END_INSTANCES: flows are told by their addresses alone */
 };
 
-/* One local SID. Map `sid_entries`. 104 octets. */
+/*
+ * One local SID. Map `sid_entries`. 104 octets.
+ * SEGUE_END_INSTANCES: each instance has a SID of its own. Those that take new flows are the only segments of the lists
+ * of `policy`; `next_hop` begins with a hash of the function's name, and `flow_timeout` says how long the instance of
+ * an unused flow is remembered.
+ */
 struct segue_sid {
 	__u8 behaviour;	      /* enum segue_behaviour */
 	__u8 kind;	      /* enum segue_header_kind: of the packets that come to it */
@@ -376,6 +383,22 @@ struct segue_proxy_flow {
 };
 
 /*
+ * Key and value of `instance_flows` (LRU_HASH): the instance that a flow is at, for both directions of the flow and
+ * both of the function's SIDs.
+ */
+struct segue_instance_key {
+	__u64 function; /* the first half of the SIDs' `next_hop` */
+	__u64 sum;	/* of a hash of each end of the flow */
+	__u64 rest;	/* the two hashes in any order, protocol and family */
+};
+
+struct segue_instance_flow {
+	__be32 instance; /* the last 32 bits of the instance's SID */
+	__u32 used;	 /* jiffies */
+	__u32 ended;	 /* TCP: bit 0 and 1, that direction has ended */
+};
+
+/*
  * XDP metadata in front of an inner packet on its way to a function through the kernel (SEGUE_MEMORY_PACKET). The TC
  * program on the same port turns it into skb->hash = stash, skb->tc_index = SEGUE_TC_INDEX | the low bits of flags,
  * skb->mark = mark.
@@ -534,6 +557,7 @@ enum segue_stage {
 	SEGUE_STAGE_RESET = 9,	   /* segue_reset: makes the TCP segment with RST of a firewall */
 	SEGUE_STAGE_INSERTED = 11, /* segue_inserted: to End.AN.NF with an SRH that was inserted into the packet */
 	SEGUE_STAGE_OWN = 12,	   /* segue_own, on socket buffers alone: what a function sends of its own */
+	SEGUE_STAGE_INSTANCE = 13, /* segue_instance: to one of several instances of a function */
 	SEGUE_STAGE_MAX = 32,
 };
 

@@ -246,6 +246,9 @@ INLINE int segment_advance(const struct packet *packet, const struct segue_sid *
 	case SEGUE_END_B6_ENCAPS:
 	case SEGUE_END_B6_ENCAPS_RED:
 		return end_b6(packet, sid, ip, outer->limit, &advance);
+	case SEGUE_END_INSTANCES:
+		stage(packet, SEGUE_STAGE_INSTANCE);
+		return drop(packet, SEGUE_OUTCOME_drop_recirculation);
 	}
 	return drop(packet, SEGUE_OUTCOME_drop_behaviour);
 }

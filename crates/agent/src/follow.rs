@@ -123,7 +123,7 @@ impl Neighbours {
                     // Once for all who asked meanwhile.
                     Ok(()) | Err(RecvTimeoutError::Timeout) => while wanted.try_recv().is_ok() {},
                 }
-                match node.call_blocking(|node| Ok(node.shared_state())) {
+                match node.call_blocking(|node| Ok(node.made())) {
                     Ok(Some(state)) => match kernel.refresh_neighbours(&plan::next_hops(&state)) {
                         Ok(count) => tracing::debug!(count, "asked the kernel to confirm neighbours"),
                         Err(error) => tracing::warn!("{error}; {}", error.remedy),

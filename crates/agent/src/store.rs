@@ -9,7 +9,8 @@ use std::{
     sync::Arc,
 };
 
-use segue_model::node::NodeState;
+use indexmap::IndexMap;
+use segue_model::node::{Instance, NodeState};
 use serde::{Deserialize, Serialize};
 
 /// Raised when the file's meaning changes.
@@ -28,12 +29,18 @@ pub struct Applied {
     pub sysctls_before: BTreeMap<String, String>,
     /// IDs of the HMAC keys that Segue set.
     pub hmac_keys: BTreeSet<u32>,
+    /// Instances of functions that the state does not have any more, and that still have flows.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub leaving: Leaving,
 }
+
+/// Instances by function and name.
+pub type Leaving = BTreeMap<String, IndexMap<String, Instance>>;
 
 impl Applied {
     /// A record of what was applied.
     pub fn new(state: NodeState, sysctls_before: BTreeMap<String, String>, hmac_keys: BTreeSet<u32>) -> Self {
-        Self { version: VERSION, state: Arc::new(state), sysctls_before, hmac_keys }
+        Self { version: VERSION, state: Arc::new(state), sysctls_before, hmac_keys, leaving: Leaving::new() }
     }
 }
 

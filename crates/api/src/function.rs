@@ -35,6 +35,9 @@ pub struct FunctionReport {
     pub probe: Option<ProbeReport>,
     /// How long a failure lasts at least, as things are, milliseconds: more than configured if it flapped.
     pub hold_ms: u64,
+    /// Which of several instances of a function it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub instance: Option<InstanceReport>,
     /// The operator's or the planner's comment on the SID.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub comment: Option<String>,
@@ -42,6 +45,20 @@ pub struct FunctionReport {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(schema_with = crate::owner_schema))]
     pub owner: Option<Owner>,
+}
+
+/// One of several instances of a function.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct InstanceReport {
+    /// The function.
+    pub function: String,
+    /// The instance.
+    pub name: String,
+    /// Flows that it has, of both directions.
+    pub flows: u64,
+    /// False: it is taken out, or drained, and keeps the flows that it has.
+    pub takes_new_flows: bool,
 }
 
 /// A link to a function.

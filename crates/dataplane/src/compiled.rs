@@ -45,6 +45,11 @@ pub struct Compiled {
     pub warnings: Vec<String>,
 }
 
+/// What tells the flows of one function's instances from those of another's, in `segue_instance_key.function`: FNV-1a of its name.
+pub fn function_number(name: &str) -> u64 {
+    name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, octet| (hash ^ u64::from(octet)).wrapping_mul(0x0100_0000_01b3))
+}
+
 /// A port.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CompiledPort {
@@ -293,6 +298,7 @@ impl Compiled {
                         | abi::SEGUE_END_AM
                         | abi::SEGUE_END_AN
                         | abi::SEGUE_END_AN_NF
+                        | abi::SEGUE_END_INSTANCES
                 )
         };
         let returns = |port: &CompiledPort| u32::from(port.entry.role) == abi::SEGUE_ROLE_SERVICE;

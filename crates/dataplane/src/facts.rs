@@ -106,6 +106,8 @@ pub struct Capacity {
     pub ports: u32,
     /// Flows that proxies remember; 1 while none does so.
     pub proxy_flows: u32,
+    /// Flows whose instance of a function is remembered; 1 while no function has several.
+    pub instance_flows: u32,
     /// Steering headers that proxies remember: [`Capacity::STASH_UNUSED`] or [`Capacity::STASH`].
     pub stash: u32,
     /// Firewalls.
@@ -129,6 +131,7 @@ impl Default for Capacity {
             steering: 1 << 16,
             ports: 512,
             proxy_flows: 1,
+            instance_flows: 1,
             stash: Self::STASH_UNUSED,
             firewalls: 8,
             firewall_rules: 256,
@@ -164,8 +167,8 @@ impl Capacity {
 
     /// Whether only what proxies remember has other sizes.
     pub(crate) fn same_but_memories(self, other: Self) -> bool {
-        let (proxy_flows, stash) = (other.proxy_flows, other.stash);
-        Self { proxy_flows, stash, listed: other.listed, ..self } == other
+        let (proxy_flows, instance_flows, stash) = (other.proxy_flows, other.instance_flows, other.stash);
+        Self { proxy_flows, instance_flows, stash, listed: other.listed, ..self } == other
     }
 
     /// Large enough for what the SIDs of `state` remember.
@@ -177,12 +180,15 @@ impl Capacity {
         let stash = if state.sids.iter().any(remembers) { Self::STASH } else { 0 };
         let by_flow = state.sids.iter().any(|sid| sid.memory() == Some(Memory::Flow));
         let proxy_flows = if by_flow { state.settings.proxy_flows } else { 0 };
+        let several = state.functions.values().any(|function| !function.instances.is_empty());
+        let instance_flows = if several { state.settings.proxy_flows } else { 0 };
         let with_lists = state.firewalls.iter().filter(|firewall| firewall.has_lists()).count();
         let each = u32::try_from(with_lists).unwrap_or(u32::MAX).saturating_mul(segue_abi::SEGUE_RECENT_EACH);
         let listed = if each == 0 { 0 } else { each.clamp(Self::LISTED, 1 << 24).next_power_of_two() };
         Self {
             listed: self.listed.max(listed),
             proxy_flows: self.proxy_flows.max(proxy_flows),
+            instance_flows: self.instance_flows.max(instance_flows),
             stash: self.stash.max(stash),
             ..self
         }
@@ -241,6 +247,7 @@ impl Capacity {
             steering: self.steering.max(other.steering),
             ports: self.ports.max(other.ports),
             proxy_flows: self.proxy_flows.max(other.proxy_flows),
+            instance_flows: self.instance_flows.max(other.instance_flows),
             stash: self.stash.max(other.stash),
             firewalls: self.firewalls.max(other.firewalls),
             firewall_rules: self.firewall_rules.max(other.firewall_rules),

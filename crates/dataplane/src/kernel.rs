@@ -48,7 +48,7 @@ fn measured() -> Option<u32> {
 }
 
 /// `jiffies: N` is among the first lines of what each CPU shows there.
-fn jiffies() -> Option<u64> {
+pub(crate) fn jiffies() -> Option<u64> {
     let text = fs::read_to_string("/proc/timer_list").ok()?;
     text.lines().find_map(|line| line.trim().strip_prefix("jiffies:"))?.trim().parse().ok()
 }

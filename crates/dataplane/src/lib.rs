@@ -26,6 +26,7 @@ mod skb;
 pub use compile::{CompileError, Prepared, compile, needs_xdp, prepare};
 pub use compiled::{
     Compiled, CompiledFirewall, CompiledList, CompiledPolicy, CompiledPort, CompiledSid, CompiledSteering,
+    function_number,
 };
 pub use dataplane::{
     Applied, AttachMode, CaptureReader, CaptureSource, CapturedPacket, Counter, Counters, Dataplane, Direction,

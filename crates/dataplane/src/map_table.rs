@@ -128,6 +128,9 @@ pub(crate) static MAPS: [Map; 49] = [
     Map::shared("memories").entries(Capacity::memories).copied(),
     Map::shared("memory_counters").entries(Capacity::memories).counted(),
     Map::shared("proxy_flows").entries(|c| lru_entries(c.proxy_flows)).tells(|n, c| c.proxy_flows = lru_wanted(n)),
+    Map::shared("instance_flows")
+        .entries(|c| lru_entries(c.instance_flows))
+        .tells(|n, c| c.instance_flows = lru_wanted(n)),
     // Firewalls. Row 0 names nothing.
     Map::shared("firewalls")
         .entries(|c| 1 + 2 * c.firewalls)
@@ -264,6 +267,7 @@ mod tests {
             steering: 1 << 17,
             ports: 1 << 10,
             proxy_flows: 1 << 9,
+            instance_flows: 1 << 10,
             stash: 1 << 8,
             firewalls: 1 << 4,
             firewall_rules: 1 << 11,

@@ -29,7 +29,7 @@ pub(crate) const PROGRAM: &str = "segue_port";
 
 /// Programs behind tail calls, by their slot in the map `stages`. The object need not have all of them: a stage may be part
 /// of the port's program.
-pub(crate) const STAGES: [(abi::Stage, &str); 11] = [
+pub(crate) const STAGES: [(abi::Stage, &str); 12] = [
     (abi::SEGUE_STAGE_AGAIN, "segue_again"),
     (abi::SEGUE_STAGE_ICMP, "segue_icmp"),
     (abi::SEGUE_STAGE_SERVICE, "segue_service"),
@@ -41,6 +41,7 @@ pub(crate) const STAGES: [(abi::Stage, &str); 11] = [
     (abi::SEGUE_STAGE_FILTERED, "segue_filtered"),
     (abi::SEGUE_STAGE_RESET, "segue_reset"),
     (abi::SEGUE_STAGE_INSERTED, "segue_inserted"),
+    (abi::SEGUE_STAGE_INSTANCE, "segue_instance"),
 ];
 
 /// Stages of [`STAGES`] that are loaded together. The kernel's verifier takes seconds for them, so they are loaded with the first
@@ -62,7 +63,7 @@ impl StageGroup {
         match self {
             Self::Common => &["segue_again", "segue_icmp", "segue_relay", "segue_access"],
             Self::Firewall => &["segue_firewall", "segue_filter", "segue_filtered", "segue_reset"],
-            Self::Function => &["segue_service", "segue_proxy", "segue_inserted"],
+            Self::Function => &["segue_service", "segue_proxy", "segue_inserted", "segue_instance"],
         }
     }
 

@@ -35,9 +35,18 @@ pub struct Link {
     pub alias: String,
     /// Up, with somebody at the other end.
     pub carrier: bool,
+    /// How often that has changed.
+    pub carrier_changes: u32,
     index: u32,
     mtu: u32,
     up: bool,
+}
+
+impl Link {
+    /// Its number.
+    pub fn index(&self) -> u32 {
+        self.index
+    }
 }
 
 /// A link to be.
@@ -342,6 +351,7 @@ fn read(answer: &RouteNetlinkMessage) -> Option<Link> {
             LinkAttribute::IfName(name) => link.name.clone_from(name),
             LinkAttribute::IfAlias(alias) => link.alias.clone_from(alias),
             LinkAttribute::Mtu(mtu) => link.mtu = *mtu,
+            LinkAttribute::CarrierChanges(count) => link.carrier_changes = *count,
             _ => {}
         }
     }
@@ -359,11 +369,15 @@ fn own_route(index: u32, address: Ipv6Addr, table: u8, kind: RouteType) -> Route
     message
 }
 
-/// An address without a prefix around it.
+/// An address without a prefix around it; a link-local one with that of the link, which neighbours are answered by.
 fn own_address(index: u32, address: IpAddr) -> AddressMessage {
     let mut message = AddressMessage::default();
     message.header.family = family(address);
-    message.header.prefix_len = if address.is_ipv4() { 32 } else { 128 };
+    message.header.prefix_len = match address {
+        IpAddr::V4(_) => 32,
+        IpAddr::V6(address) if address.is_unicast_link_local() => 64,
+        IpAddr::V6(_) => 128,
+    };
     message.header.index = index;
     message.attributes = vec![AddressAttribute::Local(address), AddressAttribute::Address(address)];
     message

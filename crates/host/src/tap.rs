@@ -38,6 +38,21 @@ impl Tap {
         Ok(Self { file })
     }
 
+    /// Makes a device of this name that stays until it is removed, whoever opens it and closes it again.
+    ///
+    /// # Errors
+    /// Those of [`Tap::open`].
+    pub fn make(name: &str) -> Result<()> {
+        let device = Self::open(name)?;
+        // SAFETY: the kernel takes a number.
+        let kept = unsafe { libc::ioctl(device.file.as_raw_fd(), libc::TUNSETPERSIST, 1) };
+        if kept < 0 {
+            let remedy = "be root, and see with `ip tuntap` whether another program has it";
+            return Err(HostError::io("keep the TAP device", name, remedy)(io::Error::last_os_error()));
+        }
+        Ok(())
+    }
+
     /// Gives a frame to the node.
     ///
     /// # Errors

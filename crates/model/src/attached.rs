@@ -1,23 +1,119 @@
 //! Functions as objects of a node: attached to something that is there, with both directions and one health.
 
+use indexmap::IndexMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::proxy::Watch;
+use crate::proxy::{FLOW_TIMEOUT, Watch};
+use crate::value::MacAddress;
 
-/// A function that somebody else starts, in a network namespace or a container. The agent makes its two links, `west` and `east`, and
-/// what leads packets from one to the other in both directions, whenever it comes; and undoes it when the function is taken out.
+/// A function that somebody else starts, in a network namespace, a container or a virtual machine. The agent makes its two links, `west`
+/// and `east`, and what leads packets from one to the other in both directions, whenever it comes; and undoes it when the function is
+/// taken out. Or several instances of one.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NodeFunction {
-    /// Name of its network namespace, as `ip netns` shows it. Either this or `container`.
+    /// Name of its network namespace, as `ip netns` shows it. Either this, `container`, `vm` or `instances`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub netns: Option<String>,
     /// Name of its container, which podman or docker runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub container: Option<String>,
+    /// Its virtual machine, or whatever else is at the other end of two network devices.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vm: Option<Vm>,
+    /// Several of them behind each SID, by name, at most 16: each flow goes to one, in both directions.
+    #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
+    pub instances: IndexMap<String, Instance>,
+    /// `instances`: what tells flows apart.
+    #[serde(default, skip_serializing_if = "TellFlowsBy::is_ports")]
+    pub tell_flows_by: TellFlowsBy,
+    /// `instances`: seconds for which the instance of an unused flow is remembered, 1 to 86400; 300 if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub flow_timeout: Option<u32>,
+    /// `instances`: seconds that the flows of an instance which is taken out have to end, 0 to 86400; 300 if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drain_timeout: Option<u32>,
     /// How to see that it is down, for all SIDs that lead to it; only the link if not given. A probe with `through` goes through it in
-    /// both directions.
+    /// both directions. Each instance is watched by itself.
     #[serde(default)]
     pub watch: Watch,
+}
+
+/// One of several instances of a function.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Instance {
+    /// Name of its network namespace. Either this, `container` or `vm`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub netns: Option<String>,
+    /// Name of its container.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub container: Option<String>,
+    /// Its virtual machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vm: Option<Vm>,
+    /// New flows go elsewhere; those that it has stay.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub drain: bool,
+}
+
+/// A virtual machine, by the node's ends of its two links.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Vm {
+    /// Where packets of the forward direction go in.
+    #[serde(default)]
+    pub west: VmLink,
+    /// Where they come back.
+    #[serde(default)]
+    pub east: VmLink,
+}
+
+/// One link of a virtual machine.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct VmLink {
+    /// The node's end, which whoever runs the machine makes, such as `vnet3`. If not given, the agent makes a TAP device for it,
+    /// `fnw-NAME` or `fne-NAME`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interface: Option<String>,
+    /// The machine's link-layer address there; learnt if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mac: Option<MacAddress>,
+}
+
+/// What tells flows apart.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum TellFlowsBy {
+    /// Addresses, protocol and ports: the flows of two hosts are spread too. Fragments have no ports.
+    #[default]
+    Ports,
+    /// Addresses alone: all between two hosts goes to one instance, as functions need that relate connections, such as those of FTP.
+    Addresses,
+}
+
+impl TellFlowsBy {
+    fn is_ports(&self) -> bool {
+        *self == Self::Ports
+    }
+}
+
+impl NodeFunction {
+    /// Seconds for which the instance of an unused flow is remembered.
+    pub fn flow_timeout(&self) -> u32 {
+        self.flow_timeout.unwrap_or(FLOW_TIMEOUT)
+    }
+
+    /// Seconds that the flows of an instance which is taken out have to end.
+    pub fn drain_timeout(&self) -> u32 {
+        self.drain_timeout.unwrap_or(FLOW_TIMEOUT)
+    }
+
+    /// One of its instances as a function of its own.
+    pub(crate) fn instance(&self, instance: &Instance) -> Self {
+        let Instance { netns, container, vm, drain: _ } = instance.clone();
+        Self { netns, container, vm, watch: self.watch, ..Self::default() }
+    }
 }

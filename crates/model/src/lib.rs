@@ -10,6 +10,7 @@ mod direction;
 pub mod error;
 pub mod firewall;
 mod guard;
+pub mod instances;
 pub mod limits;
 pub mod load;
 mod locate;

@@ -42,6 +42,10 @@ pub struct Proxy {
     /// With `function`: packets go in by its west link and come back by its east link (`forward`, the default), or the other way round.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub direction: Option<Direction>,
+    /// Never written: in what the agent makes of a state, the SIDs of the function's instances that take new flows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(skip)]
+    pub instances: Option<Vec<Ipv6Addr>>,
     /// IFACE-OUT: the port towards the function.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub to_function: String,
@@ -285,6 +289,7 @@ impl Proxy {
             inner: Vec::new(),
             function: None,
             direction: None,
+            instances: None,
             to_function: to_function.into(),
             from_function: from_function.into(),
             memory: None,

@@ -70,7 +70,7 @@ fn port(name: &str, role: PortRole) -> Port {
 }
 
 /// FNV-1a, 64 bits: stable for ever, as names of interfaces follow from it.
-fn fnv1a(octets: &[u8]) -> u64 {
+pub(crate) fn fnv1a(octets: &[u8]) -> u64 {
     octets.iter().fold(0xcbf2_9ce4_8422_2325, |hash, octet| (hash ^ u64::from(*octet)).wrapping_mul(0x0100_0000_01b3))
 }
 
@@ -87,8 +87,11 @@ impl Sid {
         }
     }
 
-    /// IFACE-OUT and IFACE-IN of a proxy, of an SR-aware function or of End.AN.NF.
+    /// IFACE-OUT and IFACE-IN of a proxy, of an SR-aware function or of End.AN.NF. None if it has several instances behind it.
     pub fn function_ports(&self) -> Option<(String, String)> {
+        if self.instances().is_some() {
+            return None;
+        }
         if let Some(netfilter) = &self.netfilter {
             let wiring = Wiring::of(&netfilter.namespace);
             return Some((wiring.node_west, wiring.node_east));
@@ -181,6 +184,26 @@ impl Wiring {
     }
 }
 
+impl Wiring {
+    /// The wiring of this function: the devices of a virtual machine may have other names and addresses.
+    pub fn of_attached(name: &str, function: &NodeFunction) -> Self {
+        let mut wiring = Self::of_function(name);
+        if let Some(vm) = &function.vm {
+            let links = [
+                (&vm.west, &mut wiring.node_west, &mut wiring.west_mac),
+                (&vm.east, &mut wiring.node_east, &mut wiring.east_mac),
+            ];
+            for (link, interface, mac) in links {
+                if let Some(given) = &link.interface {
+                    interface.clone_from(given);
+                }
+                *mac = link.mac.unwrap_or(*mac);
+            }
+        }
+        wiring
+    }
+}
+
 impl Sid {
     /// The name of the function of this node that it leads to.
     pub fn function(&self) -> Option<&str> {
@@ -195,6 +218,10 @@ impl Sid {
     /// IFACE-OUT and IFACE-IN of a SID that leads to a function of this node.
     fn attached_ports(&self) -> Option<(String, String)> {
         let wiring = Wiring::of_function(self.function()?);
+        // Where the agent has written it out.
+        if self.proxy.as_ref().is_some_and(|proxy| !proxy.to_function.is_empty()) {
+            return None;
+        }
         let (west, east) = (wiring.node_west, wiring.node_east);
         Some(if self.is_forward() { (west, east) } else { (east, west) })
     }
@@ -216,9 +243,10 @@ impl NodeState {
         }
     }
 
-    /// The wiring of each function.
+    /// The wiring of each function; of those with several instances, that of each instance in a state that is written out.
     pub fn attached(&self) -> impl Iterator<Item = (Wiring, &NodeFunction)> {
-        self.functions.iter().map(|(name, function)| (Wiring::of_function(name), function))
+        let alone = self.functions.iter().filter(|(_, function)| function.instances.is_empty());
+        alone.map(|(name, function)| (Wiring::of_attached(name, function), function))
     }
 }
 

@@ -77,6 +77,7 @@ const CAPACITY: Capacity = Capacity {
     steering: 1 << 16,
     ports: 32,
     proxy_flows: 1,
+    instance_flows: 1,
     stash: Capacity::STASH_UNUSED,
     firewalls: 8,
     firewall_rules: 256,

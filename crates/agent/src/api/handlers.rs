@@ -29,7 +29,7 @@ use super::{
     revision::{self, Condition},
 };
 use crate::{
-    background, doctor, firewall,
+    background, doctor, firewall, functions,
     metrics::{self, Few, Format, Names},
     observe::{self, Parts, Snapshot, Told},
     problem::{ErrorBody, Failure, Fault, Problem},
@@ -216,7 +216,15 @@ pub async fn chains(State(context): State<Context>) -> Result<Response, Failure>
 /// The life of the functions behind proxy SIDs.
 #[utoipa::path(get, path = "/v1/functions", responses((status = 200, description = "Functions that are watched, by SID", body = Vec<FunctionReport>)))]
 pub async fn functions(State(context): State<Context>) -> Answer<Vec<FunctionReport>> {
-    Ok(Json(context.liveness.report().await))
+    let mut reports = context.liveness.report().await;
+    let (made, reader) = context.node.call(|node| Ok((node.made(), node.plane.reader()))).await?;
+    background::aside(move || {
+        if let (Some(made), Some(reader)) = (made, reader) {
+            functions::report::instances(&made, &reader, &mut reports);
+        }
+        Ok(Json(reports))
+    })
+    .await?
 }
 
 /// What loses packets on this node, or will, and what to do about it. Takes a few seconds if neighbours do not answer.

@@ -41,7 +41,7 @@ impl<P: DataPlane, K: Kernel, S: Store> Agent<P, K, S> {
 
     /// Whether something of what is applied is about interfaces of these names.
     pub fn concerned(&self, names: &BTreeSet<String>) -> bool {
-        let Some(state) = self.state() else { return false };
+        let Some(state) = self.made() else { return false };
         // Rules may be about the addresses of any interface.
         !state.firewalls.is_empty()
             || names.contains(LOOP_IN)
@@ -60,7 +60,7 @@ impl<P: DataPlane, K: Kernel, S: Store> Agent<P, K, S> {
         if !self.concerned(names) {
             return Ok(LinksFollowed::Strange);
         }
-        let Some(state) = self.shared_state() else { return Ok(LinksFollowed::Strange) };
+        let Some(state) = self.made() else { return Ok(LinksFollowed::Strange) };
         let links = self.links_for(&state)?;
         if self.make_behind(&state, &links, names)? {
             return Ok(LinksFollowed::Changed);
@@ -108,7 +108,7 @@ impl<P: DataPlane, K: Kernel, S: Store> Agent<P, K, S> {
     /// After these functions failed: the namespaces that the agent made for them are repaired, for what somebody did there may be why. What
     /// that does to links is followed as any change of them is.
     pub fn repair_functions(&mut self, failed: &BTreeSet<Ipv6Net>) -> Result<(), Failure> {
-        let Some(state) = self.shared_state() else { return Ok(()) };
+        let Some(state) = self.made() else { return Ok(()) };
         let namespaces = state.sids.iter().filter_map(|sid| {
             let netfilter = sid.netfilter.as_ref().filter(|_| failed.contains(&sid.sid.trunc()))?;
             Some(netfilter.namespace.clone())
@@ -124,7 +124,7 @@ impl<P: DataPlane, K: Kernel, S: Store> Agent<P, K, S> {
 
     /// Whether the kernel takes the device that SID routes name for none while it has no carrier. By itself it keeps such routes.
     fn routes_need_another(&mut self, links: &Interfaces) -> bool {
-        let Some(state) = self.shared_state() else { return false };
+        let Some(state) = self.made() else { return false };
         if self.device == plan::device(&state, links) {
             return false;
         }

@@ -14,6 +14,7 @@ use segue_api::state::{ApplyReport, Change};
 use segue_dataplane::{Interfaces, MissingInterface};
 use segue_model::node::{HmacAlgorithm, HmacKey, NodeState};
 
+pub use self::instances::{Draining, Learnt};
 pub use self::links::LinksFollowed;
 use crate::{
     diff::diff,
@@ -22,7 +23,7 @@ use crate::{
     netfilter,
     plane::{Activated, DataPlane},
     problem::{Failure, Fault, Problem},
-    store::{Applied, Store},
+    store::{Applied, Leaving, Store},
 };
 
 /// Octets of an HMAC secret that the kernel takes at most.
@@ -48,6 +49,19 @@ enum Undo {
 /// Is told what is applied, and on which interfaces.
 pub type Observer = Box<dyn FnMut(&NodeState, &Interfaces)>;
 
+/// What the operator wants, beside what is made of it.
+struct Stated<'a> {
+    state: &'a NodeState,
+    leaving: Leaving,
+}
+
+/// What an apply has made.
+struct Made {
+    applied: Applied,
+    /// The interfaces that there are now, those of functions among them.
+    links: Interfaces,
+}
+
 /// One node: its data plane, its kernel, and what was applied last.
 pub struct Agent<P, K, S> {
     /// The data plane.
@@ -56,6 +70,10 @@ pub struct Agent<P, K, S> {
     pub kernel: K,
     store: S,
     applied: Option<Applied>,
+    /// What is made of the applied state where that is more than it says: see [`Agent::made`].
+    written: Option<Arc<NodeState>>,
+    /// Link-layer addresses of virtual machines, by the node's ends of their links.
+    learnt: Learnt,
     /// seg6local routes that this kernel refused, so that each is tried once only.
     refused: BTreeMap<Ipv6Net, LocalAction>,
     activated: Activated,
@@ -73,17 +91,21 @@ impl<P: DataPlane, K: Kernel, S: Store> Agent<P, K, S> {
             let remedy = "remove the file and apply the configuration again; forwarding goes on meanwhile";
             Failure::one(Fault::Agent, Problem::new(store.place(), error.to_string(), remedy))
         })?;
-        Ok(Self {
+        let mut agent = Self {
             plane,
             kernel,
             store,
             applied,
+            written: None,
+            learnt: Learnt::new(),
             refused: BTreeMap::new(),
             activated: Activated::default(),
             observer: None,
             links: None,
             device: None,
-        })
+        };
+        agent.write_out();
+        Ok(agent)
     }
 
     /// The state that was applied last.
@@ -99,7 +121,7 @@ impl<P: DataPlane, K: Kernel, S: Store> Agent<P, K, S> {
     /// Has the observer told of what is applied now, and whenever that or its interfaces change.
     pub fn observe(&mut self, observer: Observer) -> Result<(), Failure> {
         self.observer = Some(observer);
-        let links = match self.shared_state() {
+        let links = match self.made() {
             Some(state) => self.links_for(&state)?,
             None => return Ok(()),
         };
@@ -108,14 +130,16 @@ impl<P: DataPlane, K: Kernel, S: Store> Agent<P, K, S> {
     }
 
     fn tell(&mut self, links: &Interfaces) {
-        if let (Some(observer), Some(applied)) = (&mut self.observer, &self.applied) {
-            observer(&applied.state, links);
+        let made = self.made();
+        if let (Some(observer), Some(made)) = (&mut self.observer, made) {
+            observer(&made, links);
         }
     }
 
     /// Takes over the state that a pinned data plane was found with, unless there is a record.
     pub fn adopt(&mut self, state: NodeState) {
         self.applied.get_or_insert_with(|| Applied::new(state, BTreeMap::new(), BTreeSet::new()));
+        self.write_out();
     }
 
     /// Number and warnings of the configuration that is active.
@@ -130,6 +154,8 @@ impl<P: DataPlane, K: Kernel, S: Store> Agent<P, K, S> {
 
     /// Checks a state, which is valid, as far as that goes without changing anything. `changes` is what [`Agent::diff`] says of it.
     pub fn check(&mut self, wanted: &NodeState, changes: Vec<Change>) -> Result<ApplyReport, Failure> {
+        let written = self.written_for(wanted, &self.leaving_for(wanted));
+        let wanted = written.as_deref().unwrap_or(wanted);
         let (links, _) = self.prepare(wanted)?;
         let links = netfilter::pretend(wanted, &links);
         self.plane.check(wanted, &links).map_err(|problems| wrong(wanted, problems))?;
@@ -150,12 +176,16 @@ impl<P: DataPlane, K: Kernel, S: Store> Agent<P, K, S> {
     }
 
     /// As [`Agent::apply`] for a state that is valid; `changes` is what [`Agent::diff`] says of it. Both take long where there is much.
-    pub fn apply_changes(&mut self, wanted: &NodeState, changes: Vec<Change>) -> Result<ApplyReport, Failure> {
+    pub fn apply_changes(&mut self, stated: &NodeState, changes: Vec<Change>) -> Result<ApplyReport, Failure> {
+        let leaving = self.leaving_for(stated);
+        let written = self.written_for(stated, &leaving);
+        let wanted = written.as_deref().unwrap_or(stated);
         let (links, secrets) = self.prepare(wanted)?;
         let mut notes = Vec::new();
-        match self.change(wanted, &links, &secrets, &mut notes) {
-            Ok((applied, outcome, mut warnings)) => {
+        match self.change(wanted, Stated { state: stated, leaving }, &links, &secrets, &mut notes) {
+            Ok((Made { applied, links }, outcome, mut warnings)) => {
                 self.applied = Some(applied);
+                self.written.clone_from(&written);
                 warnings.extend(outcome.warnings.iter().cloned());
                 warnings.extend(self.doubts(wanted, &links));
                 self.activated = outcome;
@@ -195,10 +225,11 @@ impl<P: DataPlane, K: Kernel, S: Store> Agent<P, K, S> {
     fn change(
         &mut self,
         wanted: &NodeState,
+        stated: Stated<'_>,
         links: &Interfaces,
         secrets: &[KernelHmacKey],
         notes: &mut Vec<Undo>,
-    ) -> Result<(Applied, Activated, Vec<String>), Failure> {
+    ) -> Result<(Made, Activated, Vec<String>), Failure> {
         self.shut_boundary(wanted, links, notes)?;
         let sysctls = self.set_sysctls(wanted, notes).map_err(|error| kernel_failure("sysctls", &error))?;
         let keys = self.set_keys(secrets, notes).map_err(|error| kernel_failure("HMAC keys", &error))?;
@@ -221,7 +252,8 @@ impl<P: DataPlane, K: Kernel, S: Store> Agent<P, K, S> {
         // Routes of SIDs that go stay until the data plane no longer has them.
         self.delete_routes(stale, notes).map_err(|error| kernel_failure("kernel routes", &error))?;
         self.open_boundary(wanted, links, notes).map_err(|error| kernel_failure("boundary", &error))?;
-        let applied = Applied::new(wanted.clone(), sysctls, keys);
+        let mut applied = Applied::new(stated.state.clone(), sysctls, keys);
+        applied.leaving = stated.leaving;
         self.store.save(Some(&applied)).map_err(|error| {
             let message = format!("step `save`: {error}");
             let remedy = "make room, or give segued another --state-dir; nothing was changed";
@@ -230,7 +262,7 @@ impl<P: DataPlane, K: Kernel, S: Store> Agent<P, K, S> {
         if let Err(error) = self.kernel.remove_functions(Some(wanted)) {
             warnings.push(format!("what functions that are gone needed will be removed later: {error}"));
         }
-        Ok((applied, outcome, warnings))
+        Ok((Made { applied, links: links.clone() }, outcome, warnings))
     }
 
     fn set_sysctls(
@@ -315,13 +347,13 @@ impl<P: DataPlane, K: Kernel, S: Store> Agent<P, K, S> {
                 Undo::ReplaceRoute(route) => self.kernel.replace_route(&route),
                 Undo::DeleteRoute(prefix) => self.kernel.delete_route(prefix),
                 Undo::Functions => {
-                    let state = self.applied.as_ref().map(|applied| &*applied.state);
-                    self.kernel.remove_functions(state)
+                    let state = self.made();
+                    self.kernel.remove_functions(state.as_deref())
                 }
                 Undo::Boundary(boundary) => self.kernel.set_boundary(boundary.as_ref()),
                 Undo::DataPlane(links) => {
-                    let restored = match &self.applied {
-                        Some(applied) => self.plane.apply(&applied.state, &links, MissingInterface::LeaveOut).map(drop),
+                    let restored = match self.made() {
+                        Some(made) => self.plane.apply(&made, &links, MissingInterface::LeaveOut).map(drop),
                         None => self.plane.remove(),
                     };
                     problems.extend(restored.err().into_iter().flatten());
@@ -342,28 +374,27 @@ impl<P: DataPlane, K: Kernel, S: Store> Agent<P, K, S> {
     pub fn reconcile(&mut self) -> Result<(), Failure> {
         // Until all is done.
         self.links = None;
-        let Some(applied) = self.applied.clone() else { return Ok(()) };
-        let mut links = self.links_for(&applied.state)?;
-        let made = self.kernel.make_functions(&applied.state, &links, None);
-        if made.map_err(|error| kernel_failure("functions", &error))? {
-            links = self.links_for(&applied.state)?;
+        let Some(made) = self.made() else { return Ok(()) };
+        let mut links = self.links_for(&made)?;
+        let changed = self.kernel.make_functions(&made, &links, None);
+        if changed.map_err(|error| kernel_failure("functions", &error))? {
+            links = self.links_for(&made)?;
         }
-        self.shut_boundary(&applied.state, &links, &mut Vec::new())?;
+        self.shut_boundary(&made, &links, &mut Vec::new())?;
         let outcome = self
             .plane
-            .apply(&applied.state, &links, MissingInterface::LeaveOut)
+            .apply(&made, &links, MissingInterface::LeaveOut)
             .map_err(|problems| refused("data plane", problems))?;
-        self.open_boundary(&applied.state, &links, &mut Vec::new())
-            .map_err(|error| kernel_failure("boundary", &error))?;
+        self.open_boundary(&made, &links, &mut Vec::new()).map_err(|error| kernel_failure("boundary", &error))?;
         for warning in outcome.warnings.iter().filter(|warning| !self.activated.warnings.contains(warning)) {
             tracing::warn!("{warning}");
         }
         self.activated = outcome;
         self.tell(&links);
-        self.put_right_routes(&applied.state, &links)?;
+        self.put_right_routes(&made, &links)?;
         // A link that came back has its sysctls at their defaults.
         let mut set = false;
-        for (name, value) in plan::sysctls(&applied.state) {
+        for (name, value) in plan::sysctls(&made) {
             if self.kernel.sysctl(&name).is_ok_and(|now| now.is_some_and(|now| now != value)) {
                 self.kernel.set_sysctl(&name, value).map_err(|error| kernel_failure("sysctls", &error))?;
                 set = true;
@@ -373,7 +404,7 @@ impl<P: DataPlane, K: Kernel, S: Store> Agent<P, K, S> {
         if set {
             self.plane.bump_caches().map_err(|problems| refused("data plane", problems))?;
         }
-        self.settled(&applied.state, links);
+        self.settled(&made, links);
         Ok(())
     }
 
@@ -390,6 +421,7 @@ impl<P: DataPlane, K: Kernel, S: Store> Agent<P, K, S> {
             Err(error) => note(Err(error)),
         }
         note(self.kernel.set_boundary(None));
+        self.written = None;
         if let Some(applied) = self.applied.take() {
             applied.hmac_keys.iter().for_each(|id| note(self.kernel.delete_hmac_key(*id)));
             for (name, value) in &applied.sysctls_before {
@@ -482,6 +514,7 @@ fn refused(step: &str, mut problems: Vec<Problem>) -> Failure {
 mod boundary;
 #[cfg(test)]
 pub(crate) mod fake;
+mod instances;
 mod links;
 mod routes;
 #[cfg(test)]

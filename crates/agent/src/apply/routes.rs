@@ -101,7 +101,7 @@ impl<P: DataPlane, K: Kernel, S: Store> Agent<P, K, S> {
     /// After the life of functions changed: the kernel routes of failed ones that withdraw go, those of others come back. `sids`: only
     /// theirs, all at once; none: whatever is not as it should be.
     pub fn follow_life(&mut self, sids: Option<&BTreeSet<Ipv6Net>>) -> Result<(), Failure> {
-        let Some(state) = self.shared_state() else { return Ok(()) };
+        let Some(state) = self.made() else { return Ok(()) };
         let links = self.kernel.links().map_err(|error| kernel_failure("interfaces", &error))?;
         let Some(sids) = sids else { return self.put_right_routes(&state, &links) };
         let gone = plan::withdrawn(&state, &self.plane.down());

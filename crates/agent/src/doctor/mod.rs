@@ -80,7 +80,7 @@ pub async fn examine(node: &Handle<Node>, liveness: &liveness::Handle) -> Result
 }
 
 fn take(node: &mut Node) -> Result<Taken, Failure> {
-    let state = node.shared_state();
+    let state = node.made();
     let links = node.kernel.links().map_err(|error| kernel_failure("interfaces", &error))?;
     let mut checks = vec![machine::boundary(node.kernel.has_boundary(), state.is_some())];
     checks.push(pins(node));

@@ -9,9 +9,12 @@
 //! Nothing is remembered here: the alias of the node's links says which function they are for and where that is, that of `west` what
 //! the namespace's own settings were before. So making and removing are idempotent, and what an agent that died has begun is finished
 //! by the next. While the function is not there, the far ends wait in the node, down: its ports are there and have no carrier.
-//! docs/design/functions.md says why.
+//! docs/design/functions.md says why. Of virtual machines there are only the node's ends: `machine.rs`.
 
+pub mod learn;
+mod machine;
 mod place;
+pub mod report;
 pub mod watch;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -67,6 +70,10 @@ pub fn make(state: &NodeState, interfaces: &Interfaces) -> Result<bool, KernelEr
     let mut links = LinkSocket::open()?;
     let mtu = core_mtu(state, interfaces);
     for (wiring, function) in state.attached() {
+        if let Some(vm) = &function.vm {
+            changed |= machine::make(&mut links, &wiring, vm, mtu)?;
+            continue;
+        }
         let place = Place::of(function);
         let alias = alias(&wiring, &place);
         changed |= clear(&mut links, &wiring, &alias)?;
@@ -97,21 +104,38 @@ pub fn make(state: &NodeState, interfaces: &Interfaces) -> Result<bool, KernelEr
 /// What the kernel refused.
 pub fn remove(state: Option<&NodeState>) -> Result<(), KernelError> {
     let mut links = LinkSocket::open()?;
-    let wanted: Vec<String> = state
-        .into_iter()
-        .flat_map(NodeState::attached)
-        .map(|(wiring, function)| alias(&wiring, &Place::of(function)))
-        .collect();
-    for link in links.all()?.iter().filter(|link| link.alias.starts_with(ALIAS) && !wanted.contains(&link.alias)) {
-        undo(&link.alias)?;
-        links.delete(&link.name)?;
+    let mut wanted: Vec<(String, String)> = Vec::new();
+    for (wiring, function) in state.into_iter().flat_map(NodeState::attached) {
+        match &function.vm {
+            Some(vm) => wanted.extend(machine::links(&wiring, vm)),
+            None => {
+                let alias = alias(&wiring, &Place::of(function));
+                wanted.extend([&wiring.node_west, &wiring.node_east].map(|name| (name.clone(), alias.clone())));
+            }
+        }
+    }
+    for link in links.all()?.into_iter().filter(|link| link.alias.starts_with(ALIAS)) {
+        let key = (link.name, link.alias);
+        if wanted.contains(&key) {
+            continue;
+        }
+        let (name, alias) = key;
+        if machine::is_device(&alias) {
+            machine::release(&mut links, &name)?;
+            continue;
+        }
+        undo(&alias)?;
+        links.delete(&name)?;
     }
     Ok(())
 }
 
 /// Whether a function is there that has not got its links: it has come since, or come again.
 pub fn has_come(state: &NodeState) -> bool {
-    let is_waiting = |(_, function): (Wiring, &NodeFunction)| {
+    let is_waiting = |(wiring, function): (Wiring, &NodeFunction)| {
+        if let Some(vm) = &function.vm {
+            return machine::has_come(&wiring, vm).unwrap_or(false);
+        }
         let Ok(Some(namespace)) = Place::of(function).find() else { return false };
         let west = namespace.inside(|| LinkSocket::open()?.find(Wiring::WEST));
         !matches!(west, Ok(Ok(Some(link))) if link.alias.starts_with(BEFORE))
@@ -121,6 +145,10 @@ pub fn has_come(state: &NodeState) -> bool {
 
 fn alias(wiring: &Wiring, place: &Place) -> String {
     format!("{ALIAS}{} {place}", wiring.namespace)
+}
+
+fn of_machine(wiring: &Wiring, how: &str) -> String {
+    format!("{} {how}", alias(wiring, &Place::Machine))
 }
 
 /// Links of the function's names that lead elsewhere: those of the agent go, with what they brought; others are somebody's.

@@ -20,6 +20,8 @@ pub enum Place {
     Netns(String),
     /// A container.
     Container(String),
+    /// The other ends of a virtual machine's links; in no namespace.
+    Machine,
 }
 
 impl fmt::Display for Place {
@@ -27,6 +29,7 @@ impl fmt::Display for Place {
         match self {
             Self::Netns(name) => write!(f, "netns {name}"),
             Self::Container(name) => write!(f, "container {name}"),
+            Self::Machine => f.write_str("vm"),
         }
     }
 }
@@ -38,11 +41,12 @@ type Process = (u32, u64);
 static KNOWN: LazyLock<Mutex<HashMap<String, Process>>> = LazyLock::new(Mutex::default);
 
 impl Place {
-    /// That of a function that was checked: one of the two is given.
+    /// That of a function that was checked: one of the three is given.
     pub fn of(function: &NodeFunction) -> Self {
         match (&function.netns, &function.container) {
             (Some(netns), _) => Self::Netns(netns.clone()),
-            (None, container) => Self::Container(container.clone().unwrap_or_default()),
+            (None, Some(container)) => Self::Container(container.clone()),
+            (None, None) => Self::Machine,
         }
     }
 
@@ -64,6 +68,7 @@ impl Place {
                 Some((pid, _)) => Namespace::find(&format!("/proc/{pid}/ns/net")).ok().flatten(),
                 None => None,
             },
+            Self::Machine => None,
         };
         let own = namespace::identity("/proc/thread-self/ns/net");
         Ok(found.filter(|found| Some(found.identity()) != own))

@@ -127,7 +127,8 @@ fn plan(probe: &Probe, legs: Result<Vec<Leg>, String>) -> ProbePlan {
 
 /// A function of this node: probed from west to east, and back.
 fn attached(state: &NodeState, interfaces: &Interfaces, sid: &Sid, key: &str, watch: &Watch, name: &str) -> Watched {
-    let wiring = Wiring::of_function(name);
+    let function = state.functions.get(name);
+    let wiring = function.map_or_else(|| Wiring::of_function(name), |function| Wiring::of_attached(name, function));
     let (west, east) = (&wiring.node_west, &wiring.node_east);
     let legs = |probe: &Probe| -> Result<Vec<Leg>, String> {
         let planner = |out, into, mac| Planner { state, interfaces, sid, out, into, inner: &[], mac: Some(mac) };

@@ -239,6 +239,7 @@ impl Glance {
                 failed: self.failed,
             }),
             hold_ms: self.hold.as_millis() as u64,
+            instance: None,
             comment: sid.comment.clone(),
             owner: sid.owner.clone(),
         };

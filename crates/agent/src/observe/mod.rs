@@ -88,7 +88,7 @@ impl Parts {
 /// # Errors
 /// None; the type is that of jobs.
 pub fn snapshot(node: &mut Node) -> Result<Snapshot, Failure> {
-    Ok(Snapshot { state: node.shared_state(), reader: node.plane.reader(), generation: node.activated().generation })
+    Ok(Snapshot { state: node.made(), reader: node.plane.reader(), generation: node.activated().generation })
 }
 
 /// What was counted, beside whom it belongs to.

@@ -3,7 +3,9 @@
 use std::process::Command;
 use std::time::Duration;
 
+use segue_host::tap::Tap;
 use segue_host::{Namespace, Run};
+use segue_testkit::netns::Netns;
 use segue_testkit::packet_socket::PacketSocket;
 use segue_wire::{Ipv4Repr, Ipv6Repr, MacAddress, PacketBuilder, SrhRepr, UdpRepr};
 use serde_json::{Value, json};
@@ -20,16 +22,27 @@ const SETTINGS: &str = "sysctl net.ipv4.ip_forward net.ipv4.conf.all.rp_filter n
 
 /// A node with one function and a SID for each of its directions; `place` is where it is.
 fn state(place: Value) -> String {
+    state_by(place, &json!({"behaviour": "End.AS", "proxy": {"inner": ["IPv4", "IPv6"], "segments": ["fc00:0:2:1::"]}}))
+}
+
+/// The same with SIDs of this behaviour.
+fn state_by(place: Value, how: &Value) -> String {
     let mut function = json!({"watch": {"hold_ms": 0, "probe": {"kind": "icmp", "through": true, "interval_ms": 100}}});
     function.as_object_mut().unwrap().extend(place.as_object().unwrap().clone());
-    let proxy = |direction: &str| json!({"function": "fw", "direction": direction, "inner": ["IPv4", "IPv6"], "segments": ["fc00:0:2:1::"]});
+    let sid = |sid: &str, direction: &str| {
+        let mut sid =
+            json!({"sid": sid, "behaviour": how["behaviour"], "proxy": {"function": "fw", "direction": direction}});
+        let more = how["proxy"].as_object().unwrap().clone();
+        sid["proxy"].as_object_mut().unwrap().extend(more);
+        sid
+    };
     json!({
         "node": "n1", "source_address": "fc00:0:1::1", "domain": {"sid_blocks": ["fc00::/32"]},
         "ports": [{"name": "west", "role": "core"}, {"name": "east", "role": "core"}],
         "functions": {"fw": function},
         "sids": [
-            {"sid": FORWARD, "behaviour": "End.AS", "proxy": proxy("forward")},
-            {"sid": REVERSE, "behaviour": "End.AS", "proxy": proxy("reverse")},
+            sid(FORWARD, "forward"),
+            sid(REVERSE, "reverse"),
         ],
     })
     .to_string()
@@ -68,6 +81,18 @@ fn passes(network: &Network, limit: Duration) -> Vec<(&'static str, u8)> {
 }
 
 const ALL: [(&str, u8); 4] = [(FORWARD, 4), (FORWARD, 6), (REVERSE, 4), (REVERSE, 6)];
+
+/// All proxies that a function on a node can have.
+fn behaviours() -> [Value; 5] {
+    let both = ["IPv4", "IPv6"];
+    [
+        json!({"behaviour": "End.AS", "proxy": {"inner": both, "segments": ["fc00:0:2:1::"]}}),
+        json!({"behaviour": "End.AD", "proxy": {"inner": both, "memory": "interface"}}),
+        json!({"behaviour": "End.AD", "proxy": {"inner": both, "memory": "flow"}}),
+        json!({"behaviour": "End.AD", "proxy": {"inner": both, "memory": "packet"}}),
+        json!({"behaviour": "End.AM", "proxy": {}}),
+    ]
+}
 
 fn wait_for_traffic(network: &Network, agent: &Agent<'_>) {
     agent.eventually("traffic by way of the function, in both directions", |_| {
@@ -151,6 +176,133 @@ fn a_function_in_a_namespace_is_attached_whenever_it_comes_and_undone_without_a_
         assert!(!left.contains("830") && !left.contains("fe80::1") && !left.contains("169.254"), "{line}: {left}");
     }
     assert_eq!(named.sh(SETTINGS), before);
+}
+
+#[test]
+#[ignore = "needs root"]
+fn a_function_has_any_proxy() {
+    let network = Network::new();
+    network.right.sh("ip -6 route add fc00:0:2::/48 dev n");
+    let agent = Agent::start(&network);
+    let named = Named(format!("sg-t-fp{}", std::process::id()));
+    named.make();
+    for how in behaviours() {
+        agent.apply(&state_by(json!({"netns": named.0}), &how));
+        agent.eventually(&format!("{how}"), |agent| life(agent) == "up");
+        wait_for_traffic(&network, &agent);
+    }
+}
+
+/// A machine with two links, by the names of the node's ends, which sends what comes by one out by the other. It asks for its gateways, and
+/// has link-layer addresses that nobody was told.
+fn machine(network: &Network, ends: [&str; 2]) -> Netns {
+    let machine = Netns::new();
+    for (end, name) in ends.into_iter().zip(["w", "e"]) {
+        network.node.sh(&format!("ip link add {end} type veth peer name {name} netns {}", machine.name()));
+        machine.sh(&format!("ip link set {name} up"));
+        // As a NIC has it.
+        machine.sh(&format!("ethtool -K {name} gro on"));
+    }
+    machine.script(
+        "sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1 net.ipv4.conf.all.rp_filter=0
+         sysctl -qw net.ipv4.conf.w.rp_filter=0 net.ipv4.conf.e.rp_filter=0
+         ip route add default via 169.254.0.1 dev e onlink table 101
+         ip route add default via 169.254.0.1 dev w onlink table 102
+         ip -6 route add default via fe80::1 dev e table 101
+         ip -6 route add default via fe80::1 dev w table 102
+         ip rule add iif w lookup 101
+         ip rule add iif e lookup 102
+         ip -6 rule add iif w lookup 101
+         ip -6 rule add iif e lookup 102
+         ip address add 192.0.2.201/32 dev w
+         ip address add 192.0.2.202/32 dev e",
+    );
+    machine
+}
+
+#[test]
+#[ignore = "needs root"]
+fn a_machine_behind_devices_is_learnt_and_the_devices_are_given_back() {
+    let network = Network::new();
+    network.right.sh("ip -6 route add fc00:0:2::/48 dev n");
+    let agent = Agent::start(&network);
+    let place = json!({"vm": {"west": {"interface": "vnet0"}, "east": {"interface": "vnet1"}}});
+    // Its devices are not there yet.
+    agent.apply(&state(place.clone()));
+    assert_eq!(passes(&network, Duration::from_millis(50)), []);
+    let _machine = machine(&network, ["vnet0", "vnet1"]);
+    let before = |name: &str| network.node.sh(&format!("ip -o address show dev {name} scope global"));
+    agent.eventually("a machine that has come", |agent| life(agent) == "up");
+    wait_for_traffic(&network, &agent);
+    assert!(before("vnet0").is_empty() || before("vnet0").contains("100:0:0:1"), "{}", before("vnet0"));
+    for how in behaviours() {
+        agent.apply(&state_by(place.clone(), &how));
+        agent.eventually(&format!("{how}"), |agent| life(agent) == "up");
+        wait_for_traffic(&network, &agent);
+    }
+    // Another machine comes, with other addresses.
+    network.node.sh("ip link del vnet0");
+    network.node.sh("ip link del vnet1");
+    agent.eventually("a machine that has gone", |agent| life(agent) == "down");
+    let _another = machine(&network, ["vnet0", "vnet1"]);
+    agent.eventually("another machine", |agent| life(agent) == "up");
+    wait_for_traffic(&network, &agent);
+    agent.apply(&without_function());
+    for name in ["vnet0", "vnet1"] {
+        let left = network.node.sh(&format!("ip -d address show dev {name}"));
+        assert!(!left.contains("169.254") && !left.contains("100:0:0:1") && !left.contains("alias"), "{left}");
+    }
+}
+
+#[test]
+#[ignore = "needs root"]
+fn tap_devices_for_a_machine_are_made_and_removed() {
+    let network = Network::new();
+    network.right.sh("ip -6 route add fc00:0:2::/48 dev n");
+    let agent = Agent::start(&network);
+    agent.apply(&state(json!({"vm": {}})));
+    assert_eq!(life(&agent), "down", "nobody has opened them");
+    let open = |name: &str| network.node.enter(|| Tap::open(name).unwrap());
+    let (west, east) = (open("fnw-fw"), open("fne-fw"));
+    // Whatever it says tells where it is, and it need not say more.
+    let told = |tap: &Tap, last: u8| drop(tap.send(&frame_from([0x52, 0x54, 0, 0, 0, last])));
+    let relay = std::thread::spawn(move || {
+        let end = std::time::Instant::now() + Duration::from_secs(15);
+        let mut frames = 0_u32;
+        told(&west, 1);
+        told(&east, 2);
+        while std::time::Instant::now() < end && frames < 400 {
+            for (from, to, own) in [(&west, &east, 1_u8), (&east, &west, 2)] {
+                while let Ok(Some(frame)) = from.receive(Duration::from_millis(5)) {
+                    told(from, own);
+                    // What is for the machine goes on as it is, but for the addresses of the link.
+                    if frame[..6] == [0x52, 0x54, 0, 0, 0, own] {
+                        let mut on = frame.clone();
+                        on[..6].copy_from_slice(&[2, 0, 0, 0, 0, 9]);
+                        on[6..12].copy_from_slice(&[0x52, 0x54, 0, 0, 0, 3 - own]);
+                        let _ = to.send(&on);
+                        frames += 1;
+                    }
+                }
+            }
+        }
+        frames
+    });
+    agent.eventually("a machine on TAP devices", |agent| life(agent) == "up");
+    wait_for_traffic(&network, &agent);
+    agent.apply(&without_function());
+    let links = network.node.sh("ip -o link");
+    assert!(!links.contains("fnw-fw") && !links.contains("fne-fw"), "{links}");
+    let _ = relay.join();
+}
+
+/// A frame to everybody, which is of no protocol.
+fn frame_from(mac: [u8; 6]) -> Vec<u8> {
+    let mut frame = vec![0xff; 6];
+    frame.extend(mac);
+    frame.extend([0x88, 0xb5]);
+    frame.resize(60, 0);
+    frame
 }
 
 #[test]

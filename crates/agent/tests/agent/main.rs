@@ -7,6 +7,7 @@ mod exact;
 mod firewall;
 mod functions;
 mod hmac;
+mod instances;
 mod lifecycle;
 mod liveness;
 mod netfilter;

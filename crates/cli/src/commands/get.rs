@@ -264,6 +264,7 @@ impl Listed for FunctionReport {
         Column::Text("SID"),
         Column::Text("BEHAVIOUR"),
         Column::Text("FUNCTION"),
+        Column::Text("INSTANCE"),
         Column::Text("STATE"),
         Column::Text("FOR"),
         Column::Number("CHANGES"),
@@ -285,6 +286,10 @@ impl Listed for FunctionReport {
             self.sid.clone(),
             self.behaviour.clone(),
             format!("{}/{}", link(&self.to_function), link(&self.from_function)),
+            self.instance.as_ref().map_or_else(String::new, |instance| {
+                let leaves = if instance.takes_new_flows { "" } else { ", drained" };
+                format!("{} of {}: {} flows{leaves}", instance.name, instance.function, instance.flows)
+            }),
             self.state.clone(),
             format!("{} s", self.for_ms / 1000),
             self.changes.to_string(),

@@ -66,6 +66,25 @@ fn kind(sid: &Sid) -> Option<&'static str> {
     }
 }
 
+/// Seconds as the data plane counts them.
+pub(super) fn jiffies(compiler: &Compiler<'_>, seconds: u32) -> u32 {
+    u32::try_from(u64::from(seconds) * u64::from(compiler.input.capabilities.hz)).unwrap_or(u32::MAX).max(1)
+}
+
+/// Fills what a SID does while its function is down.
+pub(super) fn fill_failure(sid: &Sid, entry: &mut abi::Sid) -> Result<(), CompileError> {
+    entry.failure = match sid.on_failure() {
+        OnFailure::Drop | OnFailure::Withdraw => abi::SEGUE_FAILURE_DROP,
+        OnFailure::Bypass => abi::SEGUE_FAILURE_BYPASS,
+        OnFailure::Reroute => abi::SEGUE_FAILURE_REROUTE,
+    } as u8;
+    if sid.on_failure() == OnFailure::Reroute {
+        let missing = || CompileError::invalid(sid_place(&sid.sid), "`on_failure: reroute` needs `backup`");
+        entry.backup = sid.backup().ok_or_else(missing)?.octets();
+    }
+    Ok(())
+}
+
 /// Fills what a SID remembers, by what, and what it does while its function is down. `entry.oif` is known.
 pub(super) fn fill(
     compiler: &mut Compiler<'_>,
@@ -81,24 +100,14 @@ pub(super) fn fill(
         Some(Memory::Flow) => abi::SEGUE_MEMORY_FLOW,
         Some(Memory::Packet) => abi::SEGUE_MEMORY_PACKET,
     } as u8;
-    entry.failure = match sid.on_failure() {
-        OnFailure::Drop | OnFailure::Withdraw => abi::SEGUE_FAILURE_DROP,
-        OnFailure::Bypass => abi::SEGUE_FAILURE_BYPASS,
-        OnFailure::Reroute => abi::SEGUE_FAILURE_REROUTE,
-    } as u8;
-    if sid.on_failure() == OnFailure::Reroute {
-        let backup = sid.backup();
-        let missing = || CompileError::invalid(&place, "`on_failure: reroute` needs `backup`");
-        entry.backup = backup.ok_or_else(missing)?.octets();
-    }
+    fill_failure(sid, entry)?;
     let Some((_, from)) = sid.function_ports() else { return Ok(()) };
     if let Some(kind) = kind(sid) {
         entry.scope = compiler.scopes.take(format!("{from} {kind}"), &place)?;
     }
     entry.hop_limit_margin = sid.hop_limit_margin();
     if sid.memory() == Some(Memory::Flow) {
-        let jiffies = u64::from(sid.flow_timeout()) * u64::from(compiler.input.capabilities.hz);
-        entry.flow_timeout = u32::try_from(jiffies).unwrap_or(u32::MAX).max(1);
+        entry.flow_timeout = jiffies(compiler, sid.flow_timeout());
     }
     if sid.behaviour == Behaviour::EndAnNf {
         let room = 128_u8.saturating_sub(sid.sid.prefix_len());

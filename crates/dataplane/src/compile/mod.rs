@@ -23,8 +23,9 @@ use std::sync::Arc;
 use ipnet::Ipv6Net;
 use segue_abi as abi;
 use segue_classifier::image::Image;
-use segue_model::node::{NodeState, Port};
+use segue_model::node::{NodeState, Port, Vm};
 use segue_model::proxy::LOOP_IN;
+use segue_model::wiring::Wiring;
 use zerocopy::FromZeros;
 
 use self::allocate::{Rows, full_for};
@@ -135,6 +136,8 @@ struct Compiler<'a> {
     /// Names of the configured ports and of those that the agent makes.
     ports: Vec<Port>,
     port_names: HashSet<String>,
+    /// Of virtual machines, which make them when they start.
+    may_come: HashSet<String>,
     policies: PoliciesByName<'a>,
     warnings: Vec<String>,
 }
@@ -148,6 +151,7 @@ impl<'a> Compiler<'a> {
             input,
             counters: Rows::new(previous, rows, Table::Counters, rows),
             scopes: Scopes::new(input),
+            may_come: may_come(input.state),
             port_names: ports.iter().map(|port| port.name.clone()).collect(),
             ports,
             policies: input.state.policies.iter().map(|policy| (policy.name.as_str(), policy)).collect(),
@@ -175,7 +179,7 @@ impl<'a> Compiler<'a> {
                 limit: IFINDEX_LIMIT,
             },
         };
-        match self.input.missing {
+        match if self.may_come.contains(&name) { MissingInterface::LeaveOut } else { self.input.missing } {
             MissingInterface::Refuse => Err(wrong),
             MissingInterface::LeaveOut => {
                 self.warnings.push(match found {
@@ -193,6 +197,16 @@ impl<'a> Compiler<'a> {
         }
         Ok(())
     }
+}
+
+/// Devices of virtual machines: they come and go with these, and the functions are down meanwhile.
+fn may_come(state: &NodeState) -> HashSet<String> {
+    let machines = state.attached().filter_map(|(wiring, function)| Some((wiring, function.vm.as_ref()?)));
+    let of = |(wiring, vm): (Wiring, &Vm)| {
+        let given = [(vm.west.interface.is_some(), wiring.node_west), (vm.east.interface.is_some(), wiring.node_east)];
+        given.into_iter().filter_map(|(is_given, name)| is_given.then_some(name))
+    };
+    machines.flat_map(of).collect()
 }
 
 /// The names under which rows of `counters` are kept.

@@ -8,7 +8,7 @@ use segue_model::node::{Behaviour, HeadendMode, InnerType, NodeState, Policy, Si
 use zerocopy::FromZeros;
 
 use super::allocate::Indices;
-use super::bucket::buckets;
+use super::bucket::{buckets, consistent};
 use super::error::sid_place;
 use super::template::{Encapsulation, segment_list};
 use super::{CompileError, Compiler, counter_name, repetition};
@@ -49,11 +49,26 @@ struct Definition<'a> {
     place: String,
     how: Encapsulation,
     lists: Vec<(u32, &'a [Ipv6Addr])>,
+    spread: Spread,
+}
+
+/// How flows are spread over the lists.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Spread {
+    /// In shares by weight.
+    ByWeight,
+    /// Few change when a list comes or goes.
+    Consistently,
 }
 
 /// Name of the policy whose only list an End.AS proxy puts back.
 pub(super) fn proxy_policy(sid: &Sid) -> String {
     format!("End.AS {}", sid.sid)
+}
+
+/// Name of the policy whose lists lead to the instances of a function.
+pub(super) fn instances_policy(sid: &Sid) -> String {
+    format!("instances {}", sid.sid)
 }
 
 /// Name of the policy that an End.B6.Encaps or End.B6.Encaps.Red SID uses: the operator's, or a variant of it where the
@@ -111,6 +126,22 @@ fn definitions<'a>(state: &'a NodeState, policies: &PoliciesByName<'a>) -> Resul
         state.policies.iter().map(|policy| configured(state, policy, policy.name.clone(), policy.mode)).collect();
     let mut variants = BTreeSet::new();
     for sid in &state.sids {
+        if let Some(members) = sid.instances() {
+            definitions.push(Definition {
+                name: instances_policy(sid),
+                place: format!("{}, instances", sid_place(&sid.sid)),
+                // Of the lists only the first segment is used.
+                how: Encapsulation {
+                    mode: HeadendMode::HEncapsRed,
+                    source: state.source_address,
+                    hop_limit: PROXY_HOP_LIMIT,
+                    traffic_class: TrafficClass::Copy,
+                },
+                lists: members.iter().map(|member| (1, std::slice::from_ref(member))).collect(),
+                spread: Spread::Consistently,
+            });
+            continue;
+        }
         if let Some(proxy) = sid.proxy.as_ref().filter(|_| sid.behaviour == Behaviour::EndAs) {
             definitions.push(Definition {
                 name: proxy_policy(sid),
@@ -127,6 +158,7 @@ fn definitions<'a>(state: &'a NodeState, policies: &PoliciesByName<'a>) -> Resul
                     traffic_class: TrafficClass::Copy,
                 },
                 lists: vec![(1, proxy.segments.as_slice())],
+                spread: Spread::ByWeight,
             });
         }
         if let Some(mode) = endpoint_mode(sid.behaviour) {
@@ -156,6 +188,7 @@ fn configured<'a>(state: &NodeState, policy: &'a Policy, name: String, mode: Hea
             traffic_class: policy.traffic_class,
         },
         lists: policy.segment_lists.iter().map(|list| (list.weight, list.segments.as_slice())).collect(),
+        spread: Spread::ByWeight,
     }
 }
 
@@ -193,14 +226,19 @@ impl<'a, 'b> Allocator<'a, 'b> {
     }
 
     fn without_indices(&mut self, definition: &Definition<'_>) -> Result<CompiledPolicy, CompileError> {
-        let Definition { name, place, how, lists } = definition;
+        let Definition { name, place, how, lists, spread } = definition;
         let mut entry = abi::Policy::new_zeroed();
         if let Some(list) = lists.iter().position(|(weight, _)| *weight == 0) {
             return Err(CompileError::Weight { policy: name.clone(), list: list + 1 });
         }
         let weights: Vec<u32> = lists.iter().map(|(weight, _)| *weight).collect();
         entry.lists = lists.len() as u32;
-        entry.bucket = buckets(&weights);
+        entry.bucket = match spread {
+            Spread::ByWeight => buckets(&weights),
+            Spread::Consistently => {
+                consistent(&lists.iter().map(|(_, list)| list.first().map_or(0, number)).collect::<Vec<_>>())
+            }
+        };
         let mut compiled: Vec<CompiledList> = Vec::new();
         for (position, (_, segments)) in lists.iter().enumerate() {
             let mut list = segment_list(how, segments, &format!("{place}, list {}", position + 1))?;
@@ -210,6 +248,12 @@ impl<'a, 'b> Allocator<'a, 'b> {
         }
         Ok(CompiledPolicy { name: name.clone(), index: 0, entry, lists: compiled })
     }
+}
+
+/// The number of an instance: the last 32 bits of its SID.
+fn number(sid: &Ipv6Addr) -> u32 {
+    let [.., a, b, c, d] = sid.octets();
+    u32::from_be_bytes([a, b, c, d])
 }
 
 /// The policy as it is before it has indices: what tells whether it has changed.

@@ -5,15 +5,15 @@ use std::net::IpAddr;
 
 use ipnet::Ipv6Net;
 use segue_abi as abi;
-use segue_model::node::{Behaviour, Flavour, HeadendMode, InnerType, OtherTypes, Policy, Sid};
+use segue_model::node::{Behaviour, Flavour, HeadendMode, InnerType, OtherTypes, Policy, Sid, TellFlowsBy};
 use segue_model::wiring::Wiring;
 use zerocopy::FromZeros;
 
 use super::allocate::Indices;
 use super::error::{host, sid_place};
-use super::policy::{Policies, endpoint_policy, proxy_policy};
+use super::policy::{Policies, endpoint_policy, instances_policy, proxy_policy};
 use super::{CompileError, Compiler, FirewallsByName, counter_name, memory};
-use crate::compiled::CompiledSid;
+use crate::compiled::{self, CompiledSid};
 use crate::facts::{Interface, Table};
 
 pub(super) fn compile(
@@ -93,6 +93,9 @@ fn local(compiler: &mut Compiler<'_>, policies: &Policies, sid: &Sid) -> Result<
     if sid.allow_inner_sid {
         flags |= abi::SEGUE_SID_ALLOW_INNER_SID;
     }
+    if sid.instances().is_some() {
+        return instances(compiler, policies, sid, flags, entry).map(Some);
+    }
     match sid.next_hop {
         Some(IpAddr::V6(address)) => entry.next_hop = address.octets(),
         Some(IpAddr::V4(address)) => entry.next_hop_ipv4 = u32::from_ne_bytes(address.octets()),
@@ -126,6 +129,33 @@ fn local(compiler: &mut Compiler<'_>, policies: &Policies, sid: &Sid) -> Result<
     entry.flags = flags as u8;
     entry.counter = compiler.counters.take(counter_name::sid(&sid.sid.trunc()), &place)?;
     Ok(Some(entry))
+}
+
+/// The entry of a SID behind which are several instances of a function: each has a SID of its own.
+fn instances(
+    compiler: &mut Compiler<'_>,
+    policies: &Policies,
+    sid: &Sid,
+    flags: abi::SidFlags,
+    mut entry: abi::Sid,
+) -> Result<abi::Sid, CompileError> {
+    let place = sid_place(&sid.sid);
+    let name = sid.function().unwrap_or_default();
+    memory::fill_failure(sid, &mut entry)?;
+    entry.behaviour = abi::SEGUE_END_INSTANCES as u8;
+    entry.policy = policies.index(&instances_policy(sid), &place)?;
+    // A flow is at the same instance in both directions.
+    let (whose, _) = entry.next_hop.split_at_mut(8);
+    whose.copy_from_slice(&compiled::function_number(name).to_ne_bytes());
+    if let Some(function) = compiler.input.state.functions.get(name) {
+        entry.flow_timeout = memory::jiffies(compiler, function.flow_timeout());
+        if function.tell_flows_by == TellFlowsBy::Addresses {
+            entry.proxy_flags |= abi::SEGUE_PROXY_BY_ADDRESSES as u8;
+        }
+    }
+    entry.flags = flags as u8;
+    entry.counter = compiler.counters.take(counter_name::sid(&sid.sid.trunc()), &place)?;
+    Ok(entry)
 }
 
 /// What an entry says of the interface towards its function.
@@ -162,7 +192,7 @@ fn function(
             entry.function_mtu = function_mtu(to);
         }
         // It leads nowhere now, but it says what becomes of packets while the function is down.
-        _ if sid.watch().is_some() => {}
+        _ if sid.watch().is_some() || sid.function().is_some() => {}
         _ => return Ok(None),
     }
     match &sid.netfilter {

@@ -7,7 +7,12 @@ use serde::Serialize;
 
 use super::{Dataplane, Reader};
 use crate::Error;
+use crate::facts::Capabilities;
+use crate::kernel;
 use crate::maps::MapSet;
+
+/// A flow of TCP that has ended in both directions counts for so many jiffies (`INSTANCE_ENDED` in bpf/lib/proxy/instances.h).
+const INSTANCE_ENDED: u32 = 1000;
 
 /// What the SIDs that share a return interface remember, and what became of it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -66,6 +71,29 @@ impl Reader {
             memories.insert(*row, sum);
         }
         Ok(memories)
+    }
+}
+
+impl Reader {
+    /// How many flows each instance of a function has: by [`crate::function_number`] and the instance's number. `timeouts`: of which
+    /// functions, and the seconds after which an unused flow of theirs is forgotten.
+    ///
+    /// # Errors
+    /// [`Error::Map`].
+    pub fn instance_flows(&self, timeouts: &BTreeMap<u64, u32>) -> Result<BTreeMap<(u64, u32), u64>, Error> {
+        let hz = Capabilities::detect().hz;
+        // Where the kernel does not tell, none is too old.
+        let now = kernel::jiffies().map(|now| now as u32);
+        let mut counts = BTreeMap::new();
+        for (key, flow) in self.maps.entries::<abi::InstanceKey, abi::InstanceFlow>("instance_flows")? {
+            let Some(seconds) = timeouts.get(&key.function) else { continue };
+            let lives = if flow.ended == 3 { INSTANCE_ENDED } else { seconds.saturating_mul(hz) };
+            let age = now.map_or(0, |now| now.wrapping_sub(flow.used) as i32);
+            if age <= i32::try_from(lives).unwrap_or(i32::MAX) {
+                *counts.entry((key.function, u32::from_be(flow.instance))).or_default() += 1;
+            }
+        }
+        Ok(counts)
     }
 }
 

@@ -46,6 +46,8 @@ fn rust() -> Vec<(&'static str, usize, Fields)> {
             firewall,
             sid_block_hints
         }),
+        rust_layout!(InstanceKey { function, sum, rest }),
+        rust_layout!(InstanceFlow { instance, used, ended }),
         rust_layout!(Sid {
             behaviour,
             kind,

@@ -75,6 +75,7 @@ impl Check<'_> {
             Some(name) => self.attached(name, proxy, key),
             None => proxy.watch.as_ref(),
         };
+        self.several(sid, proxy, key);
         if let (Some(direction), None) = (proxy.direction, &proxy.function) {
             let message = format!("{direction} is a direction of a function, and none is named");
             self.error(&key.at("direction"), message, "remove the key, or name a `function`");

@@ -228,7 +228,7 @@ impl<'a> Agent<'a> {
 
     /// Waits until the node is as it should be.
     pub fn eventually(&self, what: &str, condition: impl Fn(&Self) -> bool) {
-        let end = Instant::now() + Duration::from_secs(5);
+        let end = Instant::now() + PATIENCE;
         while !condition(self) {
             assert!(Instant::now() < end, "{what} does not come true:\n{}", self.log());
             std::thread::sleep(Duration::from_millis(10));
