@@ -99,7 +99,7 @@ pub(crate) const STEERING: &str = "steering";
 
 /// All maps. Two generations live side by side, so that most have twice the entries of one. `counters` comes behind the maps that its
 /// size adds up.
-pub(crate) static MAPS: [Map; 49] = [
+pub(crate) static MAPS: [Map; 50] = [
     // What an operator wants, compiled.
     Map::shared("control"),
     Map::shared("config"),
