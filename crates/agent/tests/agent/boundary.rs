@@ -373,9 +373,9 @@ fn a_port_that_is_made_anew_is_outside_until_the_data_plane_is_on_it() {
     // Somebody takes the program off a link that stays a port: what comes in by it has not been judged, and cannot look so.
     agent.kill();
     let links = fs::read_dir(agent.pins()).unwrap().map(|entry| entry.unwrap().path());
-    let links = links.filter(|path| path.display().to_string().contains("/link-")).collect::<Vec<_>>();
-    assert_eq!(links.len(), 2);
-    links.iter().for_each(|link| fs::remove_file(link).unwrap());
+    let links = links.filter(|path| path.display().to_string().contains("/filter-")).collect::<Vec<_>>();
+    assert_eq!(links.len(), 2, "both ports are on socket buffers");
+    links.iter().for_each(|link| fs::remove_dir_all(link).unwrap());
     without_program(&site);
     let west = PacketSocket::open(&site.network.left, "n");
     let near = MacAddress([2, 0, 0, 0, 1, 1]);

@@ -22,8 +22,9 @@ source_address: 'fc00:0:1::1'
 locator: 'fc00:0:1::/48'
 domain: {sid_blocks: ['fc00::/32']}
 ports:
-  - {name: west, role: core}
-  - {name: east, role: core}
+  # By XDP, whose metadata lead through the TC program to the function; on socket buffers: testkit's golden tests and links.
+  - {name: west, role: core, mode: xdp}
+  - {name: east, role: core, mode: xdp}
   - {name: fw0, role: service}
   - {name: fe0, role: service}
   - {name: fw1, role: service}

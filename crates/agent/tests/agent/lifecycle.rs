@@ -256,7 +256,7 @@ fn every_sid_has_a_kernel_route_and_clean_leaves_nothing() {
         network.node.sh(&format!("ip -6 route replace {route} proto 83 metric 1"));
         assert_eq!(agent.get("/v1/sids")[0]["kernel_route"], told);
     }
-    assert!(agent.get("/v1/ports").as_array().unwrap().iter().all(|port| port["xdp"] == "native"));
+    assert!(agent.get("/v1/ports").as_array().unwrap().iter().all(|port| port["mode"] == "skb"));
     let forward = || network.node.sh("cat /proc/sys/net/ipv4/ip_forward").trim().to_owned();
     assert_eq!(forward(), "1");
     // A route that somebody removes comes back.
@@ -362,7 +362,7 @@ fn an_interface_that_comes_back_forwards_again() {
     // Links are reconciled once a second at most, and the MTU was just now.
     agent.eventually("routes moved to the other port", |_| network.routes() == ROUTES);
     network.connect_left();
-    agent.eventually("the port", |agent| port(agent, "xdp") == "native" && port(agent, "up") == true);
+    agent.eventually("the port", |agent| port(agent, "mode") == "skb" && port(agent, "up") == true);
     under_traffic(&network, SID, || thread::sleep(Duration::from_millis(600)));
 }
 

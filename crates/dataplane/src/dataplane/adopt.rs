@@ -31,6 +31,7 @@ use crate::map_table::{self, CONNECTIONS};
 use crate::maps::MapSet;
 use crate::object::{self, Selection, StageGroup, build_id};
 use crate::records::{Records, STATE};
+use crate::skb::Part;
 
 const MAPS: &str = "maps-";
 const PROGRAMS: &str = "programs-";
@@ -185,8 +186,12 @@ impl Dataplane {
         older_sets.iter().try_for_each(|set| remove_tree(set))
     }
 
-    /// Loads the stages on XDP that a generation needs, unless they are there: to be called before the first packet may need them.
+    /// Loads the stages that a generation needs, unless they are there: to be called before the first packet may need them, since the
+    /// verifier takes a second or more.
     pub(super) fn load_stages(&self, compiled: &Compiled) -> Result<(), Error> {
+        for part in Part::needed(compiled) {
+            self.filter_programs(part)?;
+        }
         if !compiled.has_xdp_ports() {
             return Ok(());
         }

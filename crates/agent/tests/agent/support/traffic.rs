@@ -56,12 +56,17 @@ pub fn under_traffic(network: &Network, sid: &str, body: impl FnOnce()) -> u64 {
             }
             received
         });
-        body();
+        // Else a failure in there would wait for ever.
+        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body));
         stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        if let Err(panic) = result {
+            std::panic::resume_unwind(panic);
+        }
         (sending.join().unwrap(), receiving.join().unwrap())
     });
     let missing: Vec<_> = (FIRST..FIRST + sent).filter(|number| received.binary_search(number).is_err()).collect();
-    assert!(missing.is_empty(), "lost of {sent}: {missing:?}");
+    let first = &missing[..missing.len().min(10)];
+    assert!(missing.is_empty(), "{} lost of {sent}: {first:?}", missing.len());
     assert_eq!(received.len() as u32, sent, "some arrived twice");
     before + u64::from(sent)
 }
