@@ -390,7 +390,7 @@ fn a_port_that_is_made_anew_is_outside_until_the_data_plane_is_on_it() {
     let [near, far] = [1, 2].map(|end| MacAddress([2, 0, 0, 0, 1, end]));
     assert_eq!(arrive(&site, &west, &strange(far, near)), 0);
     agent.restart(&[]);
-    agent.eventually("west is a port again", |agent| agent.get("/v1/ports")[0]["xdp"] != "none");
+    agent.eventually("west is a port again", |agent| agent.get("/v1/ports")[0]["mode"] == "skb");
     let inside = PacketSocket::open(&site.network.right, "n");
     let [near, far] = [1, 2].map(|end| MacAddress([2, 0, 0, 0, 2, end]));
     let [_, to_left, _] = strange(far, near);
