@@ -38,6 +38,10 @@ pub fn print(text: &str) -> Result<()> {
 pub fn table(columns: &[Column], rows: impl IntoIterator<Item = Vec<String>>) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
+    // A serial console does not know how wide it is: a column of one letter each would be all that fits.
+    if table.width().is_some_and(|width| width == 0) {
+        table.set_content_arrangement(ContentArrangement::Disabled);
+    }
     table.set_header(columns.iter().map(|column| match column {
         Column::Text(name) | Column::Number(name) => *name,
     }));
