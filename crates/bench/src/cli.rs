@@ -68,6 +68,9 @@ pub struct Args {
     /// proxy-*: chains through the one function, 1 to 16384; several separated by commas. What the proxy can do if not given
     #[arg(long, value_name = "CHAINS", value_delimiter = ',', value_parser = flows)]
     pub chains: Vec<u32>,
+    /// service-forward: what the service is compared with
+    #[arg(long, value_enum, default_value = "kernel")]
+    pub course: service::Course,
     /// proxy-*, wrong-header: what the function does; what the proxy can do with if not given
     #[arg(long, value_enum)]
     pub function: Option<Vnf>,
@@ -128,6 +131,8 @@ pub enum Choice {
     AnNf,
     /// A service in user space that lets every packet go on, beside the kernel's End in its place and in the node's
     ServiceForward,
+    /// A service that counts copies, all of them whole or 1 in 100, beside the same path without copies
+    ServiceCounter,
     /// Firewall on plain packets over the number of rules, beside ip6tables and nft
     FirewallPlain,
     /// Firewall on encapsulated packets, inner addresses compared, beside ip6tables and nft on plain packets
@@ -177,7 +182,8 @@ enum Task {
     Forward(Scenario),
     Proxy(Proxy),
     AnNf,
-    Service,
+    ServiceForward,
+    ServiceCounter,
     Firewall(Form),
     Classify,
     Connector,
@@ -201,7 +207,8 @@ impl Choice {
             Self::ProxyAm => vec![Task::Proxy(Proxy::ProxyAm)],
             Self::ProxyExact => vec![Task::Proxy(Proxy::ProxyExact)],
             Self::AnNf => vec![Task::AnNf],
-            Self::ServiceForward => vec![Task::Service],
+            Self::ServiceForward => vec![Task::ServiceForward],
+            Self::ServiceCounter => vec![Task::ServiceCounter],
             Self::FirewallPlain => vec![Task::Firewall(Form::Plain)],
             Self::FirewallBasicEncap => vec![Task::Firewall(Form::BasicEncap)],
             Self::FirewallBasicInsert => vec![Task::Firewall(Form::BasicInsert)],
@@ -219,7 +226,14 @@ impl Choice {
                 let proxies = Proxy::ALL.map(Task::Proxy);
                 let firewalls = Form::ALL.map(Task::Firewall);
                 let hosts = [Kind::Tcp, Kind::UdpGso].map(Task::Hosts);
-                let others = [Task::AnNf, Task::Service, Task::Classify, Task::Connector, Task::Cost];
+                let others = [
+                    Task::AnNf,
+                    Task::ServiceForward,
+                    Task::ServiceCounter,
+                    Task::Classify,
+                    Task::Connector,
+                    Task::Cost,
+                ];
                 forward.chain(proxies).chain(firewalls).chain(hosts).chain(others).collect()
             }
         }
@@ -284,7 +298,8 @@ pub fn run(args: &Args) -> Result<()> {
             Task::Proxy(proxy) => (proxy.name(), proxies(args, proxy, &pinned)?),
             Task::AnNf => ("an-nf", an_nf(args, &pinned)?),
             Task::Hosts(kind) => (kind.name(), vec![pinned.released(|| between_hosts(args, kind))??]),
-            Task::Service => ("service-forward", services(args, &pinned)?),
+            Task::ServiceForward => ("service-forward", services(args, Some(args.course), &pinned)?),
+            Task::ServiceCounter => ("service-counter", services(args, None, &pinned)?),
             Task::Firewall(form) => {
                 firewalls(args, form, &pinned)?;
                 continue;
@@ -336,12 +351,17 @@ fn alone() -> Result<Flock<File>> {
     }
 }
 
-fn services(args: &Args, pinned: &Pinned) -> Result<Vec<Report>> {
+/// `service-forward` in a course, or `service-counter`.
+fn services(args: &Args, course: Option<service::Course>, pinned: &Pinned) -> Result<Vec<Report>> {
     let effort = effort(args);
     let mut reports = Vec::new();
     for octets in &args.sizes {
-        progress(&format!("service-forward with {octets} inner octets"));
-        for report in service::run(*octets, &effort, pinned)? {
+        progress(&format!("service with {octets} inner octets"));
+        let measured = match course {
+            Some(course) => service::forward(course, *octets, &effort, pinned)?,
+            None => service::counter(*octets, &effort, pinned)?,
+        };
+        for report in measured {
             show(args, &report);
             reports.push(report);
         }
@@ -541,7 +561,9 @@ fn draw(file: &Path, task: Task, reports: &[Report]) -> Result<()> {
         Task::Forward(scenario) => {
             plot::rates(file, &format!("{}, one processor, two veth hops", scenario.name()), reports)
         }
-        Task::Proxy(_) | Task::AnNf | Task::Service => plot::pairs(file, "through a function, one processor", reports),
+        Task::Proxy(_) | Task::AnNf | Task::ServiceForward | Task::ServiceCounter => {
+            plot::pairs(file, "through a function, one processor", reports)
+        }
         Task::Classify
         | Task::Firewall(_)
         | Task::Connector

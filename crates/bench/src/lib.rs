@@ -29,6 +29,7 @@ pub mod plot_curves;
 pub mod plot_rules;
 pub mod proxy;
 pub mod regression;
+mod relay;
 pub mod report;
 pub mod scenario;
 pub mod segue;

@@ -1,5 +1,5 @@
-//! The scenario `service-forward`: the service that lets every packet go on, in user space on AF_XDP, beside the kernel's plain End: in its place
-//! behind the node, and in place of the node.
+//! The scenarios `service-forward` and `service-counter`: a service in user space on AF_XDP, or on copies, beside the kernel's plain End (in its place
+//! behind the node, and in place of the node), beside the same path without the service, and beside what a user could write instead.
 //!
 //! ```text
 //!   generator ── in [node] out ── sink          processor of the measurement: all but the service's thread
@@ -17,18 +17,19 @@ use std::time::{Duration, Instant};
 use segue_host::command;
 use serde_json::json;
 
-use crate::contest::{self, Effort, mpps, target};
+use crate::contest::{self, Effort, Tally, mpps, target};
 use crate::cpu::Pinned;
 use crate::error::{Error, Result};
 use crate::frame::{self, ETHERNET, Packet, Steering};
 use crate::function::Function;
 use crate::lane::Lane;
 use crate::netns::Namespace;
+use crate::relay;
 use crate::report::{Peer, Report};
 use crate::scenario::Arrival;
 use crate::segue::Node;
 use crate::topology::{
-    HEADEND, INNER_DESTINATION, INNER_SOURCE, MTU_MAX, NEXT_SID, OUT_ADDRESS, OUT_MAC, SID, SINK_MAC, Shape, Topology,
+    self, HEADEND, INNER_DESTINATION, INNER_SOURCE, MTU_MAX, NEXT_SID, OUT_ADDRESS, OUT_MAC, SID, SINK_MAC, Topology,
     gro, mac,
 };
 use crate::traffic::{Settings, Traffic};
@@ -36,38 +37,133 @@ use crate::traffic::{Settings, Traffic};
 const HOP_LIMIT: u8 = 64;
 /// The node's port to the function, and the function's to the node.
 const LINK: [(&str, [u8; 6]); 2] = [("fn", [2, 0x5e, 0x67, 0, 1, 1]), ("port", [2, 0x5e, 0x67, 0, 1, 2])];
-/// What the issue wants: the share of the kernel's rate.
-const REQUIRED: f64 = 0.7;
 /// How long the service may take to start.
 const READY_WITHIN: Duration = Duration::from_secs(20);
 
 /// Who does End.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 enum Side {
-    /// The service, behind a node of Segue.
-    Service,
+    /// A service, behind a node of Segue.
+    Service(Shape),
     /// The kernel in the service's place.
     KernelBehind,
     /// The kernel in place of the node.
     Kernel,
+    /// A relay in the service's place.
+    Relay(relay::Kind),
+}
+
+/// A service, and how it runs.
+#[derive(Debug, Clone, PartialEq)]
+struct Shape {
+    /// For reports.
+    name: &'static str,
+    service: &'static str,
+    config: serde_json::Value,
+    workers: u32,
+    ring_size: u32,
+    /// Whether its threads share the processor of the measurement.
+    shares: bool,
+    /// Microseconds that it looks for packets before it sleeps.
+    spin: u32,
+    /// `defer_times` and `defer_time` of its file.
+    defer: (u32, u32),
+}
+
+impl Shape {
+    fn forward(name: &'static str) -> Self {
+        let config = json!({});
+        Self { name, service: "forward", config, workers: 1, ring_size: 2048, shares: false, spin: 0, defer: (0, 0) }
+    }
+
+    fn counter(name: &'static str, one_in: u32) -> Self {
+        let config = json!({ "one_in": one_in, "snap_length": 65_575 });
+        Self { service: "counter", config, ..Self::forward(name) }
+    }
 }
 
 impl Side {
-    fn name(self) -> &'static str {
+    fn name(&self) -> &'static str {
         match self {
-            Self::Service => "service",
+            Self::Service(shape) => shape.name,
             Self::KernelBehind => "kernel End in the service's place",
             Self::Kernel => "kernel End in the node's place",
+            Self::Relay(relay::Kind::Packet) => "relay on AF_PACKET",
+            Self::Relay(relay::Kind::Tun) => "relay on TUN",
+            Self::Relay(relay::Kind::Queue) => "relay on NFQUEUE",
         }
     }
 
     /// Times that the hop limit is lowered.
-    fn hops(self) -> u8 {
+    fn hops(&self) -> u8 {
         match self {
             // To the function, in it, and back from it.
-            Self::Service | Self::KernelBehind => 3,
+            Self::Service(_) | Self::KernelBehind | Self::Relay(relay::Kind::Packet | relay::Kind::Queue) => 3,
+            Self::Relay(relay::Kind::Tun) => 4,
             Self::Kernel => 1,
         }
+    }
+}
+
+/// What is beside the first side.
+struct Beside {
+    side: Side,
+    /// The share of its rate that the issue wants.
+    required: Option<f64>,
+}
+
+fn beside(side: Side, required: impl Into<Option<f64>>) -> Beside {
+    Beside { side, required: required.into() }
+}
+
+/// Which comparison.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Course {
+    /// Beside the kernel's End
+    Kernel,
+    /// Beside relays on AF_PACKET, TUN and NFQUEUE
+    Relays,
+    /// By workers, ring size, pinning, and how it waits
+    Shapes,
+}
+
+impl Course {
+    fn forward(self) -> (Side, Vec<Beside>) {
+        let shape = Shape::forward;
+        let ours = Side::Service(shape("forward"));
+        let others = match self {
+            Self::Kernel => vec![beside(Side::KernelBehind, 0.7), beside(Side::Kernel, None)],
+            Self::Relays => vec![
+                beside(Side::Relay(relay::Kind::Queue), 3.0),
+                beside(Side::Relay(relay::Kind::Tun), 2.0),
+                beside(Side::Relay(relay::Kind::Packet), None),
+            ],
+            Self::Shapes => [
+                Shape { workers: 2, ..shape("two workers") },
+                Shape { ring_size: 256, ..shape("rings of 256") },
+                Shape { ring_size: 8192, ..shape("rings of 8192") },
+                Shape { spin: 1000, ..shape("spinning") },
+                Shape { defer: (2, 200), ..shape("deferred by 200 us") },
+                Shape { defer: (10, 50), ..shape("deferred by 50 us") },
+                Shape { shares: true, ..shape("on the processor of the rest") },
+            ]
+            .into_iter()
+            .map(|shape| beside(Side::Service(shape), None))
+            .collect(),
+        };
+        (ours, others)
+    }
+
+    fn counter() -> Vec<(Side, Vec<Beside>)> {
+        // One copy in a million packets: the same way of the packets, without the service.
+        let without = || Side::Service(Shape::counter("the path without copies", 1_000_000));
+        vec![
+            (
+                Side::Service(Shape::counter("counter, all copied whole", 1)),
+                vec![beside(without(), 0.7), beside(Side::KernelBehind, None)],
+            ),
+            (Side::Service(Shape::counter("counter, 1 in 100 copied", 100)), vec![beside(without(), 0.95)]),
+        ]
     }
 }
 
@@ -86,25 +182,30 @@ impl Drop for Relay {
 }
 
 impl Relay {
-    fn start(namespace: &Namespace, pinned: &Pinned) -> Result<Self> {
+    fn start(namespace: &Namespace, shape: &Shape, pinned: &Pinned, name: &str) -> Result<Self> {
         let own = std::env::current_exe().ok();
         let beside = own.iter().flat_map(|own| own.ancestors().skip(1).take(2)).map(|path| path.join("segue-service"));
         let named = std::env::var_os("SEGUE_SERVICE").map(PathBuf::from);
         let mut places = named.into_iter().chain(beside).chain(command::find("segue-service"));
         let missing = "segue-service is neither beside segue-bench nor in PATH: build it with `cargo build --release -p segue-runner`";
         let program = places.find(|path| path.is_file()).ok_or_else(|| Error::Usage(missing.into()))?;
-        let files = std::env::temp_dir().join(format!("segue-bench-{}-service", std::process::id()));
+        let files = std::env::temp_dir().join(format!("segue-bench-{}-{name}", std::process::id()));
         let failed = || Error::file(&files.display().to_string());
         std::fs::create_dir_all(&files).map_err(failed())?;
-        let cpu = if pinned.cpu == 0 { 1 } else { pinned.cpu - 1 };
+        let cpu = if shape.shares { pinned.cpu } else { other_cpu(pinned) };
         let file = files.join("service.json");
-        let text = json!({ "service": "forward", "interface": LINK[1].0, "cpus": [cpu] });
+        let text = json!({
+            "service": shape.service, "config": shape.config, "name": name, "interface": LINK[1].0,
+            "workers": shape.workers, "ring_size": shape.ring_size, "spin": shape.spin,
+            "defer_times": shape.defer.0, "defer_time": shape.defer.1,
+        });
         std::fs::write(&file, text.to_string()).map_err(failed())?;
         let socket = files.join("service.socket");
         let _inside = namespace.enter()?;
-        // It would inherit the processor of the measurement.
-        let mut command = Command::new("taskset");
-        command.args(["--cpu-list", &cpu.to_string()]).arg(program).arg("run").arg(&file).arg("--socket").arg(&socket);
+        // It would inherit the processor of the measurement. What else runs on its own disturbs it less, as the real-time priority of the
+        // measurement does.
+        let mut command = Command::new("nice");
+        command.args(["-n", "-19", "taskset", "--cpu-list", &cpu.to_string()]).arg(program).arg("run").arg(&file).arg("--socket").arg(&socket);
         let child = command.stdin(Stdio::null()).spawn().map_err(failed())?;
         let mut relay = Self { child, files: files.clone() };
         let end = Instant::now() + READY_WITHIN;
@@ -116,6 +217,11 @@ impl Relay {
         }
         Ok(relay)
     }
+}
+
+/// A processor beside that of the measurement.
+fn other_cpu(pinned: &Pinned) -> usize {
+    if pinned.cpu == 0 { 1 } else { pinned.cpu - 1 }
 }
 
 /// Whether the service says how it is: then it takes packets.
@@ -137,7 +243,7 @@ fn steered(octets: usize, left: usize, hop_limit: u8, destination: Ipv6Addr) -> 
     frame::encapsulated(inner, &steering)
 }
 
-fn arrival(octets: usize, side: Side) -> Arrival {
+fn arrival(octets: usize, side: &Side) -> Arrival {
     let packet = steered(octets, 0, HOP_LIMIT - side.hops(), NEXT_SID);
     let frame = packet.frame(SINK_MAC, OUT_MAC);
     let mut mask = vec![0xff; frame.len()];
@@ -147,26 +253,29 @@ fn arrival(octets: usize, side: Side) -> Arrival {
     Arrival { frame, mask, port, balance, chains: [0; 2] }
 }
 
-fn open(octets: usize, side: Side, flows: u32, pinned: &Pinned) -> Result<(Lane, Option<Relay>)> {
-    let name = match side {
-        Side::Service => "sv-segue",
-        Side::KernelBehind => "sv-behind",
-        Side::Kernel => "sv-kernel",
-    };
-    let topology = Topology::build_shaped(name, Shape { queues: 1, mtu: MTU_MAX })?;
+/// What works beside the lane; it ends when dropped.
+#[expect(dead_code, reason = "held for what dropping them undoes")]
+enum Worker {
+    Service(Relay),
+    Relay(relay::Relay),
+    None,
+}
+
+fn open(octets: usize, side: &Side, name: &str, flows: u32, pinned: &Pinned) -> Result<(Lane, Worker)> {
+    let topology = Topology::build_shaped(name, topology::Shape { queues: 1, mtu: MTU_MAX })?;
     let settings = Settings { flows, ..Settings::default() };
     let sent = steered(octets, 1, HOP_LIMIT, SID);
     let traffic = Traffic::start(&topology, &sent, &arrival(octets, side), settings)?;
     let what = format!("service-forward with {octets} inner octets, {}", side.name());
     let namespace = Namespace::create(&format!("{name}-fn"))?;
-    if side == Side::Kernel {
+    if *side == Side::Kernel {
         topology.node.ip(&format!("-6 route add {SID}/128 encap seg6local action End dev out"))?;
         topology.enable_gro()?;
-        return Ok((Lane::through(Function::only(namespace), None, traffic, topology, what), None));
+        return Ok((Lane::through(Function::only(namespace), None, traffic, topology, what), Worker::None));
     }
     attach(&topology, &namespace)?;
-    let relay = if side == Side::Service {
-        Some(Relay::start(&namespace, pinned)?)
+    let worker = if let Side::Service(shape) = side {
+        Worker::Service(Relay::start(&namespace, shape, pinned, name)?)
     } else {
         namespace.sysctl("ipv6/conf/all/forwarding", "1")?;
         let [(_, node), (port, _)] = LINK;
@@ -176,12 +285,21 @@ fn open(octets: usize, side: Side, flows: u32, pinned: &Pinned) -> Result<(Lane,
         for command in [
             format!("-6 neighbour add fe80::1 lladdr {} dev {port} nud permanent", mac(node)),
             format!("-6 route add default via fe80::1 dev {port}"),
-            format!("-6 route add {SID}/128 encap seg6local action End dev {port}"),
         ] {
             namespace.ip(&command)?;
         }
+        if matches!(side, Side::KernelBehind | Side::Relay(relay::Kind::Queue)) {
+            namespace.ip(&format!("-6 route add {SID}/128 encap seg6local action End dev {port}"))?;
+        }
+        // It does all of it: the kernel shall not forward as well.
+        if matches!(side, Side::Relay(relay::Kind::Packet)) {
+            namespace.sysctl("ipv6/conf/all/forwarding", "0")?;
+        }
         gro(&namespace, port)?;
-        None
+        match side {
+            Side::Relay(kind) => Worker::Relay(relay::Relay::start(*kind, &namespace, other_cpu(pinned))?),
+            _ => Worker::None,
+        }
     };
     let state = json!({
         "node": "bench",
@@ -195,7 +313,7 @@ fn open(octets: usize, side: Side, flows: u32, pinned: &Pinned) -> Result<(Lane,
         }],
     });
     let node = Node::start(&topology.node, state)?;
-    Ok((Lane::through(Function::only(namespace), Some(node), traffic, topology, what), relay))
+    Ok((Lane::through(Function::only(namespace), Some(node), traffic, topology, what), worker))
 }
 
 /// The link between node and function.
@@ -213,50 +331,81 @@ fn attach(topology: &Topology, namespace: &Namespace) -> Result<()> {
     Ok(())
 }
 
-/// Measures with inner packets of so many octets: a report for each peer.
+/// Frames each second, and for how long, in which every octet is compared before anything is timed.
+const VERIFIED: (f64, Duration) = (50_000.0, Duration::from_millis(500));
+
+/// `service-forward` with inner packets of so many octets: a report for each peer.
 ///
 /// # Errors
 /// If a lane cannot be set up, or delivers a wrong frame.
-pub fn run(octets: usize, effort: &Effort, pinned: &Pinned) -> Result<Vec<Report>> {
-    let sides = [Side::Service, Side::KernelBehind, Side::Kernel];
-    let (mut lanes, mut relays) = (Vec::new(), Vec::new());
-    for side in sides {
-        let (mut lane, relay) = open(octets, side, effort.flows, pinned)?;
-        lane.verify(contest::VERIFIED)?;
+pub fn forward(course: Course, octets: usize, effort: &Effort, pinned: &Pinned) -> Result<Vec<Report>> {
+    let (ours, others) = course.forward();
+    run("service-forward", ours, others, octets, effort, pinned)
+}
+
+/// `service-counter`, the same way.
+///
+/// # Errors
+/// As [`forward`].
+pub fn counter(octets: usize, effort: &Effort, pinned: &Pinned) -> Result<Vec<Report>> {
+    let mut reports = Vec::new();
+    for (ours, others) in Course::counter() {
+        reports.extend(run("service-counter", ours, others, octets, effort, pinned)?);
+    }
+    Ok(reports)
+}
+
+fn run(
+    scenario: &str,
+    first: Side,
+    others: Vec<Beside>,
+    octets: usize,
+    effort: &Effort,
+    pinned: &Pinned,
+) -> Result<Vec<Report>> {
+    let (mut lanes, mut workers) = (Vec::new(), Vec::new());
+    for (index, side) in std::iter::once(&first).chain(others.iter().map(|other| &other.side)).enumerate() {
+        let (mut lane, worker) = open(octets, side, &format!("sv{index}"), effort.flows, pinned)?;
+        let run = lane.pace_verified(VERIFIED.0, VERIFIED.1)?;
+        if run.lost() > run.sent / 100 {
+            return Err(lane.not_done(format!("{} of {} frames were lost{}", run.lost(), run.sent, lane.drops())));
+        }
         lanes.push(lane);
-        relays.extend(relay);
+        workers.push(worker);
     }
     let tallies = contest::alternate(&mut lanes, effort)?;
-    drop(relays);
+    drop(workers);
     let Some(ours) = tallies.first() else { return Err(Error::Usage("a lane was not measured".into())) };
-    let report = |index: usize| {
-        let (name, theirs) = (sides[index].name(), &tallies[index]);
+    let report = |(theirs, Beside { side, required }): (&Tally, &Beside)| {
+        let name = side.name();
         let ratio = ours.rate.median / theirs.rate.median;
+        let targets = required.map(|required| target(&format!("ratio to {name}"), ratio, required));
+        let notes = [
+            format!("{} {}, {name} {}", first.name(), mpps(&ours.rate), mpps(&theirs.rate)),
+            "threads of services and relays have a processor of their own, if nothing else is said; all else is on that of the measurement"
+                .into(),
+            format!(
+                "lost when saturated: {} of {} and {} of {}; paced at 0.4 of the own rate: {} and {}",
+                ours.lost,
+                ours.sent,
+                theirs.lost,
+                theirs.sent,
+                ours.paced.lost(),
+                theirs.paced.lost()
+            ),
+            contest::conditions(effort, pinned),
+        ];
         Report {
-            scenario: format!("service-forward/{name}"),
+            scenario: format!("{scenario}/{name}"),
             unit: "packets/s".into(),
             ours: ours.rate,
-            peer: Some(Peer { name: "kernel".into(), rate: theirs.rate }),
+            peer: Some(Peer { name: "peer".into(), rate: theirs.rate }),
             ratio: Some(ratio),
             packets_lost: ours.lost + ours.paced.lost(),
-            notes: vec![
-                target(&format!("ratio to {name}"), ratio, REQUIRED),
-                format!("service {}, {name} {}", mpps(&ours.rate), mpps(&theirs.rate)),
-                "the service's thread has a processor of its own; all else is on that of the measurement".into(),
-                format!(
-                    "lost when saturated: {} of {} and {} of {}; paced at 0.4 of the own rate: {} and {}",
-                    ours.lost,
-                    ours.sent,
-                    theirs.lost,
-                    theirs.sent,
-                    ours.paced.lost(),
-                    theirs.paced.lost()
-                ),
-                contest::conditions(effort, pinned),
-            ],
+            notes: targets.into_iter().chain(notes).collect(),
             size: octets,
             limit: None,
         }
     };
-    Ok((1..sides.len()).map(report).collect())
+    Ok(tallies.iter().skip(1).zip(&others).map(report).collect())
 }

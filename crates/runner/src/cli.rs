@@ -86,6 +86,20 @@ enum Action {
         /// The service
         name: Option<String>,
     },
+    /// Makes a crate with a service of one's own, which builds and has tests
+    #[command(
+        after_help = "Example, in a checkout of Segue:\n  segue service new my-service && cd my-service && cargo test"
+    )]
+    New {
+        /// Its name: lower-case letters, digits and hyphens
+        name: String,
+        /// Where the crate's directory goes; here if not given
+        #[arg(long = "in", value_name = "DIRECTORY", default_value = ".")]
+        place: PathBuf,
+        /// Checkout of Segue that it builds on; that which the current directory lies in if not given
+        #[arg(long, value_name = "DIRECTORY")]
+        segue: Option<PathBuf>,
+    },
     /// What the services compress and decompress need
     Compress {
         #[command(subcommand)]
@@ -156,6 +170,10 @@ pub fn main(command: &Command, kinds: Kinds) -> Result<()> {
         Action::Logs { name } => logs(&command.directory, name),
         Action::Kinds => say(&listed_kinds(kinds, json)),
         Action::Schema { name } => schema(kinds, name.as_deref()),
+        Action::New { name, place, segue } => {
+            let root = crate::new::make(name, place, segue.as_deref())?;
+            say(&format!("{0}: try it with `cargo test` there; src/lib.rs is where it begins\n", root.display()))
+        }
         Action::Compress { action: CompressAction::Train { capture, dictionary, size } } => {
             train(capture, dictionary, *size)
         }

@@ -31,6 +31,7 @@ mod confine;
 pub mod control;
 mod error;
 mod interrupts;
+mod new;
 mod ports;
 mod run;
 mod running;

@@ -4,4 +4,6 @@ mod command;
 mod counter;
 mod forward;
 mod kernel;
+mod new;
 mod site;
+mod transfer;
