@@ -205,7 +205,13 @@ impl Relay {
         // It would inherit the processor of the measurement. What else runs on its own disturbs it less, as the real-time priority of the
         // measurement does.
         let mut command = Command::new("nice");
-        command.args(["-n", "-19", "taskset", "--cpu-list", &cpu.to_string()]).arg(program).arg("run").arg(&file).arg("--socket").arg(&socket);
+        command
+            .args(["-n", "-19", "taskset", "--cpu-list", &cpu.to_string()])
+            .arg(program)
+            .arg("run")
+            .arg(&file)
+            .arg("--socket")
+            .arg(&socket);
         let child = command.stdin(Stdio::null()).spawn().map_err(failed())?;
         let mut relay = Self { child, files: files.clone() };
         let end = Instant::now() + READY_WITHIN;
