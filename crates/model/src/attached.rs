@@ -13,7 +13,7 @@ use crate::value::MacAddress;
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NodeFunction {
-    /// Name of its network namespace, as `ip netns` shows it. Either this, `container`, `vm` or `instances`.
+    /// Name of its network namespace, as `ip netns` shows it. Either this, `container`, `vm`, `service` or `instances`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub netns: Option<String>,
     /// Name of its container, which podman or docker runs.
@@ -22,6 +22,9 @@ pub struct NodeFunction {
     /// Its virtual machine, or whatever else is at the other end of two network devices.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vm: Option<Vm>,
+    /// A packet service, which the agent starts itself, in a network namespace of its own; its SIDs are End.AN.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub service: Option<NodeService>,
     /// Several of them behind each SID, by name, at most 16: each flow goes to one, in both directions.
     #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
     pub instances: IndexMap<String, Instance>,
@@ -38,6 +41,38 @@ pub struct NodeFunction {
     /// both directions. Each instance is watched by itself.
     #[serde(default)]
     pub watch: Watch,
+}
+
+/// A packet service: a program in user space that gets packets with their steering header (docs/using/services.md).
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NodeService {
+    /// Which service: `segue service kinds` lists them.
+    pub name: String,
+    /// Its configuration; all defaults if not given. `segue service schema NAME` says what belongs here.
+    #[serde(default, skip_serializing_if = "serde_json::Value::is_null")]
+    pub config: serde_json::Value,
+    /// Threads, from 1 to 64; 1 if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workers: Option<u32>,
+    /// Processors that its threads are bound to, one for each; not bound if empty.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub cpus: Vec<u32>,
+    /// What it may use; as much as there is if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limits: Option<ServiceLimits>,
+}
+
+/// What a packet service may use.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ServiceLimits {
+    /// MiB of memory, 16 to 1,048,576; one that needs more is ended by the kernel, and started again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_mib: Option<u32>,
+    /// Processors' time, in hundredths of one: 150 is one and a half. 1 to 100,000.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub processor_percent: Option<u32>,
 }
 
 /// One of several instances of a function.

@@ -93,9 +93,11 @@ impl Sid {
         self.proxy.as_ref()?.instances.as_deref()
     }
 
-    /// Says by which ports a virtual machine is reached, and at which address.
+    /// Says by which ports a virtual machine or a service is reached, and at which address.
     fn reach(&mut self, name: &str, function: &NodeFunction) {
-        let (Some(_), Some(proxy)) = (&function.vm, self.proxy.as_mut()) else { return };
+        let Some(proxy) = self.proxy.as_mut().filter(|_| function.vm.is_some() || function.service.is_some()) else {
+            return;
+        };
         let wiring = Wiring::of_attached(name, function);
         let sides = [(wiring.node_west, wiring.west_mac), (wiring.node_east, wiring.east_mac)];
         let [(into, mac), (from, _)] = match proxy.direction {

@@ -7,7 +7,7 @@ use ipnet::{IpNet, Ipv6Net};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub use crate::attached::{Instance, NodeFunction, TellFlowsBy, Vm, VmLink};
+pub use crate::attached::{Instance, NodeFunction, NodeService, ServiceLimits, TellFlowsBy, Vm, VmLink};
 use crate::firewall::Firewall;
 pub use crate::owner::{AddressFamily, Direction, Owner};
 pub use crate::proxy::{

@@ -161,7 +161,11 @@ impl NodeState {
     pub fn all_ports(&self) -> Vec<Port> {
         let wired = self.wirings();
         let again = self.needs_loop().then(|| port(LOOP_OUT, PortRole::Core));
-        let attached = self.attached().flat_map(|(wiring, _)| wiring.ports());
+        // A link for both directions is one port.
+        let attached = self.attached().flat_map(|(wiring, _)| {
+            let is_one = wiring.node_west == wiring.node_east;
+            wiring.ports().into_iter().take(if is_one { 1 } else { 2 })
+        });
         self.ports.iter().cloned().chain(wired.iter().flat_map(Wiring::ports)).chain(attached).chain(again).collect()
     }
 }
@@ -185,9 +189,15 @@ impl Wiring {
 }
 
 impl Wiring {
-    /// The wiring of this function: the devices of a virtual machine may have other names and addresses.
+    /// The wiring of this function: the devices of a virtual machine may have other names and addresses, and a service has one link for
+    /// both directions.
     pub fn of_attached(name: &str, function: &NodeFunction) -> Self {
         let mut wiring = Self::of_function(name);
+        if function.service.is_some() {
+            wiring.node_east.clone_from(&wiring.node_west);
+            wiring.node_east_mac = wiring.node_west_mac;
+            wiring.east_mac = wiring.west_mac;
+        }
         if let Some(vm) = &function.vm {
             let links = [
                 (&vm.west, &mut wiring.node_west, &mut wiring.west_mac),

@@ -15,6 +15,7 @@ pub mod learn;
 mod machine;
 mod place;
 pub mod report;
+mod service;
 pub mod watch;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -74,6 +75,10 @@ pub fn make(state: &NodeState, interfaces: &Interfaces) -> Result<bool, KernelEr
             changed |= machine::make(&mut links, &wiring, vm, mtu)?;
             continue;
         }
+        if let Some(service) = &function.service {
+            changed |= service::make(&mut links, &wiring, service, mtu)?;
+            continue;
+        }
         let place = Place::of(function);
         let alias = alias(&wiring, &place);
         changed |= clear(&mut links, &wiring, &alias)?;
@@ -108,6 +113,7 @@ pub fn remove(state: Option<&NodeState>) -> Result<(), KernelError> {
     for (wiring, function) in state.into_iter().flat_map(NodeState::attached) {
         match &function.vm {
             Some(vm) => wanted.extend(machine::links(&wiring, vm)),
+            None if function.service.is_some() => wanted.push(service::link(&wiring)),
             None => {
                 let alias = alias(&wiring, &Place::of(function));
                 wanted.extend([&wiring.node_west, &wiring.node_east].map(|name| (name.clone(), alias.clone())));
@@ -135,6 +141,9 @@ pub fn has_come(state: &NodeState) -> bool {
     let is_waiting = |(wiring, function): (Wiring, &NodeFunction)| {
         if let Some(vm) = &function.vm {
             return machine::has_come(&wiring, vm).unwrap_or(false);
+        }
+        if function.service.is_some() {
+            return service::is_gone(&wiring);
         }
         let Ok(Some(namespace)) = Place::of(function).find() else { return false };
         let west = namespace.inside(|| LinkSocket::open()?.find(Wiring::WEST));
@@ -253,7 +262,7 @@ fn lead_through(wiring: &Wiring, mtu: u32) -> Result<(), KernelError> {
         }
         links.settle(interface, None, mtu)?;
     }
-    poll()?;
+    polls(&[Wiring::WEST, Wiring::EAST])?;
     links.quiet_address(Wiring::EAST, DUMMY)?;
     for Leads { from, to, table, priority } in WAYS {
         let mac = if to == Wiring::EAST { wiring.node_east_mac } else { wiring.node_west_mac };
@@ -273,11 +282,11 @@ fn lead_through(wiring: &Wiring, mtu: u32) -> Result<(), KernelError> {
 const MAIN: u32 = 254;
 
 /// XDP's redirects reach a veth only if its far end polls, and carry no checksums that were left to the link.
-fn poll() -> Result<(), KernelError> {
+fn polls(names: &[&str]) -> Result<(), KernelError> {
     let mut offloads = OffloadSocket::open()?;
     let mut links = segue_host::device::DeviceSocket::open()?;
     let devices = links.all()?;
-    for index in [Wiring::WEST, Wiring::EAST].into_iter().filter_map(|name| Some(devices.get(name)?.index)) {
+    for index in names.iter().filter_map(|name| Some(devices.get(*name)?.index)) {
         let now = offloads.of(index)?;
         if !now.gro() {
             offloads.set(index, "rx-gro", true)?;
@@ -291,6 +300,7 @@ fn poll() -> Result<(), KernelError> {
 
 /// Puts a function's namespace back to what it was; its links go with the node's ends.
 fn undo(alias: &str) -> Result<(), KernelError> {
+    service::remove(alias)?;
     let place =
         alias.strip_prefix(ALIAS).and_then(|rest| rest.split_once(' ')).and_then(|(_, place)| Place::read(place));
     let Some(namespace) = place.map(|place| place.find()).transpose()?.flatten() else { return Ok(()) };

@@ -14,4 +14,5 @@ mod netfilter;
 mod ports;
 mod restart_traffic;
 mod scale;
+mod services;
 mod support;

@@ -21,6 +21,7 @@ struct Place<'a> {
     netns: &'a Option<String>,
     container: &'a Option<String>,
     vm: &'a Option<Vm>,
+    service: bool,
 }
 
 impl Check<'_> {
@@ -33,7 +34,9 @@ impl Check<'_> {
             self.watch(None, &function.watch, &key.at("watch"));
             if function.instances.is_empty() {
                 let NodeFunction { netns, container, vm, .. } = function;
-                self.function_place(&Place { netns, container, vm }, "`instances:` with several of them", &key);
+                let place = Place { netns, container, vm, service: function.service.is_some() };
+                self.function_place(&place, ", `service:`, or `instances:` with several of them", &key);
+                self.service(function, &key);
                 self.function_alone(function, &key);
                 self.function_links(name, Wiring::of_attached(name, function), &mut links, &key);
             } else {
@@ -50,12 +53,16 @@ impl Check<'_> {
     }
 
     fn function_place(&mut self, place: &Place<'_>, or: &str, key: &KeyPath) {
-        let given =
-            [("netns", place.netns.is_some()), ("container", place.container.is_some()), ("vm", place.vm.is_some())];
+        let given = [
+            ("netns", place.netns.is_some()),
+            ("container", place.container.is_some()),
+            ("vm", place.vm.is_some()),
+            ("service", place.service),
+        ];
         let mut given = given.into_iter().filter(|(_, given)| *given).map(|(name, _)| name);
         match (given.next(), given.next()) {
             (None, _) => {
-                let remedy = format!("add `netns:` with the name of a namespace, `container:`, `vm:`, or {or}");
+                let remedy = format!("add `netns:` with the name of a namespace, `container:`, `vm:`{or}");
                 self.error(key, "it is not said where the function runs", remedy);
             }
             (Some(first), Some(second)) => {
@@ -85,6 +92,33 @@ impl Check<'_> {
         }
     }
 
+    /// What is a service's own to say is told when it is applied: only it knows its configuration.
+    fn service(&mut self, function: &NodeFunction, key: &KeyPath) {
+        let Some(service) = &function.service else { return };
+        let key = key.at("service");
+        if let Some(workers) = service.workers.filter(|workers| !(1..=64).contains(workers)) {
+            self.error(
+                &key.at("workers"),
+                format!("{workers} workers are not possible"),
+                "write a number from 1 to 64",
+            );
+        }
+        if !service.cpus.is_empty() && service.cpus.len() != service.workers.unwrap_or(1) as usize {
+            let message = format!("{} processors for {} workers", service.cpus.len(), service.workers.unwrap_or(1));
+            self.error(&key.at("cpus"), message, "name one for each worker, or remove the key");
+        }
+        let Some(limits) = &service.limits else { return };
+        for (name, value, range) in [
+            ("memory_mib", limits.memory_mib, 16..=1 << 20),
+            ("processor_percent", limits.processor_percent, 1..=100_000),
+        ] {
+            if let Some(value) = value.filter(|value| !range.contains(value)) {
+                let remedy = format!("write a number from {} to {}", range.start(), range.end());
+                self.error(&key.at("limits").at(name), format!("{value} is not possible"), remedy);
+            }
+        }
+    }
+
     /// Keys that are for several instances only.
     fn function_alone(&mut self, function: &NodeFunction, key: &KeyPath) {
         let given = [
@@ -99,7 +133,10 @@ impl Check<'_> {
 
     /// Links that the agent makes or uses must not meet those of the operator, or each other.
     fn function_links(&mut self, name: &str, wiring: Wiring, links: &mut HashMap<String, String>, key: &KeyPath) {
-        for link in [wiring.node_west, wiring.node_east] {
+        // That of a service is one for both directions.
+        let mut names = vec![wiring.node_west, wiring.node_east];
+        names.dedup();
+        for link in names {
             if self.ports.contains_key(link.as_str()) {
                 let message = format!("{link:?} leads to this function, but it is among `ports`");
                 self.error(key, message, "remove the port: it needs no entry");
@@ -116,6 +153,7 @@ impl Check<'_> {
             (function.netns.is_some(), "netns"),
             (function.container.is_some(), "container"),
             (function.vm.is_some(), "vm"),
+            (function.service.is_some(), "service"),
         ] {
             if given {
                 self.error(&key.at(place), "each instance says where it runs", "move the key into `instances`");
@@ -142,7 +180,7 @@ impl Check<'_> {
             let whole = instance_name(name, instance);
             self.function_name(&whole, &key);
             let Instance { netns, container, vm, .. } = place;
-            self.function_place(&Place { netns, container, vm }, "take the instance out", &key);
+            self.function_place(&Place { netns, container, vm, service: false }, ", or take the instance out", &key);
             let alone = NodeFunction { vm: vm.clone(), ..NodeFunction::default() };
             self.function_links(&whole, Wiring::of_attached(&whole, &alone), links, &key);
             if let Some(other) = numbers.insert(instance_number(instance), instance) {
@@ -158,6 +196,10 @@ impl Check<'_> {
             self.error(&key.at("instances"), "the agent says that itself", "remove the key");
         }
         let Some(function) = sid.function().and_then(|name| self.state.functions.get(name)) else { return };
+        if function.service.is_some() && sid.behaviour != Behaviour::EndAn {
+            let message = "a packet service gets packets with their steering header";
+            self.error(&key.at("function"), message, "write `behaviour: End.AN` for its SIDs");
+        }
         if function.instances.is_empty() {
             return;
         }
