@@ -1,4 +1,7 @@
 //! `segue service new`: what it makes builds, passes its own tests, and runs on AF_XDP as any service.
+//!
+//! Its library with its tests is a module of this program (build.rs), so each run builds and tests that. The crate as it lies in its own directory is
+//! built with SEGUE_LONG: a minute, since cargo builds what it depends on again.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -6,6 +9,11 @@ use std::process::{Command, Output};
 use segue_service::driver::srv6;
 
 use crate::site::{PROGRAM, Site, expected, frame};
+
+/// With its own tests.
+mod library {
+    include!(concat!(env!("OUT_DIR"), "/new_service.rs"));
+}
 
 fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
@@ -46,6 +54,17 @@ fn a_new_service_builds_passes_its_tests_and_runs() {
     let output = new("short-only", directory.path(), &workspace());
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let root = directory.path().join("short-only");
+    let files = ["Cargo.toml", "Cargo.lock", "src/lib.rs", "src/main.rs", "service.yaml"];
+    for file in files {
+        let text = std::fs::read_to_string(root.join(file)).unwrap();
+        for place in ["@NAME@", "@TYPE@", "@CRATE@", "@SEGUE@"] {
+            assert!(!text.contains(place), "{file} has a place that nothing was put into:\n{text}");
+        }
+    }
+    if std::env::var_os("SEGUE_LONG").is_none() {
+        eprintln!("the crate is not built as it lies there, only its library with this program; SEGUE_LONG=1 does");
+        return;
+    }
     // Where this program lies: DIRECTORY/debug/deps.
     let own = std::env::current_exe().unwrap();
     let target = own.ancestors().nth(3).unwrap();
