@@ -7,3 +7,4 @@ mod kernel;
 mod new;
 mod site;
 mod transfer;
+mod tun;
