@@ -15,6 +15,7 @@ from scapy.utils import rdpcap
 
 from srft import Crafter, Failure, Flow, Matcher, Sniffer, Test, Tester, expect, send
 from srft.craft import Step
+from srft.network import Service
 from srft.sniff import filter_icmp, filter_srh
 
 
@@ -314,6 +315,54 @@ def by_way_of(function: Callable[[Packet, int], list[tuple[float, Packet]]]) -> 
     return fate
 
 
+Function = Callable[[Packet, int], list[tuple[float, Packet]]]
+SID, NEXT, SOURCE = "fc00:5e9:2:100::", "fc00:5e9:3:46::", "fc00:5ea:1::1"
+
+
+def steered(packet: Packet, left: int) -> Packet:
+    """A packet on its way to the function, or behind it."""
+    header = IPv6(src=SOURCE, dst=SID if left else NEXT, fl=7) / IPv6ExtHdrSegmentRouting(addresses=[NEXT, SID], segleft=left)
+    return header / packet
+
+
+def by_way_of_steered(function: Function) -> Callable[[Packet, str, int], Fate]:
+    """The same where the function gets packets with their steering header, and goes on in the list by itself."""
+
+    def fate(packet: Packet, at: str, number: int) -> Fate:
+        seen: list[tuple[str, str, float, Packet]] = [("nfv filter-p", "out", 0.0, steered(packet, 1))]
+        for delay, back in function(packet, number):
+            seen += [("nfv filter-p", "in", delay, steered(back, 0)), ("server", "in", delay, back)]
+        return seen
+
+    return fate
+
+
+def by_way_of_inside(function: Function) -> Callable[[Packet, str, int], Fate]:
+    """The same where the function has no port: it is in the data plane of its node, or in netfilter."""
+
+    def fate(packet: Packet, at: str, number: int) -> Fate:
+        seen: list[tuple[str, str, float, Packet]] = [("nfv west", "in", 0.0, steered(packet, 1))]
+        for delay, back in function(packet, number):
+            seen += [("nfv east", "out", delay, steered(back, 0)), ("far west", "in", delay, steered(back, 0))]
+            seen += [("server", "in", delay, back)]
+        return seen
+
+    return fate
+
+
+def with_srh(packet: Packet) -> Packet:
+    """A packet that has kept a steering header."""
+    return IPv6(src=packet.src, dst=packet.dst, fl=packet.fl) / IPv6ExtHdrSegmentRouting(addresses=[packet.dst]) / packet.payload
+
+
+KINDS = {
+    "between ports": (by_way_of, Service("filter", "nfv", frozenset({"filter-w", "filter-e"}))),
+    "that is steered": (by_way_of_steered, Service("filter", "nfv", frozenset({"filter-p"}), frozenset({SID}), True)),
+    "in its node": (by_way_of_inside, Service("filter", "nfv", frozenset(), frozenset({SID}), False)),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
     ("function", "says"),
     [
@@ -323,15 +372,25 @@ def by_way_of(function: Callable[[Packet, int], list[tuple[float, Packet]]]) -> 
         (lambda packet, number: [(0.0, changed(packet, UDP_dport=1))], "changed 10 of 10 packets"),
         (lambda packet, number: [(0.25, packet)], "delayed 10 of 10 packets"),
         (lambda packet, number: [(0.1 if number == 1 else 0.0, packet)], "reordered 1 of 10 packets"),
+        (
+            lambda packet, number: [(0.0, with_srh(packet) if number == 1 else packet)],
+            "leaked a segment routing header on 1 of 10",
+        ),
     ],
 )
-def test_function_at_fault_is_named(
-    tmp_path: object, function: Callable[[Packet, int], list[tuple[float, Packet]]], says: str
-) -> None:
-    text = fails(tmp_path, by_way_of(function), Test(Crafter(craft), chain="web", patience=0.6))
+def test_function_at_fault_is_named(tmp_path: object, function: Function, says: str, kind: str) -> None:
+    way, service = KINDS[kind]
+    network = FakeNetwork(way(function))
+    # Another one, on the same way, that does nothing wrong: it is not named.
+    network.services = [service, Service("other", "far", frozenset({"other-w", "other-e"}))]
+    tester = Tester(network, captures=tmp_path)
+    with pytest.raises(Failure) as failure:
+        tester.perform(Test(Crafter(craft), chain="web", patience=0.6))
+    text = str(failure.value)
     assert f"\n  service filter on nfv: {says}" in text
     assert "of chain web" in text
-    assert re.search(r"nfv filter-w +out +10\n", text)
+    assert "service other" not in text
+    assert re.search(r"nfv (filter-[wp] +out|west +in) +10\n", text)
 
 
 def test_innocent_function_is_not_named(tmp_path: object) -> None:

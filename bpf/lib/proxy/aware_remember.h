@@ -78,6 +78,14 @@ INLINE void aware_note(struct segue_proxy_flow *flow, u32 word, u8 hop_limit)
 	flow->hop_limit[0] = hop_limit;
 }
 
+/* Is behind the SRH what functions have made of inner packets: a compressed one, or an aggregate? `word` is its first. */
+INLINE int srh_holds_packed(u64 word)
+{
+	u32 protocol = word & 0xff;
+
+	return protocol == PROTOCOL_IPCOMP || protocol == PROTOCOL_AGGFRAG;
+}
+
 /*
  * What a packet must still have once its function has translated addresses, so that its flow is another: DSCP, hop
  * limit, the tunnel's source, the SRH; as a draft for the stash.
@@ -101,7 +109,10 @@ INLINE int aware_draft(buffer *ctx, struct segue_stash *draft, u64 scope, u32 re
 	word[4] = 0;
 	if (rewrite & SEGUE_REWRITE_TLVS)
 		word[5] &= ~0xff00ULL; /* Hdr Ext Len */
-	if (!srh_last_is_chains(word[5])) {
+	if (srh_last_is_chains(word[5]) || srh_holds_packed(word[5])) {
+		/* Next Header: what is packed, or unpacked, is of another kind. */
+		word[5] &= ~0xffULL;
+	} else {
 		word[1] = 0;
 		word[2] = 0;
 		if (!in_sid_block(generation, address_load(word + 6))) {

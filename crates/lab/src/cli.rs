@@ -13,7 +13,7 @@ use crate::progress::Progress;
 use crate::state::LabRecord;
 use crate::topology::generate::{self, Shape};
 use crate::topology::{clab, dot, ntfl, svg};
-use crate::{attach, demo, down, exec, explain, functions, gather, labels, list, relay, state, up};
+use crate::{attach, demo, down, exec, explain, functions, gather, labels, list, recorder, relay, state, traffic, up};
 
 /// Topologies in network namespaces.
 #[derive(Debug, Clone, Subcommand)]
@@ -89,6 +89,34 @@ pub enum LabCommand {
     Relay {
         /// Name of the lab
         lab: String,
+    },
+    /// Write the captures of a lab (`lab up` starts it)
+    #[command(hide = true)]
+    Record {
+        /// Name of the lab
+        lab: String,
+    },
+    /// Send the packets of a traffic source of a lab (`lab up` starts it)
+    #[command(hide = true)]
+    Source {
+        /// Name of the lab
+        lab: String,
+        /// Name of the source
+        name: String,
+    },
+    /// Show what the traffic sources of a lab have sent, and what of it arrived
+    #[command(
+        after_help = "Sources are under `traffic` in the topology. Examples:\n  segue lab traffic main-job\n  segue lab traffic main-job --wait --strict -o json"
+    )]
+    Traffic {
+        /// Name of the lab
+        lab: String,
+        /// Wait until all sources have ended
+        #[arg(long)]
+        wait: bool,
+        /// Exit status 1 unless every packet of every source has arrived once, in order and unchanged
+        #[arg(long)]
+        strict: bool,
     },
     /// List labels: names such as $nfv1, $nfv1.firewall and $chain.web for addresses, SIDs and segment lists
     #[command(
@@ -180,6 +208,17 @@ pub fn run(command: LabCommand, output: Output) -> Result<u8> {
             relay::run(&names::LabPaths::new(&roots, &lab)?)?;
             Ok(0)
         }
+        LabCommand::Record { lab } => {
+            need_root("record")?;
+            recorder::run(&names::LabPaths::new(&roots, &lab)?)?;
+            Ok(0)
+        }
+        LabCommand::Source { lab, name } => {
+            need_root("source")?;
+            traffic::run(&names::LabPaths::new(&roots, &lab)?, &name)?;
+            Ok(0)
+        }
+        LabCommand::Traffic { lab, wait, strict } => traffic_command(&roots, &lab, wait, strict, output),
         LabCommand::Labels { lab } => labels_command(&roots, &lab, output),
         LabCommand::Exec { lab, node, command } => {
             need_root("exec")?;
@@ -289,6 +328,16 @@ fn export_command(format: ExportFormat, file: &Path, directory: Option<&Path>) -
         state::write_file(&directory.join(name), &text)?;
     }
     Ok(0)
+}
+
+fn traffic_command(roots: &Roots, lab: &str, wait: bool, strict: bool, output: Output) -> Result<u8> {
+    let accounts = if wait { traffic::wait(roots, lab)? } else { traffic::accounts(roots, lab)? };
+    match output {
+        Output::Json => print(&state::json(&accounts)),
+        Output::Table if accounts.is_empty() => print("no traffic in this lab's topology\n"),
+        Output::Table => print(&traffic::table(&accounts)),
+    }
+    Ok(u8::from(strict && !accounts.iter().all(traffic::Account::is_flawless)))
 }
 
 fn labels_command(roots: &Roots, lab: &str, output: Output) -> Result<u8> {

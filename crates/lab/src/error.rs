@@ -115,6 +115,28 @@ pub enum LabError {
         /// Its log.
         said: String,
     },
+    /// A traffic source did not come up.
+    #[error(
+        "traffic {source_name}: {what}; it said: {said}.\n  do: fix what it says in the topology, then bring the lab up again"
+    )]
+    Traffic {
+        /// Its name.
+        source_name: String,
+        /// What happened.
+        what: String,
+        /// Its log.
+        said: String,
+    },
+    /// What writes a lab's captures did not come up.
+    #[error(
+        "the captures: {what}; it said: {said}.\n  do: fix what it says in the topology, then bring the lab up again"
+    )]
+    Captures {
+        /// What happened.
+        what: String,
+        /// Its log.
+        said: String,
+    },
     /// A topology in another format, or one that is to be made, cannot be.
     #[error("{place}: {what}.\n  do: {remedy}")]
     Exchange {

@@ -1,16 +1,13 @@
 //! A capture at several places at once, into one pcapng file: each interface of each node is an interface of the file, and each packet has its direction.
 
-use std::collections::BTreeMap;
 use std::io::{BufReader, IsTerminal, Write};
 use std::net::{IpAddr, Ipv6Addr, Shutdown};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::time::{Duration, Instant};
+use std::sync::mpsc::channel;
+use std::time::Duration;
 
 use segue_api::capture::{CaptureRequest, Format};
-use segue_api::pcap::pcapng;
-use segue_host::interrupt::{Interrupt, Second};
 use segue_wire::packet::parse_as_far_as_possible;
 use segue_wiring::{LABEL, LabPlan, Labels};
 
@@ -18,18 +15,14 @@ use crate::blocks::{Blocks, Packet};
 use crate::capture::{self, CaptureArguments, open};
 use crate::error::{LabError, Result};
 use crate::names::{LabPaths, Roots};
+use crate::recording;
+pub use crate::recording::End;
 use crate::seen::{Seen, dissect};
 use crate::state::LabRecord;
 use crate::up;
 
 /// As good as for ever.
 const FOR_EVER: Duration = Duration::from_secs(30 * 24 * 3600);
-/// How often the end is looked for.
-const LOOK: Duration = Duration::from_millis(50);
-
-/// How long a packet is held for those of other nodes that were earlier.
-const HOLD: Duration = Duration::from_millis(200);
-
 /// Which packets, and where they are looked for.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Wanted {
@@ -194,7 +187,7 @@ pub fn run(roots: &Roots, arguments: &CaptureArguments) -> Result<u8> {
         let remedy = "leave the interface out, or name a node".to_owned();
         return Err(LabError::Exchange { place: "segue lab capture".into(), what, remedy });
     }
-    let end = End { count: arguments.count, seconds: arguments.seconds };
+    let end = End { count: arguments.count, seconds: arguments.seconds, ..End::default() };
     let path = arguments.write.as_deref().unwrap_or(Path::new("tcpdump"));
     let count = match arguments.write.as_deref() {
         Some(file) if file != Path::new(capture::STDOUT) => {
@@ -220,15 +213,6 @@ pub fn run(roots: &Roots, arguments: &CaptureArguments) -> Result<u8> {
     };
     eprintln!("{count} packets");
     Ok(0)
-}
-
-/// When a capture ends, beside Ctrl-C.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct End {
-    /// After so many packets.
-    pub count: Option<u64>,
-    /// After so many seconds.
-    pub seconds: Option<u64>,
 }
 
 /// Captures until the end, and writes one pcapng file. Returns how many packets it has.
@@ -264,7 +248,8 @@ pub fn gather(record: &LabRecord, wanted: &Wanted, end: End, sink: &mut dyn Writ
         let remedy = "capture at a node, host or function by its name: that is tcpdump's".to_owned();
         return Err(LabError::Exchange { place: "segue lab capture".into(), what, remedy });
     }
-    let written = write(&packets, end, sink).map_err(LabError::io("write", path, "choose a place with space"));
+    let written =
+        recording::write(&packets, end, sink).map_err(LabError::io("write", path, "choose a place with space"));
     for stream in &streams {
         let _ = stream.shutdown(Shutdown::Both);
     }
@@ -272,73 +257,6 @@ pub fn gather(record: &LabRecord, wanted: &Wanted, end: End, sink: &mut dyn Writ
         let _ = thread.join();
     });
     written
-}
-
-fn write(packets: &Receiver<(String, Packet)>, end: End, sink: &mut dyn Write) -> std::io::Result<u64> {
-    let interrupt = Interrupt::watch(Second::Ends);
-    let begun = Instant::now();
-    let mut interfaces: Vec<String> = Vec::new();
-    let mut count = 0;
-    sink.write_all(&pcapng::section())?;
-    sink.flush()?;
-    let over = |count| {
-        interrupt.requested()
-            || end.count.is_some_and(|most| count >= most)
-            || end.seconds.is_some_and(|seconds| begun.elapsed() >= Duration::from_secs(seconds))
-    };
-    // In the order of time, whichever agent is quicker to tell.
-    let mut held: BTreeMap<(u64, u64), (Instant, String, Packet)> = BTreeMap::new();
-    let mut arrived = 0;
-    let mut open = true;
-    while !over(count) && (open || !held.is_empty()) {
-        match packets.recv_timeout(LOOK) {
-            Ok((node, packet)) => {
-                held.insert((packet.time, arrived), (Instant::now(), node, packet));
-                arrived += 1;
-            }
-            Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => open = false,
-        }
-        while !over(count) && held.first_entry().is_some_and(|first| !open || first.get().0.elapsed() >= HOLD) {
-            let Some((_, (_, node, packet))) = held.pop_first() else { break };
-            match put(&node, &packet, &mut interfaces, sink) {
-                // A reader that went away ends it.
-                Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => return Ok(count),
-                other => other?,
-            }
-            count += 1;
-        }
-    }
-    // What came before the end is part of it.
-    for (_, node, packet) in held.into_values() {
-        if end.count.is_some_and(|most| count >= most) {
-            break;
-        }
-        match put(&node, &packet, &mut interfaces, sink) {
-            Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => return Ok(count),
-            other => other?,
-        }
-        count += 1;
-    }
-    Ok(count)
-}
-
-/// Writes a packet, and its interface's description if it is the first one there.
-fn put(node: &str, packet: &Packet, interfaces: &mut Vec<String>, sink: &mut dyn Write) -> std::io::Result<()> {
-    let name = format!("{node}:{}", packet.port);
-    let number = match interfaces.iter().position(|known| *known == name) {
-        Some(number) => number,
-        None => {
-            sink.write_all(&pcapng::interface(&name))?;
-            interfaces.push(name);
-            interfaces.len() - 1
-        }
-    };
-    let direction = if packet.outbound { pcapng::Direction::Outbound } else { pcapng::Direction::Inbound };
-    let number = u32::try_from(number).unwrap_or_default();
-    let length = u32::try_from(packet.frame.len()).unwrap_or_default();
-    sink.write_all(&pcapng::packet(number, packet.time, &packet.frame, length, direction, ""))?;
-    sink.flush()
 }
 
 #[cfg(test)]
@@ -373,21 +291,6 @@ chains:
             .inner_ipv6(Ipv6Repr::new("2001:db8:1::2".parse().unwrap(), "2001:db8:2::2".parse().unwrap()))
             .udp(UdpRepr::new(1, 2))
             .build()
-    }
-
-    #[test]
-    fn packets_are_written_in_the_order_of_time_as_many_as_asked_for() {
-        let (sender, packets) = channel();
-        for (node, time) in [("b", 3), ("a", 1), ("b", 4), ("a", 2)] {
-            let packet =
-                Packet { port: "p".into(), outbound: false, time, frame: vec![u8::try_from(time).unwrap(); 20] };
-            sender.send((node.to_owned(), packet)).unwrap();
-        }
-        drop(sender);
-        let mut file = Vec::new();
-        assert_eq!(write(&packets, End { count: Some(3), seconds: None }, &mut file).unwrap(), 3);
-        let first: Vec<u8> = segue_api::pcap::frames(&file).unwrap().iter().map(|frame| frame[0]).collect();
-        assert_eq!(first, [1, 2, 3]);
     }
 
     #[test]

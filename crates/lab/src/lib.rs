@@ -28,12 +28,15 @@ mod output;
 pub mod parallel;
 pub mod progress;
 pub mod random;
+pub mod recorder;
+mod recording;
 pub mod relay;
 pub mod seen;
 mod service;
 pub mod state;
 pub mod topology;
 pub mod trace;
+pub mod traffic;
 pub mod up;
 pub mod wiring;
 

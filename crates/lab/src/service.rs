@@ -11,13 +11,13 @@ use crate::loaded::Loaded;
 use crate::names::LabPaths;
 use crate::{agent, state};
 
-/// Checks the services of a topology.
+/// Checks the services of a topology, and writes down what each does to packets, by which the planner decides.
 ///
 /// # Errors
 /// All that is wrong, by key; the caller knows the lines.
-pub fn check(topology: &Topology) -> std::result::Result<(), Errors> {
+pub fn complete(topology: &mut Topology) -> std::result::Result<(), Errors> {
     let mut report = Report::default();
-    for (name, function) in &topology.functions {
+    for (name, function) in &mut topology.functions {
         let Some(written) = function.service() else { continue };
         let key = KeyPath::root().at("functions").at(name).at("service");
         let Some(service) = segue_services::find(&written.name) else {
@@ -28,10 +28,11 @@ pub fn check(topology: &Topology) -> std::result::Result<(), Errors> {
         };
         let prepared = report.take(service.prepare_value(&written.config, &key.at("config")));
         let workers = written.workers.unwrap_or(1);
-        if prepared.is_some_and(|prepared| workers > 1 && !prepared.many_workers()) {
+        if prepared.as_ref().is_some_and(|prepared| workers > 1 && !prepared.many_workers()) {
             let message = format!("the service {} has one thread as it is configured", written.name);
             report.error(&key.at("workers"), message, "remove the key");
         }
+        function.capabilities.rewrites_flows |= prepared.is_some_and(|prepared| prepared.rewrites_flows());
     }
     report.finish()
 }

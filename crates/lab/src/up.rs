@@ -16,7 +16,7 @@ use crate::names::{self, LabPaths, Roots};
 use crate::progress::Progress;
 use crate::state::{self, Kind, LabRecord, NodeRecord};
 use crate::wiring::{self, Space};
-use crate::{agent, down, firewall, functions, labels, netns, parallel, relay, service};
+use crate::{agent, down, firewall, functions, labels, netns, parallel, recorder, relay, service, traffic};
 
 const AS_ROOT: &str = "check that you are root and that the file system has space";
 const REPORT: &str = "the topology was accepted but the kernel was not: report it together with the topology file";
@@ -32,12 +32,27 @@ pub fn load(file: &Path) -> Result<Loaded> {
         false => (fs::read_to_string(file), file.display().to_string()),
     };
     let text = read.map_err(LabError::io("read", file, "give the path of a topology file, or - for standard input"))?;
-    let wrong = |errors: segue_model::error::Errors| LabError::Topology(errors.to_string());
-    let mut topology = load_topology(&text, &shown).map_err(wrong)?;
+    let mut topology = topology(&text, &shown)?;
     firewall::read(&mut topology, file)?;
-    service::check(&topology).map_err(|errors| wrong(locate(errors, &text, &shown)))?;
-    let plan = segue_wiring::plan(&topology).map_err(|errors| wrong(locate(errors, &text, &shown)))?;
+    let plan = plan(&topology, &text, &shown)?;
     Ok(Loaded { file: file.to_path_buf(), text, topology, plan })
+}
+
+/// A topology, with what its services say of themselves.
+fn topology(text: &str, shown: &str) -> Result<Topology> {
+    let mut topology = load_topology(text, shown).map_err(|errors| LabError::Topology(errors.to_string()))?;
+    let wrong = |errors| LabError::Topology(locate(errors, text, shown).to_string());
+    service::complete(&mut topology).map_err(wrong)?;
+    Ok(topology)
+}
+
+fn plan(topology: &Topology, text: &str, shown: &str) -> Result<LabPlan> {
+    let planned = segue_wiring::plan(topology).and_then(|plan| {
+        traffic::check(topology, &plan)?;
+        recorder::check(topology, &plan)?;
+        Ok(plan)
+    });
+    planned.map_err(|errors| LabError::Topology(locate(errors, text, shown).to_string()))
 }
 
 /// The topology of a lab that is up, as it was when it came up, with its plan.
@@ -48,7 +63,9 @@ pub fn loaded_of(paths: &LabPaths, record: &LabRecord) -> Result<(Topology, LabP
     let path = paths.directory.join("topology.yaml");
     let text = fs::read_to_string(&path).map_err(LabError::io("read", &path, "bring the lab up again"))?;
     let shown = record.file.display().to_string();
-    segue_wiring::load_plan(&text, &shown).map_err(|errors| LabError::Topology(errors.to_string()))
+    let topology = topology(&text, &shown)?;
+    let plan = plan(&topology, &text, &shown)?;
+    Ok((topology, plan))
 }
 
 /// Brings a topology up.
@@ -109,8 +126,17 @@ impl Building<'_> {
             self.agents(&spaces, &program, &mut record)?;
         }
         self.commands()?;
+        // Before the traffic: what is captured is whole.
+        let captures = recorder::captures(self.paths, self.loaded);
+        if !captures.is_empty() {
+            recorder::start(&agent::segue()?, self.paths, &captures)?;
+        }
         record.progress = state::Progress::Up;
         record.write(self.paths)?;
+        let sources = traffic::sources(self.paths, &self.loaded.topology, &self.loaded.plan);
+        if !sources.is_empty() {
+            traffic::start(&agent::segue()?, self.paths, &sources)?;
+        }
         Ok(record)
     }
 

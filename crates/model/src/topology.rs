@@ -20,10 +20,12 @@ pub use function::{
 };
 pub use impairment::{DELAY_MAX_MS, Impairment};
 pub use label::LABEL;
+pub use traffic::{Capture, Family, RATE_MAX, SIZE_MAX, SIZE_MIN, SNAP_MIN, Traffic, TrafficProtocol};
 
 mod function;
 mod impairment;
 mod label;
+mod traffic;
 mod written;
 
 /// How `via` names a waypoint.
@@ -55,6 +57,12 @@ pub struct Topology {
     /// Service chains, by name.
     #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
     pub chains: IndexMap<String, Chain>,
+    /// What hosts send once the lab is up, by name (`segue lab traffic`).
+    #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
+    pub traffic: IndexMap<String, Traffic>,
+    /// What is captured while the lab is up, by name.
+    #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
+    pub captures: IndexMap<String, Capture>,
 }
 
 /// Addressing and MTU of the SR domain. Every key has a default.

@@ -5,6 +5,7 @@ mod firewall;
 mod function;
 mod impairment;
 mod matching;
+mod traffic;
 
 use std::collections::HashMap;
 
@@ -49,6 +50,16 @@ impl Topology {
         for (name, chain) in &self.chains {
             check.chain(chain, &chains.at(name));
         }
+        let traffic = KeyPath::root().at("traffic");
+        for (name, source) in &self.traffic {
+            check.traffic(source, &traffic.at(name));
+        }
+        check.receivers();
+        let captures = KeyPath::root().at("captures");
+        for (name, capture) in &self.captures {
+            check.capture(capture, &captures.at(name));
+        }
+        check.files();
         check.report.finish()
     }
 }
@@ -90,8 +101,13 @@ impl Check<'_> {
                 self.report.error(&key, message, "rename one: each becomes a network namespace of its name");
             }
         }
-        for name in topology.chains.keys() {
-            self.name(name, &root.at("chains").at(name));
+        let others = [
+            ("chains", topology.chains.keys().collect::<Vec<_>>()),
+            ("traffic", topology.traffic.keys().collect()),
+            ("captures", topology.captures.keys().collect()),
+        ];
+        for (kind, name) in others.iter().flat_map(|(kind, names)| names.iter().map(move |name| (kind, name))) {
+            self.name(name, &root.at(*kind).at(*name));
         }
     }
 

@@ -21,6 +21,8 @@
 //! | End.AN.NF | | no | no |
 //! | End.AN | only with `may_rewrite: [addresses]` | the same | |
 //!
+//! A packet service of Segue says itself what it does: one that rewrites flows or makes packets gets `may_rewrite: [addresses]`.
+//!
 //! docs/using/proxies.md has the reasons.
 
 use indexmap::IndexMap;
@@ -180,7 +182,7 @@ impl Nature {
         Self {
             kind: function.kind,
             aware: function.aware,
-            may_rewrite_addresses: function.may_rewrite.contains(&MayRewrite::Addresses),
+            may_rewrite_addresses: function.may_rewrite().contains(&MayRewrite::Addresses),
             capabilities: function.capabilities,
             proxy: function.proxy,
         }

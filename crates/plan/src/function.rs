@@ -170,7 +170,7 @@ impl Planner<'_> {
             inner,
             memory,
             may_change: function.may_change,
-            may_rewrite: function.may_rewrite.clone(),
+            may_rewrite: function.may_rewrite(),
             on_failure,
             watch,
             ..Proxy::new(&out.interface, &back.interface)

@@ -92,6 +92,23 @@ pub struct Function {
     pub attachments: Vec<Attachment>,
 }
 
+impl Function {
+    /// SR-aware: what it may rewrite beside the segment list, because it was allowed or because packet services of Segue that change flows
+    /// cannot work without: the node compares what comes back with what was sent.
+    #[must_use]
+    pub fn may_rewrite(&self) -> Vec<MayRewrite> {
+        let mut all = self.may_rewrite.clone();
+        let Capabilities { rewrites_flows, makes_packets, .. } = self.capabilities;
+        if self.kind == FunctionKind::Service
+            && (rewrites_flows || makes_packets)
+            && !all.contains(&MayRewrite::Addresses)
+        {
+            all.push(MayRewrite::Addresses);
+        }
+        all
+    }
+}
+
 /// Interfaces of a node that lead to a function, for one demand.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Attachment {

@@ -108,6 +108,13 @@ pub trait Kind: Send + Sync + 'static {
         false
     }
 
+    /// Whether what it sends may be another flow than what it got: other addresses, ports or protocol behind the steering header, fragments
+    /// put together, packets made of several. The node compares what comes back with what was sent, and has to be told.
+    fn rewrites_flows(configuration: &Self::Configuration) -> bool {
+        let _ = configuration;
+        false
+    }
+
     /// Makes a worker's part. Called in the service's own namespace, before packets come.
     ///
     /// # Errors
@@ -133,6 +140,8 @@ pub trait Prepared: Send + Sync {
     fn uses_kernel(&self) -> bool;
     /// [`Kind::makes_devices`].
     fn makes_devices(&self) -> bool;
+    /// [`Kind::rewrites_flows`].
+    fn rewrites_flows(&self) -> bool;
     /// [`Kind::build`].
     ///
     /// # Errors
@@ -205,6 +214,10 @@ impl<K: Kind> Prepared for With<K> {
 
     fn makes_devices(&self) -> bool {
         K::makes_devices(&self.0)
+    }
+
+    fn rewrites_flows(&self) -> bool {
+        K::rewrites_flows(&self.0)
     }
 
     fn build(&self, worker: Worker) -> Result<Box<dyn Service>, BuildError> {

@@ -84,6 +84,11 @@ impl Kind for Bulk {
         Mode::Synchronous
     }
 
+    /// An aggregate is no packet of any flow.
+    fn rewrites_flows(_: &Configuration) -> bool {
+        true
+    }
+
     fn build(configuration: &Configuration, _: Worker) -> Result<Box<dyn Service>, BuildError> {
         Ok(Box::new(Bulker {
             path_mtu: configuration.path_mtu.map_or(usize::MAX, |octets| octets as usize),

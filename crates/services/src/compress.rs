@@ -86,6 +86,11 @@ impl Kind for Compress {
         Mode::Synchronous
     }
 
+    /// Nobody can read the flow of what is compressed.
+    fn rewrites_flows(_: &Configuration) -> bool {
+        true
+    }
+
     fn build(configuration: &Configuration, _: Worker) -> Result<Box<dyn Service>, BuildError> {
         let dictionary = configuration.dictionary.as_deref().map(dictionary::load).transpose()?;
         Ok(Box::new(Compressor::new(configuration, dictionary.as_ref())?))

@@ -50,6 +50,11 @@ impl Kind for Debulk {
         Spread::Way
     }
 
+    /// What was in an aggregate has flows of its own.
+    fn rewrites_flows(_: &Configuration) -> bool {
+        true
+    }
+
     fn build(_: &Configuration, _: Worker) -> Result<Box<dyn Service>, BuildError> {
         Ok(Box::new(Debulker))
     }

@@ -64,6 +64,11 @@ impl Kind for Decompress {
         Spread::Way
     }
 
+    /// What was compressed had no flow that anybody could read.
+    fn rewrites_flows(_: &Configuration) -> bool {
+        true
+    }
+
     fn build(configuration: &Configuration, _: Worker) -> Result<Box<dyn Service>, BuildError> {
         let mut dictionaries: Vec<Dictionary> = Vec::new();
         for path in &configuration.dictionaries {

@@ -144,6 +144,8 @@ fn topology(seed: &Seed) -> Topology {
         links,
         chains: chains.collect(),
         functions,
+        traffic: Default::default(),
+        captures: Default::default(),
     }
 }
 

@@ -27,7 +27,10 @@ def remote(file: Path, segue: str | None) -> str:
     labels = {
         name: values for name in description.labels if name not in skip for values in [description.labels.values(f"${name}")]
     }
-    services = {one.name: {"node": one.node, "ports": sorted(one.ports)} for one in description.services}
+    services = {}
+    for one in description.services:
+        entry: dict[str, object] = {"node": one.node, "ports": sorted(one.ports), "sids": sorted(one.sids)}
+        services[one.name] = entry | ({"steered": True} if one.steered else {})
     found = {"name": description.name, "hosts": hosts, "services": services, "agents": {}, "labels": labels}
     return yaml.safe_dump(found, sort_keys=False, default_flow_style=None, width=120)
 

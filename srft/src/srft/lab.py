@@ -4,6 +4,7 @@
 import json
 import os
 import shutil
+import socket
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,6 +16,7 @@ from srft.silence import silence
 
 _PROTOCOLS = {"udp": 17, "tcp": 6, "icmp": 1, "ipv6-icmp": 58, "icmpv6": 58}
 STATE = Path("/run/segue/lab")
+_PATIENCE = 5.0
 
 
 def program(given: str | None = None) -> str:
@@ -87,19 +89,42 @@ class Lab:
         """Runs a command in a node, host or function; what it printed. Raises NetworkError if it fails."""
         return self._run("lab", "exec", self.name, node, "--", *command)
 
+    def service(self, name: str) -> dict[str, Any]:
+        """What a packet service of the lab says of itself, as `segue service list -o json` has it.
+
+        Raises NetworkError if it does not answer.
+        """
+        path = STATE / self.name / f"{name}.socket"
+        try:
+            with socket.socket(socket.AF_UNIX) as client:
+                client.settimeout(_PATIENCE)
+                client.connect(str(path))
+                client.sendall(b"status")
+                with client.makefile("rb") as answer:
+                    found: dict[str, Any] = json.loads(answer.read())
+                    return found
+        except (OSError, ValueError) as error:
+            raise NetworkError(f"service {name} does not answer on {path}: {error}") from None
+
     def description(self) -> Description:
         """Hosts, labels, functions and agents, as the plan has them."""
         plan = self.plan
-        services = [
-            Service(name, entry["node"], frozenset(interface["peer"]["interface"] for interface in entry["interfaces"]))
-            for name, entry in plan["functions"].items()
-        ]
         agents = {
             node: str(STATE / self.name / f"{node}.sock")
             for node, entry in plan["nodes"].items()
             if entry["dataplane"] == "segue"
         }
         listed = json.loads(self._run("lab", "labels", str(self.file), "-o", "json"))
+        services = [
+            Service(
+                name,
+                entry["node"],
+                frozenset(interface["peer"]["interface"] for interface in entry["interfaces"]),
+                _sids(listed, entry["node"], name),
+                "(End.AN)" in entry["approach"],
+            )
+            for name, entry in plan["functions"].items()
+        ]
         return Description(self.name, self._attachments(), labels(listed), services, agents)
 
     def _attachments(self) -> list[Attachment]:
@@ -131,6 +156,13 @@ class Lab:
         node, port = interface["peer"]["namespace"], interface["peer"]["interface"]
         behind = next(other for other in self.plan["nodes"][node]["interfaces"] if other["name"] == port)
         return Attachment(host, interface["name"], behind["mac"], self.namespace(host))
+
+
+def _sids(listed: Sequence[dict[str, str]], node: str, function: str) -> frozenset[str]:
+    """The SIDs that lead to a function."""
+    name = f"${node}.{function}"
+    ours = (one for one in listed if one["kind"] == "sid" and (one["label"] == name or one["label"].startswith(f"{name}.")))
+    return frozenset(one["value"] for one in ours)
 
 
 def labels(listed: Sequence[dict[str, str]]) -> Labels:

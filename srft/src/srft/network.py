@@ -26,11 +26,16 @@ class Attachment:
 
 @dataclass(frozen=True)
 class Service:
-    """A function of a chain, and the ports of its node that lead to it."""
+    """A function of a chain, and the ports of its node that lead to it; its SIDs, by which one without ports is known.
+
+    `steered`: it gets packets with their steering header, and goes on in the list by itself.
+    """
 
     name: str
     node: str
     ports: frozenset[str] = frozenset()
+    sids: frozenset[str] = frozenset()
+    steered: bool = False
 
     def __str__(self) -> str:
         return f"service {self.name} on {self.node}"

@@ -28,7 +28,7 @@ _DISCARD = 9
 _KEYS = {
     "": {"name", "hosts", "labels", "services", "agents"},
     "hosts": {"interface", "addresses", "gateway", "namespace"},
-    "services": {"node", "ports"},
+    "services": {"node", "ports", "sids", "steered"},
 }
 
 
@@ -106,7 +106,10 @@ def _description(stem: str, found: Any) -> Description:
         entry = _known(f"service {name}", "services", entry)
         if not entry.get("node"):
             raise ValueError(f"service {name}: `node` is missing")
-        services.append(Service(name, entry["node"], frozenset(_words(entry.get("ports")))))
+        steered = str(entry.get("steered", "")).lower() in ("true", "yes", "1")
+        services.append(
+            Service(name, entry["node"], frozenset(_words(entry.get("ports"))), frozenset(_words(entry.get("sids"))), steered)
+        )
     agents = {node: str(path) for node, path in _named(found, "agents").items()}
     return Description(str(found.get("name", stem)), attachments, labels, services, agents)
 

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING
 
 from scapy.layers.l2 import Ether
 
-from srft.agent import AgentError
+from srft.blame import culprits, refusals
 from srft.craft import Expect, Step
-from srft.diff import network_layer, summary
+from srft.diff import summary
 from srft.flow import Flow
-from srft.match import SECOND, Fault, Finding, Got, Matcher, Wanted
-from srft.network import Network, Service
-from srft.peek import Marks, marks
+from srft.match import Finding, Got, Wanted
+from srft.network import Network
 from srft.sniff import Seen, Sniffer
 
 if TYPE_CHECKING:
@@ -25,8 +24,6 @@ if TYPE_CHECKING:
 _LINES = 12
 #: A message tells of so many flows.
 SHOWN = 3
-#: A function that holds packets longer than this is named where packets come too late.
-_HOLDS = 0.02
 
 
 @dataclass
@@ -74,7 +71,7 @@ def explain(network: Network, sniffer: Sniffer, run: Run, findings: dict[str, li
     """All that can be said of one flow that failed."""
     inside = sniffer.inside(run.flow, run.begun)
     kinds = {finding.fault for found in findings.values() for finding in found}
-    blamed = culprits(network, run, inside, kinds) or refusals(network, run)
+    blamed = culprits(network, run.test.matcher, inside, kinds) or refusals(network, run.flow)
     chain = f" of chain {run.test.chain}" if run.test.chain else ""
     lines = [f"{run.name}: flow {run.flow.label:#07x}{chain}"]
     lines += [f"  {line}" for line in blamed] or ["  no function is seen to be at fault"]
@@ -89,69 +86,6 @@ def explain(network: Network, sniffer: Sniffer, run: Run, findings: dict[str, li
         lines.append(f"  {len(strangers)} packets of no test arrived meanwhile, such as")
         lines += [f"    {seen.frame.where}: {summary(seen.packet)}" for seen in strangers[:3]]
     return "\n".join(lines)
-
-
-def culprits(network: Network, run: Run, inside: Sequence[Seen], kinds: set[Fault]) -> list[str]:
-    """Functions that gave back something else than they got, where that is what went wrong."""
-    lines = []
-    for service in network.services:
-        if not service.ports:
-            continue
-        into, back = _sides(service, inside)
-        if not into and not back:
-            continue
-        for finding in _inspect(run.test.matcher, into, back, kinds):
-            lines.append(f"{service}: {finding}")
-            lines += [f"  {line}" for line in finding.details[:3]]
-    return lines
-
-
-def _sides(service: Service, inside: Sequence[Seen]) -> tuple[list[Seen], list[Seen]]:
-    here = {f"{service.node} {port}" for port in service.ports}
-    into = [seen for seen in inside if seen.frame.where in here and seen.frame.direction == "out"]
-    return into, [seen for seen in inside if seen.frame.where in here and seen.frame.direction == "in"]
-
-
-def _inspect(matcher: Matcher, into: Sequence[Seen], back: Sequence[Seen], kinds: set[Fault]) -> list[Finding]:
-    """What a function did to packets, as far as it explains faults of these kinds at the end."""
-    # The test's own idea of equality is about the ends of the way.
-    plain = Matcher(ignore=matcher.ignore, ordered=matcher.ordered)
-    wanted = [Wanted(network_layer(seen.packet)) for seen in into]
-    found = plain.compare(wanted, [Got(network_layer(seen.packet)) for seen in back])
-    # A packet that came back changed may be lost later, since nobody knows it any more, or what it has is forbidden.
-    related = kinds | ({Fault.CHANGED, Fault.CORRUPTED, Fault.LEAKED} if Fault.LOST in kinds else set())
-    found = [finding for finding in found if finding.fault in related]
-    if Fault.DELAYED in kinds and len(into) == len(back):
-        held = [(after.frame.time - before.frame.time) / SECOND for before, after in zip(into, back, strict=True)]
-        slow = [took for took in held if took > _HOLDS]
-        if slow:
-            line = f"it held them for {min(slow) * 1000:.0f} to {max(slow) * 1000:.0f} ms"
-            found.append(Finding(Fault.DELAYED, len(slow), len(held), [line]))
-    return found
-
-
-def refusals(network: Network, run: Run) -> list[str]:
-    """Drops whose last packet is of this flow: where it ended, and why."""
-    lines = []
-    for node, agent in network.agents.items():
-        try:
-            drops = agent.drops()
-        except AgentError as error:
-            lines.append(str(error))
-            continue
-        for drop in drops:
-            last = drop.get("last")
-            if not last or not last.get("bytes"):
-                continue
-            data = bytes.fromhex(last["bytes"])
-            if _is_of(run.flow, marks(data)):
-                why = f"{drop['reason']}, {drop['text']}"
-                lines.append(f"node {node} dropped packets of it that came in by {drop['port']}: {why}")
-    return lines
-
-
-def _is_of(flow: Flow, found: Marks) -> bool:
-    return flow.label in found.tokens or flow.label in found.labels or flow.ident in found.idents
 
 
 def _stations(run: Run, inside: Sequence[Seen], received: Sequence[Seen]) -> list[str]:

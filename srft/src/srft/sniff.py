@@ -5,6 +5,7 @@ import threading
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import cached_property
 
 from scapy.layers.inet import ICMP
@@ -12,6 +13,7 @@ from scapy.layers.inet6 import _ICMPv6
 from scapy.layers.l2 import Ether
 from scapy.packet import Packet
 
+from srft import unpack
 from srft.diff import from_frame
 from srft.flow import Flow, Registry, layers
 from srft.peek import marks
@@ -92,7 +94,9 @@ class Sniffer:
 
     def inside(self, flow: Flow, since: int) -> list[Seen]:
         """What nodes have seen of a flow since a time, in the order of its being seen."""
-        frames = [frame for frame in self._inside.copy() if frame.time >= since]
+        seen = [frame for frame in self._inside.copy() if frame.time >= since]
+        # What a service has packed is of the flows that are in it.
+        frames = [replace(frame, data=data) for frame in seen for data in unpack.frames(frame.data)]
         frames.sort(key=lambda frame: frame.time)
         return [Seen(frame) for frame in frames if self.registry.identify(marks(frame.data)) is flow]
 

@@ -103,7 +103,7 @@ fn a_chain_is_captured_at_all_of_its_nodes(lab: &TestLab) {
     let wanted = Wanted::of("$chain.voice", plan, &Labels::of(plan)).unwrap().unwrap();
     let file = tempfile::NamedTempFile::new().unwrap();
     // In and out at edge1, nfv1 twice and edge2, for each of three requests.
-    let end = End { count: Some(3 * 8), seconds: Some(30) };
+    let end = End { count: Some(3 * 8), seconds: Some(30), ..End::default() };
     let address = lab.addresses("server")[1].clone();
     std::thread::scope(|scope| {
         let capture = scope.spawn(|| gather(&lab.record, &wanted, end, &mut file.as_file(), file.path()).unwrap());

@@ -18,3 +18,4 @@ mod scale;
 mod services;
 mod tap;
 mod trace;
+mod traffic;

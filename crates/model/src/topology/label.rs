@@ -8,7 +8,7 @@ use crate::near::nearest;
 pub const LABEL: char = '$';
 
 impl Topology {
-    /// Replaces the labels of chains by the names that `from`, `to` and `via` have without them.
+    /// Replaces the labels of chains and of traffic by the names that `from`, `to` and `via` have without them.
     ///
     /// # Errors
     /// Every label that names nothing, with those that look like it.
@@ -41,6 +41,19 @@ impl Topology {
             }
         }
         self.chains = chains;
+        let mut traffic = std::mem::take(&mut self.traffic);
+        let key = KeyPath::root().at("traffic");
+        for (name, source) in &mut traffic {
+            for (host, side) in [(&mut source.from, "from"), (&mut source.to, "to")] {
+                let Some(label) = host.strip_prefix(LABEL) else { continue };
+                if self.hosts.contains_key(label) {
+                    *host = label.to_owned();
+                } else {
+                    self.unknown(label, self.hosts.keys().cloned(), "host", &key.at(name).at(side), &mut report);
+                }
+            }
+        }
+        self.traffic = traffic;
         report.finish()
     }
 

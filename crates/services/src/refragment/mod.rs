@@ -135,6 +135,11 @@ impl Kind for Refragment {
         false
     }
 
+    /// Fragments have no ports, what is made of them has.
+    fn rewrites_flows(_: &Configuration) -> bool {
+        true
+    }
+
     fn build(configuration: &Configuration, _: Worker) -> Result<Box<dyn Service>, BuildError> {
         Ok(Box::new(Refragmenter {
             output: configuration.output,

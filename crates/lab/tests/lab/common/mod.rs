@@ -42,6 +42,8 @@ pub struct TestLab {
     pub record: LabRecord,
     pub loaded: up::Loaded,
     pub roots: Roots,
+    /// Its topology's, which other files lie beside.
+    _file: File,
 }
 
 impl TestLab {
@@ -71,7 +73,7 @@ impl TestLab {
         let loaded = up::load(&file.path).unwrap_or_else(|error| panic!("{error}"));
         let roots = Roots::default();
         let record = up::up(&roots, &loaded, &Progress::silent()).unwrap_or_else(|error| panic!("{error}"));
-        Self { name, record, loaded, roots }
+        Self { name, record, loaded, roots, _file: file }
     }
 
     pub fn paths(&self) -> LabPaths {
