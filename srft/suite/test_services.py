@@ -2,18 +2,15 @@
 """Packet services as they run, on AF_XDP: alone, by their SIDs, as the thesis tests them; and in chains of the thesis."""
 
 import subprocess
-import sys
 import time
 import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 from checks import SOON, there, transparent
 from scapy.layers.inet import IP, TCP, UDP, fragment
 from scapy.layers.inet6 import IPv6, IPv6ExtHdrFragment, fragment6
 from scapy.packet import Packet
+from test_broken import running
 
 from srft import Crafter, Flow, Matcher, Test, Tester, expect, send
 from srft.craft import Step
@@ -323,24 +320,9 @@ def test_refragment_drops_fragments_that_overlap(tester: Tester, lab: Lab, famil
     assert overlaps() > before
 
 
-@contextmanager
-def program(lab: Lab, service: str, fault: str = "") -> Iterator[subprocess.Popen[bytes]]:
-    """A program on the TUN device of a service, which sends back what it gets."""
-    line = ["ip", "netns", "exec", lab.namespace(service), sys.executable, str(Path(__file__).parent / "functions" / "tun.py")]
-    process = subprocess.Popen([*line, "segue-tun", *([fault] if fault else [])], stdout=subprocess.PIPE)
-    assert process.stdout is not None
-    assert process.stdout.readline() == b"ready\n"
-    try:
-        yield process
-    finally:
-        process.terminate()
-        process.wait()
-        process.stdout.close()
-
-
 def test_program_behind_tun_is_inline(tester: Tester, lab: Lab) -> None:
     """It gets bare packets, and what it gives back goes on in its chain."""
-    with program(lab, "inline"):
+    with running(lab, "inline", "tun.py", "segue-tun"):
         transparent(tester, "inlined", 7408)
 
 

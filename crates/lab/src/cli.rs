@@ -13,7 +13,10 @@ use crate::progress::Progress;
 use crate::state::LabRecord;
 use crate::topology::generate::{self, Shape};
 use crate::topology::{clab, dot, ntfl, svg};
-use crate::{attach, demo, down, exec, explain, functions, gather, labels, list, recorder, relay, state, traffic, up};
+use crate::{
+    attach, debug, demo, down, exec, explain, functions, gather, labels, list, recorder, relay, reload, state, traffic,
+    up,
+};
 
 /// Topologies in network namespaces.
 #[derive(Debug, Clone, Subcommand)]
@@ -151,6 +154,30 @@ pub enum LabCommand {
         #[arg(long)]
         detached: bool,
     },
+    /// Open gdb on the process of a packet service, or of a function with one, in its namespace
+    #[command(
+        after_help = "While gdb holds a service, its packets wait in its ring, and then are lost. Examples:\n  segue lab gdb main-job count\n  segue lab gdb main-job count --batch\n  segue lab gdb main-job count -- -ex 'break segue_service::Engine::batch' -ex continue"
+    )]
+    Gdb {
+        /// Name of the lab
+        lab: String,
+        /// The service or function
+        service: String,
+        /// Show where all threads are, and end
+        #[arg(long)]
+        batch: bool,
+        /// More arguments of gdb
+        #[arg(last = true)]
+        arguments: Vec<String>,
+    },
+    /// Give a packet service its configuration anew from the topology's file, and its program if that was built since; no packet is lost
+    #[command(after_help = "Example:\n  cargo build -p segue-runner && segue lab reload main-job count")]
+    Reload {
+        /// Name of the lab
+        lab: String,
+        /// The service
+        service: String,
+    },
     /// Capture packets of a node, link, SID or chain: on Segue nodes through the data plane, elsewhere with tcpdump
     #[command(
         after_help = "Of links, SIDs and chains one pcapng file with an interface for each node and port (node:port) and each packet's direction.\n\nExamples:\n  segue lab capture main-job nfv1 edge1\n  segue lab capture main-job edge1--nfv1 -w link.pcapng --seconds 5\n  segue lab capture main-job '$nfv1.firewall'\n  segue lab capture main-job '$chain.inspected' -w - | tshark -r -"
@@ -231,6 +258,19 @@ pub fn run(command: LabCommand, output: Output) -> Result<u8> {
         LabCommand::Attach { lab, detached } => {
             need_root("attach")?;
             attach::attach(&roots, &lab, detached)
+        }
+        LabCommand::Gdb { lab, service, batch, arguments } => {
+            need_root("gdb")?;
+            debug::gdb(&roots, &lab, &service, batch, &arguments)
+        }
+        LabCommand::Reload { lab, service } => {
+            need_root("reload")?;
+            let done = reload::reload(&roots, &lab, &service)?;
+            print(&match output {
+                Output::Json => state::json(&done),
+                Output::Table => reload::line(&done),
+            });
+            Ok(0)
         }
         LabCommand::Demo { file, keep } => {
             need_root("demo")?;

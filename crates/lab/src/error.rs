@@ -115,6 +115,16 @@ pub enum LabError {
         /// Its log.
         said: String,
     },
+    /// A function's process is not there, or does not do what it is asked.
+    #[error("function {function}: {what}.\n  do: {remedy}")]
+    Process {
+        /// The function.
+        function: String,
+        /// What happened.
+        what: String,
+        /// What helps.
+        remedy: String,
+    },
     /// A traffic source did not come up.
     #[error(
         "traffic {source_name}: {what}; it said: {said}.\n  do: fix what it says in the topology, then bring the lab up again"

@@ -15,11 +15,11 @@ use crate::blocks::{Blocks, Packet};
 use crate::capture::{self, CaptureArguments, open};
 use crate::error::{LabError, Result};
 use crate::names::{LabPaths, Roots};
+use crate::read;
 use crate::recording;
 pub use crate::recording::End;
 use crate::seen::{Seen, dissect};
 use crate::state::LabRecord;
-use crate::up;
 
 /// As good as for ever.
 const FOR_EVER: Duration = Duration::from_secs(30 * 24 * 3600);
@@ -177,7 +177,7 @@ pub fn run(roots: &Roots, arguments: &CaptureArguments) -> Result<u8> {
     let paths = LabPaths::new(roots, &arguments.lab)?;
     let record = LabRecord::read(&paths).ok_or_else(|| LabError::NoSuchLab { lab: arguments.lab.clone() })?;
     let several = arguments.node.contains("--") || arguments.node.starts_with(LABEL);
-    let wanted = match several.then(|| up::loaded_of(&paths, &record)).transpose()? {
+    let wanted = match several.then(|| read::of_lab(&paths, &record)).transpose()? {
         Some((_, plan)) => Wanted::of(&arguments.node, &plan, &Labels::of(&plan))?,
         None => None,
     };

@@ -27,9 +27,9 @@ use crate::error::{LabError, Result};
 use crate::gather::Wanted;
 use crate::loaded::Loaded;
 use crate::names::LabPaths;
+use crate::read;
 use crate::recording::{self, End};
 use crate::state::{self, LabRecord};
-use crate::up;
 
 /// As good as for ever.
 const FOR_EVER: Duration = Duration::from_secs(30 * 24 * 3600);
@@ -160,7 +160,7 @@ pub fn run(paths: &LabPaths) -> Result<()> {
     let captures: Vec<Recorded> =
         serde_json::from_str(&text).map_err(|error| LabError::io("read", &path, remedy)(error.into()))?;
     let record = LabRecord::read(paths).ok_or_else(|| LabError::NoSuchLab { lab: paths.lab.clone() })?;
-    let (_, plan) = up::loaded_of(paths, &record)?;
+    let (_, plan) = read::of_lab(paths, &record)?;
     let labels = Labels::of(&plan);
     let interrupt = Interrupt::watch(Second::Ends);
     let (mut takers, mut writers) = (Vec::new(), Vec::new());

@@ -1,15 +1,21 @@
 //! Packet services of a lab: whether what the topology says of them can be, and the files that they are started with.
 
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use segue_model::error::{Errors, KeyPath, Report};
 use segue_model::topology::Topology;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::error::Result;
+use crate::error::{LabError, Result};
 use crate::loaded::Loaded;
 use crate::names::LabPaths;
 use crate::{agent, state};
+
+/// How long a service may take to answer.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Checks the services of a topology, and writes down what each does to packets, by which the planner decides.
 ///
@@ -42,32 +48,63 @@ pub fn complete(topology: &mut Topology) -> std::result::Result<(), Errors> {
 /// # Errors
 /// If they cannot be written.
 pub fn write(paths: &LabPaths, loaded: &Loaded) -> Result<()> {
-    for (name, function) in &loaded.topology.functions {
-        let Some(service) = function.service() else { continue };
-        let Some(interface) = loaded.plan.functions.get(name).and_then(|plan| plan.interfaces.first()) else {
-            continue;
-        };
-        let node = &interface.peer;
-        let node = loaded
-            .plan
-            .nodes
-            .get(&node.namespace)
-            .and_then(|there| there.interfaces.iter().find(|interface| interface.name == node.interface));
-        let text = json!({
-            "name": format!("{}-{name}", paths.lab),
-            "service": service.name,
-            "config": service.config,
-            "interface": interface.name,
-            "workers": service.workers.unwrap_or(1),
-            "cpus": service.cpus,
-            "node_mac": node.map(|node| node.mac.to_string()),
-        });
-        state::write_file(&file(paths, name), &format!("{text:#}\n"))?;
+    for name in loaded.topology.functions.keys() {
+        if let Some(text) = document(paths, loaded, name) {
+            state::write_file(&file(paths, name), &text)?;
+        }
     }
     Ok(())
 }
 
-fn file(paths: &LabPaths, name: &str) -> PathBuf {
+/// What a service is started with; none if the function is no service, or no chain visits it.
+#[must_use]
+pub fn document(paths: &LabPaths, loaded: &Loaded, name: &str) -> Option<String> {
+    let service = loaded.topology.functions.get(name)?.service()?;
+    let interface = loaded.plan.functions.get(name)?.interfaces.first()?;
+    let node = &interface.peer;
+    let node = loaded
+        .plan
+        .nodes
+        .get(&node.namespace)
+        .and_then(|there| there.interfaces.iter().find(|interface| interface.name == node.interface));
+    let text = json!({
+        "name": format!("{}-{name}", paths.lab),
+        "service": service.name,
+        "config": service.config,
+        "interface": interface.name,
+        "workers": service.workers.unwrap_or(1),
+        "cpus": service.cpus,
+        "node_mac": node.map(|node| node.mac.to_string()),
+    });
+    Some(format!("{text:#}\n"))
+}
+
+/// Asks a service. None: the function is none, or it does not run.
+///
+/// # Errors
+/// What it refused; or if its answer cannot be read.
+pub fn ask(paths: &LabPaths, name: &str, word: &str) -> Result<Option<Value>> {
+    let socket = control(paths, name);
+    let Ok(mut stream) = UnixStream::connect(&socket) else { return Ok(None) };
+    let failed = || LabError::io("ask", &socket, "see with `segue service list` whether it runs");
+    stream.set_read_timeout(Some(PATIENCE)).map_err(failed())?;
+    stream.write_all(word.as_bytes()).map_err(failed())?;
+    let mut text = String::new();
+    stream.read_to_string(&mut text).map_err(failed())?;
+    let answer: Value = serde_json::from_str(&text).map_err(|error| failed()(error.into()))?;
+    match answer["error"].as_str() {
+        Some(said) => Err(LabError::Process {
+            function: name.to_owned(),
+            what: said.trim_end_matches('.').to_owned(),
+            remedy: "all is as it was; change what it names, and try again".to_owned(),
+        }),
+        None => Ok(Some(answer)),
+    }
+}
+
+/// The file that it is started with.
+#[must_use]
+pub fn file(paths: &LabPaths, name: &str) -> PathBuf {
     paths.file(name, "service.json")
 }
 

@@ -6,17 +6,17 @@ use std::path::Path;
 
 use segue_function::{Function, FunctionError, Runtime};
 use segue_host::{HostError, Namespace, bpffs, command, network};
-use segue_model::load::{load_topology, locate};
-use segue_model::topology::Topology;
-use segue_wiring::{LabPlan, Labels};
+use segue_model::load::locate;
+use segue_wiring::Labels;
 
 use crate::error::{LabError, Result};
 pub use crate::loaded::Loaded;
 use crate::names::{self, LabPaths, Roots};
 use crate::progress::Progress;
+pub use crate::read::of_lab as loaded_of;
 use crate::state::{self, Kind, LabRecord, NodeRecord};
 use crate::wiring::{self, Space};
-use crate::{agent, down, firewall, functions, labels, netns, parallel, recorder, relay, service, traffic};
+use crate::{agent, down, firewall, functions, labels, netns, parallel, read, recorder, relay, service, traffic};
 
 const AS_ROOT: &str = "check that you are root and that the file system has space";
 const REPORT: &str = "the topology was accepted but the kernel was not: report it together with the topology file";
@@ -27,45 +27,17 @@ const REPORT: &str = "the topology was accepted but the kernel was not: report i
 /// # Errors
 /// If it cannot be read, or says something impossible; with line, key and remedy.
 pub fn load(file: &Path) -> Result<Loaded> {
-    let (read, shown) = match file == Path::new("-") {
+    let (text, shown) = match file == Path::new("-") {
         true => (io::read_to_string(io::stdin()), "stdin".to_owned()),
         false => (fs::read_to_string(file), file.display().to_string()),
     };
-    let text = read.map_err(LabError::io("read", file, "give the path of a topology file, or - for standard input"))?;
-    let mut topology = topology(&text, &shown)?;
+    let text = text.map_err(LabError::io("read", file, "give the path of a topology file, or - for standard input"))?;
+    let mut topology = read::topology(&text, &shown)?;
     firewall::read(&mut topology, file)?;
-    let plan = plan(&topology, &text, &shown)?;
+    let plan = read::plan(&topology, &text, &shown)?;
+    let checked = traffic::check(&topology, &plan).and_then(|()| recorder::check(&topology, &plan));
+    checked.map_err(|errors| LabError::Topology(locate(errors, &text, &shown).to_string()))?;
     Ok(Loaded { file: file.to_path_buf(), text, topology, plan })
-}
-
-/// A topology, with what its services say of themselves.
-fn topology(text: &str, shown: &str) -> Result<Topology> {
-    let mut topology = load_topology(text, shown).map_err(|errors| LabError::Topology(errors.to_string()))?;
-    let wrong = |errors| LabError::Topology(locate(errors, text, shown).to_string());
-    service::complete(&mut topology).map_err(wrong)?;
-    Ok(topology)
-}
-
-fn plan(topology: &Topology, text: &str, shown: &str) -> Result<LabPlan> {
-    let planned = segue_wiring::plan(topology).and_then(|plan| {
-        traffic::check(topology, &plan)?;
-        recorder::check(topology, &plan)?;
-        Ok(plan)
-    });
-    planned.map_err(|errors| LabError::Topology(locate(errors, text, shown).to_string()))
-}
-
-/// The topology of a lab that is up, as it was when it came up, with its plan.
-///
-/// # Errors
-/// If its records are lost.
-pub fn loaded_of(paths: &LabPaths, record: &LabRecord) -> Result<(Topology, LabPlan)> {
-    let path = paths.directory.join("topology.yaml");
-    let text = fs::read_to_string(&path).map_err(LabError::io("read", &path, "bring the lab up again"))?;
-    let shown = record.file.display().to_string();
-    let topology = topology(&text, &shown)?;
-    let plan = plan(&topology, &text, &shown)?;
-    Ok((topology, plan))
 }
 
 /// Brings a topology up.

@@ -24,9 +24,10 @@ def culprits(network: Network, matcher: Matcher, inside: Sequence[Seen], kinds: 
     lines = []
     for service in network.services:
         into, back = _sides(service, inside)
-        if not into and not back:
+        # One of another chain; or nobody knows what it got, as on a second visit of the same node.
+        if not into:
             continue
-        for finding in _inspect(service, matcher, into, back, kinds):
+        for finding in _inspect(matcher, into, back, kinds):
             lines.append(f"{service}: {finding}")
             lines += [f"  {line}" for line in finding.details[:3]]
     return lines
@@ -34,27 +35,26 @@ def culprits(network: Network, matcher: Matcher, inside: Sequence[Seen], kinds: 
 
 def _sides(service: Service, inside: Sequence[Seen]) -> tuple[list[Seen], list[Seen]]:
     """What a function got, and what came back from it."""
-    if not service.ports:
-        return _around(service, inside)
     here = {f"{service.node} {port}" for port in service.ports}
     into = [seen for seen in inside if seen.frame.where in here and seen.frame.direction == "out"]
-    return into, [seen for seen in inside if seen.frame.where in here and seen.frame.direction == "in"]
-
-
-def _around(service: Service, inside: Sequence[Seen]) -> tuple[list[Seen], list[Seen]]:
-    """The same of a function that has no port: what came to its node for one of its SIDs, and what was seen next."""
+    back = [seen for seen in inside if seen.frame.where in here and seen.frame.direction == "in"]
+    if into:
+        return into, back
+    # It has no port, or packets get to it without leaving by one (the exact proxy): what came to its node for one of its SIDs.
     at_node = f"{service.node} "
-    into = [
-        seen for seen in inside if seen.frame.where.startswith(at_node) and seen.frame.direction == "in" and _to(service, seen)
-    ]
-    if not into:
-        return [], []
+    arrived = (seen for seen in inside if seen.frame.where.startswith(at_node) and seen.frame.direction == "in")
+    into = [seen for seen in arrived if _to(service, seen)]
+    return into, back if service.ports else _next(service, inside, into)
+
+
+def _next(service: Service, inside: Sequence[Seen], into: Sequence[Seen]) -> list[Seen]:
+    """Packets where they are seen next: at the place whose first one came after the first of `into`, and before all others."""
     places: dict[tuple[str, str], list[Seen]] = {}
     for seen in inside:
-        if seen.frame.time >= into[0].frame.time and not _to(service, seen):
+        if not _to(service, seen):
             places.setdefault((seen.frame.where, seen.frame.direction), []).append(seen)
-    # In the order of the first packet: the one that is seen next is the function's.
-    return into, next(iter(places.values()), [])
+    later = (found for found in places.values() if into and found[0].frame.time >= into[0].frame.time)
+    return next(later, [])
 
 
 def _to(service: Service, seen: Seen) -> bool:
@@ -62,14 +62,13 @@ def _to(service: Service, seen: Seen) -> bool:
     return isinstance(packet, IPv6) and packet.dst in service.sids
 
 
-def _inspect(service: Service, matcher: Matcher, into: Sequence[Seen], back: Sequence[Seen], kinds: set[Fault]) -> list[Finding]:
+def _inspect(matcher: Matcher, into: Sequence[Seen], back: Sequence[Seen], kinds: set[Fault]) -> list[Finding]:
     """What a function did to packets, as far as it explains faults of these kinds at the end."""
     # The test's own idea of equality is about the ends of the way.
     plain = Matcher(ignore=matcher.ignore, ordered=matcher.ordered)
-    # One that knows Segment Routing goes on by itself: what it must not change is behind the steering header.
-    view = _behind if service.steered or not service.ports else network_layer
-    wanted = [Wanted(view(seen.packet)) for seen in into]
-    found = plain.compare(wanted, [Got(view(seen.packet)) for seen in back])
+    # With and without a steering header: what it must not change is behind it.
+    wanted = [Wanted(_behind(seen.packet)) for seen in into]
+    found = plain.compare(wanted, [Got(_behind(seen.packet)) for seen in back])
     # A packet that came back changed may be lost later, since nobody knows it any more, or what it has is forbidden.
     related = kinds | ({Fault.CHANGED, Fault.CORRUPTED, Fault.LEAKED} if Fault.LOST in kinds else set())
     found = [finding for finding in found if finding.fault in related]

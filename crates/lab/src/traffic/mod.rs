@@ -29,7 +29,7 @@ use crate::error::{LabError, Result};
 use crate::list::columns;
 use crate::names::{LabPaths, Roots};
 use crate::state::{self, LabRecord};
-use crate::{netns, parallel};
+use crate::{netns, parallel, read};
 
 /// How long a source may take to open its sockets.
 const OPEN_WITHIN: Duration = Duration::from_secs(30);
@@ -185,7 +185,7 @@ fn wait_ready(paths: &LabPaths, source: &Source, child: &mut Child, log: &Path) 
 pub fn accounts(roots: &Roots, lab: &str) -> Result<Vec<Account>> {
     let paths = LabPaths::new(roots, lab)?;
     let record = LabRecord::read(&paths).ok_or_else(|| LabError::NoSuchLab { lab: lab.to_owned() })?;
-    let (topology, _) = crate::up::loaded_of(&paths, &record)?;
+    let (topology, _) = read::of_lab(&paths, &record)?;
     let read = |name: &String| -> Option<Account> {
         let account = || serde_json::from_str(&fs::read_to_string(account_file(&paths, name)).ok()?).ok();
         let first: Account = account()?;
