@@ -25,7 +25,9 @@ pub fn gdb(roots: &Roots, lab: &str, function: &str, batch: bool, arguments: &[S
     let node = labels::namespace(&paths, &record, function)?;
     command::need(&["gdb"])?;
     let process = process(&paths, &record, node)?.to_string();
-    let fixed = ["-quiet", "-p", process.as_str()].into_iter().chain(batch.then_some(STACKS).into_iter().flatten());
+    // What it runs, also if its file was built again since.
+    let program = format!("/proc/{process}/exe");
+    let fixed = ["-quiet", "-p", &process, &program].into_iter().chain(batch.then_some(STACKS).into_iter().flatten());
     let all = fixed.map(str::to_owned).chain(arguments.iter().cloned());
     let status = Run::new("gdb", all).inside(&node.namespace).status()?;
     let number = status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(1);

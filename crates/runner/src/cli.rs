@@ -47,6 +47,9 @@ enum Action {
         /// Starts the service again when it dies; its interface is down meanwhile, so that the node sees it
         #[arg(long)]
         restart: bool,
+        /// Takes the place of the process that runs the same service now, which hands over; no packet is lost
+        #[arg(long)]
+        take_over: bool,
     },
     /// Says what is wrong with a file
     Check {
@@ -147,14 +150,16 @@ fn size(text: &str) -> std::result::Result<usize, String> {
 pub fn main(command: &Command, kinds: Kinds) -> Result<()> {
     let json = command.output == Output::Json;
     match &command.action {
-        Action::Run { file, socket, netns, restart } => {
+        Action::Run { file, socket, netns, restart, take_over } => {
             if let Some(name) = netns {
                 enter(name)?;
             }
             let (running, _) = Running::read(file, kinds)?;
             let socket = socket.clone().unwrap_or_else(|| command.directory.join(format!("{}.socket", running.name())));
             if *restart {
-                crate::supervise::run(file, &running, &socket)
+                crate::supervise::run(file, &running, &socket, *take_over)
+            } else if *take_over {
+                crate::take_over(file, Some(socket), kinds)
             } else {
                 crate::run(file, Some(socket), kinds)
             }

@@ -5,6 +5,7 @@
 //! | `status` | [`crate::Status`] |
 //! | `reload` | `{}`; or `{"error": ".."}`, and all is as it was |
 //! | `stop` | `{}`, and it stops |
+//! | `hand-over` | what its successor needs ([`crate::handover`]), and it stops once that has it |
 
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
@@ -18,6 +19,7 @@ use tokio::net::UnixListener;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::error::{Error, Result};
+use crate::handover;
 use crate::status::Status;
 
 /// Octets of a request at most.
@@ -37,6 +39,17 @@ pub(crate) trait Served {
     fn reload(&mut self) -> Result<()>;
     /// How it is.
     fn status(&self) -> Status;
+    /// Hands over to the process behind a connection. True: that has everything, and this one is to end; else all is as it was.
+    fn hand_over(&mut self, stream: &UnixStream) -> bool;
+}
+
+/// What a request leads to.
+#[derive(PartialEq, Eq)]
+enum Next {
+    GoOn,
+    Stop,
+    /// The name belongs to another process now.
+    Given,
 }
 
 /// The socket, which goes with its value.
@@ -72,8 +85,29 @@ impl Listener {
         Ok(Self { listener, path: path.to_owned() })
     }
 
-    /// Answers until the service is told to stop, by a client or a signal.
-    pub(crate) fn serve(self, service: &mut dyn Served) -> Result<()> {
+    /// Takes the name of a service that runs, and is about to hand over.
+    ///
+    /// # Errors
+    /// If the file system does not let it.
+    pub(crate) fn replace(path: &Path) -> Result<Self> {
+        let beside = path.with_extension("next");
+        let mut listener = Self::bind(&beside)?;
+        fs::rename(&beside, path).map_err(Error::file("listen on", path, "be root"))?;
+        listener.path = path.to_owned();
+        Ok(listener)
+    }
+
+    /// Answers until the service is told to stop, by a client or a signal, or has handed over to another process.
+    pub(crate) fn serve(mut self, service: &mut dyn Served) -> Result<()> {
+        let next = self.answer_all(service)?;
+        if next == Next::Given {
+            // The other one has it, under this name.
+            self.path = PathBuf::new();
+        }
+        Ok(())
+    }
+
+    fn answer_all(&self, service: &mut dyn Served) -> Result<Next> {
         let failed = || Error::file("listen on", &self.path, "allow more open files (`ulimit -n`)");
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed())?;
         runtime.block_on(async {
@@ -83,17 +117,17 @@ impl Listener {
             let mut hangup = signal(SignalKind::hangup()).map_err(failed())?;
             loop {
                 tokio::select! {
-                    _ = terminate.recv() => return Ok(()),
-                    _ = interrupt.recv() => return Ok(()),
+                    _ = terminate.recv() => return Ok(Next::Stop),
+                    _ = interrupt.recv() => return Ok(Next::Stop),
                     _ = hangup.recv() => match service.reload() {
                         Ok(()) => eprintln!("segue-service: another configuration has taken over"),
                         Err(error) => eprintln!("segue-service: the configuration stays as it is: {error}"),
                     },
                     accepted = listener.accept() => {
-                        let Ok((mut client, _)) = accepted else { continue };
-                        let answered = tokio::time::timeout(CLIENT, answer(&mut client, service)).await;
-                        if answered.is_ok_and(|stop| stop) {
-                            return Ok(());
+                        let Ok((client, _)) = accepted else { continue };
+                        match tokio::time::timeout(CLIENT, answer(client, service)).await {
+                            Ok(Next::GoOn) | Err(_) => {}
+                            Ok(next) => return Ok(next),
                         }
                     }
                     () = tokio::time::sleep(LOOK) => {}
@@ -110,23 +144,29 @@ impl Drop for Listener {
     }
 }
 
-/// One request. True: it was to stop.
-async fn answer(client: &mut tokio::net::UnixStream, service: &mut dyn Served) -> bool {
+/// One request, and what it leads to.
+async fn answer(mut client: tokio::net::UnixStream, service: &mut dyn Served) -> Next {
     let mut request = [0; REQUEST_MAX];
-    let Ok(length) = client.read(&mut request).await else { return false };
+    let Ok(length) = client.read(&mut request).await else { return Next::GoOn };
     let word = String::from_utf8_lossy(&request[..length]);
-    let (text, stop) = match word.trim() {
-        "status" => (serde_json::to_string(&service.status()).unwrap_or_default(), false),
+    let (text, next) = match word.trim() {
+        "status" => (serde_json::to_string(&service.status()).unwrap_or_default(), Next::GoOn),
         "reload" => match service.reload() {
-            Ok(()) => ("{}".to_owned(), false),
-            Err(error) => (serde_json::json!({ "error": error.to_string() }).to_string(), false),
+            Ok(()) => ("{}".to_owned(), Next::GoOn),
+            Err(error) => (serde_json::json!({ "error": error.to_string() }).to_string(), Next::GoOn),
         },
-        "stop" => ("{}".to_owned(), true),
-        other => (serde_json::json!({ "error": format!("{other:?} is no request") }).to_string(), false),
+        "stop" => ("{}".to_owned(), Next::Stop),
+        handover::WORD => {
+            // Open files go by system calls of their own.
+            let stream = client.into_std().and_then(|stream| stream.set_nonblocking(false).map(|()| stream));
+            let given = stream.is_ok_and(|stream| service.hand_over(&stream));
+            return if given { Next::Given } else { Next::GoOn };
+        }
+        other => (serde_json::json!({ "error": format!("{other:?} is no request") }).to_string(), Next::GoOn),
     };
     let _ = client.write_all(text.as_bytes()).await;
     let _ = client.shutdown().await;
-    stop
+    next
 }
 
 /// Asks the service behind a socket. None: nobody answers there.

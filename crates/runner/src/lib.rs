@@ -15,6 +15,8 @@
 //! With `--restart` all this is a process of its own, whose parent starts it again when it dies, and takes the interface down meanwhile: the node's
 //! agent sees that, and the SID follows its `on_failure`.
 //!
+//! A new program takes over from one that runs with `--take-over`: sockets and frames go over, packets wait in the rings meanwhile (`handover`).
+//!
 //! # What it may do
 //!
 //! Once it runs, it has given up what it needed to begin: capabilities, and system calls (`confine`). A control group holds its memory and processor
@@ -30,6 +32,7 @@ pub mod cli;
 mod confine;
 pub mod control;
 mod error;
+mod handover;
 mod interrupts;
 mod new;
 mod ports;
@@ -42,7 +45,7 @@ mod worker;
 pub use cgroup::Limits;
 pub use confine::Confinement;
 pub use error::{Error, Result};
-pub use run::run;
+pub use run::{run, take_over};
 pub use running::{Kinds, Running};
 pub use status::{Status, WorkerStatus};
 

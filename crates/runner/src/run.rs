@@ -12,12 +12,13 @@ use std::time::{Duration, Instant};
 use segue_host::tun::Tun;
 use segue_service::{Counters, Engine, Mode, Prepared, Sampling, Snapshot, Worker as Place};
 use segue_xsk::interface::{self, Interface, RawSocket};
-use segue_xsk::{COUNTERS, Options, Program, Settings, Socket, Spread};
+use segue_xsk::{COUNTERS, Options, Part, Program, Settings, Socket, Spread};
 
 use crate::cgroup::ControlGroup;
 use crate::confine::{self, Confinement};
 use crate::control::{Listener, Served};
 use crate::error::{Error, Result};
+use crate::handover;
 use crate::interrupts;
 use crate::ports::Link;
 use crate::running::{Kinds, Running};
@@ -53,6 +54,24 @@ pub fn run(file: &Path, socket: Option<PathBuf>, kinds: Kinds) -> Result<()> {
     let ended = listener.serve(&mut service);
     let stopped = service.stop();
     drop(group);
+    ended.and(stopped)
+}
+
+/// Runs what the file says in place of the process that runs it now, which hands over: no packet is lost. If that cannot be, it goes on.
+///
+/// # Errors
+/// As [`run`]; if nobody runs it, or it cannot go over.
+pub fn take_over(file: &Path, socket: Option<PathBuf>, kinds: Kinds) -> Result<()> {
+    let _ = nix::sys::prctl::set_no_new_privs();
+    let (running, prepared) = Running::read(file, kinds)?;
+    let socket = socket.unwrap_or_else(|| crate::running::directory().join(format!("{}.socket", running.name())));
+    handover::check(&running, prepared.as_ref())?;
+    let (mut service, listener) = Service::after(file, running, prepared, kinds, &socket)?;
+    let mut confinement = Confinement::default();
+    confine(false, &mut confinement);
+    service.confinement = confinement;
+    let ended = listener.serve(&mut service);
+    let stopped = service.stop();
     ended.and(stopped)
 }
 
@@ -140,13 +159,82 @@ impl Service {
             confinement: Confinement::default(),
             kinds,
         };
-        for (index, source) in sources.into_iter().enumerate() {
-            let handle = service.worker(index, source, link)?;
-            service.workers.push(handle);
-        }
+        service.begin(sources, link)?;
         // Packets come from now on, and everything is there that takes them.
         service.program.attach()?;
         Ok(service)
+    }
+
+    fn begin(&mut self, sources: Vec<Source>, link: Link) -> Result<()> {
+        for (index, source) in sources.into_iter().enumerate() {
+            let handle = self.worker(index, source, link)?;
+            self.workers.push(handle);
+        }
+        Ok(())
+    }
+
+    /// In place of the process that answers on `socket`. What may fail comes before that process is told that it can end.
+    fn after(
+        file: &Path,
+        running: Running,
+        prepared: Arc<dyn Prepared>,
+        kinds: Kinds,
+        socket: &Path,
+    ) -> Result<(Self, Listener)> {
+        let interface = interface::find(&running.interface)?;
+        let link = Link::new(&interface, running.node_mac.map(|mac| mac.octets()));
+        // What takes long comes before packets wait.
+        let (program, mut sources) = match prepared.mode() {
+            Mode::Synchronous => (loaded(&running, prepared.spread())?, Vec::new()),
+            Mode::Asynchronous => copying(&running, prepared.sampling(), &interface)?,
+        };
+        let mut service = Self {
+            file: file.to_owned(),
+            running,
+            prepared,
+            program,
+            workers: Vec::new(),
+            kernel: None,
+            begun: Instant::now(),
+            reloads: 0,
+            confinement: Confinement::default(),
+            kinds,
+        };
+        for index in 0..service.running.workers as usize {
+            // Only to see that it can be.
+            service.built(service.prepared.as_ref(), index)?;
+        }
+        let taken = handover::ask(socket, &service.running, service.prepared.mode())?;
+        let (stream, of_program, queues) = taken.into_parts();
+        if service.prepared.mode() == Mode::Synchronous {
+            sources = adopted(&service.running, &service.program, queues)?;
+        }
+        let listener = Listener::replace(socket)?;
+        service.program.replace(of_program)?;
+        handover::Taken::confirm(&stream).map_err(Error::file("take over from", socket, "start the service again"))?;
+        service.begin(sources, link)?;
+        Ok((service, listener))
+    }
+
+    /// Stops all workers without losing what has come, and sends everything to the successor.
+    fn give(&self, stream: &UnixStream) -> std::result::Result<bool, String> {
+        let (answer, answers) = channel();
+        let asked = self.workers.iter().filter(|worker| worker.order(Order::Pause(answer.clone()))).count();
+        if (0..asked).any(|_| answers.recv_timeout(ANSWER_WITHIN).is_err()) {
+            return Err("a worker does not answer".to_owned());
+        }
+        // None touches a frame any more.
+        let mut queues: Vec<Vec<Part>> = Vec::new();
+        for worker in &self.workers {
+            let (answer, answers) = channel();
+            worker.order(Order::Give(answer));
+            let parts = answers.recv_timeout(ANSWER_WITHIN).map_err(|_| "a worker does not answer".to_owned())?;
+            let parts = parts.map_err(|error| format!("its open files cannot be given: {error}"))?;
+            queues.resize_with(parts.len().max(queues.len()), Vec::new);
+            queues.iter_mut().zip(parts).for_each(|(queue, part)| queue.push(part));
+        }
+        let link = self.program.link().map_err(|error| format!("its XDP program cannot be given: {error}"))?;
+        handover::give(stream, &self.running, self.prepared.mode(), link, queues).map_err(|error| error.to_string())
     }
 
     fn built(&self, prepared: &dyn Prepared, index: usize) -> Result<Box<dyn segue_service::Service>> {
@@ -249,6 +337,35 @@ impl Served for Service {
         Ok(())
     }
 
+    fn hand_over(&mut self, stream: &UnixStream) -> bool {
+        if let Err(error) = handover::check(&self.running, self.prepared.as_ref()) {
+            handover::refuse(stream, &error.to_string());
+            return false;
+        }
+        match self.give(stream) {
+            Ok(true) => {
+                eprintln!("segue-service: another program has taken over");
+                return true;
+            }
+            Ok(false) => eprintln!("segue-service: another program was to take over, and has not: this one goes on"),
+            Err(error) => {
+                handover::refuse(stream, &error);
+                eprintln!("segue-service: another program was to take over: {error}");
+            }
+        }
+        for (index, worker) in self.workers.iter().enumerate() {
+            // One that cannot be made stops, which the next look finds.
+            if let Ok(service) = self.built(self.prepared.as_ref(), index) {
+                let (answer, answers) = channel();
+                worker.order(Order::Replace(service, answer));
+                let _ = answers.recv_timeout(ANSWER_WITHIN);
+            } else {
+                worker.order(Order::Stop);
+            }
+        }
+        false
+    }
+
     fn status(&self) -> Status {
         let (answer, answers) = channel();
         let asked = self.workers.iter().filter(|worker| worker.order(Order::Report(answer.clone()))).count();
@@ -278,15 +395,37 @@ impl Served for Service {
     }
 }
 
-/// Sockets for each worker: one at each queue of the interface.
-fn waiting(running: &Running, spread: segue_service::Spread, queues: u32) -> Result<(Program, Vec<Source>)> {
+/// The program for packets that wait.
+fn loaded(running: &Running, spread: segue_service::Spread) -> Result<Program> {
     let spread = match spread {
         segue_service::Spread::Flow => Spread::Flow,
         segue_service::Spread::Way => Spread::Way,
     };
     let settings = Settings { workers: running.workers, spread, ..Settings::default() };
-    let program = Program::load(&running.interface, segue_xsk::Mode::Wait, settings)?;
-    let options = Options { ring_size: running.ring_size, busy_poll: running.busy_poll, ..Options::default() };
+    Ok(Program::load(&running.interface, segue_xsk::Mode::Wait, settings)?)
+}
+
+fn options(running: &Running) -> Options {
+    Options { ring_size: running.ring_size, busy_poll: running.busy_poll, ..Options::default() }
+}
+
+/// Sockets of another process for each worker: of each queue those of all workers.
+fn adopted(running: &Running, program: &Program, queues: Vec<Vec<Part>>) -> Result<Vec<Source>> {
+    let mut sources: Vec<Vec<Socket>> = (0..running.workers).map(|_| Vec::new()).collect();
+    for (queue, parts) in (0..).zip(queues) {
+        let sockets = Socket::adopt(&running.interface, parts, options(running))?;
+        for (worker, (sockets, socket)) in (0..).zip(sources.iter_mut().zip(sockets)) {
+            program.serve(queue, worker, &socket)?;
+            sockets.push(socket);
+        }
+    }
+    Ok(sources.into_iter().map(Source::Wait).collect())
+}
+
+/// Sockets for each worker: one at each queue of the interface.
+fn waiting(running: &Running, spread: segue_service::Spread, queues: u32) -> Result<(Program, Vec<Source>)> {
+    let program = loaded(running, spread)?;
+    let options = options(running);
     let mut sources: Vec<Vec<Socket>> = (0..running.workers).map(|_| Vec::new()).collect();
     for queue in 0..queues {
         let sockets = Socket::open(&running.interface, queue, running.workers, options)?;

@@ -24,7 +24,9 @@ const PATIENCE: Duration = Duration::from_secs(2);
 ///
 /// # Errors
 /// If it cannot be started at all, or ends before it has taken a packet.
-pub(crate) fn run(file: &Path, running: &Running, socket: &Path) -> Result<()> {
+pub(crate) fn run(file: &Path, running: &Running, socket: &Path, take_over: bool) -> Result<()> {
+    // Now: once a new program was built, the file of this one has no name any more.
+    let program = std::env::current_exe().map_err(Error::file("find the program of", file, "call it by its path"))?;
     let failed = || Error::file("start", file, "allow more processes (`ulimit -u`)");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed())?;
     runtime.block_on(async {
@@ -36,7 +38,8 @@ pub(crate) fn run(file: &Path, running: &Running, socket: &Path) -> Result<()> {
         loop {
             link(&running.interface, "up");
             let begun = Instant::now();
-            let mut child = start(file, socket).map_err(failed())?;
+            let takes_over = take_over && !has_run;
+            let mut child = start(&program, file, socket, takes_over).map_err(failed())?;
             let status = loop {
                 tokio::select! {
                     status = child.wait() => break status.map_err(failed())?,
@@ -50,7 +53,9 @@ pub(crate) fn run(file: &Path, running: &Running, socket: &Path) -> Result<()> {
                 return Ok(());
             }
             // What was killed has left its socket; what could not start has taken it away.
-            has_run |= socket.exists();
+            // One that could not take over has left the old one alone, which still answers.
+            let old_lives = takes_over && crate::control::ask(socket, "status").is_ok_and(|status| status.is_some());
+            has_run |= socket.exists() && !old_lives;
             if !has_run {
                 // It has said why.
                 return Err(Error::Usage(format!("{} has not started ({status})", running.name())));
@@ -72,9 +77,10 @@ pub(crate) fn run(file: &Path, running: &Running, socket: &Path) -> Result<()> {
     })
 }
 
-fn start(file: &Path, socket: &Path) -> std::io::Result<Child> {
-    let mut command = Command::new(std::env::current_exe()?);
-    command.arg("run").arg(file).arg("--socket").arg(socket).kill_on_drop(true).spawn()
+fn start(program: &Path, file: &Path, socket: &Path, take_over: bool) -> std::io::Result<Child> {
+    let mut command = Command::new(program);
+    command.arg("run").arg(file).arg("--socket").arg(socket).args(take_over.then_some("--take-over"));
+    command.kill_on_drop(true).spawn()
 }
 
 /// What cannot be set is told by what comes of it: packets do not come, or the node does not see that it is down.

@@ -11,7 +11,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use segue_host::tun::Tun;
 use segue_service::{Engine, Packet, Service, Time};
 use segue_xsk::interface::RawSocket;
-use segue_xsk::{Arrival, Copies, LINK_LENGTH, Socket};
+use segue_xsk::{Arrival, Copies, LINK_LENGTH, Part, Socket};
 
 use crate::ports::{Frames, Link, Raw};
 use crate::status::{SocketStatus, WorkerStatus};
@@ -33,6 +33,20 @@ pub(crate) enum Order {
     Replace(Box<dyn Service>, Sender<u64>),
     /// Say how it is.
     Report(Sender<WorkerStatus>),
+    /// Have the service give out what it holds, and touch no packet until it is replaced or stopped; answered when that is so.
+    Pause(Sender<()>),
+    /// While it pauses: what another process needs to take its sockets over.
+    Give(Sender<std::io::Result<Vec<Part>>>),
+}
+
+/// What comes after orders.
+enum Next {
+    /// Packets.
+    GoOn,
+    /// The end, once what has come is worked off.
+    End,
+    /// The end at once: its sockets are another process's.
+    Gone,
 }
 
 /// Where packets come from.
@@ -76,8 +90,10 @@ impl Worker {
         let mut arrivals = Vec::with_capacity(BATCH);
         let mut last = Instant::now();
         loop {
-            if !self.obey()? {
-                return self.end(&mut arrivals);
+            match self.obey()? {
+                Next::GoOn => {}
+                Next::End => return self.end(&mut arrivals),
+                Next::Gone => return Ok(()),
             }
             let count = self.step(&mut arrivals)?;
             if count > 0 {
@@ -137,11 +153,11 @@ impl Worker {
         }
     }
 
-    /// Does what it is told. False: to stop.
-    fn obey(&mut self) -> Result<bool, String> {
+    /// Does what it is told.
+    fn obey(&mut self) -> Result<Next, String> {
         loop {
             match self.orders.try_recv() {
-                Ok(Order::Stop) | Err(TryRecvError::Disconnected) => return Ok(false),
+                Ok(Order::Stop) | Err(TryRecvError::Disconnected) => return Ok(Next::End),
                 Ok(Order::Replace(service, answer)) => {
                     let now = self.now();
                     let lost = self.with_sink(|engine, sink| engine.replace(service, now, sink))?;
@@ -150,8 +166,50 @@ impl Worker {
                 Ok(Order::Report(answer)) => {
                     let _ = answer.send(self.status());
                 }
-                Err(TryRecvError::Empty) => return Ok(true),
+                Ok(Order::Pause(quiet)) => {
+                    if let Next::Gone = self.pause(&quiet)? {
+                        return Ok(Next::Gone);
+                    }
+                }
+                // Only who pauses has anything to give.
+                Ok(Order::Give(answer)) => drop(answer),
+                Err(TryRecvError::Empty) => return Ok(Next::GoOn),
             }
+        }
+    }
+
+    /// Touches no packet until it is told to go on or to end.
+    fn pause(&mut self, quiet: &Sender<()>) -> Result<Next, String> {
+        let now = self.now();
+        self.with_sink(|engine, sink| engine.stop(now, sink))?;
+        self.leave(Instant::now())?;
+        let _ = quiet.send(());
+        loop {
+            match self.orders.recv() {
+                Ok(Order::Give(answer)) => {
+                    let _ = answer.send(self.parts());
+                }
+                Ok(Order::Replace(service, answer)) => {
+                    let now = self.now();
+                    let lost = self.with_sink(|engine, sink| engine.replace(service, now, sink))?;
+                    let _ = answer.send(lost);
+                    return Ok(Next::GoOn);
+                }
+                Ok(Order::Report(answer)) => {
+                    let _ = answer.send(self.status());
+                }
+                Ok(Order::Pause(quiet)) => {
+                    let _ = quiet.send(());
+                }
+                Ok(Order::Stop) | Err(_) => return Ok(Next::Gone),
+            }
+        }
+    }
+
+    fn parts(&self) -> std::io::Result<Vec<Part>> {
+        match &self.source {
+            Source::Wait(sockets) => sockets.iter().map(|socket| socket.part(self.index == 0)).collect(),
+            Source::Copy(_) => Ok(Vec::new()),
         }
     }
 
@@ -219,6 +277,11 @@ impl Worker {
         if lost > 0 {
             eprintln!("segue-service: worker {}: {lost} packets were taken, and neither sent nor dropped", self.index);
         }
+        self.leave(begun)
+    }
+
+    /// Waits until what was sent has left, but not for ever.
+    fn leave(&mut self, begun: Instant) -> Result<(), String> {
         if let Source::Wait(sockets) = &mut self.source
             && let Some(socket) = sockets.first_mut()
         {

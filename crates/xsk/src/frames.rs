@@ -51,6 +51,29 @@ impl Frames {
         }
     }
 
+    /// Where each is, to tell whoever takes them over.
+    #[must_use]
+    pub fn places(&self) -> &[Place] {
+        &self.places
+    }
+
+    /// Frames of another process that has told where each is. Nobody looks at one here: those of a batch are free.
+    #[must_use]
+    pub fn of(places: &[Place]) -> Self {
+        let mut frames = Self { places: places.to_vec(), free: Vec::new(), counts: [0; PLACES], faults: 0 };
+        for (number, place) in (0..).zip(&mut frames.places) {
+            if *place == Place::Batch {
+                *place = Place::Free;
+            }
+            if *place == Place::Free {
+                frames.free.push(number);
+            }
+            frames.counts[*place as usize] += 1;
+        }
+        frames.free.reverse();
+        frames
+    }
+
     /// How many there are.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -154,6 +177,16 @@ mod tests {
         assert!(frames.shift(1, Place::Free, Place::Fill).is_err(), "a free frame is taken, not shifted");
         assert_eq!((frames.faults(), frames.count(Place::Fill), frames.count(Place::Free)), (3, 1, 1));
         frames.check().unwrap();
+    }
+
+    #[test]
+    fn frames_of_another_process_are_where_it_says() {
+        let frames = Frames::of(&[Place::Fill, Place::Batch, Place::Transmit, Place::Free, Place::Fill]);
+        frames.check().unwrap();
+        assert_eq!(
+            [Place::Free, Place::Fill, Place::Batch, Place::Transmit].map(|place| frames.count(place)),
+            [2, 2, 0, 1]
+        );
     }
 
     const ALL: [Place; PLACES] = [Place::Free, Place::Fill, Place::Batch, Place::Transmit];

@@ -3,8 +3,11 @@
 #![allow(unsafe_code)] // mmap(), and frames as slices
 
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
+
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::unistd::ftruncate;
 
 /// Octets of a frame: a page, the largest that the kernel takes.
 pub const FRAME_LENGTH: usize = 4096;
@@ -23,6 +26,7 @@ unsafe impl Sync for Mapping {}
 
 impl Mapping {
     /// Memory of this process, zeroed.
+    #[cfg(test)]
     pub(crate) fn anonymous(length: usize) -> io::Result<Self> {
         Self::map(length, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_POPULATE, -1, 0)
     }
@@ -30,6 +34,11 @@ impl Mapping {
     /// A part of a socket's memory.
     pub(crate) fn of_socket(fd: BorrowedFd<'_>, length: usize, offset: i64) -> io::Result<Self> {
         Self::map(length, libc::MAP_SHARED | libc::MAP_POPULATE, fd.as_raw_fd(), offset)
+    }
+
+    /// A file's octets, shared with whoever maps them too.
+    pub(crate) fn shared(fd: BorrowedFd<'_>, length: usize) -> io::Result<Self> {
+        Self::map(length, libc::MAP_SHARED | libc::MAP_POPULATE, fd.as_raw_fd(), 0)
     }
 
     fn map(length: usize, flags: i32, fd: i32, offset: i64) -> io::Result<Self> {
@@ -59,16 +68,30 @@ impl Drop for Mapping {
     }
 }
 
-/// The frames' memory.
+/// The frames' memory: that of a file without a name, so that another process can take over the sockets with it.
 #[derive(Debug)]
 pub(crate) struct Umem {
     mapping: Mapping,
+    file: OwnedFd,
     frame_length: usize,
 }
 
 impl Umem {
     pub(crate) fn new(frames: u32, frame_length: usize) -> io::Result<Self> {
-        Ok(Self { mapping: Mapping::anonymous(frames as usize * frame_length)?, frame_length })
+        let file = memfd_create(c"segue frames", MFdFlags::MFD_CLOEXEC)?;
+        let length = frames as usize * frame_length;
+        ftruncate(&file, i64::try_from(length).unwrap_or(i64::MAX))?;
+        Self::of(file, frames, frame_length)
+    }
+
+    /// That of another process, which has given its file.
+    pub(crate) fn of(file: OwnedFd, frames: u32, frame_length: usize) -> io::Result<Self> {
+        let mapping = Mapping::shared(file.as_fd(), frames as usize * frame_length)?;
+        Ok(Self { mapping, file, frame_length })
+    }
+
+    pub(crate) fn file(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
     }
 
     pub(crate) fn mapping(&self) -> &Mapping {

@@ -22,8 +22,14 @@ pub(crate) struct Pool {
 }
 
 impl Shared {
-    pub(crate) fn new(umem: Umem, frames: u32, fill: Producer<u64>, completion: Consumer<u64>, reserve: usize) -> Self {
-        Self { umem, pool: Mutex::new(Pool { frames: Frames::new(frames), fill, completion, reserve }) }
+    pub(crate) fn new(
+        umem: Umem,
+        frames: Frames,
+        fill: Producer<u64>,
+        completion: Consumer<u64>,
+        reserve: usize,
+    ) -> Self {
+        Self { umem, pool: Mutex::new(Pool { frames, fill, completion, reserve }) }
     }
 
     pub(crate) fn umem(&self) -> &Umem {

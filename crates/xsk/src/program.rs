@@ -1,6 +1,8 @@
 //! What XDP does on the interface of a service: `bpf/service.bpf.c`, loaded and attached.
 
-use std::os::fd::{AsFd, AsRawFd};
+#![allow(unsafe_code)] // a call that libbpf-rs lacks for links of other processes
+
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, Object, ObjectBuilder, RingBuffer, RingBufferBuilder};
 
@@ -64,10 +66,18 @@ impl Default for Settings {
 /// The program on an interface; it goes when this goes.
 pub struct Program {
     // The link first: it ends before the object.
-    link: Option<Link>,
+    link: Option<Held>,
     object: Object,
     interface: i32,
     workers: u32,
+}
+
+/// What keeps the program on the interface.
+enum Held {
+    /// It was attached here.
+    Own(Link),
+    /// Another process attached one, and has given what keeps it there.
+    Given(OwnedFd),
 }
 
 const REPORT: &str = "be root (CAP_BPF, CAP_NET_ADMIN), on Linux 6.1 or newer";
@@ -158,8 +168,37 @@ impl Program {
         );
         let program = self.object.progs_mut().find(|program| program.name() != "" && program.autoload());
         let program = program.ok_or_else(|| Error::Option { what: "no program".into(), remedy: "build it again" })?;
-        self.link = Some(program.attach_xdp(self.interface).map_err(failed)?);
+        self.link = Some(Held::Own(program.attach_xdp(self.interface).map_err(failed)?));
         Ok(())
+    }
+
+    /// Puts it in the place of another process's program, without a packet in between; `link` is what keeps that there.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn replace(&mut self, link: OwnedFd) -> Result<()> {
+        let program = self.object.progs_mut().find(|program| program.name() != "" && program.autoload());
+        let program = program.ok_or_else(|| Error::Option { what: "no program".into(), remedy: "build it again" })?;
+        let (old, new) = (link.as_raw_fd(), program.as_fd().as_raw_fd());
+        // SAFETY: both are open, and there are no options.
+        let done = unsafe { libbpf_sys::bpf_link_update(old, new, std::ptr::null()) };
+        if done < 0 {
+            return Err(Error::last("put the program in the place of another process's", REPORT));
+        }
+        self.link = Some(Held::Given(link));
+        Ok(())
+    }
+
+    /// What keeps it on the interface, for another process.
+    ///
+    /// # Errors
+    /// If it is not attached; if there are too many open files.
+    pub fn link(&self) -> std::io::Result<OwnedFd> {
+        match &self.link {
+            Some(Held::Own(link)) => link.as_fd().try_clone_to_owned(),
+            Some(Held::Given(link)) => link.try_clone(),
+            None => Err(std::io::Error::other("the program is not attached")),
+        }
     }
 
     /// Takes it off the interface.

@@ -10,7 +10,7 @@ use std::sync::{Arc, MutexGuard};
 use nix::errno::Errno;
 
 use crate::error::{Error, Result};
-use crate::frames::Place;
+use crate::frames::{Frames, Place};
 use crate::memory::{FRAME_LENGTH, Mapping, Umem};
 use crate::pool::{Batch, Pool, Shared};
 use crate::ring::{Consumer, Offsets, Producer};
@@ -79,6 +79,24 @@ pub struct Socket {
     several_frames: bool,
 }
 
+/// What another process needs to take over a socket.
+#[derive(Debug)]
+pub struct Part {
+    /// The socket.
+    pub socket: OwnedFd,
+    /// What all sockets of its queue share.
+    pub queue: Option<OfQueue>,
+}
+
+/// What all sockets of a queue share.
+#[derive(Debug)]
+pub struct OfQueue {
+    /// The file with the frames.
+    pub memory: OwnedFd,
+    /// Where each frame is.
+    pub places: Vec<Place>,
+}
+
 struct Rings {
     fd: OwnedFd,
     receive: Consumer<libc::xdp_desc>,
@@ -131,15 +149,7 @@ impl Socket {
         for option in [libc::XDP_UMEM_FILL_RING, libc::XDP_UMEM_COMPLETION_RING] {
             set(&fd, libc::SOL_XDP, option, &size).map_err(|()| Error::last("make the rings", MEMORY))?;
         }
-        let at = offsets(&fd)?;
-        let fill =
-            Producer::new(ring(&fd, &at.fr, size, 8, libc::XDP_UMEM_PGOFF_FILL_RING as i64)?, place(&at.fr), size);
-        let completion = Consumer::new(
-            ring(&fd, &at.cr, size, 8, libc::XDP_UMEM_PGOFF_COMPLETION_RING as i64)?,
-            place(&at.cr),
-            size,
-        );
-        let shared = Arc::new(Shared::new(umem, count, fill, completion, size as usize / 2));
+        let shared = Arc::new(queue_of(&fd, umem, Frames::new(count), size)?);
         let new = |rings| Self {
             shared: Arc::clone(&shared),
             rings,
@@ -159,6 +169,56 @@ impl Socket {
             socket.poll_busily(options.busy_poll)?;
         }
         Ok(sockets)
+    }
+
+    /// Takes over the sockets of a queue from another process, which has given `parts` of them and does not touch them any more: one for each
+    /// worker, the first with the queue's. `options` are those that they were opened with.
+    ///
+    /// # Errors
+    /// If something is missing, or the kernel does not let a second process have the rings (before Linux 6.4).
+    pub fn adopt(interface: &str, parts: Vec<Part>, options: Options) -> Result<Vec<Self>> {
+        let workers = u32::try_from(parts.len()).unwrap_or(u32::MAX);
+        let count = options.ring_size.saturating_mul(workers.saturating_add(2));
+        let missing = || Error::Option {
+            what: format!("{interface}: what runs has not given all of its {count} frames"),
+            remedy: "start the service again",
+        };
+        let mut shared = None;
+        let mut sockets = Vec::new();
+        for Part { socket, queue: of_queue } in parts {
+            if shared.is_none() {
+                let OfQueue { memory, places } = of_queue.ok_or_else(missing)?;
+                let umem = Umem::of(memory, count, FRAME_LENGTH).map_err(|cause| Error::Call {
+                    what: format!("map {count} frames of another process"),
+                    cause,
+                    remedy: "start the service again",
+                })?;
+                if places.len() != count as usize {
+                    return Err(missing());
+                }
+                shared = Some(Arc::new(queue_of(&socket, umem, Frames::of(&places), options.ring_size)?));
+            }
+            let Some(shared) = &shared else { continue };
+            let rings = Rings::map(socket, options.ring_size, count)?;
+            let (shared, interface) = (Arc::clone(shared), interface.to_owned());
+            sockets.push(Self { shared, rings, interface, several_frames: options.several_frames });
+        }
+        Ok(sockets)
+    }
+
+    /// What another process needs to take this socket over; with what belongs to its queue, if that is wanted. The caller sees to it that
+    /// nothing happens to the queue from now on.
+    ///
+    /// # Errors
+    /// If there are too many open files.
+    pub fn part(&self, with_queue: bool) -> io::Result<Part> {
+        let pool = self.shared.pool();
+        let of_queue = || -> io::Result<OfQueue> {
+            let memory = self.shared.umem().file().try_clone_to_owned()?;
+            Ok(OfQueue { memory, places: pool.frames.places().to_vec() })
+        };
+        let queue = if with_queue { Some(of_queue()?) } else { None };
+        Ok(Part { socket: self.rings.fd.try_clone()?, queue })
     }
 
     /// Has the frames of another socket of this queue.
@@ -313,6 +373,11 @@ impl Rings {
         for option in [libc::XDP_RX_RING, libc::XDP_TX_RING] {
             set(&fd, libc::SOL_XDP, option, &size).map_err(|()| Error::last("make the rings", MEMORY))?;
         }
+        Self::map(fd, size, frames)
+    }
+
+    /// Those of a socket that has them.
+    fn map(fd: OwnedFd, size: u32, frames: u32) -> Result<Self> {
         let at = offsets(&fd)?;
         let descriptor = size_of::<libc::xdp_desc>();
         let receive = Consumer::new(ring(&fd, &at.rx, size, descriptor, libc::XDP_PGOFF_RX_RING)?, place(&at.rx), size);
@@ -443,6 +508,16 @@ fn socket() -> Result<OwnedFd> {
 
 fn offsets(fd: &OwnedFd) -> Result<libc::xdp_mmap_offsets> {
     get(fd, libc::XDP_MMAP_OFFSETS).map_err(|()| Error::last("ask where the rings are", "use Linux 5.4 or newer"))
+}
+
+/// The rings of a queue, with its frames.
+fn queue_of(fd: &OwnedFd, umem: Umem, frames: Frames, size: u32) -> Result<Shared> {
+    let at = offsets(fd)?;
+    let fill = ring(fd, &at.fr, size, 8, libc::XDP_UMEM_PGOFF_FILL_RING as i64)?;
+    let completion = ring(fd, &at.cr, size, 8, libc::XDP_UMEM_PGOFF_COMPLETION_RING as i64)?;
+    let fill = Producer::new(fill, place(&at.fr), size);
+    let completion = Consumer::new(completion, place(&at.cr), size);
+    Ok(Shared::new(umem, frames, fill, completion, size as usize / 2))
 }
 
 fn located(descriptor: &libc::xdp_desc) -> (u32, Range<usize>) {

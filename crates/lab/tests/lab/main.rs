@@ -14,6 +14,7 @@ mod kernel_lab;
 mod main_job;
 mod path_mtu;
 mod path_mtu_matrix;
+mod reload;
 mod scale;
 mod services;
 mod tap;
