@@ -81,8 +81,9 @@ def test_tutorial(tmp_path: Path) -> None:
                 for line in text.splitlines()[1:]:
                     assert line in shown, f"{line!r} is not in\n{shown}"
     finally:
-        subprocess.run([f"{ROOT}/target/debug/segue", "lab", "down", "two"], capture_output=True, check=False)
-    assert count == 7
+        for lab in ("two", "packed"):
+            subprocess.run([f"{ROOT}/target/debug/segue", "lab", "down", lab], capture_output=True, check=False)
+    assert count == 10
     assert (place / "kept" / "test_datagrams_pass-6.pcapng").stat().st_size > 1000
 
 

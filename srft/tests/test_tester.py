@@ -385,7 +385,7 @@ def test_function_at_fault_is_named(tmp_path: object, function: Function, says: 
     network.services = [service, Service("other", "far", frozenset({"other-w", "other-e"}))]
     tester = Tester(network, captures=tmp_path)
     with pytest.raises(Failure) as failure:
-        tester.perform(Test(Crafter(craft), chain="web", patience=0.6))
+        tester.perform(Test(Crafter(craft), chain="web", patience=0.35))
     text = str(failure.value)
     assert f"\n  service filter on nfv: {says}" in text
     assert "of chain web" in text

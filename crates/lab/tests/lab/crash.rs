@@ -23,6 +23,15 @@ fn topology(name: &str) -> File {
         text.push_str(&format!("  - between: [n{node}, n{}]\n", node + 1));
     }
     text.push_str("functions:\n  f: { node: n1, namespace: { nftables: \"table inet t { counter c { }; }\", commands: [\"sleep 300 >/dev/null 2>&1 &\"] } }\n");
+    text.push_str("  s: { node: n2, service: { name: forward } }\n  w: { node: n1, service: { name: tun } }\n");
+    text.push_str(
+        "hosts: { h1: { node: n1 }, h2: { node: n2 } }\nchains: { c: { from: h1, to: h2, via: [f, s, w] } }\n",
+    );
+    // Longer than any of this takes.
+    text.push_str(
+        "traffic: { t: { from: h1, to: h2, seconds: 3000 }, p: { from: h2, to: h1, protocol: icmp, seconds: 3000 } }\n",
+    );
+    text.push_str("captures: { l: { at: n1--n2 }, c: { at: $chain.c, file: other.pcapng } }\n");
     topology_file(&text)
 }
 
@@ -71,6 +80,21 @@ fn dies_at_any_moment() {
         let removed = down::down(&roots, &name).unwrap_or_else(|error| panic!("killed at {part}/7: {error}"));
         half_way += usize::from(!removed.nothing());
         assert_nothing_left(&roots, &name);
+    }
+    // Once all is up, and what the lab has started is at work, too.
+    assert!(start(&file).wait().unwrap().success());
+    let accounts = segue_lab::traffic::accounts(&roots, &name).unwrap();
+    assert!(accounts.len() == 2 && accounts.iter().all(|account| !account.state.is_final()), "{accounts:?}");
+    let processes: Vec<u32> = accounts.iter().map(|account| account.process).collect();
+    assert!(
+        down::down(&roots, &name).unwrap().processes >= 8,
+        "agents, services with what starts them, traffic, captures"
+    );
+    assert_nothing_left(&roots, &name);
+    for process in processes {
+        // Whoever was its parent may not have looked yet.
+        let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+        assert!(stat.is_empty() || stat.contains(") Z "), "traffic goes on: {stat}");
     }
     assert!(half_way >= 3, "`up` was hardly ever caught in the middle: {half_way} of 6");
     println!("whole `up` {whole:?}; caught in the middle {half_way} times of 6");
