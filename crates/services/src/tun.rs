@@ -15,8 +15,10 @@ use segue_service::{
 use segue_wire::layer::protocol;
 use segue_wire::{FiveTuple, Ipv4Packet, LayerKind, parse_ip_packet};
 use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 /// Packets that are read from the device at a time, so that a program that floods does not keep the chain waiting.
@@ -135,7 +137,7 @@ impl Kind for TunKind {
     }
 
     fn build(configuration: &Configuration, _: Worker) -> Result<Box<dyn Service>, BuildError> {
-        let device = Tun::open(&configuration.device).map_err(|error| BuildError {
+        let device = opened(&configuration.device).map_err(|error| BuildError {
             what: error.to_string(),
             remedy: "see that no other service or program has this device, and that the service may make one"
                 .to_owned(),
@@ -160,6 +162,21 @@ pub trait Device: Send {
     fn descriptor(&self) -> Option<BorrowedFd<'_>>;
 }
 
+/// Devices of this process by name: the kernel lets nobody open one twice, and another configuration takes over that of the one before.
+static OPEN: LazyLock<Mutex<HashMap<String, Weak<Tun>>>> = LazyLock::new(Mutex::default);
+
+/// The device of this name: the one that is open, else a new one.
+fn opened(name: &str) -> segue_host::Result<Arc<Tun>> {
+    let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+    open.retain(|_, device| device.strong_count() > 0);
+    if let Some(device) = open.get(name).and_then(Weak::upgrade) {
+        return Ok(device);
+    }
+    let device = Arc::new(Tun::open(name)?);
+    open.insert(name.to_owned(), Arc::downgrade(&device));
+    Ok(device)
+}
+
 impl Device for Tun {
     fn send(&self, packet: &[u8]) -> io::Result<()> {
         Tun::send(self, packet)
@@ -171,6 +188,20 @@ impl Device for Tun {
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         Some(self.as_fd())
+    }
+}
+
+impl<D: Device + Sync> Device for Arc<D> {
+    fn send(&self, packet: &[u8]) -> io::Result<()> {
+        D::send(self, packet)
+    }
+
+    fn receive(&self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
+        D::receive(self, buffer)
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        D::descriptor(self)
     }
 }
 

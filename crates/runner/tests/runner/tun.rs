@@ -52,13 +52,23 @@ fn watched(site: &Site, words: &[&str]) -> String {
 fn tcpdump_and_ndpi_see_inner_packets() {
     let mut site = Site::new(1500, 1);
     site.start("service: tun\n");
-    // It makes a device again when it is told another configuration, and for that alone it keeps a right.
+    // Another configuration may name another device: for that alone it keeps a right.
     assert_eq!(site.status()["confinement"]["capabilities"], serde_json::json!(["CAP_NET_ADMIN"]));
     let said = watched(&site, &["tcpdump", "-n", "-i", "segue-tun", "-c", "5"]);
     assert!(said.contains("192.0.2.1.40000 > 192.0.2.53.53") && said.contains("A? segue.example.com."), "{said}");
     let said = watched(&site, &["ndpiReader", "-i", "segue-tun", "-s", "2"]);
     let dns = said.lines().find(|line| line.trim_start().starts_with("DNS ")).unwrap_or_else(|| panic!("{said}"));
     assert!(dns.contains("flows: 1"), "{said}");
+    // Another configuration takes the device over; and another device, if it says so.
+    let device = site.far.sh("ip -o link show dev segue-tun");
+    site.write("service: tun\nconfig: {flow_timeout_s: 60}\n");
+    site.ask("reload").unwrap();
+    assert_eq!(site.far.sh("ip -o link show dev segue-tun"), device);
+    assert!(watched(&site, &["tcpdump", "-n", "-i", "segue-tun", "-c", "1"]).contains("192.0.2.53"));
+    site.write("service: tun\nconfig: {device: other}\n");
+    site.ask("reload").unwrap();
+    assert!(site.far.sh("ip -o link").contains("other:"));
+    assert!(watched(&site, &["tcpdump", "-n", "-i", "other", "-c", "1"]).contains("192.0.2.53"));
     site.stop();
     assert!(!site.far.sh("ip -o link").contains("segue-tun"), "the device goes with the service");
 }
