@@ -299,7 +299,8 @@ struct segue_segment_list {
 	__u8 first[16]; /* the first segment */
 	__u8 header[SEGUE_TEMPLATE_MAX];
 	__u32 policy; /* index of the policy, for displays */
-	__u8 reserved[12];
+	__u16 clamp;  /* octets of the largest packet that TCP connections may be opened for; 0: any */
+	__u8 reserved[10];
 };
 
 /*

@@ -18,6 +18,7 @@
 #include "lib/core/boundary.h"
 #include "lib/access/encapsulation.h"
 #include "lib/access/steering.h"
+#include "lib/access/clamp.h"
 
 /* Every frame of the port into one policy. */
 INLINE int access_l2(struct packet *packet, u32 hash, struct payload *payload)
@@ -163,6 +164,8 @@ INLINE int access_port(struct packet *packet)
 	list = bpf_map_lookup_elem(&segment_lists, &index);
 	if (unlikely(!list))
 		return drop(packet, SEGUE_OUTCOME_drop_policy_invalid);
+	if (unlikely(list->clamp) && (flow.key[4] >> 32 & 0xff00ff) == PROTOCOL_TCP)
+		mss_clamp(packet->ctx, list->clamp | (u32)flow.family << 16);
 	payload.offset = ETHERNET_LENGTH;
 	payload.length = flow.length;
 	payload.flow = flow.hash;

@@ -64,8 +64,8 @@ struct icmp_error {
 };
 
 /*
- * The way of an error. One with a way of its own is sent from the address of the port that it leaves by, which is known
- * where it goes, as the node's own addresses need not be.
+ * The way of an error. One with a way of its own, and one that is relayed from inside the domain, is sent from the
+ * address of the port that it leaves by, which is known where it goes, as the node's own addresses need not be.
  */
 INLINE int icmp_way(const struct packet *packet, const struct scratch *scratch, struct icmp_error *error,
 		    struct bpf_fib_lookup *fib)
@@ -87,7 +87,8 @@ INLINE int icmp_way(const struct packet *packet, const struct scratch *scratch, 
 	if (scratch->family == 6 && address_link_local(error->to))
 		return BPF_FIB_LKUP_RET_NOT_FWDED;
 	verdict = icmp_lookup(packet->ctx, scratch->way, fib);
-	if (!scratch->way || (verdict != BPF_FIB_LKUP_RET_SUCCESS && verdict != BPF_FIB_LKUP_RET_NO_NEIGH))
+	if ((!scratch->way && scratch->icmp_kind != SEGUE_ICMP_RELAYED) ||
+	    (verdict != BPF_FIB_LKUP_RET_SUCCESS && verdict != BPF_FIB_LKUP_RET_NO_NEIGH))
 		return verdict;
 	egress = port_find(packet->generation, fib->ifindex);
 	if (!egress)

@@ -70,7 +70,7 @@ RARE int skb_order_find(buffer *skb, struct skb_order *order)
 {
 	u32 zero = 0, length, field = 0, pseudo;
 	struct sum_scratch *scratch = bpf_map_lookup_elem(&sum_scratches, &zero);
-	struct skb_inside inside;
+	struct skb_inside inside = {};
 	u8 *octets, *addresses;
 
 	if (!order || !scratch)

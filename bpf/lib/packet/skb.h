@@ -165,7 +165,7 @@ RARE int skb_look_inside(buffer *skb, struct skb_inside *inside)
 RARE u32 skb_find_cut(buffer *skb)
 {
 	u32 size = segment_size(skb), left;
-	struct skb_inside inside;
+	struct skb_inside inside = {}; /* Linux 6.1 gives no function what is not initialised */
 
 	if (!size || skb_look_inside(skb, &inside) || inside.payload >= skb->len)
 		return 0;
@@ -236,7 +236,7 @@ INLINE long buffer_adjust_head(buffer *skb, int delta)
 RARE int skb_encapsulate_again(buffer *skb, u32 push)
 {
 	u32 ipv4 = skb->protocol != bpf_htons(ETH_P_IPV6);
-	struct skb_inside inside;
+	struct skb_inside inside = {}; /* Linux 6.1 gives no function what is not initialised */
 
 	if (segment_size(skb) && (skb_look_inside(skb, &inside) || inside.in_ipv4))
 		return -1;

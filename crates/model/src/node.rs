@@ -306,6 +306,10 @@ pub struct Policy {
     /// Hop limit of the outer header, 1 to 255.
     #[serde(default = "default_hop_limit")]
     pub hop_limit: u8,
+    /// TCP connections that go into the policy are opened for packets of at most so many octets, 576 to 65535: the MSS option is
+    /// lowered. For paths that do not tell what fits them. IP packets only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mss_clamp: Option<u16>,
     /// The chain that the policy was made for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<Owner>,

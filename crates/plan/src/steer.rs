@@ -27,6 +27,7 @@ impl Planner<'_> {
             segment_lists: vec![SegmentList { weight: 1, segments: list.to_vec() }],
             traffic_class: TrafficClass::Copy,
             hop_limit: 64,
+            mss_clamp: None,
             owner: Some(course.owner(direction)),
         };
         let clash = self.nodes[from.node].policies.iter().find(|other| {

@@ -50,6 +50,8 @@ struct Definition<'a> {
     how: Encapsulation,
     lists: Vec<(u32, &'a [Ipv6Addr])>,
     spread: Spread,
+    /// Octets of the largest packet that TCP connections may be opened for; 0: any.
+    clamp: u16,
 }
 
 /// How flows are spread over the lists.
@@ -139,6 +141,7 @@ fn definitions<'a>(state: &'a NodeState, policies: &PoliciesByName<'a>) -> Resul
                 },
                 lists: members.iter().map(|member| (1, std::slice::from_ref(member))).collect(),
                 spread: Spread::Consistently,
+                clamp: 0,
             });
             continue;
         }
@@ -159,6 +162,7 @@ fn definitions<'a>(state: &'a NodeState, policies: &PoliciesByName<'a>) -> Resul
                 },
                 lists: vec![(1, proxy.segments.as_slice())],
                 spread: Spread::ByWeight,
+                clamp: 0,
             });
         }
         if let Some(mode) = endpoint_mode(sid.behaviour) {
@@ -189,6 +193,7 @@ fn configured<'a>(state: &NodeState, policy: &'a Policy, name: String, mode: Hea
         },
         lists: policy.segment_lists.iter().map(|list| (list.weight, list.segments.as_slice())).collect(),
         spread: Spread::ByWeight,
+        clamp: policy.mss_clamp.unwrap_or(0),
     }
 }
 
@@ -226,7 +231,7 @@ impl<'a, 'b> Allocator<'a, 'b> {
     }
 
     fn without_indices(&mut self, definition: &Definition<'_>) -> Result<CompiledPolicy, CompileError> {
-        let Definition { name, place, how, lists, spread } = definition;
+        let Definition { name, place, how, lists, spread, clamp } = definition;
         let mut entry = abi::Policy::new_zeroed();
         if let Some(list) = lists.iter().position(|(weight, _)| *weight == 0) {
             return Err(CompileError::Weight { policy: name.clone(), list: list + 1 });
@@ -243,6 +248,7 @@ impl<'a, 'b> Allocator<'a, 'b> {
         for (position, (_, segments)) in lists.iter().enumerate() {
             let mut list = segment_list(how, segments, &format!("{place}, list {}", position + 1))?;
             let repetition = repetition(&compiled, segments);
+            list.clamp = *clamp;
             list.counter = self.compiler.counters.take(counter_name::list(name, segments, repetition), place)?;
             compiled.push(CompiledList { index: 0, segments: segments.to_vec(), entry: list });
         }

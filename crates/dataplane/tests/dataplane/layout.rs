@@ -95,6 +95,7 @@ fn rust() -> Vec<(&'static str, usize, Fields)> {
             first,
             header,
             policy,
+            clamp,
             reserved
         }),
         rust_layout!(Return { ports }),

@@ -14,6 +14,9 @@ use super::Check;
 /// Largest DSCP: six bits.
 const DSCP_MAX: u8 = 63;
 
+/// RFC 791 section 3.1: what every host takes.
+const MSS_CLAMP_MIN: u16 = 576;
+
 impl Check<'_> {
     pub(super) fn policies(&mut self) {
         let policies = KeyPath::root().at("policies");
@@ -88,6 +91,15 @@ impl Check<'_> {
                 self.error(&key.at("source_address"), message, "remove the key, or choose another mode");
             }
             self.ipv6_address(address, &key.at("source_address"));
+        }
+        if let Some(octets) = policy.mss_clamp {
+            let key = key.at("mss_clamp");
+            if policy.mode.is_l2() {
+                self.error(&key, "Ethernet frames are not looked into", "remove the key, or choose H.Encaps");
+            } else if octets < MSS_CLAMP_MIN {
+                let message = format!("{octets} octets are less than every IPv4 host takes");
+                self.error(&key, message, format!("choose {MSS_CLAMP_MIN} or more (RFC 791), such as 1400"));
+            }
         }
         if policy.hop_limit == 0 {
             self.error(&key.at("hop_limit"), "with hop limit 0 no packet gets anywhere", "choose 1 to 255");

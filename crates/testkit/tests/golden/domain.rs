@@ -300,12 +300,9 @@ fn errors_from_inside_the_domain_are_relayed() {
         .ipv4(Ipv4Repr { dont_fragment: true, ..Ipv4Repr::new(CLIENT4, SERVER4) })
         .udp(UdpRepr::new(40_000, 40_001))
         .payload(&[9; 60]);
-    let reply6 = |message| leaving("acc0").ipv6(Ipv6Repr::new(NODE, CLIENT)).icmpv6(message);
-    let header4 = Ipv4Repr {
-        type_of_service: 0xc0,
-        dont_fragment: true,
-        ..Ipv4Repr::new("192.0.2.1".parse().expect("an address"), CLIENT4)
-    };
+    // From the address of the port by which it leaves: the domain's own are nothing for outside.
+    let reply6 = |message| leaving("acc0").ipv6(Ipv6Repr::new(port_ipv6("acc0"), CLIENT)).icmpv6(message);
+    let header4 = Ipv4Repr { type_of_service: 0xc0, dont_fragment: true, ..Ipv4Repr::new(port_ipv4("acc0"), CLIENT4) };
     let reply4 = |message| leaving("acc0").ipv4(header4.clone()).icmpv4(message);
     let unreachable6 = |packet| Icmpv6Repr::DestinationUnreachable { code: 3, packet };
     let unreachable4 = |packet| Icmpv4Repr::DestinationUnreachable { code: 1, next_hop_mtu: 0, packet };

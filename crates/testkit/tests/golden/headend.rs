@@ -64,6 +64,71 @@ fn encapsulated(
     label
 }
 
+/// A segment that opens a connection: the case, its flags, and its options as they come and as they leave, over IPv6 and over IPv4.
+type Opening<'a> = (&'a str, u8, [Vec<u8>; 2], [Vec<u8>; 2]);
+
+/// TCP connections are opened for packets that fit: of segments with SYN the MSS option is lowered, and nothing else of any packet.
+#[test]
+#[ignore = "needs root"]
+fn connections_into_a_policy_are_opened_for_packets_that_fit() {
+    let network = Network::new();
+    let text = configuration(DOMAIN);
+    let clamped = text.replace("{name: full,", "{name: full, mss_clamp: 1400,");
+    assert_ne!(clamped, text);
+    let node = Golden::load(&network, &clamped);
+    let list = segments(&[0xa, 0xb, 0xc]);
+    let mss = |octets: u16| vec![2, 4, (octets >> 8) as u8, octets as u8];
+    // Behind an odd number of octets, and among others.
+    let odd = |octets: u16| [vec![1], mss(octets), vec![4, 2, 1]].concat();
+    let among = |octets: u16| [vec![4, 2, 1, 1, 8, 10, 1, 2, 3, 4, 5, 6, 7, 8], mss(octets), vec![1, 0]].concat();
+    let segment = |flags: u8, options: Vec<u8>| TcpRepr { options, window: 1000, ..TcpRepr::new(40_000, 80, flags) };
+    let (syn, syn_ack) = (0x02, 0x12);
+    let cases: [Opening<'_>; 6] = [
+        ("SYN", syn, [mss(1440), mss(1340)], [mss(1460), mss(1360)]),
+        ("SYN and ACK", syn_ack, [mss(8940), mss(1340)], [mss(8960), mss(1360)]),
+        ("at an odd place", syn, [odd(1440), odd(1340)], [odd(1460), odd(1360)]),
+        ("among others", syn, [among(65_535), among(1340)], [among(65_535), among(1360)]),
+        ("small enough", syn, [mss(1340), mss(1340)], [mss(1360), mss(1360)]),
+        ("none", syn, [vec![1, 1, 4, 2], vec![1, 1, 4, 2]], [vec![], vec![]]),
+    ];
+    for (case, flags, [six_in, six_out], [four_in, four_out]) in cases {
+        let inner6 = |packet: PacketBuilder, hop_limit: u8, options: Vec<u8>| {
+            let repr = Ipv6Repr {
+                hop_limit,
+                traffic_class: 0x29,
+                flow_label: 0x54321,
+                ..Ipv6Repr::new(CLIENT, destination6(0xe0))
+            };
+            packet.inner_ipv6(repr).tcp(segment(flags, options)).payload(b"opened")
+        };
+        let outer = |packet: PacketBuilder| packet.ipv6(outer6(list[0])).srh(SrhRepr::new(&list));
+        node.forwards(
+            case,
+            "acc0",
+            &inner6(arriving("acc0"), 64, six_in),
+            &inner6(outer(leaving("core1")), 63, six_out),
+            &["list full/0", "rule full6"],
+        );
+        let inner4 = |packet: PacketBuilder, time_to_live: u8, options: Vec<u8>| {
+            let repr = Ipv4Repr { time_to_live, type_of_service: 0xb9, ..Ipv4Repr::new(CLIENT4, destination4(0)) };
+            packet.inner_ipv4(repr).tcp(segment(flags, options)).payload(b"opened")
+        };
+        let outer = |packet: PacketBuilder, flow_label: u32| {
+            let repr = Ipv6Repr { traffic_class: 0xb9, flow_label, hop_limit: 64, ..Ipv6Repr::new(NODE, list[0]) };
+            packet.ipv6(repr).srh(SrhRepr::new(&list))
+        };
+        encapsulated(
+            &node,
+            case,
+            "acc0",
+            &inner4(arriving("acc0"), 64, four_in),
+            |label| inner4(outer(leaving("core1"), label), 63, four_out.clone()),
+            &["list full/0", "rule full4"],
+        );
+    }
+    node.finish();
+}
+
 #[test]
 #[ignore = "needs root"]
 fn a30_a32_encapsulation_of_ipv6() {
