@@ -11,6 +11,7 @@ mod instances;
 mod lifecycle;
 mod liveness;
 mod netfilter;
+mod oci;
 mod ports;
 mod restart_traffic;
 mod scale;
