@@ -286,8 +286,10 @@ INLINE int endpoint(const struct packet *packet, const struct segue_sid *sid, vo
 	if (likely(ip->nexthdr == PROTOCOL_ROUTING && (void *)(srh + 1) <= end && offset + 8 <= limit &&
 		   srh->type == ROUTING_TYPE_SRH && srh->segments_left)) {
 		/* All that follows is done there. */
-		if (!packet_handed_on(packet) && unlikely(sid->firewall))
+		if (!packet_handed_on(packet) && unlikely(sid->firewall)) {
 			stage(packet, SEGUE_STAGE_FIREWALL);
+			return drop(packet, SEGUE_OUTCOME_drop_recirculation);
+		}
 		return segment_advance(packet, sid, data, end, ip, offset, previous, &outer);
 	}
 	if (!packet_handed_on(packet) &&
