@@ -10,6 +10,7 @@
 	int name(struct xdp_md *ctx)
 
 #include "stages.h"
+#include "lib/forward/ask.h"
 #include "lib/forward/sid_forget.h"
 #include "lib/conntrack/move.h"
 
@@ -25,6 +26,13 @@ SEC("xdp.frags")
 int segue_forget(struct xdp_md *ctx)
 {
 	return sids_forget(ctx);
+}
+
+/* The same. */
+SEC("xdp.frags")
+int segue_ask(struct xdp_md *ctx)
+{
+	return fib_ask(ctx);
 }
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

@@ -87,6 +87,9 @@ pub(crate) const MOVE: &str = "segue_move";
 /// Has CPUs forget copies of SIDs' entries; on no port.
 pub(crate) const FORGET: &str = "segue_forget";
 
+/// Asks the kernel's FIB a question of somebody else's; on no port.
+pub(crate) const ASK: &str = "segue_ask";
+
 /// Which programs of the object are loaded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Selection {
@@ -100,6 +103,8 @@ pub(crate) enum Selection {
     Move,
     /// Only [`FORGET`].
     Forget,
+    /// Only [`ASK`].
+    Ask,
 }
 
 impl Selection {
@@ -110,6 +115,7 @@ impl Selection {
             Self::Stages(group) => group.has(name),
             Self::Move => name == MOVE,
             Self::Forget => name == FORGET,
+            Self::Ask => name == ASK,
         }
     }
 }
@@ -318,7 +324,7 @@ mod tests {
     #[test]
     fn object_has_all_programs() {
         let object = open(&Capacity::default()).expect("the embedded object opens");
-        let no_stages = [PROGRAM, MOVE, FORGET];
+        let no_stages = [PROGRAM, MOVE, FORGET, ASK];
         for name in no_stages {
             assert!(object.progs().any(|program| program.name() == name), "{name}");
         }

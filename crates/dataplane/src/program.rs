@@ -48,6 +48,30 @@ pub fn run(program: BorrowedFd<'_>, frame: &[u8], context: &mut [u32], repeat: u
     Ok(Run { verdict: options.retval, frame: out, duration: Duration::from_nanos(options.duration.into()) })
 }
 
+/// Runs a program on a frame that really goes on: what it redirects is sent, and what it passes is received by the interface of the context.
+///
+/// # Errors
+/// What the kernel says: EINVAL for an interface without XDP, or before Linux 5.18.
+pub fn run_live(program: BorrowedFd<'_>, frame: &[u8], context: &mut [u32]) -> io::Result<()> {
+    /// `BPF_F_TEST_XDP_LIVE_FRAMES`.
+    const LIVE_FRAMES: u32 = 1 << 1;
+    let size = |octets: usize| u32::try_from(octets).map_err(io::Error::other);
+    let mut options = bpf_test_run_opts {
+        sz: size_of::<bpf_test_run_opts>() as _,
+        data_in: frame.as_ptr().cast(),
+        data_size_in: size(frame.len())?,
+        ctx_in: context.as_mut_ptr().cast(),
+        ctx_size_in: size(size_of_val(context))?,
+        repeat: 1,
+        flags: LIVE_FRAMES,
+        batch_size: 1,
+        ..Default::default()
+    };
+    // SAFETY: see the head of this file.
+    let result = unsafe { bpf_prog_test_run_opts(program.as_raw_fd(), &raw mut options) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
 /// The program in a slot of a map of programs; None if it is empty.
 ///
 /// # Errors

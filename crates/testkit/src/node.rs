@@ -128,6 +128,11 @@ impl<'a> Node<'a> {
         body(&mut guard.as_mut().expect("it is there until the node is dropped").dataplane)
     }
 
+    /// Does something with the data plane itself, in the node's namespace.
+    pub fn inside<T: Send>(&self, body: impl FnOnce(&mut Dataplane) -> T + Send) -> T {
+        self.netns.enter(|| self.with(body))
+    }
+
     /// Applies another configuration.
     ///
     /// # Panics

@@ -34,10 +34,11 @@ use self::memory::Scopes;
 use self::policy::PoliciesByName;
 pub use self::port::needs_xdp;
 pub(crate) use self::sid::function_mtu;
-pub use self::steering::rule_name;
+pub use self::steering::{SteeringRules, rule_name, steering_rules};
 use crate::compiled::{Compiled, CompiledList};
 use crate::facts::{Capabilities, Capacity, Interface, Interfaces, MissingInterface, Table};
 use crate::firewall::rules::CompiledRules;
+pub use crate::firewall::rules::lower as firewall_rules;
 
 /// All SIDs of RFC 9602 lie here, whether configured or not.
 const SRV6_SIDS: Ipv6Net = Ipv6Net::new_assert(Ipv6Addr::new(0x5f00, 0, 0, 0, 0, 0, 0, 0), 16);

@@ -131,6 +131,32 @@ pub(super) fn prepare(state: &NodeState, interfaces: &Interfaces) -> Option<Arc<
     recent(&hash_matches(&rules), rules).ok()
 }
 
+/// Steering rules as the classifier has them, before they become a structure.
+#[derive(Debug, Clone, Default)]
+pub struct SteeringRules {
+    /// One chain, in the order in which the rules are tried.
+    pub program: Program,
+    /// Where in the configuration each of them stands.
+    pub positions: Vec<usize>,
+}
+
+/// The rules that [`super::compile`] makes the structure of.
+///
+/// # Errors
+/// A rule that is not possible.
+pub fn steering_rules(state: &NodeState, interfaces: &Interfaces) -> Result<SteeringRules, String> {
+    let ifindex = |name| interfaces.get(name).map(|interface| interface.ifindex);
+    let (mut rules, mut positions) = (Vec::new(), Vec::new());
+    for (position, rule) in tried(&state.steering) {
+        if let Some(classified) = classified(rule, rule.ingress.as_deref().map(ifindex))? {
+            rules.push(classified);
+            positions.push(position);
+        }
+    }
+    let chain = Chain { name: "steering".to_owned(), rules, policy: None };
+    Ok(SteeringRules { program: Program { chains: vec![chain], sets: Vec::new() }, positions })
+}
+
 /// The rule as the classifier has it. `ingress`: the interface that it names. `None`: it is left out, because there is no such
 /// interface.
 fn classified(rule: &SteeringRule, ingress: Option<Option<u32>>) -> Result<Option<Rule>, String> {

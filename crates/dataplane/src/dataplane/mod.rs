@@ -2,6 +2,7 @@
 
 mod adopt;
 mod apply;
+mod ask;
 mod capture;
 mod counters;
 mod filters;
@@ -26,6 +27,7 @@ use segue_host::bpffs::is_bpffs;
 use segue_model::node::NodeState;
 
 pub use self::apply::Applied;
+pub use self::ask::{Fib, FibAnswer, FibQuestion, FibVerdict};
 pub use self::capture::{CaptureReader, CaptureSource, CapturedPacket, Direction};
 pub use self::counters::{
     Counter, Counters, IcmpSent, Identity, LastDrop, ListCounters, PolicyCounters, PortCounters, Reader, SidCounters,

@@ -52,6 +52,22 @@ impl Dataplane {
         self.test_run_stage(object::PROGRAM, run)
     }
 
+    /// Puts one frame in, as if it had come by a port: it is counted, and really goes on. False: the port is none on XDP, where that is not possible.
+    ///
+    /// # Errors
+    /// [`Error::TestRun`]: longer than a page, or a kernel before Linux 5.18.
+    pub fn inject(&mut self, frame: &[u8], ingress: u32) -> Result<bool, Error> {
+        let ports = self.applied().map(|compiled| compiled.ports.as_slice()).unwrap_or_default();
+        if !ports.iter().any(|port| port.xdp && port.entry.ifindex == ingress) {
+            return Ok(false);
+        }
+        let failed = |source: std::io::Error| Error::TestRun { ingress, source: source.into() };
+        let mut context = xdp_context(&TestRun::once(frame, ingress));
+        let program = self.program_fd()?;
+        program::run_live(program.as_fd(), frame, &mut context).map_err(failed)?;
+        Ok(true)
+    }
+
     /// The words of the first rows of a table of counters (`counters`, `outcomes`, `icmp_sent`), summed over the CPUs.
     ///
     /// # Errors

@@ -90,10 +90,10 @@ pub(crate) fn compile(firewall: &Firewall, interfaces: &Interfaces) -> Result<Co
 }
 
 /// One program with the chains of both families, for a node with these interfaces.
-pub(crate) fn lower(
-    firewall: &Firewall,
-    interfaces: &Interfaces,
-) -> Result<segue_firewall::Rules, segue_firewall::Error> {
+///
+/// # Errors
+/// What cannot be read or run.
+pub fn lower(firewall: &Firewall, interfaces: &Interfaces) -> Result<segue_firewall::Rules, segue_firewall::Error> {
     Source::parse(firewall)?.lower(&surroundings(interfaces))
 }
 
