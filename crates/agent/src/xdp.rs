@@ -115,6 +115,11 @@ impl Xdp {
         self.plane.as_ref()
     }
 
+    /// The data plane itself, to put a packet in; None while there is none.
+    pub fn dataplane_mut(&mut self) -> Option<&mut Dataplane> {
+        self.plane.as_mut()
+    }
+
     /// Starts to copy packets of these ports, or of all if none is named. One capture at a time.
     ///
     /// # Errors

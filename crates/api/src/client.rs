@@ -15,6 +15,7 @@ use crate::{
     capture::CaptureRequest,
     http,
     problem::{ErrorBody, Problem},
+    simulation::{InjectReport, SimulationReport, SimulationRequest},
     state::{ApplyReport, DiffReport},
 };
 
@@ -126,6 +127,8 @@ impl Condition {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Client {
     socket: PathBuf,
+    /// A program that connects, if the socket is elsewhere.
+    connect: Vec<String>,
     /// What messages call it.
     name: String,
     patience: Duration,
@@ -135,7 +138,14 @@ impl Client {
     /// The agent that listens there.
     pub fn new(socket: impl Into<PathBuf>) -> Self {
         let socket = socket.into();
-        Self { name: socket.display().to_string(), socket, patience: PATIENCE }
+        Self { name: socket.display().to_string(), socket, connect: Vec::new(), patience: PATIENCE }
+    }
+
+    /// The agent that a program connects to, by its standard input and output: [`http::connect_through`].
+    #[must_use]
+    pub fn through(connect: Vec<String>) -> Self {
+        let name = connect.join(" ");
+        Self { socket: PathBuf::from(&name), name, connect, patience: PATIENCE }
     }
 
     /// With another name in messages than its socket's.
@@ -219,6 +229,28 @@ impl Client {
         Err(Error::Contested { agent: self.name.clone() }.into())
     }
 
+    /// What would become of a packet that comes in by a port.
+    ///
+    /// # Errors
+    /// If the agent does not answer, or there is no such port.
+    pub fn simulate(&self, request: &SimulationRequest) -> Result<SimulationReport, Error> {
+        self.post("/v1/simulate", request)
+    }
+
+    /// Puts a packet in, as if it had come by a port.
+    ///
+    /// # Errors
+    /// If the agent does not answer, or the packet cannot go in there.
+    pub fn inject(&self, request: &SimulationRequest) -> Result<InjectReport, Error> {
+        self.post("/v1/inject", request)
+    }
+
+    fn post<T: DeserializeOwned>(&self, path: &str, body: &impl serde::Serialize) -> Result<T, Error> {
+        let body = serde_json::to_string(body).map_err(Error::State)?;
+        let text = self.text(self.response("POST", path, Some(&body))?)?;
+        self.parsed(path, &text)
+    }
+
     /// Starts a capture. The answer's body grows as packets come.
     ///
     /// # Errors
@@ -230,16 +262,30 @@ impl Client {
 
     /// Asks; the answer's body is still to be read.
     fn response(&self, method: &str, path: &str, body: Option<&str>) -> Result<http::Response, Error> {
-        let response = http::request(&self.socket, method, path, body, self.patience);
-        self.accepted(method, path, response.map_err(|error| self.unreachable(error))?)
+        self.accepted(method, path, self.exchange(method, path, body, None)?)
+    }
+
+    fn exchange(
+        &self,
+        method: &str,
+        path: &str,
+        body: Option<&str>,
+        condition: Option<(&str, &str)>,
+    ) -> Result<http::Response, Error> {
+        let answer = if self.connect.is_empty() {
+            http::request_if(&self.socket, method, path, body, condition, self.patience)
+        } else {
+            let stream = http::connect_through(&self.connect);
+            stream.and_then(|stream| http::exchange(stream, method, path, body, condition, self.patience))
+        };
+        answer.map_err(|error| self.unreachable(error))
     }
 
     fn put(&self, path: &str, state: &NodeState, condition: &Condition) -> Result<http::Response, Error> {
         let body = serde_json::to_string(state).map_err(Error::State)?;
         let header = condition.header();
         let header = header.as_ref().map(|(name, value)| (*name, value.as_str()));
-        http::request_if(&self.socket, "PUT", path, Some(&body), header, self.patience)
-            .map_err(|error| self.unreachable(error))
+        self.exchange("PUT", path, Some(&body), header)
     }
 
     fn text(&self, response: http::Response) -> Result<String, Error> {

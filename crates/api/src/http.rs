@@ -4,8 +4,10 @@
 //! Requests are HTTP/1.0, so that the answer's body simply ends with the connection: no chunks, no keep-alive.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 /// An answer whose body is still to be read.
@@ -45,6 +47,21 @@ pub fn request(
     request_if(socket, method, target, json, None, patience)
 }
 
+/// Starts a program whose standard input and output are a connection to a socket somewhere else. It ends with the connection.
+///
+/// # Errors
+/// If it cannot be started.
+pub fn connect_through(command: &[String]) -> io::Result<UnixStream> {
+    let (program, arguments) = command.split_first().ok_or_else(|| io::Error::other("there is no program to start"))?;
+    let (ours, theirs) = UnixStream::pair()?;
+    let (input, output) = (OwnedFd::from(theirs.try_clone()?), OwnedFd::from(theirs));
+    let child = Command::new(program).args(arguments).stdin(Stdio::from(input)).stdout(Stdio::from(output)).spawn();
+    let mut child = child.map_err(|error| io::Error::other(format!("{program} cannot be started: {error}")))?;
+    // Somebody has to take note of its end.
+    std::thread::spawn(move || child.wait());
+    Ok(ours)
+}
+
 /// As [`request`], under a condition: a header field and its value (RFC 9110 section 13.1).
 ///
 /// # Errors
@@ -57,7 +74,21 @@ pub fn request_if(
     condition: Option<(&str, &str)>,
     patience: Duration,
 ) -> io::Result<Response> {
-    let mut stream = UnixStream::connect(socket)?;
+    exchange(UnixStream::connect(socket)?, method, target, json, condition, patience)
+}
+
+/// As [`request_if`], over a connection that is there.
+///
+/// # Errors
+/// As [`request`].
+pub fn exchange(
+    mut stream: UnixStream,
+    method: &str,
+    target: &str,
+    json: Option<&str>,
+    condition: Option<(&str, &str)>,
+    patience: Duration,
+) -> io::Result<Response> {
     stream.set_read_timeout(Some(patience))?;
     stream.set_write_timeout(Some(patience))?;
     let body = json.unwrap_or_default();
@@ -119,6 +150,19 @@ mod tests {
         assert_eq!(response.text().unwrap(), "body\r\n\r\nmore");
         let asked = server.join().unwrap();
         assert!(asked.starts_with("POST /v1/x HTTP/1.0\r\n") && asked.ends_with("\r\n\r\n{}"), "{asked}");
+    }
+
+    #[test]
+    fn a_program_may_be_the_connection() {
+        // It answers as soon as it has read the request's first line, and ends with its connection.
+        let answer = "read line; printf 'HTTP/1.0 200 OK\\r\\n\\r\\n%s' \"$line\"";
+        let command = ["sh", "-c", answer].map(str::to_owned);
+        let stream = connect_through(&command).unwrap();
+        let response = exchange(stream, "GET", "/v1/x", None, None, Duration::from_secs(5)).unwrap();
+        assert_eq!(response.text().unwrap().trim(), "GET /v1/x HTTP/1.0");
+        for command in [vec![], vec!["/nonexistent".to_owned()]] {
+            assert!(connect_through(&command).is_err(), "{command:?}");
+        }
     }
 
     #[test]

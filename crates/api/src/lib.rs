@@ -14,6 +14,7 @@ pub mod http;
 pub mod pcap;
 pub mod problem;
 pub mod report;
+pub mod simulation;
 pub mod state;
 
 /// The model makes the schema of an owner, beside that of the desired state.

@@ -4,6 +4,7 @@ mod capture;
 mod handlers;
 mod openapi;
 mod revision;
+mod simulate;
 
 use std::{
     sync::{Arc, Weak},
@@ -103,6 +104,8 @@ pub fn router(context: Context) -> Router {
         .route("/v1/counters", get(handlers::counters))
         .route("/v1/version", get(handlers::version))
         .route("/v1/capture", post(capture::capture))
+        .route("/v1/simulate", post(simulate::simulate))
+        .route("/v1/inject", post(simulate::inject))
         .route("/metrics", get(handlers::metrics))
         .fallback(async || Failure::one(Fault::Request, no_such_path()).with_status(StatusCode::NOT_FOUND))
         .method_not_allowed_fallback(async || {

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use utoipa::OpenApi;
 
-use super::{capture, handlers};
+use super::{capture, handlers, simulate};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -27,6 +27,8 @@ use super::{capture, handlers};
         handlers::version,
         handlers::metrics,
         capture::capture,
+        simulate::simulate,
+        simulate::inject,
     )
 )]
 struct Document;

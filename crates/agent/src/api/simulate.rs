@@ -1,0 +1,232 @@
+//! POST /v1/simulate: what would become of a packet. POST /v1/inject: one that really goes in.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use axum::{Json, extract::State};
+use ipnet::Ipv6Net;
+use segue_api::simulation::{
+    InjectReport, SimulatedEgress, SimulatedStep, SimulatedVisit, SimulationReport, SimulationRequest, hexadecimal,
+    octets,
+};
+use segue_dataplane::{Compiled, Fib, FibAnswer, FibQuestion, FibVerdict, Interfaces, Reader};
+use segue_model::node::NodeState;
+use segue_simulation::{Arrival, ByKernel, Egress, Kernel, Simulated, View};
+
+use super::Context;
+use crate::{
+    apply::kernel_failure,
+    background,
+    kernel::Kernel as _,
+    node::Node,
+    plane::DataPlane as _,
+    problem::{ErrorBody, Failure, Fault, Problem},
+    xdp,
+};
+
+/// Octets of an Ethernet header.
+const ETHERNET: usize = 14;
+/// More than any link of Segue's carries.
+const LONGEST: usize = 65_535;
+
+/// What is taken from the node at one instant.
+struct Taken {
+    state: Arc<NodeState>,
+    reader: Reader,
+    fib: Fib,
+    links: Interfaces,
+    down: std::collections::BTreeSet<Ipv6Net>,
+}
+
+/// The kernel of this node. A question that it cannot be asked is one that it does not answer.
+struct Asked<'a>(&'a Fib);
+
+impl Kernel for Asked<'_> {
+    fn fib(&mut self, question: &FibQuestion) -> FibAnswer {
+        self.0.ask(question).unwrap_or_else(|error| {
+            tracing::warn!("{error}");
+            FibAnswer {
+                verdict: FibVerdict::Kernel("it could not be asked; see the agent's log"),
+                ifindex: 0,
+                next_hop: question.destination,
+                mtu: 0,
+                source_mac: [0; 6],
+                destination_mac: [0; 6],
+            }
+        })
+    }
+}
+
+/// Says what the node would do with a packet that comes in by a port: from its configuration and the kernel's tables; nothing is sent or counted.
+#[utoipa::path(post, path = "/v1/simulate", request_body = SimulationRequest, responses(
+    (status = 200, description = "What would become of it", body = SimulationReport),
+    (status = 400, description = "No such port, or no packet", body = ErrorBody)))]
+pub async fn simulate(State(context): State<Context>, body: String) -> Result<Json<SimulationReport>, Failure> {
+    let request = parse(&body)?;
+    let report = background::apart(&context.node, take, move |taken| report(&taken, &request));
+    Ok(Json(report.await?))
+}
+
+/// Puts a packet in, as if it had come by a port: it is counted, and what comes of it really happens. Ports on XDP only.
+#[utoipa::path(post, path = "/v1/inject", request_body = SimulationRequest, responses(
+    (status = 200, description = "It went in", body = InjectReport),
+    (status = 400, description = "No such port, or no packet", body = ErrorBody),
+    (status = 409, description = "The kernel refused", body = ErrorBody)))]
+pub async fn inject(State(context): State<Context>, body: String) -> Result<Json<InjectReport>, Failure> {
+    let request = parse(&body)?;
+    let put = context.node.call(move |node| {
+        let plane = node.plane.dataplane_mut().ok_or_else(nothing_applied)?;
+        let port = plane.applied().and_then(|compiled| compiled.port(&request.port));
+        let port = port.ok_or_else(|| no_port(&request.port))?.entry;
+        let frame = frame(&request, port.mac)?;
+        let put = plane.inject(&frame, port.ifindex);
+        if !put.map_err(|error| Failure::one(Fault::Kernel, xdp::problem(&error)))? {
+            let message = format!("{} is not on XDP, and only there a packet can be put in", request.port);
+            let remedy = "send it from a host behind the port, or simulate it";
+            return Err(Failure::one(Fault::Request, Problem::new("port", message, remedy)));
+        }
+        Ok(InjectReport { port: request.port, length: frame.len() })
+    });
+    Ok(Json(put.await?))
+}
+
+fn parse(body: &str) -> Result<SimulationRequest, Failure> {
+    serde_json::from_str(body).map_err(|error| {
+        let remedy = "give `port`, and `packet` or `frame` in hexadecimal";
+        Failure::one(Fault::Request, Problem::new("request body", error.to_string(), remedy))
+    })
+}
+
+fn nothing_applied() -> Failure {
+    Failure::one(Fault::Request, Problem::new("state", "nothing was applied yet", "apply a configuration"))
+}
+
+fn no_port(name: &str) -> Failure {
+    let message = format!("there is no port `{name}`");
+    Failure::one(Fault::Request, Problem::new("port", message, "see `segue get ports`"))
+}
+
+fn take(node: &mut Node) -> Result<Taken, Failure> {
+    let links = node.kernel.links().map_err(|error| kernel_failure("interfaces", &error))?;
+    let down = node.plane.down();
+    let state = node.shared_state().ok_or_else(nothing_applied)?;
+    let plane = node.plane.dataplane().ok_or_else(nothing_applied)?;
+    let fib = plane.fib().map_err(|error| Failure::one(Fault::Kernel, xdp::problem(&error)))?;
+    Ok(Taken { state, reader: plane.reader(), fib, links, down })
+}
+
+/// The frame that is asked about. `mac`: the port's own address.
+fn frame(request: &SimulationRequest, mac: [u8; 6]) -> Result<Vec<u8>, Failure> {
+    let wrong = |what: &str, problem: String| {
+        Failure::one(Fault::Request, Problem::new(what, problem, "give the octets of one packet in hexadecimal"))
+    };
+    let frame = match (&request.packet, &request.frame) {
+        (Some(packet), None) => {
+            let packet = octets(packet).map_err(|problem| wrong("packet", problem))?;
+            let ethertype = match packet.first().map(|octet| octet >> 4) {
+                Some(4) => [0x08, 0x00],
+                Some(6) => [0x86, 0xdd],
+                _ => return Err(wrong("packet", "it begins with no IPv4 and no IPv6 header".to_owned())),
+            };
+            [&mac[..], &[2, 0, 0, 0, 0, 0], &ethertype, &packet].concat()
+        }
+        (None, Some(frame)) => octets(frame).map_err(|problem| wrong("frame", problem))?,
+        _ => return Err(wrong("packet", "give either `packet` or `frame`".to_owned())),
+    };
+    match frame.len() {
+        ETHERNET..=LONGEST => Ok(frame),
+        length => Err(wrong("frame", format!("it has {length} octets; 14 to {LONGEST} are possible"))),
+    }
+}
+
+fn report(taken: &Taken, request: &SimulationRequest) -> Result<SimulationReport, Failure> {
+    let compiled = taken.reader.applied().ok_or_else(nothing_applied)?;
+    let port = compiled.port(&request.port).ok_or_else(|| no_port(&request.port))?;
+    let frame = frame(request, port.entry.mac)?;
+    let remembered = request.remembered.as_ref().map(|sid| sid.parse::<Ipv6Net>()).transpose();
+    let remembered = remembered.map_err(|error| {
+        Failure::one(Fault::Request, Problem::new("remembered", error.to_string(), "give the prefix of a SID"))
+    })?;
+    let view = View { compiled, state: &taken.state, interfaces: &taken.links, down: &taken.down };
+    let simulated =
+        segue_simulation::simulate(view, &mut Asked(&taken.fib), &request.port, &Arrival { frame, remembered });
+    let simulated = simulated.map_err(|_| no_port(&request.port))?;
+    let mut rows: Vec<u32> = simulated.steps.iter().flat_map(|step| step.counters.iter().copied()).collect();
+    rows.sort_unstable();
+    rows.dedup();
+    let sums = taken.reader.counted(&rows).map_err(|error| Failure::one(Fault::Kernel, xdp::problem(&error)))?;
+    let counted = rows.iter().map(|row| (*row, sums.counter(*row).packets)).collect();
+    Ok(told(taken, compiled, &request.port, simulated, &counted))
+}
+
+fn told(
+    taken: &Taken,
+    _compiled: &Compiled,
+    port: &str,
+    simulated: Simulated,
+    counted: &BTreeMap<u32, u64>,
+) -> SimulationReport {
+    let Simulated { steps, end, frame, assumed, by_kernel } = simulated;
+    let mut steps: Vec<SimulatedStep> = steps
+        .into_iter()
+        .map(|step| SimulatedStep {
+            what: step.what.to_owned(),
+            name: step.name,
+            detail: step.detail,
+            packets: step.counters.first().and_then(|row| counted.get(row)).copied(),
+        })
+        .collect();
+    let name = |ifindex: u32| taken.links.name(ifindex).map_or_else(|| ifindex.to_string(), str::to_owned);
+    let egress = |egress: Egress, frame: &[u8]| {
+        let mac = frame.get(..6).filter(|mac| mac.iter().any(|octet| *octet != 0));
+        let mac = mac.map(|mac| mac.iter().map(|octet| format!("{octet:02x}")).collect::<Vec<_>>().join(":"));
+        SimulatedEgress { port: name(egress.ifindex), next_hop: egress.next_hop.map(|hop| hop.to_string()), mac }
+    };
+    let is_forwarded = end.outcome.kind() == segue_abi::OutcomeKind::Forwarded;
+    let mut reason = end.reason;
+    let mut out = end.egress.filter(|_| is_forwarded).map(|way| egress(way, &frame));
+    let mut after = frame;
+    let mut kernel = |detail: String| {
+        steps.push(SimulatedStep { what: "kernel".to_owned(), name: String::new(), detail, packets: None });
+    };
+    let by_kernel = match by_kernel {
+        None => false,
+        Some(ByKernel::Own) => {
+            kernel("it is for the node itself".to_owned());
+            true
+        }
+        Some(ByKernel::No(why)) => {
+            kernel(format!("it does not send it on: {why}"));
+            reason = if reason.is_empty() { why } else { format!("{reason}; {why}") };
+            false
+        }
+        Some(ByKernel::Forwards(way, frame)) => {
+            after = frame;
+            let way = egress(way, &after);
+            let hop = way.next_hop.as_deref().unwrap_or_default();
+            kernel(format!("it sends it out by {} to {hop}, unless rules of its own say otherwise", way.port));
+            out = Some(way);
+            true
+        }
+    };
+    SimulationReport {
+        node: taken.state.node.clone(),
+        port: port.to_owned(),
+        steps,
+        outcome: end.outcome.name().to_owned(),
+        kind: end.outcome.kind().name().to_owned(),
+        text: end.outcome.text().to_owned(),
+        reason,
+        certain: end.certain,
+        assumed,
+        egress: out,
+        by_kernel,
+        function: end.visit.map(|visit| SimulatedVisit {
+            sid: visit.sid.to_string(),
+            back_by: visit.back_by,
+            steered: visit.steered.map(|frame| hexadecimal(frame.get(ETHERNET..).unwrap_or_default())),
+        }),
+        packet: hexadecimal(after.get(ETHERNET..).unwrap_or_default()),
+        headers: segue_wire::Snapshot::new(&after, after.len()).to_string(),
+    }
+}
