@@ -5,7 +5,13 @@ use std::{ffi::OsString, path::PathBuf};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use segue_api::client::Condition;
-use segue_lab::{cli::LabCommand, trace::TraceArguments};
+use segue_lab::{
+    cli::LabCommand,
+    trace::{
+        TraceArguments,
+        ping::{EchoArguments, RouteArguments},
+    },
+};
 
 /// With the commit, where it is known.
 pub const VERSION: &str = env!("SEGUE_VERSION");
@@ -147,17 +153,44 @@ Examples:
   segue capture --seconds 5 -w trace.pcapng
   segue --lab main-job --node nfv1 capture -w - | tshark -r - -V")]
     Capture(CaptureArgs),
-    /// Say what happens to one packet: send a marked probe in a lab, and observe it wherever it comes by
+    /// Say what happens to one packet: simulate it from what the nodes have, then send a marked probe and observe it wherever it comes by
     #[command(after_help = "\
-The probe is really sent, by the kernel of a host, and looks like a packet of the chain. All data planes and all namespaces are watched; counters
-and last drops say why it vanished. Labels work for --to. Exit status 1 if it did not arrive as it should.
+First what configurations and routing tables say: rule, policy, segment list, SIDs, functions, firewalls, routes, with the counter of each; then
+what happens to a probe that looks like the packet. In a lab the probe is really sent by the kernel of a host, or put in at a port (--ingress); on
+deployed nodes it is put in at a port. Labels work for --to. Exit status 1 if it did not arrive as it should, or the two differ.
 
 Examples:
   segue --lab main-job trace inspected
   segue --lab main-job trace inspected --reverse --ipv4
   segue trace --from client --to server --protocol tcp --destination-port 443
-  segue trace inspected --length 1500 -o json | jq '.verdict, .station, .reason'")]
+  segue --lab main-job trace --pcap odd.pcapng --number 7 --ingress edge1:client
+  segue trace inspected --length 1500 -o json | jq '.verdict, .station, .reason'
+  segue trace --ingress eth1 --source 2001:db8:1::2 --to 2001:db8:2::2 --simulate     on a deployed node: its part
+  segue trace --nodes nodes.yaml --ingress edge1:eth1 --source 2001:db8:1::2 --to 2001:db8:2::2")]
     Trace(TraceArguments),
+    /// Ping a SID or an address, also by way of a segment list (RFC 9259)
+    #[command(after_help = "\
+Exit status 1 if nothing was answered. Needs root: it sends raw packets.
+
+Examples:
+  segue ping fc00:5e9:2:100::
+  segue ping fc00:5e9:3:46:: --segments fc00:5e9:2:1::
+  segue --lab main-job --node edge1 ping '$nfv1.firewall'
+  segue --lab main-job --node edge1 ping '$edge2.end-dt46' --segments '$nfv1.end' --oam")]
+    Ping(EchoArguments),
+    /// Find out by which nodes a SID or an address is reached, also by way of a segment list (RFC 9259)
+    #[command(after_help = "\
+Each line is a node that the request came to with its last hop, and how far the segment list was then.
+
+Examples:
+  segue traceroute fc00:5e9:3:46::
+  segue --lab main-job --node edge1 traceroute '$edge2.end-dt46' --segments '$nfv1.end'")]
+    Traceroute(RouteArguments),
+    /// Talk to the agent's socket by standard input and output: what `connect` in a file of nodes starts on the other machine
+    #[command(
+        after_help = "Example, in a file for `segue trace --nodes`:\n  nodes: {nfv1: {connect: [ssh, root@nfv1, segue, stdio]}}"
+    )]
+    Stdio,
     /// Firewalls: rules with counters, the switch, checks of rule files
     #[command(subcommand)]
     Firewall(FirewallCommand),
@@ -416,6 +449,8 @@ pub enum SchemaKind {
     Node,
     /// Of a topology
     Topology,
+    /// Of a file of nodes, and how their agents are reached
+    Nodes,
 }
 
 /// Arguments of `top`.

@@ -20,6 +20,7 @@ mod node_check;
 pub mod owner;
 pub mod proxy;
 pub mod range;
+pub mod reach;
 pub mod schema;
 pub mod topology;
 mod topology_check;

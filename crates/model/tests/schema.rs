@@ -29,4 +29,5 @@ fn is_current(file: &str, schema: &Value) {
 fn published_schemas_are_current() {
     is_current("node-state.json", &schema::node_state());
     is_current("topology.json", &schema::topology());
+    is_current("nodes.json", &schema::nodes());
 }

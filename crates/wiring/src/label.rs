@@ -153,6 +153,21 @@ impl Labels {
         Err(LabelError::Unknown { label: label.to_owned(), near: near.into_iter().map(str::to_owned).collect() })
     }
 
+    /// The label, without its `$`, of an address: that of a SID or of a node before others.
+    #[must_use]
+    pub fn name_of(&self, address: std::net::IpAddr) -> Option<String> {
+        let is =
+            |label: &&Label| label.value.split(['/', ',']).next().and_then(|text| text.parse().ok()) == Some(address);
+        let rank = |label: &&Label| match label.kind {
+            LabelKind::Node => 0,
+            LabelKind::Sid => 1,
+            LabelKind::Locator | LabelKind::Chain => 9,
+            _ => 2,
+        };
+        let found = self.0.iter().filter(is).min_by_key(rank).filter(|label| rank(label) < 9)?;
+        Some(found.label.trim_start_matches('$').to_owned())
+    }
+
     /// The text with the value of each label in its place. A label is `$` and names that begin with a lower-case letter, with points between them, or the
     /// same in braces (`${server}`) where more letters follow; `$$` is a `$`; a `$` before anything else is left alone.
     ///

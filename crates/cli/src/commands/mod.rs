@@ -8,6 +8,7 @@ mod firewall_packet;
 mod get;
 mod program;
 mod state;
+mod stdio;
 mod top;
 mod trace;
 
@@ -35,6 +36,9 @@ pub fn run(cli: Cli) -> Result<u8> {
         Command::Top(args) => top::top(global, &args)?,
         Command::Capture(args) => capture::capture(global, &args)?,
         Command::Trace(arguments) => return trace::trace(global, &arguments),
+        Command::Ping(arguments) => return trace::ping(global, arguments),
+        Command::Traceroute(arguments) => return trace::traceroute(global, arguments),
+        Command::Stdio => stdio::stdio(global)?,
         Command::Firewall(command) => firewall::run(global, command)?,
         Command::Schema { kind } => schema(kind, global.output)?,
         Command::Lab(command) => {
@@ -74,6 +78,7 @@ fn schema(kind: SchemaKind, output: Output) -> Result<()> {
     let schema = match kind {
         SchemaKind::Node => schemars::schema_for!(segue_model::node::NodeState),
         SchemaKind::Topology => schemars::schema_for!(segue_model::topology::Topology),
+        SchemaKind::Nodes => schemars::schema_for!(segue_model::reach::Nodes),
     };
     output::structured(&schema, output)
 }

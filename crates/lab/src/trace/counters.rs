@@ -3,13 +3,12 @@
 use std::collections::BTreeMap;
 use std::fs;
 
-use segue_api::client::Client;
-use segue_api::report::{DropReport, OutcomeReport};
+use ipnet::Ipv6Net;
+use segue_api::report::{DropReport, OutcomeReport, SidReport};
 use segue_host::Run;
 
 use super::probe::Mark;
-use crate::netns;
-use crate::state::{Kind, LabRecord};
+use super::source::{Inside, Source};
 
 /// Counters of one station.
 #[derive(Debug, Clone, Default)]
@@ -20,6 +19,8 @@ pub struct Station {
     pub drops: Vec<DropReport>,
     /// Errors that the kernel counts, such as `Ip6InNoRoutes`.
     pub kernel: BTreeMap<String, u64>,
+    /// Its SIDs; in labs only, as there may be many.
+    pub sids: Vec<Ipv6Net>,
     /// Packets that rules of nftables with a counter have hit, by what the rule does.
     pub rules: BTreeMap<String, u64>,
 }
@@ -27,25 +28,33 @@ pub struct Station {
 /// All stations by name.
 pub type Counters = BTreeMap<String, Station>;
 
-/// Reads those of the whole lab. What does not answer has none.
+/// Reads those of all stations. What does not answer has none.
 #[must_use]
-pub fn read(record: &LabRecord) -> Counters {
-    let stations = record.nodes.iter().filter(|node| node.has_namespace());
-    let one = |node: &crate::state::NodeRecord| {
+pub fn read(sources: &[Source]) -> Counters {
+    let one = |source: &Source| {
         let mut station = Station::default();
-        if let Some(socket) = &node.socket {
-            let client = Client::new(socket).with_patience(crate::agent::ANSWER_WITHIN);
+        if let Some(agent) = &source.agent {
+            let client = agent.clone().with_patience(crate::agent::ANSWER_WITHIN);
             station.outcomes = client.get("/v1/outcomes").unwrap_or_default();
             station.drops = client.get("/v1/drops").unwrap_or_default();
+            if matches!(source.inside, Inside::Namespace(_)) {
+                let sids: Vec<SidReport> = client.get("/v1/sids").unwrap_or_default();
+                station.sids = sids.iter().filter_map(|sid| prefix(&sid.sid)).collect();
+            }
         }
-        station.kernel = netns::inside(&node.namespace, kernel).unwrap_or_default();
-        if node.kind == Kind::Function {
-            let rules = Run::new("nft", ["--json", "list", "ruleset"]).inside(&node.namespace).text();
+        station.kernel = source.inside.run(kernel).ok().flatten().unwrap_or_default();
+        if let (true, Inside::Namespace(namespace)) = (source.is_function, &source.inside) {
+            let rules = Run::new("nft", ["--json", "list", "ruleset"]).inside(namespace).text();
             station.rules = rules.map(|text| rule_counters(&text)).unwrap_or_default();
         }
-        (node.name.clone(), station)
+        (source.station.clone(), station)
     };
-    stations.map(one).collect()
+    sources.iter().map(one).collect()
+}
+
+/// A SID as reports have it: an address is one of 128 bits.
+fn prefix(text: &str) -> Option<Ipv6Net> {
+    text.parse().ok().or_else(|| Some(Ipv6Net::from(text.parse::<std::net::Ipv6Addr>().ok()?)))
 }
 
 /// Error counters of the calling thread's namespace.
@@ -173,6 +182,12 @@ mod tests {
         let counters = rule_counters(text);
         let expected = [("counter seen".to_owned(), 3), ("t forward handle 7 (drop)".to_owned(), 2)];
         assert_eq!(counters.into_iter().collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn sids_are_prefixes_however_they_are_written() {
+        let sids = ["fc00:1::/64", "fc00:1::", "x"].map(prefix);
+        assert_eq!(sids.map(|sid| sid.map(|sid| sid.prefix_len())), [Some(64), Some(128), None]);
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! What is seen of a probe, and what is said about it.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 
+use segue_api::simulation::SimulatedStep;
 use serde::Serialize;
 
 /// What a probe's packet looks like, before anybody puts a steering header on it.
@@ -25,8 +26,19 @@ pub struct Flow {
     pub flow_label: u32,
     /// Hop limit or time to live.
     pub hop_limit: u8,
+    /// Segments of an SRH that it has, in order of traversal; `destination` comes behind them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub segments: Vec<Ipv6Addr>,
     /// Octets of the whole packet.
     pub length: usize,
+}
+
+impl Flow {
+    /// Where it goes first.
+    #[must_use]
+    pub fn first_destination(&self) -> IpAddr {
+        self.segments.first().map_or(self.destination, |segment| IpAddr::from(*segment))
+    }
 }
 
 /// Which way a packet went.
@@ -105,6 +117,71 @@ pub enum Verdict {
     Vanished,
     /// The host's kernel did not send it.
     NotSent,
+    /// It left the nodes that are known; whether it arrives is not.
+    Left,
+    /// Simulation: it comes to somebody of whom nobody knows what he does.
+    NotKnown,
+}
+
+/// Where and why a packet is lost.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lost {
+    /// A station, or `A - B`.
+    pub station: String,
+    /// As in a live trace.
+    pub reason: String,
+    /// For people.
+    pub text: String,
+}
+
+/// One station on the way.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct SimulatedHop {
+    /// Node, host or function.
+    pub station: String,
+    /// The interface that it comes in by.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub came_in: Option<String>,
+    /// The interface that it leaves by.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub left_by: Option<String>,
+    /// The outcome that the data plane would count it in.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub outcome: Option<String>,
+    /// What is looked at.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub steps: Vec<SimulatedStep>,
+    /// Headers as it leaves the station, or as it arrives if it does not.
+    pub headers: String,
+}
+
+/// What would become of a packet.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Simulation {
+    /// How it would end.
+    pub verdict: Verdict,
+    /// Where.
+    pub station: String,
+    /// Why: as in a live trace.
+    pub reason: String,
+    /// The same for people.
+    pub text: String,
+    /// Nothing was taken for granted.
+    pub certain: bool,
+    /// What was, if not.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub assumed: Vec<String>,
+    /// The way.
+    pub hops: Vec<SimulatedHop>,
+}
+
+impl Simulation {
+    /// One that ends before it has begun.
+    #[must_use]
+    pub fn ended(verdict: Verdict, lost: Lost) -> Self {
+        let Lost { station, reason, text } = lost;
+        Self { verdict, station, reason, text, certain: true, assumed: Vec::new(), hops: Vec::new() }
+    }
 }
 
 /// What became of a probe.
@@ -134,4 +211,48 @@ pub struct Trace {
     /// What could not be observed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub blind: Vec<String>,
+    /// What configurations and routing tables say of such a packet.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub simulation: Option<Simulation>,
+    /// How the simulation, which was certain, differs from what was seen.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub differs: Option<String>,
+}
+
+impl Trace {
+    /// What a simulation alone says.
+    #[must_use]
+    pub fn simulated(flow: Flow, chain: Option<String>, simulation: Simulation) -> Self {
+        let Simulation { verdict, station, reason, text, .. } = simulation.clone();
+        Self {
+            chain,
+            flow,
+            verdict,
+            station,
+            reason,
+            text,
+            look_at: Vec::new(),
+            hops: Vec::new(),
+            errors: Vec::new(),
+            blind: Vec::new(),
+            simulation: Some(simulation),
+            differs: None,
+        }
+    }
+
+    /// Puts beside it what a simulation says, and whether that is another thing.
+    pub fn compare(&mut self, simulation: Simulation) {
+        let same = (simulation.verdict, &simulation.station, &simulation.reason)
+            == (self.verdict, &self.station, &self.reason);
+        // Deployed nodes: what a kernel does with it was not seen; who it left them for has answered.
+        let unseen = (self.verdict == Verdict::Left && self.reason != "left")
+            || (self.verdict == Verdict::Delivered && simulation.verdict == Verdict::Left);
+        if simulation.certain && !same && !unseen {
+            self.differs = Some(format!(
+                "the simulation was certain of another end: {} ({}, {})",
+                simulation.text, simulation.station, simulation.reason
+            ));
+        }
+        self.simulation = Some(simulation);
+    }
 }

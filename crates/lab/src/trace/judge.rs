@@ -2,7 +2,8 @@
 
 use segue_wiring::{Interface, LabPlan};
 
-use super::counters::{Counters, dropped, moved, passed};
+use super::blame::{Changed, changed, handed_over};
+use super::counters::{Counters, Station, dropped, moved, passed};
 use super::event::{Direction, Event, Flow, Hop, Trace, Verdict, What};
 use super::probe::Mark;
 
@@ -56,7 +57,8 @@ pub fn judge(mut evidence: Evidence<'_>) -> Trace {
     let Finding { verdict, station, reason, text, look_at } = finding;
     let Evidence { chain, flow, blind, .. } = evidence;
     let chain = chain.map(|(name, _)| name);
-    Trace { chain, flow, verdict, station, reason, text, look_at, hops, errors, blind }
+    let (simulation, differs) = (None, None);
+    Trace { chain, flow, verdict, station, reason, text, look_at, hops, errors, blind, simulation, differs }
 }
 
 /// Sorts what was seen by time, and nothing comes in at the far end of a link before it left the near one: the clocks of kernel and data plane
@@ -98,7 +100,7 @@ fn order(events: &mut [Event], plan: &LabPlan) {
 }
 
 /// Stations in the order in which the probe was there. Two observers of one interface are one.
-fn hops(events: &[Event]) -> Vec<Hop> {
+pub(super) fn hops(events: &[Event]) -> Vec<Hop> {
     let mut hops: Vec<(Hop, u64, u64)> = Vec::new();
     for event in events.iter().filter(|event| event.what == What::Probe) {
         let same = hops.last_mut().filter(|(hop, ..)| {
@@ -163,6 +165,9 @@ impl Evidence<'_> {
         if let Some(arrived) = self.arrival() {
             return self.arrived(arrived, hops);
         }
+        if let Some(changed) = changed(&self.events, self.plan) {
+            return self.changed(changed);
+        }
         match last.direction {
             Direction::In => self.vanished_at(last),
             Direction::Out => self.vanished_behind(last),
@@ -203,7 +208,10 @@ impl Evidence<'_> {
         }
         if let Some((chain, stations)) = &self.chain {
             let mut left = hops.iter().map(|hop| &hop.station);
-            if let Some(missed) = stations.iter().find(|wanted| !left.any(|station| station == *wanted)) {
+            // Where nobody watches it may have been.
+            let is_watched = |name: &&String| !self.blind.iter().any(|blind| blind.starts_with(&format!("{name}: ")));
+            let mut wanted = stations.iter().filter(is_watched);
+            if let Some(missed) = wanted.find(|wanted| !left.any(|station| station == *wanted)) {
                 return self.not_by_the_chain(chain, missed, hops);
             }
         }
@@ -253,6 +261,18 @@ impl Evidence<'_> {
         }
     }
 
+    /// A function gave back another packet, which did not arrive.
+    fn changed(&self, changed: Changed) -> Finding {
+        let Changed { function, got, gave } = changed;
+        Finding {
+            verdict: Verdict::Vanished,
+            text: format!("it did not arrive, and {function} had made another packet of it: {got} became {gave}"),
+            look_at: vec![self.exec(&function, "nft list ruleset"), self.exec(&function, "conntrack -L")],
+            station: function,
+            reason: "function_changed".into(),
+        }
+    }
+
     /// It came in, and nothing went out.
     fn vanished_at(&self, event: &Event) -> Finding {
         let station = event.station.clone();
@@ -292,11 +312,17 @@ impl Evidence<'_> {
                 vec![self.segue(&station, "get sids"), format!("segue lab labels {}", self.plan.name)],
             );
         }
+        if handed_over(&before, &after, &event.port) {
+            let text = format!("{station} gave it to a function, in by {}, which did not give it back", event.port);
+            let look_at = vec![self.segue(&station, "get sids"), self.exec(&station, "ip netns")];
+            return vanished("function", text, look_at);
+        }
         if self.plan.nodes.contains_key(&station) {
             let given = passed(&before, &after, &event.port);
             let given: Vec<String> =
                 given.into_iter().take(1).map(|(outcome, text)| format!("{outcome}: {text}")).collect();
-            if let Some(interface) = self.way_is_down(&station) {
+            let down = way_is_down(self.plan, self.chain.as_ref(), self.flow.destination, &self.down, &station);
+            if let Some(interface) = down {
                 let text = format!("{station} did not send it on: its way leads by {interface}, and that link is down");
                 return vanished(
                     "link_down",
@@ -333,27 +359,14 @@ impl Evidence<'_> {
         )
     }
 
-    /// The interface by which a node should reach the destination, or a node of the chain, if it is down and no other leads there.
-    fn way_is_down(&self, station: &str) -> Option<String> {
-        let node = self.plan.nodes.get(station)?;
-        let of_chain = self.chain.iter().flat_map(|(_, stations)| stations).filter(|name| *name != station);
-        let targets = of_chain.filter_map(|name| Some(std::net::IpAddr::from(self.plan.nodes.get(name)?.loopback)));
-        targets.chain([self.flow.destination]).find_map(|target| {
-            let routes =
-                node.routes.iter().filter(|route| route.encap.is_none() && route.destination.contains(&target));
-            let route = routes.max_by_key(|route| route.destination.prefix_len())?;
-            let is_down = |interface: &String| self.down.contains(&format!("{station}:{interface}"));
-            let down = route.next_hops.iter().all(|hop| is_down(&hop.interface));
-            down.then(|| route.next_hops.first().map(|hop| hop.interface.clone())).flatten()
-        })
-    }
-
     /// The active segment of a packet that the node did not send on, where it is one of the node's own.
     fn missing_sid(&self, event: &Event) -> Option<std::net::Ipv6Addr> {
         let locator = self.plan.nodes.get(&event.station)?.locator;
         let behind = event.headers.split(" > ").nth(1)?;
         let active: std::net::Ipv6Addr = behind.split([',', ' ']).next()?.parse().ok()?;
-        locator.contains(&active).then_some(active)
+        let has = |station: &Station| station.sids.iter().any(|sid| sid.contains(&active));
+        let has = self.after.get(&event.station).is_some_and(has);
+        (locator.contains(&active) && !has).then_some(active)
     }
 
     /// It went out, and did not arrive at the other end.
@@ -432,6 +445,26 @@ impl Evidence<'_> {
     fn segue(&self, station: &str, command: &str) -> String {
         format!("segue --lab {} --node {station} {command}", self.plan.name)
     }
+}
+
+/// The interface by which a node should reach the destination, or a node of the chain, if it is down and no other leads there.
+pub(super) fn way_is_down(
+    plan: &LabPlan,
+    chain: Option<&WayOfChain>,
+    destination: std::net::IpAddr,
+    down: &[String],
+    station: &str,
+) -> Option<String> {
+    let node = plan.nodes.get(station)?;
+    let of_chain = chain.iter().flat_map(|(_, stations)| stations).filter(|name| *name != station);
+    let targets = of_chain.filter_map(|name| Some(std::net::IpAddr::from(plan.nodes.get(name)?.loopback)));
+    targets.chain([destination]).find_map(|target| {
+        let routes = node.routes.iter().filter(|route| route.encap.is_none() && route.destination.contains(&target));
+        let route = routes.max_by_key(|route| route.destination.prefix_len())?;
+        let is_down = |interface: &String| down.contains(&format!("{station}:{interface}"));
+        let all = route.next_hops.iter().all(|hop| is_down(&hop.interface));
+        all.then(|| route.next_hops.first().map(|hop| hop.interface.clone())).flatten()
+    })
 }
 
 #[cfg(test)]

@@ -1,30 +1,41 @@
-//! `segue trace`: what happens to one packet. A marked probe is really sent, and observed wherever it comes by.
+//! `segue trace`: what happens to one packet. It is simulated from what nodes have; a marked probe is really sent, and observed wherever it comes by.
 
+mod around;
+mod asked;
+mod blame;
 mod counters;
+pub mod echo;
 pub mod event;
 mod judge;
+pub mod nodes;
 mod observe;
+mod packet;
+pub mod ping;
 mod probe;
+mod source;
 pub mod text;
+pub mod walk;
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use segue_model::owner::Direction;
-use segue_model::topology::{Chain, Endpoint, Topology};
+use segue_model::topology::Topology;
 use segue_model::value::Protocol;
-use segue_plan::StepAction;
-use segue_wire::protocol;
-use segue_wiring::{LabPlan, Labels};
+use segue_wiring::LabPlan;
 
 use crate::error::{LabError, Result};
 use crate::names::{LabPaths, Roots};
 use crate::state::LabRecord;
 use crate::{netns, up};
-use event::{Event, Flow, Trace};
+use around::Around;
+use asked::{Asked, Traced};
+use event::{Event, Flow, Simulation, Trace};
 use judge::Evidence;
 use observe::{Observers, Probe};
+pub use source::Source;
+use walk::Place;
 
 /// How long nothing has to be seen until all is over, beside what links delay.
 const QUIET: Duration = Duration::from_millis(250);
@@ -39,17 +50,35 @@ const DESTINATION_PORT: u16 = 33_434;
 #[derive(Debug, Clone, Args)]
 pub struct TraceArguments {
     /// A chain: a packet that it should take, from one of its ends to the other
-    #[arg(required_unless_present = "from")]
+    #[arg(required_unless_present_any = ["from", "ingress", "pcap"])]
     pub chain: Option<String>,
     /// The chain in its other direction
     #[arg(long, requires = "chain")]
     pub reverse: bool,
     /// The host that sends it; that of the chain if not given
-    #[arg(long, value_name = "HOST", requires = "to")]
+    #[arg(long, value_name = "HOST")]
     pub from: Option<String>,
     /// Where it goes: an address, a host or a label such as '$nfv1.firewall'
-    #[arg(long, value_name = "ADDRESS")]
+    #[arg(long, visible_alias = "destination", value_name = "ADDRESS")]
     pub to: Option<String>,
+    /// Its source address, instead of the host's
+    #[arg(long, value_name = "ADDRESS")]
+    pub source: Option<IpAddr>,
+    /// It is put in at this port of a node, as if it had come by it, rather than sent by a host
+    #[arg(long, value_name = "[NODE:]PORT", conflicts_with = "from")]
+    pub ingress: Option<String>,
+    /// A packet of this capture file, pcap or pcapng: octet by octet in the simulation, as a flow in what is really sent
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["chain", "to", "source", "protocol"])]
+    pub pcap: Option<PathBuf>,
+    /// Which packet of the file, counted from 1
+    #[arg(long, value_name = "NUMBER", requires = "pcap", default_value_t = 1)]
+    pub number: usize,
+    /// Only say what would happen, from configurations and routing tables; nothing is sent
+    #[arg(long, conflicts_with = "live")]
+    pub simulate: bool,
+    /// Only send it and watch; nothing is simulated
+    #[arg(long)]
+    pub live: bool,
     /// IPv4 rather than IPv6, where both ends have both
     #[arg(short = '4', long)]
     pub ipv4: bool,
@@ -71,9 +100,15 @@ pub struct TraceArguments {
     /// Hop limit or time to live
     #[arg(long, value_name = "NUMBER", default_value_t = 64)]
     pub hop_limit: u8,
+    /// It has an SRH with these segments in front of its destination, in order of traversal
+    #[arg(long, value_name = "SID,...", value_delimiter = ',', conflicts_with = "pcap")]
+    pub segments: Vec<Ipv6Addr>,
     /// Octets of the packet; as few as possible if not given
     #[arg(long, value_name = "OCTETS", default_value_t = 0)]
     pub length: usize,
+    /// Not in a lab: the nodes of this file, and how their agents are reached (`segue schema nodes`)
+    #[arg(long, value_name = "FILE")]
+    pub nodes: Option<PathBuf>,
 }
 
 impl TraceArguments {
@@ -85,6 +120,13 @@ impl TraceArguments {
             reverse: false,
             from: None,
             to: None,
+            source: None,
+            ingress: None,
+            pcap: None,
+            number: 1,
+            simulate: false,
+            live: false,
+            nodes: None,
             ipv4: false,
             protocol: None,
             source_port: None,
@@ -92,6 +134,7 @@ impl TraceArguments {
             dscp: None,
             flow_label: None,
             hop_limit: 64,
+            segments: Vec::new(),
             length: 0,
         }
     }
@@ -103,28 +146,100 @@ impl TraceArguments {
     }
 }
 
-/// Sends a probe in a lab that is up, and says what became of it.
+/// What a trace works on.
+struct Loaded {
+    record: LabRecord,
+    topology: Topology,
+    plan: LabPlan,
+}
+
+fn load(roots: &Roots, lab: &str) -> Result<Loaded> {
+    let paths = LabPaths::new(roots, lab)?;
+    let record = LabRecord::read(&paths).ok_or_else(|| LabError::NoSuchLab { lab: lab.to_owned() })?;
+    let (topology, plan) = up::loaded_of(&paths, &record)?;
+    Ok(Loaded { record, topology, plan })
+}
+
+/// Says what would become of a packet in a lab that is up, from its nodes' configurations and kernels. Nothing is sent.
+///
+/// # Errors
+/// Those of [`trace`].
+pub fn simulate(roots: &Roots, lab: &str, arguments: &TraceArguments) -> Result<Trace> {
+    let loaded = load(roots, lab)?;
+    let traced = Asked { topology: &loaded.topology, plan: &loaded.plan, arguments }.packet()?;
+    let packet = match &traced.octets {
+        Some(octets) => octets.clone(),
+        None => probe::packet(&traced.flow, &probe::mark())?,
+    };
+    let simulation = simulated(&loaded, &traced, packet.clone());
+    let flow = Flow { length: packet.len(), ..traced.flow };
+    Ok(Trace::simulated(flow, traced.chain.map(|(name, _)| name), simulation))
+}
+
+fn simulated(loaded: &Loaded, traced: &Traced, packet: Vec<u8>) -> Simulation {
+    let down = down(&loaded.record);
+    let around = Around {
+        record: &loaded.record,
+        plan: &loaded.plan,
+        down: &down,
+        chain: traced.chain.as_ref(),
+        destination: traced.flow.first_destination(),
+    };
+    around.simulate(&traced.flow, traced.start.clone(), packet)
+}
+
+/// Sends a probe in a lab that is up, and says what became of it; beside it, unless that is not wanted, what the simulation says.
 ///
 /// # Errors
 /// If there is no such lab, chain, host or label, or the packet is not possible. That it does not arrive is no error.
 pub fn trace(roots: &Roots, lab: &str, arguments: &TraceArguments) -> Result<Trace> {
-    let paths = LabPaths::new(roots, lab)?;
-    let record = LabRecord::read(&paths).ok_or_else(|| LabError::NoSuchLab { lab: lab.to_owned() })?;
-    let (topology, plan) = up::loaded_of(&paths, &record)?;
-    let (flow, chain) = Asked { topology: &topology, plan: &plan, arguments }.flow()?;
+    if arguments.simulate {
+        return simulate(roots, lab, arguments);
+    }
+    let loaded = load(roots, lab)?;
+    let traced = Asked { topology: &loaded.topology, plan: &loaded.plan, arguments }.packet()?;
+    if !traced.can_be_sent {
+        let what =
+            "no probe can look like that packet: it is steered already, or of another protocol than TCP, UDP and ICMP";
+        return Err(wrong(what.into(), "give --simulate; `segue ping --segments` sends steered packets"));
+    }
     let mark = probe::mark();
-    let packet = probe::packet(&flow, &mark)?;
+    let packet = probe::packet(&traced.flow, &mark)?;
+    // Before the probe: what it makes known (neighbours, connections) is not known yet.
+    let simulation =
+        (!arguments.live).then(|| simulated(&loaded, &traced, traced.octets.clone().unwrap_or_else(|| packet.clone())));
+    let Traced { flow, chain, start, .. } = traced;
     let flow = Flow { length: packet.len(), ..flow };
-    let before = counters::read(&record);
-    let observers = Observers::start(&record, &Probe { mark, flow: flow.clone() })?;
-    let namespace = &record.node(&flow.from)?.namespace;
-    let sent = netns::inside(namespace, || probe::send(&packet, flow.destination))?;
-    let unsent = sent.err().map(|error| error.desc().to_owned());
-    let events = if unsent.is_some() { Vec::new() } else { collect(&observers, slack(&topology)) };
+    let sources = source::of_lab(&loaded.record);
+    let before = counters::read(&sources);
+    let observers = Observers::start(&sources, &Probe { mark, flow: flow.clone() })?;
+    let unsent = send(&loaded.record, &flow, start.as_ref(), &packet)?;
+    let events = if unsent.is_some() { Vec::new() } else { collect(&observers, slack(&loaded.topology)) };
     let blind = observers.blind.clone();
     drop(observers);
-    let (after, down) = (counters::read(&record), down(&record));
-    Ok(judge::judge(Evidence { plan: &plan, chain, flow, mark, events, before, after, down, unsent, blind }))
+    let (after, down) = (counters::read(&sources), down(&loaded.record));
+    let plan = &loaded.plan;
+    let mut trace = judge::judge(Evidence { plan, chain, flow, mark, events, before, after, down, unsent, blind });
+    if let Some(simulation) = simulation {
+        trace.compare(simulation);
+    }
+    Ok(trace)
+}
+
+/// Has the host send it, or puts it in. Why that was not possible, if it was not.
+fn send(record: &LabRecord, flow: &Flow, start: Option<&Place>, packet: &[u8]) -> Result<Option<String>> {
+    let Some(place) = start else {
+        let namespace = &record.node(&flow.from)?.namespace;
+        let sent = netns::inside(namespace, || probe::send(packet, flow.first_destination()))?;
+        return Ok(sent.err().map(|error| error.desc().to_owned()));
+    };
+    let node = record.node(&place.station)?;
+    let socket = node.socket.as_ref().ok_or_else(|| {
+        let what = format!("{} has no agent that could put a packet in", place.station);
+        wrong(what, "choose a Segue node, or --from a host")
+    })?;
+    nodes::inject(&segue_api::client::Client::new(socket).named(&place.station), place, packet)?;
+    Ok(None)
 }
 
 /// What is seen until all is quiet.
@@ -161,142 +276,6 @@ fn down(record: &LabRecord) -> Vec<String> {
         }
     }
     down
-}
-
-/// What was asked for, beside what the lab is.
-struct Asked<'a> {
-    topology: &'a Topology,
-    plan: &'a LabPlan,
-    arguments: &'a TraceArguments,
-}
-
-impl Asked<'_> {
-    /// The packet; and the chain with the stations that it should come by.
-    fn flow(&self) -> Result<(Flow, Option<judge::WayOfChain>)> {
-        let arguments = self.arguments;
-        let (chain, from, to) = match &arguments.chain {
-            Some(name) => {
-                let chain = self.topology.chains.get(name).ok_or_else(|| {
-                    let known: Vec<&str> = self.topology.chains.keys().map(String::as_str).collect();
-                    wrong(format!("there is no chain {name:?}"), format!("choose one of: {}", known.join(", ")))
-                })?;
-                let [from, to] = self.ends(name, chain)?;
-                (Some((name, chain)), from, to)
-            }
-            None => {
-                let from = arguments.from.clone().unwrap_or_default();
-                (None, from, arguments.to.clone().unwrap_or_default())
-            }
-        };
-        let from = from.trim_start_matches('$').to_owned();
-        let host = self.plan.hosts.get(&from).ok_or_else(|| {
-            let known: Vec<&str> = self.plan.hosts.keys().map(String::as_str).collect();
-            wrong(format!("there is no host {from:?}"), format!("choose one of: {}", known.join(", ")))
-        })?;
-        let destination = self.destination(&to)?;
-        let source = match destination {
-            IpAddr::V6(_) => host.ipv6().map(IpAddr::from),
-            IpAddr::V4(_) => host.ipv4().map(IpAddr::from),
-        };
-        let source = source.ok_or_else(|| {
-            wrong(format!("host {from} has no address of the family of {destination}"), "choose another destination")
-        })?;
-        let flow = self.fields(chain.map(|(_, chain)| chain), from, source, destination);
-        Ok((flow, chain.map(|(name, _)| (name.clone(), self.stations(name)))))
-    }
-
-    /// Both ends of a chain in the direction that was asked for.
-    fn ends(&self, name: &str, chain: &Chain) -> Result<[String; 2]> {
-        let mut ends = [chain.from.clone(), chain.to.clone()];
-        if self.arguments.reverse {
-            ends.reverse();
-        }
-        let asked = [&self.arguments.from, &self.arguments.to];
-        let mut names = Vec::new();
-        for ((end, asked), option) in ends.into_iter().zip(asked).zip(["--from", "--to"]) {
-            names.push(match (asked, end) {
-                (Some(asked), _) => asked.clone(),
-                (None, Endpoint::Host(host)) => host,
-                (None, _) => {
-                    let what = format!("an end of chain {name} is no host, but prefixes");
-                    return Err(wrong(what, format!("give {option} with a host or an address in them")));
-                }
-            });
-        }
-        <[String; 2]>::try_from(names).map_err(|_| wrong("a chain has two ends".into(), "report this"))
-    }
-
-    fn destination(&self, to: &str) -> Result<IpAddr> {
-        if let Ok(address) = to.parse() {
-            return Ok(address);
-        }
-        let labels = Labels::of(self.plan);
-        let name = to.trim_start_matches('$');
-        let label = if self.arguments.ipv4 && self.plan.hosts.contains_key(name) {
-            format!("${name}.ipv4")
-        } else {
-            format!("${name}")
-        };
-        let value = &labels.find(&label)?.value;
-        let address = value.parse().or_else(|_| value.split(['/', ',']).next().unwrap_or_default().parse());
-        address.map_err(|_| {
-            wrong(format!("{to} is {value}, and no address"), "give an address, a host or the label of one")
-        })
-    }
-
-    /// The fields of the packet: as asked, or as the chain matches.
-    fn fields(&self, chain: Option<&Chain>, from: String, source: IpAddr, destination: IpAddr) -> Flow {
-        let arguments = self.arguments;
-        let matching = chain.map(|chain| chain.matching.clone()).unwrap_or_default();
-        let wanted = arguments.protocol.or(matching.protocol).map_or(protocol::UDP, |protocol| protocol.0);
-        // `icmp` is that of the family.
-        let protocol = match wanted {
-            protocol::ICMPV4 | protocol::ICMPV6 if destination.is_ipv6() => protocol::ICMPV6,
-            protocol::ICMPV6 => protocol::ICMPV4,
-            other => other,
-        };
-        let first = |ranges: &[segue_model::value::PortRange]| ranges.first().map(|range| range.low());
-        let (mut ports, mut there) = (first(&matching.source_ports), first(&matching.destination_ports));
-        if arguments.reverse {
-            std::mem::swap(&mut ports, &mut there);
-        }
-        let number = |ranges: &[segue_model::range::NumberRange]| ranges.first().map_or(0, |range| range.low());
-        Flow {
-            from,
-            source,
-            destination,
-            protocol,
-            source_port: arguments.source_port.or(ports).unwrap_or(SOURCE_PORT),
-            destination_port: arguments.destination_port.or(there).unwrap_or(DESTINATION_PORT),
-            dscp: arguments.dscp.unwrap_or_else(|| u8::try_from(number(&matching.dscp)).unwrap_or_default()),
-            flow_label: arguments.flow_label.unwrap_or_else(|| number(&matching.flow_labels)),
-            hop_limit: arguments.hop_limit,
-            length: arguments.length,
-        }
-    }
-
-    /// Nodes of the chain's segments, and functions with namespaces of their own, in order. What the agent makes (netfilter) and what is in the
-    /// node is a part of the node.
-    fn stations(&self, chain: &str) -> Vec<String> {
-        let direction = if self.arguments.reverse { Direction::Reverse } else { Direction::Forward };
-        let steps = || self.plan.explain().iter().filter(|step| step.chain == chain && step.direction == direction);
-        let Some(first) = steps().next() else { return Vec::new() };
-        let mut stations = Vec::new();
-        for step in steps().filter(|step| step.policy == first.policy) {
-            stations.push(step.node.clone());
-            if let StepAction::Segment { function: Some(function), .. } = &step.action
-                && self
-                    .plan
-                    .functions
-                    .get(function)
-                    .is_some_and(|plan| plan.has_namespace() && !plan.interfaces.is_empty())
-            {
-                stations.extend([function.clone(), step.node.clone()]);
-            }
-        }
-        stations.dedup();
-        stations
-    }
 }
 
 fn wrong(what: String, remedy: impl Into<String>) -> LabError {

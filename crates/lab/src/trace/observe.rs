@@ -18,14 +18,13 @@ use nix::sys::socket::{
 };
 use nix::sys::time::TimeSpec;
 use segue_api::capture::{CaptureRequest, Format};
-use segue_api::client::Client;
+use socket2::{SockFilter, SockRef};
 
 use super::event::{Direction, Event, Flow};
 use super::probe::{Mark, recognise};
+use super::source::Source;
 use crate::blocks::Blocks;
 use crate::error::Result;
-use crate::netns;
-use crate::state::LabRecord;
 
 /// How long an agent may take to begin a capture, and a capture to be silent.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -60,24 +59,24 @@ struct Listener {
 }
 
 impl Observers {
-    /// Begins to observe the whole lab. When it returns, everybody watches.
+    /// Begins to observe all stations. When it returns, everybody watches.
     ///
     /// # Errors
     /// If a packet socket cannot be opened.
-    pub fn start(record: &LabRecord, probe: &Probe) -> Result<Self> {
+    pub fn start(sources: &[Source], probe: &Probe) -> Result<Self> {
         let (sender, events) = channel();
         let stop = Arc::new(AtomicBool::new(false));
         let mut observers = Self { events, blind: Vec::new(), stop, captures: Vec::new(), threads: Vec::new() };
-        // A function inside its node is seen as the node.
-        let stations = record.nodes.iter().filter(|node| node.has_namespace());
-        let listeners = stations.map(|node| listen(&node.name, &node.namespace)).collect::<Result<Vec<_>>>()?;
+        let mut listeners = Vec::new();
+        for source in sources {
+            listeners.extend(listen(source)?);
+        }
         let (to, stop, what) = (sender.clone(), observers.stop.clone(), probe.clone());
         observers.threads.push(std::thread::spawn(move || watch(&listeners, &what, &to, &stop)));
-        for node in &record.nodes {
-            let Some(socket) = &node.socket else { continue };
+        for source in sources {
+            let Some(agent) = &source.agent else { continue };
             let request = CaptureRequest { format: Format::Pcapng, ..CaptureRequest::default() };
-            let begun =
-                Client::new(socket).with_patience(PATIENCE).capture(&request).map_err(|error| error.to_string());
+            let begun = agent.clone().with_patience(PATIENCE).capture(&request).map_err(|error| error.to_string());
             let opened = begun.and_then(|answer| {
                 let stream = answer.body.get_ref().try_clone().map_err(|error| error.to_string())?;
                 Ok((stream, Blocks::open(answer.body).map_err(|error| error.to_string())?))
@@ -85,10 +84,10 @@ impl Observers {
             match opened {
                 Ok((stream, blocks)) => {
                     observers.captures.push(stream);
-                    let (to, what, station) = (sender.clone(), probe.clone(), node.name.clone());
+                    let (to, what, station) = (sender.clone(), probe.clone(), source.station.clone());
                     observers.threads.push(std::thread::spawn(move || follow(blocks, &station, &what, &to)));
                 }
-                Err(error) => observers.blind.push(format!("{}: its data plane is not seen: {error}", node.name)),
+                Err(error) => observers.blind.push(format!("{}: its data plane is not seen: {error}", source.station)),
             }
         }
         Ok(observers)
@@ -107,11 +106,14 @@ impl Drop for Observers {
     }
 }
 
-fn listen(station: &str, namespace: &str) -> Result<Listener> {
-    let opened = netns::inside(namespace, || -> nix::Result<(OwnedFd, HashMap<usize, String>)> {
+fn listen(source: &Source) -> Result<Option<Listener>> {
+    let opened = source.inside.run(|| -> nix::Result<(OwnedFd, HashMap<usize, String>)> {
         // Of no interface: it hears all of them.
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
         let socket = socket(AddressFamily::Packet, SockType::Raw, flags, SockProtocol::EthAll)?;
+        if source.agent.is_some() {
+            only_outgoing(&socket)?;
+        }
         setsockopt(&socket, sockopt::ReceiveTimestampns, &true)?;
         let names = nix::net::if_::if_nameindex()?;
         let name = |interface: &nix::net::if_::Interface| {
@@ -119,10 +121,29 @@ fn listen(station: &str, namespace: &str) -> Result<Listener> {
         };
         Ok((socket, names.iter().map(name).collect()))
     })?;
-    let remedy = "check that you are root and that the lab is up";
-    let (socket, interfaces) = opened
-        .map_err(|error| crate::error::LabError::io("open a packet socket in", namespace, remedy)(error.into()))?;
-    Ok(Listener { station: station.to_owned(), socket, interfaces })
+    let Some(opened) = opened else { return Ok(None) };
+    let remedy = "check that you are root, and in a lab that it is up";
+    let (socket, interfaces) = opened.map_err(|error| {
+        crate::error::LabError::io("open a packet socket for", &source.station, remedy)(error.into())
+    })?;
+    Ok(Some(Listener { station: source.station.clone(), socket, interfaces }))
+}
+
+/// What comes in at a node's ports its data plane tells. A second reader of such a packet would take away what XDP has written in front of it for
+/// the TC program (the kernel copies a packet that two read before it is written to, without its metadata), and functions on the kernel's path
+/// would not get it.
+fn only_outgoing(socket: &OwnedFd) -> nix::Result<()> {
+    /// `SKF_AD_OFF + SKF_AD_PKTTYPE`.
+    const PACKET_TYPE: u32 = 0xffff_f004;
+    // ldb [type]; jeq OUTGOING; ret all; ret 0
+    let program = [
+        SockFilter::new(0x30, 0, 0, PACKET_TYPE),
+        SockFilter::new(0x15, 0, 1, u32::from(OUTGOING)),
+        SockFilter::new(0x06, 0, 0, u32::MAX),
+        SockFilter::new(0x06, 0, 0, 0),
+    ];
+    let attached = SockRef::from(socket).attach_filter(&program);
+    attached.map_err(|error| nix::errno::Errno::from_raw(error.raw_os_error().unwrap_or_default()))
 }
 
 fn watch(listeners: &[Listener], probe: &Probe, to: &Sender<Event>, stop: &AtomicBool) {

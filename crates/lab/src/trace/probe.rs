@@ -9,7 +9,7 @@ use nix::sys::socket::{
 use segue_wire::packet::parse_as_far_as_possible;
 use segue_wire::tcp::control::SYN;
 use segue_wire::{
-    Icmpv4Repr, Icmpv6Repr, Ipv4Repr, Ipv6Repr, LayerKind, PacketBuilder, TcpRepr, UdpRepr, protocol, summary,
+    Icmpv4Repr, Icmpv6Repr, Ipv4Repr, Ipv6Repr, LayerKind, PacketBuilder, SrhRepr, TcpRepr, UdpRepr, protocol, summary,
 };
 
 use super::event::{Flow, What};
@@ -39,12 +39,24 @@ pub fn packet(flow: &Flow, mark: &Mark) -> Result<Vec<u8>> {
         |what: String, remedy: &str| LabError::Exchange { place: "the probe".into(), what, remedy: remedy.to_owned() };
     let (traffic_class, hop_limit) = (flow.dscp << 2, flow.hop_limit);
     let packet = match (flow.source, flow.destination) {
-        (IpAddr::V6(source), IpAddr::V6(destination)) => PacketBuilder::new().ipv6(Ipv6Repr {
-            traffic_class,
-            flow_label: flow.flow_label,
-            hop_limit,
-            ..Ipv6Repr::new(source, destination)
-        }),
+        (IpAddr::V6(source), IpAddr::V6(destination)) => {
+            let first = flow.segments.first().copied().unwrap_or(destination);
+            let flow_label = flow.flow_label;
+            let header = Ipv6Repr { traffic_class, flow_label, hop_limit, ..Ipv6Repr::new(source, first) };
+            let packet = PacketBuilder::new().ipv6(header);
+            if flow.segments.is_empty() {
+                packet
+            } else {
+                let path: Vec<_> = flow.segments.iter().copied().chain([destination]).collect();
+                if path.len() > 127 {
+                    return Err(wrong("an SRH has no room for so many segments".into(), "give at most 126"));
+                }
+                packet.srh(SrhRepr::new(&path))
+            }
+        }
+        (IpAddr::V4(_), _) if !flow.segments.is_empty() => {
+            return Err(wrong("an IPv4 packet has no SRH".into(), "give IPv6 addresses, or no segments"));
+        }
         (IpAddr::V4(source), IpAddr::V4(destination)) => PacketBuilder::new().ipv4(Ipv4Repr {
             type_of_service: traffic_class,
             time_to_live: hop_limit,
@@ -125,7 +137,6 @@ pub fn recognise(frame: &[u8], mark: &Mark, flow: &Flow) -> Option<(What, bool, 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use segue_wire::SrhRepr;
 
     fn flow() -> Flow {
         Flow {
@@ -138,6 +149,7 @@ mod tests {
             dscp: 46,
             flow_label: 0x12345,
             hop_limit: 64,
+            segments: Vec::new(),
             length: 0,
         }
     }

@@ -1,6 +1,7 @@
 //! What the lab's tests with root share: labs that take themselves down, and topologies with names of their own.
 
 pub mod agent;
+pub mod group;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
