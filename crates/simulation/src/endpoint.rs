@@ -135,6 +135,7 @@ impl<'a> Packet<'a, '_> {
                 self.proxy(sid, outer, &advance)
             }
             abi::SEGUE_END_B6_ENCAPS | abi::SEGUE_END_B6_ENCAPS_RED => self.end_b6(sid, outer.limit, advance),
+            abi::SEGUE_END_INSTANCES => self.instance(sid),
             _ => Err(ended(Outcome::DropBehaviour)),
         }
     }
@@ -209,6 +210,19 @@ impl<'a> Packet<'a, '_> {
         }
         let reason = format!("{} takes no protocol {} as its last segment", name(behaviour), outer.protocol);
         Err(because(Outcome::DropUpperLayer, reason))
+    }
+
+    /// One of several instances of a function: the one that the flow was at before, which is not known here; else one by its hash.
+    fn instance(&mut self, sid: &'a CompiledSid) -> Found<Box<End>> {
+        self.stage()?;
+        let flow = outer_flow(&self.frame, ETHERNET);
+        let list = self.policy_list(sid.entry.policy, flow).ok_or_else(|| ended(Outcome::DropFunctionDown))?;
+        let Some(instance) = list.segments.first() else { return Err(ended(Outcome::DropFunctionDown)) };
+        self.assume(format!("of the instances of the function, the flow is at {instance}"));
+        put(&mut self.frame, ETHERNET + 24, &instance.octets());
+        self.stage()?;
+        self.again = true;
+        Ok(self.core_port())
     }
 
     /// `end_b6()`.
