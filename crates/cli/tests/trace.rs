@@ -5,6 +5,8 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
+use segue_api::client::Client;
+use segue_model::node::{NodeState, PortMode};
 use segue_testkit::command::{output, printed, run};
 use segue_wire::{Ipv6Repr, PacketBuilder, SrhRepr, UdpRepr};
 use serde_json::Value;
@@ -31,6 +33,14 @@ impl Lab {
         let lab = Self { name: format!("trccli{:x}", std::process::id()), directory };
         fs::write(lab.path("lab.yaml"), format!("name: {}{TOPOLOGY}", lab.name)).unwrap();
         run(segue(&["lab", "up"]).arg(lab.path("lab.yaml")));
+        // Only there packets can be put in.
+        for node in ["edge1", "edge2"] {
+            let on_xdp = |state: &mut NodeState| {
+                state.ports.iter_mut().for_each(|port| port.mode = PortMode::Xdp);
+                Ok::<(), segue_api::client::Error>(())
+            };
+            Client::new(lab.socket(node)).change(on_xdp).unwrap_or_else(|error| panic!("{error}"));
+        }
         lab
     }
 
