@@ -201,9 +201,13 @@ fn whole(packet: &[u8]) -> Vec<u8> {
     packet[..length.min(packet.len())].to_vec()
 }
 
-/// Multicast listeners, neighbour discovery of the router's own, ARP.
+/// Multicast listeners, neighbour discovery of the router's own, ARP. Before it has a link-local address it reports listeners from ::.
 fn noise(frame: &[u8]) -> bool {
-    frame[12..14] == [8, 6] || frame.len() > 30 && frame[12..14] == [0x86, 0xdd] && frame[22..24] == [0xfe, 0x80]
+    let ipv6 = frame[12..14] == [0x86, 0xdd] && frame.len() >= 54;
+    let own = |source: &[u8], destination: &[u8]| {
+        source[..2] == [0xfe, 0x80] || *source == [0; 16] && destination[..2] == [0xff, 0x02]
+    };
+    frame[12..14] == [8, 6] || ipv6 && own(&frame[22..38], &frame[38..54])
 }
 
 /// iptables' answer.
