@@ -154,8 +154,9 @@ mod tests {
 
     #[test]
     fn a_program_may_be_the_connection() {
-        // It answers as soon as it has read the request's first line, and ends with its connection.
-        let answer = "read line; printf 'HTTP/1.0 200 OK\\r\\n\\r\\n%s' \"$line\"";
+        // It reads the request's head, answers with its first line, and ends with its connection.
+        let answer = "read -r first; while read -r line && [ ${#line} -gt 1 ]; do :; done; \
+            printf 'HTTP/1.0 200 OK\\r\\n\\r\\n%s' \"$first\"";
         let command = ["sh", "-c", answer].map(str::to_owned);
         let stream = connect_through(&command).unwrap();
         let response = exchange(stream, "GET", "/v1/x", None, None, Duration::from_secs(5)).unwrap();
