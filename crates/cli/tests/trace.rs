@@ -33,14 +33,12 @@ impl Lab {
         let lab = Self { name: format!("trccli{:x}", std::process::id()), directory };
         fs::write(lab.path("lab.yaml"), format!("name: {}{TOPOLOGY}", lab.name)).unwrap();
         run(segue(&["lab", "up"]).arg(lab.path("lab.yaml")));
-        // Only there packets can be put in.
-        for node in ["edge1", "edge2"] {
-            let on_xdp = |state: &mut NodeState| {
-                state.ports.iter_mut().for_each(|port| port.mode = PortMode::Xdp);
-                Ok::<(), segue_api::client::Error>(())
-            };
-            Client::new(lab.socket(node)).change(on_xdp).unwrap_or_else(|error| panic!("{error}"));
-        }
+        // Packets are put in on both hooks: the other node's ports are on socket buffers.
+        let on_xdp = |state: &mut NodeState| {
+            state.ports.iter_mut().for_each(|port| port.mode = PortMode::Xdp);
+            Ok::<(), segue_api::client::Error>(())
+        };
+        Client::new(lab.socket("edge1")).change(on_xdp).unwrap_or_else(|error| panic!("{error}"));
         lab
     }
 

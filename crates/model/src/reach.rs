@@ -73,7 +73,7 @@ mod tests {
             ("nodes:\n  a: {socket: /x, connect: [y]}", 2, "either `socket` or `connect`"),
             ("nodes:\n  a: {socket: /x}\n  b: {}", 3, "either `socket` or `connect`"),
             ("nodes:\n  'a:b': {socket: /x}", 2, "no colon"),
-            ("nodes:\n  a: {sockets: /x}", 2, "unknown field"),
+            ("nodes:\n  a: {sockets: /x}", 2, "is not known here"),
         ] {
             let error = load_nodes(text, "x.yaml").unwrap_err().to_string();
             assert!(error.contains(words) && error.contains(&format!("x.yaml:{line}")), "{text}: {error}");

@@ -52,20 +52,33 @@ impl Dataplane {
         self.test_run_stage(object::PROGRAM, run)
     }
 
-    /// Puts one frame in, as if it had come by a port: it is counted, and really goes on. False: the port is none on XDP, where that is not possible.
+    /// Puts one frame in, as if it had come by a port: it is counted, and really goes on. False: there is no such port, or it is one by
+    /// which functions on the kernel's path return packets.
     ///
     /// # Errors
-    /// [`Error::TestRun`]: longer than a page, or a kernel before Linux 5.18.
+    /// [`Error::TestRun`]: longer than a page, or on XDP a kernel before Linux 5.18.
     pub fn inject(&mut self, frame: &[u8], ingress: u32) -> Result<bool, Error> {
+        /// `TC_ACT_SHOT`: the frame itself ends here, its copy has come in.
+        const PUT: u32 = 2;
         let ports = self.applied().map(|compiled| compiled.ports.as_slice()).unwrap_or_default();
-        if !ports.iter().any(|port| port.xdp && port.entry.ifindex == ingress) {
-            return Ok(false);
-        }
+        let Some(port) = ports.iter().find(|port| port.entry.ifindex == ingress) else { return Ok(false) };
+        let (xdp, skb) = (port.xdp, port.skb);
         let failed = |source: std::io::Error| Error::TestRun { ingress, source: source.into() };
-        let mut context = xdp_context(&TestRun::once(frame, ingress));
-        let program = self.program_fd()?;
-        program::run_live(program.as_fd(), frame, &mut context).map_err(failed)?;
-        Ok(true)
+        let run = TestRun::once(frame, ingress);
+        if xdp {
+            let mut context = xdp_context(&run);
+            let program = self.program_fd()?;
+            program::run_live(program.as_fd(), frame, &mut context).map_err(failed)?;
+        } else if skb {
+            let programs = self.filter_programs(Part::Asked)?;
+            let missing = || Error::NotInObject { kind: "program", name: skb::INJECT.to_owned() };
+            let program = programs.get(skb::INJECT).ok_or_else(missing)?;
+            let output = program::run(program, frame, &mut skb_context(&run), 1, run.room).map_err(failed)?;
+            if output.verdict != PUT {
+                return Err(failed(std::io::Error::other("the interface did not take it")));
+            }
+        }
+        Ok(xdp || skb)
     }
 
     /// The words of the first rows of a table of counters (`counters`, `outcomes`, `icmp_sent`), summed over the CPUs.

@@ -32,6 +32,9 @@ pub const OUT: &str = "segue_function_out";
 /// For the lower device of a function's macvlan: the same, on its egress.
 pub const EGRESS: &str = "segue_function_egress";
 
+/// On no port: puts a frame in.
+pub const INJECT: &str = "segue_inject";
+
 /// For ports on socket buffers: the same data plane as on XDP.
 pub const PORT: &str = object::PROGRAM;
 
@@ -55,15 +58,18 @@ pub enum Part {
     Stages(StageGroup),
     /// What takes packets that come out of functions on the kernel's path: [`OUT`], [`EGRESS`], and their stages.
     Functions,
+    /// What is run when somebody asks, and needed by no packet: [`INJECT`].
+    Asked,
 }
 
 impl Part {
-    const ALL: [Self; 5] = [
+    const ALL: [Self; 6] = [
         Self::Usual,
         Self::Port,
         Self::Stages(StageGroup::Firewall),
         Self::Stages(StageGroup::Function),
         Self::Functions,
+        Self::Asked,
     ];
 
     /// Those that a generation needs, in the order in which they are loaded.
@@ -73,17 +79,19 @@ impl Part {
             Self::Port => compiled.has_skb_ports(),
             Self::Stages(group) => compiled.has_skb_ports() && group.is_needed(compiled),
             Self::Functions => compiled.has_kernel_path(),
+            Self::Asked => false,
         };
         Self::ALL.into_iter().filter(is_needed).collect()
     }
 
-    /// Those that are attached somewhere, and pinned.
+    /// Those that are attached somewhere, or run, and pinned.
     fn attached(self) -> &'static [&'static str] {
         match self {
             Self::Usual => &[IN],
             Self::Port => &[PORT],
             Self::Stages(_) => &[],
             Self::Functions => &[OUT, EGRESS],
+            Self::Asked => &[INJECT],
         }
     }
 
@@ -92,7 +100,7 @@ impl Part {
         let of =
             |group: StageGroup| object::STAGES.into_iter().filter(|(_, name)| group.stages().contains(name)).collect();
         match self {
-            Self::Usual => Vec::new(),
+            Self::Usual | Self::Asked => Vec::new(),
             Self::Port => of(StageGroup::Common),
             Self::Stages(group) => of(group),
             Self::Functions => vec![(abi::SEGUE_STAGE_OWN, OWN)],
@@ -112,6 +120,7 @@ impl Part {
             Self::Stages(StageGroup::Firewall) => "port-firewall",
             Self::Stages(StageGroup::Function) => "port-function",
             Self::Functions => "functions",
+            Self::Asked => "asked",
         };
         format!("{PROGRAMS}{}-{part}", build())
     }
