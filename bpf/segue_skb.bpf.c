@@ -93,7 +93,8 @@ int segue_function_egress(struct __sk_buff *skb)
 	return function_out(&packet, 1);
 }
 
-/* On no port: run on a frame, it has that come in by the interface that the run is for, as if somebody had sent it there. */
+/* On no port: run on a frame, it has that come in by the interface that the run is for, as if somebody had sent it
+ * there. */
 SEC("tc")
 int segue_inject(struct __sk_buff *skb)
 {

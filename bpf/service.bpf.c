@@ -199,9 +199,9 @@ static __always_inline __u32 worker(struct xdp_md *ctx, const struct headers *he
 		if (protocol == PROTOCOL_ETHERNET &&
 		    !bpf_xdp_load_bytes(ctx, at + sizeof(struct ethhdr) - sizeof(type), &type, sizeof(type))) {
 			at += sizeof(struct ethhdr);
-			protocol = type == bpf_htons(ETH_P_IPV6) ? PROTOCOL_IPV6 :
-				   type == bpf_htons(ETH_P_IP)	 ? PROTOCOL_IPV4 :
-								   protocol;
+			protocol = type == bpf_htons(ETH_P_IPV6) ? PROTOCOL_IPV6
+				   : type == bpf_htons(ETH_P_IP) ? PROTOCOL_IPV4
+								 : protocol;
 		}
 		if (inner_flow(ctx, at, protocol, &flow))
 			return ((__u64)mixed(&flow) * set->workers) >> 32;

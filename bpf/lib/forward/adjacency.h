@@ -49,7 +49,7 @@ struct adjacency {
 	u64 epoch;   /* of the packet that it was made for: generation, cache generation and routing domain */
 	u32 expires; /* jiffies */
 	u32 ifindex; /* ADJACENCY_LINK: as transmit() takes it */
-	u16 fits; /* ADJACENCY_LINK: its MTU, octets (65535 at most); else 0, so that one comparison asks for both */
+	u16 fits;    /* ADJACENCY_LINK: its MTU, octets (65535 at most); else 0, so that one comparison asks for both */
 	u8 ethernet[ETHERNET_LENGTH]; /* the header to write */
 	u8 kind;
 	u8 slot;       /* of its neighbour in `control.neighbours` */

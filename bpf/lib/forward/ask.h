@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * The kernel's FIB asked for somebody who is no packet: what a packet's way would be is to be said by the call that decides it
- * (lib/forward/adjacency.h), not by one that resembles it. The agent runs it.
+ * The kernel's FIB asked for somebody who is no packet: what a packet's way would be is to be said by the call that
+ * decides it (lib/forward/adjacency.h), not by one that resembles it. The agent runs it.
  */
 #ifndef SEGUE_FORWARD_ASK_H
 #define SEGUE_FORWARD_ASK_H

@@ -136,7 +136,8 @@ INLINE int aware_from_function(struct packet *packet, const struct segue_sid *si
 	order.scope = sid->scope;
 	order.generation = packet->generation;
 	outcome = aware_judge(packet, sid, &order);
-	/* What it has translated, packed or unpacked is of a flow that was never sent, or has a flow label of its own. */
+	/* What it has translated, packed or unpacked is of a flow that was never sent, or has a flow label of its own.
+	 */
 	if (unlikely(outcome) &&
 	    !(sid->rewrite & SEGUE_REWRITE_ADDRESSES &&
 	      (outcome == SEGUE_OUTCOME_drop_unknown_flow || outcome == SEGUE_OUTCOME_drop_header_changed) &&

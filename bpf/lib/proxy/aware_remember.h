@@ -78,7 +78,8 @@ INLINE void aware_note(struct segue_proxy_flow *flow, u32 word, u8 hop_limit)
 	flow->hop_limit[0] = hop_limit;
 }
 
-/* Is behind the SRH what functions have made of inner packets: a compressed one, or an aggregate? `word` is its first. */
+/* Is behind the SRH what functions have made of inner packets: a compressed one, or an aggregate? `word` is its first.
+ */
 INLINE int srh_holds_packed(u64 word)
 {
 	u32 protocol = word & 0xff;

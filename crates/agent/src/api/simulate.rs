@@ -81,7 +81,8 @@ pub async fn inject(State(context): State<Context>, body: String) -> Result<Json
         let frame = frame(&request, port.mac)?;
         let put = plane.inject(&frame, port.ifindex);
         if !put.map_err(|error| Failure::one(Fault::Kernel, xdp::problem(&error)))? {
-            let message = format!("functions on the kernel's path return packets by {}: none can be put in there", request.port);
+            let message =
+                format!("functions on the kernel's path return packets by {}: none can be put in there", request.port);
             let remedy = "put it in at the port by which it comes to the node, or simulate it";
             return Err(Failure::one(Fault::Request, Problem::new("port", message, remedy)));
         }
