@@ -106,6 +106,8 @@ const ALLOWED_HERE: &[libc::c_long] = &[];
 const BPF_COMMANDS: [u64; 2] = [1, 15];
 /// `tgkill()` raises SIGABRT: a process that ends itself.
 const ABORT: u64 = libc::SIGABRT as u64;
+/// `prctl()` gives a thread its name, which one does that has just been started, perhaps behind the filter.
+const NAME: u64 = libc::PR_SET_NAME as u64;
 
 /// Takes all capabilities from the calling thread, but for that to make devices if `devices`.
 ///
@@ -151,6 +153,7 @@ fn filter() -> Result<BpfProgram, seccompiler::BackendError> {
     };
     rules.insert(libc::SYS_bpf, only(0, &BPF_COMMANDS)?);
     rules.insert(libc::SYS_tgkill, only(2, &[ABORT])?);
+    rules.insert(libc::SYS_prctl, only(0, &[NAME])?);
     let refused = SeccompAction::Errno(libc::EPERM as u32);
     let architecture = std::env::consts::ARCH.try_into()?;
     SeccompFilter::new(rules, refused, SeccompAction::Allow, architecture)?.try_into()
