@@ -11,6 +11,7 @@ pub mod attach;
 mod blocks;
 pub mod capture;
 pub mod cli;
+mod daemon;
 pub mod debug;
 pub mod demo;
 pub mod down;

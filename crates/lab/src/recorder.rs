@@ -8,10 +8,9 @@ use std::io::{BufReader, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::Child;
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use segue_api::capture::{CaptureRequest, Format};
 use segue_host::Run;
@@ -23,6 +22,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::blocks::{Blocks, Packet};
 use crate::capture::open;
+use crate::daemon;
 use crate::error::{LabError, Result};
 use crate::gather::Wanted;
 use crate::loaded::Loaded;
@@ -81,8 +81,7 @@ pub fn check(topology: &Topology, plan: &LabPlan) -> std::result::Result<(), Err
 
 /// The captures of a topology. Their files lie beside it, or in the working directory if it came from standard input.
 #[must_use]
-pub fn captures(paths: &LabPaths, loaded: &Loaded) -> Vec<Recorded> {
-    let _ = paths;
+pub fn captures(loaded: &Loaded) -> Vec<Recorded> {
     let file = fs::canonicalize(&loaded.file).unwrap_or_else(|_| loaded.file.clone());
     let beside = file.parent().filter(|_| file.is_absolute()).map(Path::to_owned);
     let directory = beside.or_else(|| std::env::current_dir().ok()).unwrap_or_default();
@@ -114,23 +113,8 @@ pub fn start(program: &Path, paths: &LabPaths, captures: &[Recorded]) -> Result<
     state::write_file(&file(paths), &state::json(&captures))?;
     let log = paths.directory.join("recorder.log");
     let mut child = Run::new(program, ["lab", "record", &paths.lab]).inside(&node.namespace).daemon(&log)?;
-    wait_ready(paths, &mut child, &log)
-}
-
-fn wait_ready(paths: &LabPaths, child: &mut Child, log: &Path) -> Result<()> {
-    let begun = Instant::now();
-    loop {
-        if ready(paths).exists() {
-            return Ok(());
-        }
-        let ended = child.try_wait().ok().flatten().map(|status| format!("they ended ({status})"));
-        let late = (begun.elapsed() > OPEN_WITHIN).then(|| format!("not ready within {} s", OPEN_WITHIN.as_secs()));
-        if let Some(what) = ended.or(late) {
-            let said = fs::read_to_string(log).unwrap_or_default().trim().to_owned();
-            return Err(LabError::Captures { what, said });
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    daemon::wait_ready(&ready(paths), "they", &mut child, &log, OPEN_WITHIN)
+        .map_err(|(what, said)| LabError::Captures { what, said })
 }
 
 /// A capture that is under way: which packets it takes, and where they go.

@@ -99,7 +99,7 @@ impl Building<'_> {
         }
         self.commands()?;
         // Before the traffic: what is captured is whole.
-        let captures = recorder::captures(self.paths, self.loaded);
+        let captures = recorder::captures(self.loaded);
         if !captures.is_empty() {
             recorder::start(&agent::segue()?, self.paths, &captures)?;
         }

@@ -10,7 +10,6 @@ use std::collections::VecDeque;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::Child;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -19,6 +18,7 @@ use segue_model::topology::Impairment;
 use segue_wiring::LabPlan;
 use serde::{Deserialize, Serialize};
 
+use crate::daemon;
 use crate::error::{LabError, Result};
 use crate::names::LabPaths;
 use crate::state;
@@ -87,23 +87,8 @@ pub fn start(program: &Path, paths: &LabPaths, links: &[RelayedLink]) -> Result<
     let log = paths.directory.join("relay.log");
     let arguments = ["lab", "relay", &paths.lab];
     let mut child = Run::new(program, arguments).inside(&first.ends[0].namespace).daemon(&log)?;
-    wait_ready(paths, &mut child, &log)
-}
-
-fn wait_ready(paths: &LabPaths, child: &mut Child, log: &Path) -> Result<()> {
-    let begun = Instant::now();
-    loop {
-        if ready(paths).exists() {
-            return Ok(());
-        }
-        let ended = child.try_wait().ok().flatten().map(|status| format!("it ended ({status})"));
-        let late = (begun.elapsed() > OPEN_WITHIN).then(|| format!("not ready within {} s", OPEN_WITHIN.as_secs()));
-        if let Some(what) = ended.or(late) {
-            let said = fs::read_to_string(log).unwrap_or_default();
-            return Err(LabError::Relay { what, said: said.trim().to_owned() });
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    daemon::wait_ready(&ready(paths), "it", &mut child, &log, OPEN_WITHIN)
+        .map_err(|(what, said)| LabError::Relay { what, said })
 }
 
 /// The relay itself: carries packets until it is ended, or its devices are gone.

@@ -90,6 +90,31 @@ pub struct Account {
 }
 
 impl Account {
+    /// That of a source in this process, which has sent nothing yet. `names`: its own, who sends, for whom.
+    pub(super) fn new(names: [String; 3], protocol: TrafficProtocol, family: Family) -> Self {
+        let [name, from, to] = names;
+        Self {
+            name,
+            from,
+            to,
+            protocol,
+            family,
+            state: State::Waiting,
+            why: None,
+            sent: 0,
+            refused: 0,
+            received: 0,
+            lost: 0,
+            duplicated: 0,
+            reordered: 0,
+            corrupted: 0,
+            octets: 0,
+            delay_us: None,
+            probes: 0,
+            process: std::process::id(),
+        }
+    }
+
     /// Whether all is done, and everything arrived once, in order and as it was sent.
     #[must_use]
     pub fn is_flawless(&self) -> bool {
@@ -191,26 +216,8 @@ impl Arrivals {
 
 #[cfg(test)]
 pub(super) fn empty() -> Account {
-    Account {
-        name: "web".into(),
-        from: "client".into(),
-        to: "server".into(),
-        protocol: TrafficProtocol::Udp,
-        family: Family::IPv6,
-        state: State::Running,
-        why: None,
-        sent: 0,
-        refused: 0,
-        received: 0,
-        lost: 0,
-        duplicated: 0,
-        reordered: 0,
-        corrupted: 0,
-        octets: 0,
-        delay_us: None,
-        probes: 0,
-        process: 1,
-    }
+    let names = ["web", "client", "server"].map(str::to_owned);
+    Account { state: State::Running, process: 1, ..Account::new(names, TrafficProtocol::Udp, Family::IPv6) }
 }
 
 #[cfg(test)]

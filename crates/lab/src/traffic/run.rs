@@ -56,26 +56,8 @@ pub fn run(paths: &LabPaths, name: &str) -> Result<()> {
     let (sender, receiver) = way::open(&source)?;
     let shared = Arc::new(Shared::default());
     let thread = receive(receiver, &source, &shared);
-    let account = Account {
-        name: source.name.clone(),
-        from: source.from.clone(),
-        to: source.to.clone(),
-        protocol: source.protocol,
-        family: source.family(),
-        state: State::Waiting,
-        why: None,
-        sent: 0,
-        refused: 0,
-        received: 0,
-        lost: 0,
-        duplicated: 0,
-        reordered: 0,
-        corrupted: 0,
-        octets: 0,
-        delay_us: None,
-        probes: 0,
-        process: std::process::id(),
-    };
+    let names = [&source.name, &source.from, &source.to].map(String::clone);
+    let account = Account::new(names, source.protocol, source.family());
     let interrupt = Interrupt::watch(Second::Ends);
     let mut run = Run { paths, source, sender, account, shared, interrupt, written: Instant::now() };
     run.write()?;
