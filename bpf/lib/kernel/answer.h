@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Messages that XDP has made (lib/icmp/answer.h), on their way out. Here the kernel asks for a neighbour that it does
+ * Messages that XDP has made (lib/icmp/answer.h), and what it forwards by an interface that takes no frames from it
+ * (transmit_by_kernel()), on their way out. Here the kernel asks for a neighbour that it does
  * not know, and any interface will do: a veth takes no frame that XDP redirects if there is neither XDP nor GRO at its
  * far end.
  */
