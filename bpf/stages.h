@@ -47,9 +47,11 @@ PROGRAM(segue_port)
 		return core_port(&packet);
 	if (likely(packet.port->role == SEGUE_ROLE_ACCESS))
 		return access_port(&packet);
-	action = service_fast(&packet);
-	if (likely(action != NOT_FAST))
-		return action;
+	if (likely(functions_here)) {
+		action = service_fast(&packet);
+		if (likely(action != NOT_FAST))
+			return action;
+	}
 	stage(&packet, SEGUE_STAGE_SERVICE);
 	return drop(&packet, SEGUE_OUTCOME_drop_recirculation);
 }

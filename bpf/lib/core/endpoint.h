@@ -7,6 +7,7 @@
 #include "lib/base/protocol.h"
 #include "lib/base/address.h"
 #include "lib/base/behaviour.h"
+#include "lib/base/config.h"
 #include "lib/packet/packet.h"
 #include "lib/packet/stage.h"
 #include "lib/packet/outcome.h"
@@ -116,9 +117,9 @@ INLINE int upper_layer(const struct packet *packet, const struct segue_sid *sid,
 	struct scratch *scratch;
 
 	if (likely(takes_inner(sid, outer->protocol) && !behaviour_needs_next(sid->behaviour))) {
-		if (unlikely(sid->flags & SEGUE_SID_DOWN))
+		if (unlikely(functions_here && sid->flags & SEGUE_SID_DOWN))
 			return function_dead_last(packet, sid, outer);
-		if (sid->behaviour == SEGUE_END_AS)
+		if (functions_here && sid->behaviour == SEGUE_END_AS)
 			return proxy_to_function(packet, sid, outer, &(struct advance){});
 		return end_decapsulate(packet, sid, outer);
 	}
@@ -234,6 +235,8 @@ INLINE int segment_advance(const struct packet *packet, const struct segue_sid *
 	case SEGUE_END_AM:
 	case SEGUE_END_AN:
 	case SEGUE_END_AN_NF:
+		if (unlikely(!functions_here))
+			break;
 		if (unlikely(proxy_elsewhere(sid))) {
 			/* Never both: without its firewall a packet is dropped, not handed on. */
 			if (sid->firewall)

@@ -4,6 +4,7 @@
 #define SEGUE_CORE_ENDPOINT_FAST_H
 
 #include "lib/base/types.h"
+#include "lib/base/config.h"
 #include "lib/packet/packet.h"
 #include "lib/forward/adjacency.h"
 #include "lib/core/decapsulation_fast.h"
@@ -30,12 +31,16 @@ INLINE int endpoint_fast(struct packet *packet, const struct segue_sid *sid, voi
 		return 1;
 	case SEGUE_END_AD:
 	case SEGUE_END_AN_NF:
+		if (unlikely(!functions_here))
+			return 0;
 		ethertype = dynamic_fast_inner(packet, sid, data, end, &id);
 		if (unlikely(!ethertype))
 			return 0;
 		*action = dynamic_fast_to(packet, sid, ethertype, id);
 		return 1;
 	case SEGUE_END_AM:
+		if (unlikely(!functions_here))
+			return 0;
 		if (unlikely(!masquerade_fast_inner(packet, sid, data, end)))
 			return 0;
 		*action = masquerade_fast_to(packet, sid, data, end);

@@ -90,6 +90,19 @@ pub struct CompiledSid {
 }
 
 impl CompiledSid {
+    /// Whether its behaviour is that of a proxy, or one of several instances behind it.
+    fn leads_to_function(&self) -> bool {
+        matches!(
+            u32::from(self.entry.behaviour),
+            abi::SEGUE_END_AS
+                | abi::SEGUE_END_AD
+                | abi::SEGUE_END_AM
+                | abi::SEGUE_END_AN
+                | abi::SEGUE_END_AN_NF
+                | abi::SEGUE_END_INSTANCES
+        )
+    }
+
     /// Row of `counters` of what came back from the function; none if there is none.
     pub fn returned(&self) -> Option<u32> {
         Some(self.entry.counter_return).filter(|row| *row != 0)
@@ -287,22 +300,17 @@ impl Compiled {
 
     /// Whether there are functions behind this node, or ports that functions return packets on.
     pub fn has_functions(&self) -> bool {
-        let leads_to_one = |sid: &CompiledSid| {
-            let behaviour = u32::from(sid.entry.behaviour);
-            // The node's own firewall has stages of its own.
-            sid.entry.firewall == 0
-                && matches!(
-                    behaviour,
-                    abi::SEGUE_END_AS
-                        | abi::SEGUE_END_AD
-                        | abi::SEGUE_END_AM
-                        | abi::SEGUE_END_AN
-                        | abi::SEGUE_END_AN_NF
-                        | abi::SEGUE_END_INSTANCES
-                )
-        };
-        let returns = |port: &CompiledPort| u32::from(port.entry.role) == abi::SEGUE_ROLE_SERVICE;
-        self.sids.iter().any(leads_to_one) || self.ports.iter().any(returns)
+        // The node's own firewall has stages of its own.
+        self.sids.iter().any(|sid| sid.entry.firewall == 0 && sid.leads_to_function()) || self.has_service_ports()
+    }
+
+    /// The same, or a firewall of this node by the behaviour of a proxy.
+    pub fn has_proxies(&self) -> bool {
+        self.sids.iter().any(CompiledSid::leads_to_function) || self.has_service_ports()
+    }
+
+    fn has_service_ports(&self) -> bool {
+        self.ports.iter().any(|port| u32::from(port.entry.role) == abi::SEGUE_ROLE_SERVICE)
     }
 
     /// Whether packets return from functions on the kernel's path, which programs of the TC hook take.

@@ -162,7 +162,7 @@ pub(crate) fn open_sized(name: &str, octets: &[u8], capacity: &Capacity) -> Resu
 }
 
 /// Sets the only constant of a section.
-fn set_constant(map: &mut OpenMapMut<'_>, name: &str, value: u32) -> Result<(), Error> {
+pub(crate) fn set_constant(map: &mut OpenMapMut<'_>, name: &str, value: u32) -> Result<(), Error> {
     let constants = map.initial_value_mut().filter(|constants| constants.len() == size_of::<u32>());
     let constants = constants.ok_or_else(|| Error::MapEntry { map: name.to_owned() })?;
     constants.copy_from_slice(&value.to_ne_bytes());

@@ -47,7 +47,7 @@ impl Dataplane {
                 attached => attached?,
             }
         }
-        skb::keep_only_this_build(&self.set)
+        skb::keep_only_needed(&self.set)
     }
 
     /// The programs of one part, which are loaded if they are not there.

@@ -8,7 +8,7 @@ use super::adopt::own_maps;
 use crate::Error;
 use crate::object;
 use crate::program::{self, in_slot};
-use crate::skb::{self, Part};
+use crate::skb::{self, Part, Reach};
 
 /// A run to make.
 #[derive(Debug, Clone, Copy)]
@@ -107,7 +107,8 @@ impl Dataplane {
             }
             Some(slot) => in_slot(own_maps(&self.set)?.get("stages")?, slot).map_err(failed)?.ok_or_else(missing)?,
             None if on_skb => {
-                let programs = self.filter_programs(Part::Port)?;
+                let part = self.applied().map_or(Part::Port(Reach::Functions), Part::port);
+                let programs = self.filter_programs(part)?;
                 programs.get(program).ok_or_else(missing)?.try_clone_to_owned().map_err(failed)?
             }
             None => self.program_fd()?,

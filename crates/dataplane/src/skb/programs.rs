@@ -44,16 +44,29 @@ const OWN: &str = "segue_own";
 /// The map of stages behind tail calls.
 const STAGES: &str = "skb_stages";
 
+/// Section of the constant that says whether packets may meet functions (bpf/lib/base/config.h).
+const FUNCTIONS_HERE: &str = ".rodata.functions";
+
 const PROGRAMS: &str = "functions-";
 const LOADING: &str = "functions-loading";
+
+/// What packets on the ports of this hook may meet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reach {
+    /// Nothing behind this node: a load that has no function's ways in it, which are most of what the verifier has to follow.
+    Node,
+    /// Functions behind this node.
+    Functions,
+}
 
 /// Programs that are loaded together, when the first port needs one of them: the kernel's verifier takes seconds for all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
     /// What every port with the XDP program has: [`IN`].
     Usual,
-    /// What every port on socket buffers has: [`PORT`], and the stages that every node needs.
-    Port,
+    /// What every port on socket buffers has: [`PORT`], and the stages that every node needs. Once there has been a function, what is
+    /// loaded for [`Reach::Functions`] stands for both.
+    Port(Reach),
     /// Further stages of [`Part::Port`].
     Stages(StageGroup),
     /// What takes packets that come out of functions on the kernel's path: [`OUT`], [`EGRESS`], and their stages.
@@ -63,9 +76,10 @@ pub enum Part {
 }
 
 impl Part {
-    const ALL: [Self; 6] = [
+    const ALL: [Self; 7] = [
         Self::Usual,
-        Self::Port,
+        Self::Port(Reach::Node),
+        Self::Port(Reach::Functions),
         Self::Stages(StageGroup::Firewall),
         Self::Stages(StageGroup::Function),
         Self::Functions,
@@ -76,7 +90,7 @@ impl Part {
     pub fn needed(compiled: &Compiled) -> Vec<Self> {
         let is_needed = |part: &Self| match part {
             Self::Usual => compiled.ports.iter().any(|port| port.xdp),
-            Self::Port => compiled.has_skb_ports(),
+            Self::Port(_) => compiled.has_skb_ports() && *part == Self::port(compiled),
             Self::Stages(group) => compiled.has_skb_ports() && group.is_needed(compiled),
             Self::Functions => compiled.has_kernel_path(),
             Self::Asked => false,
@@ -84,11 +98,17 @@ impl Part {
         Self::ALL.into_iter().filter(is_needed).collect()
     }
 
+    /// What a generation needs on its ports.
+    pub fn port(compiled: &Compiled) -> Self {
+        // A firewall's SID has a proxy's behaviour.
+        Self::Port(if compiled.has_proxies() { Reach::Functions } else { Reach::Node })
+    }
+
     /// Those that are attached somewhere, or run, and pinned.
     fn attached(self) -> &'static [&'static str] {
         match self {
             Self::Usual => &[IN],
-            Self::Port => &[PORT],
+            Self::Port(_) => &[PORT],
             Self::Stages(_) => &[],
             Self::Functions => &[OUT, EGRESS],
             Self::Asked => &[INJECT],
@@ -101,7 +121,7 @@ impl Part {
             |group: StageGroup| object::STAGES.into_iter().filter(|(_, name)| group.stages().contains(name)).collect();
         match self {
             Self::Usual | Self::Asked => Vec::new(),
-            Self::Port => of(StageGroup::Common),
+            Self::Port(_) => of(StageGroup::Common),
             Self::Stages(group) => of(group),
             Self::Functions => vec![(abi::SEGUE_STAGE_OWN, OWN)],
         }
@@ -116,7 +136,8 @@ impl Part {
     fn directory(self) -> String {
         let part = match self {
             Self::Usual => "usual",
-            Self::Port | Self::Stages(StageGroup::Common) => "port",
+            Self::Port(Reach::Node) => "port-node",
+            Self::Port(Reach::Functions) | Self::Stages(StageGroup::Common) => "port",
             Self::Stages(StageGroup::Firewall) => "port-firewall",
             Self::Stages(StageGroup::Function) => "port-function",
             Self::Functions => "functions",
@@ -131,7 +152,7 @@ impl Part {
 pub struct Programs(Vec<(&'static str, OwnedFd)>);
 
 /// The programs that `set` has pinned, or loads and pins them. `build`: the maps of the XDP programs' build beside the
-/// shared ones. What other builds have pinned in `set` is removed by [`keep_only_this_build`].
+/// shared ones. What other builds have pinned in `set` is removed by [`keep_only_needed`].
 pub fn open_or_load(
     set: &Path,
     shared: &MapSet,
@@ -139,13 +160,18 @@ pub fn open_or_load(
     capacity: &Capacity,
     part: Part,
 ) -> Result<Programs, Error> {
-    let directory = set.join(part.directory());
-    if let Some(programs) = Programs::open(&directory, part) {
+    if let Some(programs) = stand_for(part).iter().find_map(|part| Programs::open(&set.join(part.directory()), *part)) {
         return Ok(programs);
     }
+    let directory = set.join(part.directory());
     let own = MapSet::open_all(build).ok_or_else(|| lost(build))?;
     let mut reused: Vec<(String, &MapHandle)> = shared.iter().chain(own.iter()).collect();
-    let stages = if matches!(part, Part::Stages(_)) { Some(port_stages(set)?) } else { None };
+    let stages = match part {
+        Part::Stages(_) => Some(port_stages(set)?),
+        // Where ports have the load without functions' ways, it goes on with these stages until all have changed over.
+        Part::Port(Reach::Functions) => port_stages(set).ok(),
+        _ => None,
+    };
     reused.extend(stages.iter().map(|stages| (STAGES.to_owned(), stages)));
     let loading = set.join(LOADING);
     remove(&loading)?;
@@ -154,6 +180,16 @@ pub fn open_or_load(
     remove(&directory)?;
     fs::rename(&loading, &directory).map_err(failed(&directory, "rename the directory of new programs to it"))?;
     Programs::open(&directory, part).ok_or_else(|| lost(&directory))
+}
+
+/// The parts of which each has what is asked for, the first that there is.
+fn stand_for(part: Part) -> &'static [Part] {
+    const NODE: [Part; 2] = [Part::Port(Reach::Functions), Part::Port(Reach::Node)];
+    match part {
+        Part::Port(Reach::Node) => &NODE,
+        Part::Port(Reach::Functions) => &NODE[..1],
+        _ => Part::ALL.iter().find(|own| **own == part).map(std::slice::from_ref).unwrap_or_default(),
+    }
 }
 
 impl Programs {
@@ -173,13 +209,20 @@ impl Programs {
 
 /// The stages of ports on socket buffers that `set` has pinned.
 pub fn port_stages(set: &Path) -> Result<MapHandle, Error> {
-    let path = set.join(Part::Port.directory()).join(STAGES);
-    MapHandle::from_pinned_path(&path).map_err(map_error(STAGES, "open its pin"))
+    let paths = [Reach::Functions, Reach::Node].map(|reach| set.join(Part::Port(reach).directory()).join(STAGES));
+    let path = paths.iter().find(|path| path.exists()).unwrap_or(&paths[0]);
+    MapHandle::from_pinned_path(path).map_err(map_error(STAGES, "open its pin"))
 }
 
-/// Removes the pins of other builds.
-pub fn keep_only_this_build(set: &Path) -> Result<(), Error> {
-    let own = Part::ALL.map(Part::directory);
+/// Whether `set` has pinned this part.
+pub fn is_loaded(set: &Path, part: Part) -> bool {
+    set.join(part.directory()).is_dir()
+}
+
+/// Removes the pins of other builds, and those of the load without functions' ways where no port has it any more.
+pub fn keep_only_needed(set: &Path) -> Result<(), Error> {
+    let replaced = is_loaded(set, Part::Port(Reach::Functions)).then_some(Part::Port(Reach::Node));
+    let own: Vec<String> = Part::ALL.into_iter().filter(|part| Some(*part) != replaced).map(Part::directory).collect();
     for entry in fs::read_dir(set).map_err(failed(set, "list it"))? {
         let Ok(entry) = entry else { continue };
         let name = entry.file_name();
@@ -206,6 +249,9 @@ pub(super) fn open(capacity: &Capacity) -> Result<OpenObject, Error> {
 fn load(reused: &[(String, &MapHandle)], directory: &Path, capacity: &Capacity, part: Part) -> Result<(), Error> {
     let mut open = open(capacity)?;
     for mut map in open.maps_mut() {
+        if part == Part::Port(Reach::Node) && map.name() == FUNCTIONS_HERE {
+            object::set_constant(&mut map, FUNCTIONS_HERE, 0)?;
+        }
         let Some(name) = object::pin_name(map.name()) else { continue };
         if let Some((_, handle)) = reused.iter().find(|(reused, _)| *reused == name) {
             map.reuse_fd(handle.as_fd()).map_err(map_error(&name, "reuse the pinned map"))?;
@@ -264,8 +310,17 @@ mod tests {
     #[test]
     fn each_program_of_the_object_belongs_to_one_part() {
         for program in open(&Capacity::default()).expect("the embedded object opens").progs() {
-            let parts = Part::ALL.iter().filter(|part| part.has(program.name())).count();
-            assert_eq!(parts, 1, "{:?}", program.name());
+            // What ports have is loaded in two ways.
+            let parts = Part::ALL.iter().filter(|part| **part != Part::Port(Reach::Node) && part.has(program.name()));
+            assert_eq!(parts.count(), 1, "{:?}", program.name());
         }
+    }
+
+    /// Else a node without functions would load their ways, and nobody would notice.
+    #[test]
+    fn the_object_says_by_a_constant_whether_there_are_functions() {
+        let object = open(&Capacity::default()).expect("the embedded object opens");
+        let constants = object.maps().find(|map| map.name() == FUNCTIONS_HERE).expect("the section");
+        assert_eq!(constants.initial_value(), Some(&1_u32.to_ne_bytes()[..]));
     }
 }

@@ -2,12 +2,12 @@
 
 use std::path::Path;
 
-use libbpf_rs::{MapCore, MapFlags, MapHandle};
+use libbpf_rs::{MapCore, MapFlags, MapHandle, query};
 use segue_abi as abi;
-use segue_dataplane::Dataplane;
-use serde_json::json;
+use segue_dataplane::{Dataplane, Hook, MissingInterface};
+use serde_json::{Value, json};
 
-use crate::support::{apply, isolated, options, state};
+use crate::support::{apply, ifindex, interfaces, isolated, node, options, state};
 
 /// Directories of pins below a data plane's, with this word in their names.
 fn pinned(pins: &Path, word: &str) -> Vec<std::path::PathBuf> {
@@ -52,5 +52,63 @@ fn stages_of_functions_come_with_the_first_function() {
         // What is loaded stays: another generation may still be under way in it.
         apply(&mut dataplane, &state());
         assert!(OF_FUNCTIONS.iter().all(|stage| is_loaded(pins, *stage)));
+    });
+}
+
+/// By interface: how many instructions the verifier looked at in the program that it has on its ingress.
+fn verified() -> Vec<(u32, u32)> {
+    let programs: Vec<_> = query::ProgInfoIter::default().collect();
+    let on = query::LinkInfoIter::default().filter_map(|link| match link.info {
+        query::LinkTypeInfo::Tcx(tcx) => Some((tcx.ifindex, link.prog_id)),
+        _ => None,
+    });
+    let ours = [ifindex("p1"), ifindex("p2")];
+    let size = |id: u32| programs.iter().find(|program| program.id == id).expect("a program").verified_insns;
+    let mut all: Vec<_> = on.filter(|(at, _)| ours.contains(at)).map(|(at, program)| (at, size(program))).collect();
+    all.sort_unstable();
+    all
+}
+
+#[test]
+#[ignore = "needs root"]
+fn ports_on_socket_buffers_know_functions_once_there_is_one() {
+    isolated(|pins| {
+        let mut dataplane = Dataplane::open_or_load(pins, options()).expect("it loads");
+        let apply = |dataplane: &mut Dataplane, state: &Value| {
+            let mut interfaces = interfaces();
+            for interface in interfaces.0.values_mut() {
+                interface.hook = Hook::Skb;
+            }
+            dataplane.apply(&node(state), &interfaces, MissingInterface::Refuse).expect("an apply that works")
+        };
+        let plain = state();
+        apply(&mut dataplane, &plain);
+        let without = verified();
+        assert_eq!(without.len(), 2, "both ports have a program: {without:?}");
+        let [directory] = &pinned(pins, "/functions-")[..] else { panic!("one part is loaded") };
+        assert!(directory.to_string_lossy().ends_with("-port-node"), "{directory:?}");
+
+        let mut with = plain.clone();
+        let proxy = json!({ "inner": ["IPv4"], "memory": "flow", "to_function": "p2", "from_function": "p2" });
+        let sid =
+            json!({ "sid": "fc00:1:a::", "behaviour": "End.AD", "next_hop_mac": "02:00:00:00:00:07", "proxy": proxy });
+        with["ports"][1]["role"] = "service".into();
+        with["sids"].as_array_mut().expect("a list").push(sid);
+        apply(&mut dataplane, &with);
+        let after = verified();
+        for (port, (less, more)) in without.iter().zip(&after).map(|(less, more)| (less.0, (less.1, more.1))) {
+            assert!(2 * less < more, "interface {port}: {less} instructions were looked at, now {more}");
+        }
+        let loaded = || pinned(pins, "/functions-").iter().any(|path| path.to_string_lossy().ends_with("-port-node"));
+        assert!(!loaded(), "no port has it any more");
+
+        // What is loaded stays, and is adopted.
+        apply(&mut dataplane, &plain);
+        assert_eq!(verified(), after);
+        drop(dataplane);
+        let mut dataplane = Dataplane::open_or_load(pins, options()).expect("it is adopted");
+        apply(&mut dataplane, &plain);
+        assert_eq!(verified(), after);
+        assert!(!loaded());
     });
 }
