@@ -2,8 +2,10 @@
 """Firewalls in chains: what rules allow passes, what they refuse is refused as they say, what they drop is gone."""
 
 import time
+from collections.abc import Sequence
 
 import pytest
+from checks import nothing, there
 from scapy.layers.inet import ICMP, IP, TCP, UDP, fragment
 from scapy.layers.inet6 import ICMPv6EchoReply, ICMPv6EchoRequest
 from scapy.packet import Packet
@@ -11,6 +13,8 @@ from test_functions import ERROR, families, refused
 
 from srft import Crafter, Flow, Matcher, Test, Tester, expect, send
 from srft.craft import Step
+from srft.lab import Lab
+from srft.tester import PATIENCE
 
 pytestmark = pytest.mark.topology("square.yaml", testers=["tester"])
 
@@ -177,6 +181,77 @@ def test_argument_decides_what_the_gate_does(tester: Tester, chain: str, port: i
         return [send(packet, "client") for packet in data] + [expect(packet, "server") for packet in data]
 
     assert scanned(tester, Crafter(craft), chain) == packets
+
+
+#: By destination port: the functions behind the firewall that its target has the packet visit, in the chain's order.
+ACTS = {
+    "go-next": (7220, ["scanner", "spare"]),
+    "skip-next": (7221, ["spare"]),
+    "go-last": (7222, []),
+    "accept": (7223, ["scanner", "spare"]),
+    "mark": (7224, ["spare"]),
+    "log": (7225, ["scanner", "spare"]),
+    "nflog": (7226, ["scanner", "spare"]),
+    "chain": (7227, []),
+    "return": (7228, ["spare"]),
+}
+
+
+def visited(tester: Tester, tests: Sequence[Test]) -> dict[str, int]:
+    """Packets that the functions behind `acts` have got by this."""
+    at = {"scanner": "nfv2", "spare": "nfv1"}
+    before = {function: tester.network.agent(node).counters() for function, node in at.items()}
+    tester.perform(*tests)
+    moved = {function: tester.network.agent(node).counters().since(before[function]) for function, node in at.items()}
+    counts = {function: moved[function].sids.get(tester.labels.address(f"${at[function]}.{function}"), 0) for function in at}
+    return {function: count for function, count in counts.items() if count}
+
+
+@families
+@pytest.mark.parametrize("target", ACTS)
+def test_target_decides_what_is_visited(tester: Tester, target: str, family: int) -> None:
+    """SERA's actions, and what leads to them: marks, user chains, RETURN, targets that decide nothing."""
+    port, functions = ACTS[target]
+    assert visited(tester, [Test(there(port, family, count=3), chain="acted")]) == dict.fromkeys(functions, 3)
+
+
+@families
+@pytest.mark.parametrize(("port", "target"), [(7229, "drop"), (7232, "policy")])
+def test_target_drops(tester: Tester, port: int, target: str, family: int) -> None:
+    nfv2 = tester.network.agent("nfv2")
+    before = nfv2.counters()
+    assert visited(tester, [Test(nothing(port, family), chain="acted")]) == {}, target
+    assert nfv2.counters().since(before).drops == {"drop_firewall": 3}, target
+
+
+@families
+@pytest.mark.parametrize(("port", "codes"), [(7230, (1, 3)), (7231, (3, 4))])
+def test_target_rejects_in_the_family_of_the_packet(tester: Tester, port: int, codes: tuple[int, int], family: int) -> None:
+    """Address unreachable, port unreachable; an IPv4 packet, too, though the rules are for IPv6."""
+    assert visited(tester, [Test(refused(port, family, codes=codes), ERROR, chain="acted")]) == {}
+
+
+@families
+def test_log_and_nflog_record_the_packet(tester: Tester, lab: Lab, family: int) -> None:
+    """LOG's line in the agent's log, NFLOG's frame with its prefix in the file of its group; both packets go on."""
+    port, mark = 41000 + family, f"recorded, family {family}".encode()
+
+    def craft(flow: Flow) -> list[Step]:
+        header = flow.ip("$client", "$server", family)
+        packets = [header / UDP(sport=port, dport=to) / mark for to in (7225, 7226)]
+        return [send(packet, "client") for packet in packets] + [expect(packet, "server") for packet in packets]
+
+    tester.perform(Test(Crafter(craft), chain="acted"))
+    records = lab.kept("nfv2") / "nflog-7.pcapng"
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        lines = [line for line in lab.log("nfv2").read_text().splitlines() if "acts: " in line and f"SPT={port} DPT=7225" in line]
+        frames = records.read_bytes() if records.exists() else b""
+        if (lines and mark in frames) or time.monotonic() > deadline:
+            break
+        time.sleep(0.05)
+    assert len(lines) == 1, lines
+    assert frames.count(mark) == 1 and b"acts: " in frames
 
 
 def test_gate_drops_what_comes_from_outside_the_domain_list(tester: Tester) -> None:

@@ -28,18 +28,20 @@ def meaning(packet: Packet) -> tuple[object, ...]:
     return packet.dst, error.type, error.code, quoted.src, quoted.dst, upper.sport, upper.dport
 
 
-def refused(port: int, family: int, hops: int = 64, unreachable: bool = True, **fields: int) -> Crafter:
-    """A datagram from client to server that does not arrive; an ICMP error comes back."""
+def refused(
+    port: int, family: int, hops: int = 64, unreachable: bool = True, codes: tuple[int, int] = (3, 4), **fields: int
+) -> Crafter:
+    """A datagram from client to server that does not arrive; an ICMP error comes back. `codes`: in IPv4 and in IPv6."""
 
     def craft(flow: Flow) -> list[Step]:
         packet = flow.ip("$client", "$server", family) / UDP(**{"sport": flow.port, "dport": port, **fields}) / flow.payload()
         if family == 4:
             packet.ttl = hops
-            error = IP(dst=packet.src) / ICMP(type=3 if unreachable else 11, code=3 if unreachable else 0)
+            error = IP(dst=packet.src) / ICMP(type=3 if unreachable else 11, code=codes[0] if unreachable else 0)
             quoted = IPerror(bytes(packet))
         else:
             packet.hlim = hops
-            error = IPv6(dst=packet.src) / (ICMPv6DestUnreach(code=4) if unreachable else ICMPv6TimeExceeded(code=0))
+            error = IPv6(dst=packet.src) / (ICMPv6DestUnreach(code=codes[1]) if unreachable else ICMPv6TimeExceeded(code=0))
             quoted = IPerror6(bytes(packet))
         return [send(packet, "client"), expect(error / quoted, "client")]
 

@@ -154,6 +154,23 @@ INLINE u32 firewall_filter(buffer *ctx, struct firewall_work *work, const struct
 	return 0;
 }
 
+/*
+ * What a code of ICMPv6's Destination Unreachable means to a source that speaks IPv4, as nftables' `icmpx`: in advanced
+ * mode IPv4 packets meet the rules for IPv6, too.
+ */
+INLINE u32 reject_ipv4_code(u32 code)
+{
+	switch (code) {
+	case 0: /* no route: network unreachable */
+		return 0;
+	case 3: /* address unreachable: host unreachable */
+		return 1;
+	case 4: /* port unreachable */
+		return 3;
+	}
+	return 13; /* forbidden */
+}
+
 /* REJECT: the packet is dropped and its source told. */
 INLINE int firewall_reject(const struct packet *packet, const struct firewall_work *work)
 {
@@ -172,6 +189,8 @@ INLINE int firewall_reject(const struct packet *packet, const struct firewall_wo
 		stage(packet, SEGUE_STAGE_RESET);
 		return VERDICT_DROP;
 	}
+	if (unlikely(family == 4 && work->detail == SEGUE_REJECT_ICMP6))
+		code = reject_ipv4_code(code);
 	return drop_with_icmp(packet, SEGUE_OUTCOME_drop_firewall_rejected, SEGUE_ICMP_UNREACHABLE, family, l3,
 			      family == 6 ? ICMPV6_DESTINATION_UNREACHABLE : ICMPV4_DESTINATION_UNREACHABLE, code, 0);
 }

@@ -89,6 +89,14 @@ class Lab:
         """Runs a command in a node, host or function; what it printed. Raises NetworkError if it fails."""
         return self._run("lab", "exec", self.name, node, "--", *command)
 
+    def log(self, node: str) -> Path:
+        """The log of a node's agent, or of a function."""
+        return STATE / self.name / f"{node}.log"
+
+    def kept(self, node: str) -> Path:
+        """The directory in which a node's agent keeps what it writes beside its log: NFLOG's records, and its own state."""
+        return STATE / self.name / f"{node}.state"
+
     def service(self, name: str) -> dict[str, Any]:
         """What a packet service of the lab says of itself, as `segue service list -o json` has it.
 

@@ -249,6 +249,36 @@ fn rejected() {
     node.finish();
 }
 
+/// In advanced mode IPv4 packets meet the rules for IPv6; what they are told is ICMP's, as by nftables' `icmpx`.
+#[test]
+#[ignore = "needs root"]
+fn rejected_ipv4_by_rules_for_ipv6() {
+    const REASONS: [(&str, u8); 7] = [
+        ("icmp6-no-route", 0),
+        ("icmp6-adm-prohibited", 13),
+        ("icmp6-addr-unreachable", 1),
+        ("icmp6-port-unreachable", 3),
+        ("icmp6-policy-fail", 13),
+        ("icmp6-reject-route", 13),
+        ("", 3),
+    ];
+    let network = Network::new();
+    let rule = |(port, (reason, _)): (usize, &(&str, u8))| {
+        let with = if reason.is_empty() { String::new() } else { format!(" --reject-with {reason}") };
+        format!("-A FORWARD -p udp --dport {port} -j REJECT{with}")
+    };
+    let rules: Vec<String> = REASONS.iter().enumerate().map(rule).collect();
+    let rules: Vec<&str> = rules.iter().map(String::as_str).collect();
+    let node = Golden::load(&network, &with_rules(&rules, &[], ", mode: advanced"));
+    for (port, (reason, code)) in (0_u16..).zip(REASONS) {
+        let found = node.send("core0", &four(steered(), port));
+        assert_eq!(found.moved.get("icmp unreachable").map(|counter| counter.0), Some(1), "{:?}", found.moved);
+        assert_eq!(found.frame[12..14], [8, 0], "{reason}: IPv4");
+        assert_eq!(found.frame[34..36], [3, code], "{reason}");
+    }
+    node.finish();
+}
+
 #[test]
 #[ignore = "needs root"]
 fn advanced_seg6_actions() {
