@@ -37,6 +37,7 @@ pub mod namespace;
 pub mod netlink;
 pub mod network;
 pub mod process;
+pub mod settle;
 pub mod sysctl;
 pub mod tap;
 pub mod tun;

@@ -65,7 +65,7 @@ pub fn remove(roots: &Roots, paths: &LabPaths) -> Result<Removed> {
     // Agents first: one that lives would pin again, or complain about its namespace.
     removed.processes = netns::end_processes(&identities, Duration::from_secs(2));
     removed.pins = count_files(&paths.pins);
-    remove_tree(&paths.pins)?;
+    remove_pins(&paths.pins)?;
     removed.namespaces = namespaces.len();
     segue_host::namespace::remove_all(namespaces.keys().map(String::as_str))?;
     remove_tree(&paths.directory)?;
@@ -88,6 +88,22 @@ pub fn leftovers(roots: &Roots, paths: &LabPaths, identities: &HashSet<netns::Id
         }
     }
     left
+}
+
+/// Nodes whose pins go at once: each has some fifteen programs.
+const PORTION: usize = 16;
+
+/// Removes what the agents have pinned, by portions: a kernel that is to free thousands of programs at once may never come back
+/// ([`segue_host::settle`]).
+fn remove_pins(pins: &Path) -> Result<()> {
+    let nodes: Vec<_> = fs::read_dir(pins).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
+    for (number, portion) in nodes.chunks(PORTION).enumerate() {
+        if number > 0 {
+            segue_host::settle::programs_freed();
+        }
+        portion.iter().filter(|node| node.is_dir()).try_for_each(|node| remove_tree(node))?;
+    }
+    remove_tree(pins)
 }
 
 fn remove_tree(path: &Path) -> Result<()> {
