@@ -452,7 +452,7 @@ broken! {
         full(&mut broken_state);
         client.apply(&broken_state, &Condition::Always, false).unwrap_or_else(|error| panic!("{error}"));
         let server = broken.lab.addresses("server")[1].clone();
-        let listen = "import socket,time\ns=socket.create_server(('::',7777),family=socket.AF_INET6,backlog=64)\ntime.sleep(20)";
+        let listen = "import socket,time\ns=socket.create_server(('::',7777),family=socket.AF_INET6,backlog=64)\nprint('ready',flush=True)\ntime.sleep(20)";
         let connect = format!(
             "import socket,time\nk=[]\ntry:\n for i in range(40): k.append(socket.create_connection(('{server}',7777),0.5)); k[-1].send(b'x')\nexcept OSError: pass\nprint('ready',flush=True)\ntime.sleep(20)"
         );
@@ -461,12 +461,13 @@ broken! {
             command.args(["netns", "exec", &broken.lab.namespace(node), "python3", "-c", program]);
             command.stdout(std::process::Stdio::piped()).spawn().unwrap()
         };
-        let mut ends = vec![spawn("server", listen)];
-        std::thread::sleep(std::time::Duration::from_millis(300));
-        let mut connecting = spawn("client", &connect);
-        let mut line = String::new();
-        std::io::BufRead::read_line(&mut std::io::BufReader::new(connecting.stdout.take().unwrap()), &mut line).unwrap();
-        ends.push(connecting);
+        let ready = |mut end: std::process::Child| {
+            let mut line = String::new();
+            std::io::BufRead::read_line(&mut std::io::BufReader::new(end.stdout.take().unwrap()), &mut line).unwrap();
+            assert_eq!(line, "ready\n");
+            end
+        };
+        let mut ends = [("server", listen), ("client", &connect)].map(|(node, program)| ready(spawn(node, program)));
         let trace = broken.trace(&tcp(7777));
         for end in &mut ends {
             end.kill().unwrap();
@@ -474,7 +475,7 @@ broken! {
         }
         client.apply(&whole, &Condition::Always, false).unwrap_or_else(|error| panic!("{error}"));
         let found = (trace.verdict, trace.station.as_str(), trace.reason.as_str());
-        assert_eq!(found, (Vanished, "nfv1", "drop_connections_full"), "{line}: {}", text(&trace));
+        assert_eq!(found, (Vanished, "nfv1", "drop_connections_full"), "{}", text(&trace));
         assert!(trace.differs.is_none() && !trace.simulation.as_ref().unwrap().certain, "{}", text(&trace));
     }
 
