@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use segue_host::command;
+use segue_host::{command, polling};
 use serde_json::json;
 
 use crate::contest::{self, Effort, Tally, mpps, target};
@@ -68,12 +68,24 @@ struct Shape {
     spin: u32,
     /// `defer_times` and `defer_time` of its file.
     defer: (u32, u32),
+    /// Whether the node waits for more of its packets, as agent and lab have it.
+    node_waits: bool,
 }
 
 impl Shape {
     fn forward(name: &'static str) -> Self {
         let config = json!({});
-        Self { name, service: "forward", config, workers: 1, ring_size: 2048, shares: false, spin: 0, defer: (0, 0) }
+        Self {
+            name,
+            service: "forward",
+            config,
+            workers: 1,
+            ring_size: 2048,
+            shares: false,
+            spin: 0,
+            defer: (0, 0),
+            node_waits: true,
+        }
     }
 
     fn counter(name: &'static str, one_in: u32) -> Self {
@@ -145,6 +157,7 @@ impl Course {
                 Shape { spin: 1000, ..shape("spinning") },
                 Shape { defer: (2, 200), ..shape("deferred by 200 us") },
                 Shape { defer: (10, 50), ..shape("deferred by 50 us") },
+                Shape { node_waits: false, ..shape("a node that takes packets one by one") },
                 Shape { shares: true, ..shape("on the processor of the rest") },
             ]
             .into_iter()
@@ -202,16 +215,10 @@ impl Relay {
         std::fs::write(&file, text.to_string()).map_err(failed())?;
         let socket = files.join("service.socket");
         let _inside = namespace.enter()?;
-        // It would inherit the processor of the measurement. What else runs on its own disturbs it less, as the real-time priority of the
-        // measurement does.
-        let mut command = Command::new("nice");
-        command
-            .args(["-n", "-19", "taskset", "--cpu-list", &cpu.to_string()])
-            .arg(program)
-            .arg("run")
-            .arg(&file)
-            .arg("--socket")
-            .arg(&socket);
+        // It would inherit the processor of the measurement. With no other priority than the kernel's own threads: on the processor of one that
+        // goes before them, ksoftirqd gets no turn, and packets wait.
+        let mut command = Command::new("taskset");
+        command.args(["--cpu-list", &cpu.to_string()]).arg(program).arg("run").arg(&file).arg("--socket").arg(&socket);
         let child = command.stdin(Stdio::null()).spawn().map_err(failed())?;
         let mut relay = Self { child, files: files.clone() };
         let end = Instant::now() + READY_WITHIN;
@@ -279,7 +286,8 @@ fn open(octets: usize, side: &Side, name: &str, flows: u32, pinned: &Pinned) -> 
         topology.enable_gro()?;
         return Ok((Lane::through(Function::only(namespace), None, traffic, topology, what), Worker::None));
     }
-    attach(&topology, &namespace)?;
+    // The same link for all; only a service may have another.
+    attach(&topology, &namespace, !matches!(side, Side::Service(Shape { node_waits: false, .. })))?;
     let worker = if let Side::Service(shape) = side {
         Worker::Service(Relay::start(&namespace, shape, pinned, name)?)
     } else {
@@ -323,7 +331,7 @@ fn open(octets: usize, side: &Side, name: &str, flows: u32, pinned: &Pinned) -> 
 }
 
 /// The link between node and function.
-fn attach(topology: &Topology, namespace: &Namespace) -> Result<()> {
+fn attach(topology: &Topology, namespace: &Namespace, waits: bool) -> Result<()> {
     let [(near, near_mac), (far, far_mac)] = LINK.map(|(name, address)| (name, mac(address)));
     for setting in ["accept_dad", "accept_ra", "router_solicitations"] {
         namespace.sysctl(&format!("ipv6/conf/default/{setting}"), "0")?;
@@ -334,6 +342,10 @@ fn attach(topology: &Topology, namespace: &Namespace) -> Result<()> {
     ))?;
     topology.node.ip(&format!("link set {near} up"))?;
     namespace.ip(&format!("link set {far} up"))?;
+    if waits {
+        let _inside = topology.node.enter()?;
+        polling::defer(near, polling::OF_SERVICES)?;
+    }
     Ok(())
 }
 

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::Child;
 use std::time::{Duration, Instant};
 
-use segue_host::{HostError, Run};
+use segue_host::{HostError, Run, namespace, polling};
 
 use crate::namespace::Namespace;
 use crate::{Function, FunctionError, Program, Result, Runtime, Status};
@@ -42,6 +42,8 @@ impl Runtime for Service {
         for link in &function.links {
             let line = ["-K", &link.node.name, "tx", "off", "gro", "on"];
             Run::new("ethtool", line).inside(&link.node.namespace).text()?;
+            let defer = || polling::defer(&link.node.name, polling::OF_SERVICES);
+            namespace::inside(&link.node.namespace, defer)??;
         }
         Ok(())
     }

@@ -36,6 +36,7 @@ pub mod link;
 pub mod namespace;
 pub mod netlink;
 pub mod network;
+pub mod polling;
 pub mod process;
 pub mod settle;
 pub mod sysctl;

@@ -67,7 +67,7 @@ pub fn document(paths: &LabPaths, loaded: &Loaded, name: &str) -> Option<String>
         .nodes
         .get(&node.namespace)
         .and_then(|there| there.interfaces.iter().find(|interface| interface.name == node.interface));
-    let text = json!({
+    let mut text = json!({
         "name": format!("{}-{name}", paths.lab),
         "service": service.name,
         "config": service.config,
@@ -76,6 +76,9 @@ pub fn document(paths: &LabPaths, loaded: &Loaded, name: &str) -> Option<String>
         "cpus": service.cpus,
         "node_mac": node.map(|node| node.mac.to_string()),
     });
+    if let Some(limits) = &service.limits {
+        text["limits"] = json!(limits);
+    }
     Some(format!("{text:#}\n"))
 }
 

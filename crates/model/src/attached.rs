@@ -1,5 +1,7 @@
 //! Functions as objects of a node: attached to something that is there, with both directions and one health.
 
+use std::ops::RangeInclusive;
+
 use indexmap::IndexMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -73,6 +75,20 @@ pub struct ServiceLimits {
     /// Processors' time, in hundredths of one: 150 is one and a half. 1 to 100,000.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub processor_percent: Option<u32>,
+}
+
+impl ServiceLimits {
+    /// What is not possible: key, message and remedy of each.
+    pub(crate) fn faults(&self) -> Vec<(&'static str, String, String)> {
+        let given =
+            [("memory_mib", self.memory_mib, 16..=1 << 20), ("processor_percent", self.processor_percent, 1..=100_000)];
+        let fault = |(key, value, range): (&'static str, Option<u32>, RangeInclusive<u32>)| {
+            let value = value.filter(|value| !range.contains(value))?;
+            let remedy = format!("write a number from {} to {}", range.start(), range.end());
+            Some((key, format!("{value} is not possible"), remedy))
+        };
+        given.into_iter().filter_map(fault).collect()
+    }
 }
 
 /// One of several instances of a function.

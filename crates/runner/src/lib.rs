@@ -33,7 +33,6 @@ mod confine;
 pub mod control;
 mod error;
 mod handover;
-mod interrupts;
 mod new;
 mod ports;
 mod run;

@@ -9,6 +9,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use segue_host::polling::{self, Deferral};
 use segue_host::tun::Tun;
 use segue_service::{Counters, Engine, Mode, Prepared, Sampling, Snapshot, Worker as Place};
 use segue_xsk::interface::{self, Interface, RawSocket};
@@ -19,7 +20,6 @@ use crate::confine::{self, Confinement};
 use crate::control::{Listener, Served};
 use crate::error::{Error, Result};
 use crate::handover;
-use crate::interrupts;
 use crate::ports::Link;
 use crate::running::{Kinds, Running};
 use crate::status::{Status, WorkerStatus};
@@ -136,9 +136,9 @@ impl Service {
     fn start(file: &Path, running: Running, prepared: Arc<dyn Prepared>, kinds: Kinds) -> Result<Self> {
         let interface = interface::find(&running.interface)?;
         if running.defer_times > 0 || running.defer_time > 0 {
-            let nanoseconds = u64::from(running.defer_time) * 1000;
-            interrupts::defer(&running.interface, running.defer_times, nanoseconds)
-                .map_err(|why| Error::Usage(format!("{why}; be root, or remove defer_times and defer_time")))?;
+            let deferral = Deferral { times: running.defer_times, nanoseconds: u64::from(running.defer_time) * 1000 };
+            polling::defer(&running.interface, deferral)
+                .map_err(|error| error.remedied("be root, or remove defer_times and defer_time"))?;
         }
         let kernel = prepared.uses_kernel().then(|| Tun::open_for_kernel(KERNEL)).transpose()?.map(Arc::new);
         let link = Link::new(&interface, running.node_mac.map(|mac| mac.octets()));

@@ -82,8 +82,11 @@ pub fn debulk(data: &[u8]) {
 
 /// The service `refragment` under broken packets.
 pub fn refragment(data: &[u8]) {
-    const TEXTS: &[&str] =
-        &["", "output: fragments", "timeout_ipv6_s: 1\ntimeout_ipv4_s: 1\nmemory: 131072\nmemory_of_source: 131072"];
+    const TEXTS: &[&str] = &[
+        "",
+        "output: fragments\nmtu: 1280",
+        "timeout_ipv6_s: 1\ntimeout_ipv4_s: 1\nmemory: 131072\nmemory_of_source: 131072",
+    ];
     static ALL: LazyLock<Vec<Arc<dyn Prepared>>> = LazyLock::new(|| prepare("refragment", TEXTS));
     run_script(&ALL, data);
 }

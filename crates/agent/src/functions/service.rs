@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use segue_host::link::{Kind, LinkSocket, New};
-use segue_host::{Namespace, Run, command, namespace, process};
+use segue_host::{Namespace, Run, command, namespace, polling, process};
 use segue_model::node::NodeService;
 use segue_model::wiring::Wiring;
 use serde_json::json;
@@ -107,6 +107,10 @@ pub fn make(sockets: &mut LinkSocket, wiring: &Wiring, service: &NodeService, mt
     quiet(&near)?;
     sockets.settle(&near, Some(&alias), mtu)?;
     polls(&[&near])?;
+    // It makes the service faster, no more.
+    if let Err(error) = polling::defer(&near, polling::OF_SERVICES) {
+        tracing::warn!(function = wiring.namespace, "packets of the service are taken one by one: {error}");
+    }
     run(&place, wiring, service)?;
     Ok(changed)
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use segue_host::namespace;
+use segue_host::{namespace, polling};
 use segue_testkit::packet_socket::PacketSocket;
 use segue_wire::{Ipv6Repr, MacAddress, PacketBuilder, SrhRepr, UdpRepr};
 use serde_json::{Value, json};
@@ -95,6 +95,8 @@ fn a_service_works_outlives_the_agent_and_takes_another_configuration() {
         (&first["confinement"]["capabilities"], &first["confinement"]["system_calls"]),
         (&json!([]), &true.into())
     );
+    let deferral = namespace::inside(network.node.name(), || polling::deferral("fnw-relay"));
+    assert_eq!(deferral.unwrap().unwrap(), polling::OF_SERVICES);
     // Another configuration takes over without a lost packet; the agent's end is nothing to the service.
     let sent = under_traffic(&network, SERVICE, || {
         agent.apply(&state(&json!({"name": "counter", "config": {"top": 5}, "limits": {"memory_mib": 256}})));

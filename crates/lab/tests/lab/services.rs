@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use segue_host::polling;
 use segue_lab::{agent, netns, up};
 use serde_json::Value;
 
@@ -181,6 +182,32 @@ fn copies_are_counted_by_flow_and_packets_pass_a_service_that_is_dead() {
     lab.down();
 }
 
+/// What the topology says about a service and its link is so.
+#[test]
+#[ignore = "needs root"]
+fn a_service_is_held_to_its_limits_and_the_node_waits_for_more_of_its_packets() {
+    let lab = TestLab::up(
+        "lim",
+        "nodes: { nfv: {} }
+hosts: { client: { node: nfv }, server: { node: nfv } }
+functions:
+  relay: { node: nfv, service: { name: forward, limits: { memory_mib: 64, processor_percent: 150 } } }
+chains: { all: { from: client, to: server, via: [relay] } }
+",
+    );
+    wait_way(&lab);
+    datagrams(&lab);
+    let group = status(&lab, "relay")["confinement"]["control_group"].as_str().map(str::to_owned);
+    let group = std::path::PathBuf::from(group.expect("this host has control groups"));
+    let limit = ["memory.limit_in_bytes", "memory.max"].map(|file| std::fs::read_to_string(group.join(file)));
+    let limit = limit.into_iter().find_map(Result::ok).unwrap();
+    assert_eq!(limit.trim(), (64 << 20).to_string());
+    let link = &lab.loaded.plan.functions["relay"].interfaces[0].peer;
+    let deferral = netns::inside(&lab.namespace("nfv"), || polling::deferral(&link.interface)).unwrap().unwrap();
+    assert_eq!(deferral, polling::OF_SERVICES);
+    lab.down();
+}
+
 #[test]
 fn services_that_cannot_be_are_told_with_their_line() {
     let text = std::fs::read_to_string(crate::common::repository("examples/service-counter.yaml")).unwrap();
@@ -193,6 +220,11 @@ fn services_that_cannot_be_are_told_with_their_line() {
         ),
         ("top: 10", "tops: 10", "the key \"tops\" is not known here; did you mean \"top\"?"),
         ("config:", "workers: 2\n      config:", "functions.count.service.workers: the service counter has one thread"),
+        (
+            "config:",
+            "limits: {memory_mib: 4}\n      config:",
+            "functions.count.service.limits.memory_mib: 4 is not possible",
+        ),
         ("config:", "program: x\n      config:", "it has nothing for the key \"program\""),
         ("watch: {}", "watch: {}\n    proxy: exact", "no proxy stands in for such a function"),
     ] {

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
 
+use crate::attached::ServiceLimits;
 use crate::check;
 use crate::error::KeyPath;
 use crate::instances::{INSTANCE_BITS, instance_name, instance_number};
@@ -107,15 +108,8 @@ impl Check<'_> {
             let message = format!("{} processors for {} workers", service.cpus.len(), service.workers.unwrap_or(1));
             self.error(&key.at("cpus"), message, "name one for each worker, or remove the key");
         }
-        let Some(limits) = &service.limits else { return };
-        for (name, value, range) in [
-            ("memory_mib", limits.memory_mib, 16..=1 << 20),
-            ("processor_percent", limits.processor_percent, 1..=100_000),
-        ] {
-            if let Some(value) = value.filter(|value| !range.contains(value)) {
-                let remedy = format!("write a number from {} to {}", range.start(), range.end());
-                self.error(&key.at("limits").at(name), format!("{value} is not possible"), remedy);
-            }
+        for (name, message, remedy) in service.limits.iter().flat_map(ServiceLimits::faults) {
+            self.error(&key.at("limits").at(name), message, remedy);
         }
     }
 

@@ -6,6 +6,7 @@ use indexmap::IndexMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::attached::ServiceLimits;
 use crate::firewall::Firewall;
 use crate::node::InnerType;
 use crate::proxy::{MayChange, MayRewrite, OnFailure, Watch};
@@ -302,6 +303,9 @@ pub struct InService {
     /// Processors that its threads are bound to, one for each; not bound if empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cpus: Vec<u32>,
+    /// What it may use; as much as there is if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limits: Option<ServiceLimits>,
 }
 
 /// What stands in for a function that knows nothing of Segment Routing. docs/using/proxies.md says what each can do.

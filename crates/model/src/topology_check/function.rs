@@ -3,6 +3,7 @@
 use indexmap::IndexMap;
 
 use super::Check;
+use crate::attached::ServiceLimits;
 use crate::error::KeyPath;
 use crate::node::InnerType;
 use crate::proxy::OnFailure;
@@ -78,6 +79,9 @@ impl Check<'_> {
         if !service.cpus.is_empty() && service.cpus.len() != service.workers.unwrap_or(1) as usize {
             let message = "there is not one processor for each thread";
             self.report.error(&key.at("cpus"), message, "name as many as `workers` says, or remove the key");
+        }
+        for (name, message, remedy) in service.limits.iter().flat_map(ServiceLimits::faults) {
+            self.report.error(&key.at("limits").at(name), message, remedy);
         }
     }
 

@@ -10,11 +10,14 @@ const ZSTD_MAGIC: [u8; 4] = 0xfd2f_b528_u32.to_le_bytes();
 
 /// Octets of the largest payload of an IP packet, and so of the largest input.
 const LARGEST_INPUT: usize = u16::MAX as usize;
+/// Octets that hold whatever DEFLATE makes of the largest input: at most nine bits for an octet, and the frames of blocks.
+const LARGEST_DEFLATED: usize = LARGEST_INPUT + LARGEST_INPUT / 8 + 512;
 
 enum Engine {
     Lz4(CompressTable),
     Lzo(Box<lzokay_native::Dict>),
-    Deflate(Box<Compress>),
+    /// With its level.
+    Deflate(Box<Compress>, u32),
     Zstd(zstd::bulk::Compressor<'static>),
 }
 
@@ -36,14 +39,15 @@ impl Encoder {
             Algorithm::Lz4 => Engine::Lz4(CompressTable::default()),
             Algorithm::Lzo => Engine::Lzo(Box::new(lzokay_native::Dict::new())),
             Algorithm::Deflate => {
-                let level = Compression::new(u32::try_from(level).unwrap_or_default());
-                Engine::Deflate(Box::new(Compress::new(level, false)))
+                let level = u32::try_from(level).unwrap_or_default();
+                Engine::Deflate(Box::new(deflater(level)), level)
             }
             Algorithm::Zstd => Engine::Zstd(zstd_encoder(level, dictionary)?),
         };
         let dictionary = dictionary.filter(|_| algorithm == Algorithm::Zstd);
         let cpi = dictionary.map_or(algorithm.cpi(), Dictionary::cpi);
-        Ok(Self { engine, cpi, output: vec![0; get_maximum_output_size(LARGEST_INPUT)] })
+        let room = get_maximum_output_size(LARGEST_INPUT).max(LARGEST_DEFLATED);
+        Ok(Self { engine, cpi, output: vec![0; room] })
     }
 
     /// The compression parameter index of what it makes.
@@ -65,11 +69,13 @@ impl Encoder {
                 self.output.get_mut(..output.len())?.copy_from_slice(&output);
                 output.len()
             }
-            Engine::Deflate(stream) => {
+            Engine::Deflate(stream, level) => {
                 stream.reset();
-                let status = stream.compress(input, self.output.get_mut(..wanted)?, FlushCompress::Finish);
-                // Anything but the end: the room was too small.
+                // All the room that there is, not only what is wanted: a stream that could not write all that it had does not become as
+                // new by a reset. Some of its buffer stays taken, until a later packet finds none and zlib-rs 0.6 panics.
+                let status = stream.compress(input, &mut self.output, FlushCompress::Finish);
                 if !matches!(status, Ok(Status::StreamEnd)) {
+                    **stream = deflater(*level);
                     return None;
                 }
                 usize::try_from(stream.total_out()).ok()?
@@ -82,6 +88,11 @@ impl Encoder {
         };
         self.output.get(..length).filter(|output| output.len() <= wanted)
     }
+}
+
+/// Raw DEFLATE, without zlib's header (RFC 2394 section 2.1).
+fn deflater(level: u32) -> Compress {
+    Compress::new(Compression::new(level), false)
 }
 
 fn zstd_encoder(level: i32, dictionary: Option<&Dictionary>) -> io::Result<zstd::bulk::Compressor<'static>> {

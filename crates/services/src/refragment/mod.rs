@@ -11,7 +11,7 @@ mod table;
 
 pub use datagram::Whole;
 pub use fragment::{Fault, Fragment, Identity, Inner, inspect};
-pub use split::{SplitError, split};
+pub use split::{SplitError, split, unsplit};
 pub use table::{Limits, Lost, Outcome, Reassembler};
 
 use datagram::{Added, Datagram};
@@ -19,7 +19,9 @@ use schemars::JsonSchema;
 use segue_model::error::{KeyPath, Report};
 use segue_service::{BuildError, Context, Kind, Metric, Mode, Packet, Reason, Service, Verdict, Worker};
 use segue_wire::Ipv6Packet;
+use segue_wire::layer::protocol;
 use serde::{Deserialize, Serialize};
+use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
 /// ECN: congestion experienced.
@@ -35,7 +37,7 @@ pub enum Output {
     /// Whole packets where the MTU has room for them, fragments of them else.
     #[default]
     Whole,
-    /// Always fragments, in order, none larger than the largest that came.
+    /// Always fragments, in order, none larger than the largest that came; whole packets that are too large become fragments too.
     Fragments,
 }
 
@@ -81,6 +83,7 @@ const FAULTS: usize = 3;
 const HELD: usize = 10;
 const DATAGRAMS: usize = 11;
 const SOURCES: usize = 12;
+const CUT: usize = 13;
 
 impl Kind for Refragment {
     const NAME: &'static str = "refragment";
@@ -99,6 +102,7 @@ impl Kind for Refragment {
         Metric::gauge("held_octets", "Octets of memory that fragments take now"),
         Metric::gauge("known_datagrams", "Datagrams that something is known of now"),
         Metric::gauge("known_sources", "Sources of these"),
+        Metric::counter("cut_packets", "Packets that came whole, were too large, and left as fragments"),
     ];
 
     type Configuration = Configuration;
@@ -144,6 +148,8 @@ impl Kind for Refragment {
         Ok(Box::new(Refragmenter {
             output: configuration.output,
             mtu: configuration.mtu.map_or(usize::MAX, |octets| octets as usize),
+            identifications: RandomState::new(),
+            cut: 0,
             table: Reassembler::new(Limits {
                 memory: configuration.memory as usize,
                 memory_of_source: configuration.memory_of_source as usize,
@@ -157,6 +163,10 @@ impl Kind for Refragment {
 struct Refragmenter {
     output: Output,
     mtu: usize,
+    /// What nobody can guess (RFC 7739 section 5): keys of the hash that gives packets of IPv6 an identification.
+    identifications: RandomState,
+    /// Packets that got one.
+    cut: u64,
     table: Reassembler<Packet<'static>>,
 }
 
@@ -196,7 +206,7 @@ impl Refragmenter {
     }
 
     fn packets(&self, whole: &Whole, carrier: &Packet<'_>, mtu: usize) -> Result<Vec<Packet<'static>>, Reason> {
-        let room = self.mtu.min(mtu).saturating_sub(carrier.steering().octets().len());
+        let room = self.room(carrier, mtu);
         let largest = match self.output {
             Output::Whole if whole.packet.len() <= room => room,
             // Not larger than what came: that is known to reach its destination.
@@ -209,6 +219,34 @@ impl Refragmenter {
         let behind =
             |piece: Vec<u8>| carrier.behind_the_same(carrier.inner_protocol(), &[&piece]).map_err(|_| Reason::TooBig);
         pieces.into_iter().map(behind).collect()
+    }
+
+    /// Octets of an inner packet that can leave behind the steering header of `carrier`.
+    fn room(&self, carrier: &Packet<'_>, mtu: usize) -> usize {
+        self.mtu.min(mtu).saturating_sub(carrier.steering().octets().len())
+    }
+
+    /// A packet without a fragment header, which may be too large for what is behind the jumbo domain.
+    fn whole(&mut self, packet: &Packet<'_>, identification: Option<u32>, context: &mut Context) -> Verdict {
+        let is_ip = [protocol::IPV4, protocol::IPV6].contains(&packet.inner_protocol());
+        let fits = packet.inner().len() <= self.room(packet, context.mtu());
+        if self.output == Output::Whole || fits || !is_ip {
+            return Verdict::Onward;
+        }
+        let identification = identification.unwrap_or_else(|| {
+            self.cut += 1;
+            self.identifications.hash_one(self.cut) as u32
+        });
+        let Some(whole) = unsplit(packet.inner(), identification) else { return Verdict::Drop(Reason::Malformed) };
+        match self.packets(&whole, packet, context.mtu()) {
+            Ok(packets) => {
+                context.count(CUT, 1);
+                packets.into_iter().for_each(|packet| context.send(packet));
+                context.account_sent(whole.fragments);
+                Verdict::Taken
+            }
+            Err(reason) => Verdict::Drop(reason),
+        }
     }
 
     fn account(&mut self, context: &mut Context) {
@@ -267,10 +305,14 @@ fn metric_of(fault: Fault) -> usize {
 impl Service for Refragmenter {
     fn packet(&mut self, packet: &mut Packet<'_>, context: &mut Context) -> Verdict {
         let verdict = match inspect(packet.inner_protocol(), packet.inner()) {
-            Ok(Inner::Whole) => return Verdict::Onward,
+            Ok(Inner::Whole) => return self.whole(packet, None, context),
             Ok(Inner::Fragment(fragment)) if fragment.is_atomic() => {
                 context.count(ATOMIC, 1);
-                return take_off(packet).map_or_else(Verdict::Drop, |()| Verdict::Onward);
+                let identification = fragment.identity.identification;
+                return match take_off(packet) {
+                    Ok(()) => self.whole(packet, Some(identification), context),
+                    Err(reason) => Verdict::Drop(reason),
+                };
             }
             Ok(Inner::Fragment(fragment)) => self.take(packet, &fragment, context),
             Err(fault) => {

@@ -5,7 +5,7 @@ use super::fragment::{Fault, inspect};
 use segue_wire::ipv6::{self, Ipv6Packet};
 use segue_wire::ipv6_extension::MIN_HEADER_LENGTH;
 use segue_wire::layer::protocol;
-use segue_wire::{FragmentRepr, Ipv4Packet, Ipv4Repr};
+use segue_wire::{FragmentRepr, HeaderChain, Ipv4Packet, Ipv4Repr, LayerKind};
 
 /// Bit of an IPv4 option's type that says that every fragment has it (RFC 791 section 3.1).
 const COPIED: u8 = 0x80;
@@ -29,7 +29,7 @@ pub enum SplitError {
 /// `whole` as fragments that are packets of at most `largest` octets, in order. All but the last carry a multiple of 8 octets. One fragment
 /// that would be the whole packet is the packet itself, without a fragment header.
 ///
-/// The identification is that of the fragments that came.
+/// The identification is that of the fragments that came, or that [`unsplit`] was given.
 ///
 /// # Errors
 /// [`SplitError`].
@@ -41,6 +41,34 @@ pub fn split(whole: &Whole, largest: usize) -> Result<Vec<Vec<u8>>, SplitError> 
         Some(4) => split_ipv4(whole, largest),
         Some(6) => split_ipv6(whole, largest),
         _ => Err(SplitError::Malformed),
+    }
+}
+
+/// A packet that came whole, for [`split`]. `identification` is for one of IPv6, which has none yet. Nothing if its headers cannot be read.
+#[must_use]
+pub fn unsplit(packet: &[u8], identification: u32) -> Option<Whole> {
+    let whole = |length: usize, header_length: usize, identification: u32, dont_fragment: bool| {
+        let packet = packet.get(..length)?.to_vec();
+        Some(Whole { packet, header_length, identification, largest: length, dont_fragment, fragments: 1 })
+    };
+    match packet.first().map(|octet| octet >> 4) {
+        Some(4) => {
+            let view = Ipv4Packet::new_checked(packet).ok()?;
+            let identification = view.identification().into();
+            whole(view.total_length(), view.header_length(), identification, view.dont_fragment())
+        }
+        Some(6) => {
+            let view = Ipv6Packet::new_checked(packet).ok()?;
+            let chain = HeaderChain::parse(&view).ok()?;
+            // What routers on the way read is in each fragment: all up to the last routing header, else the hop-by-hop options (RFC 8200
+            // section 4.5).
+            let is_in_each =
+                |kind: LayerKind| matches!(kind, LayerKind::HopByHopOptions | LayerKind::Routing | LayerKind::Srh);
+            let last = chain.headers().iter().rfind(|header| is_in_each(header.kind));
+            let header_length = last.map_or(ipv6::HEADER_LENGTH, |header| header.end());
+            whole(view.total_length(), header_length, identification, false)
+        }
+        _ => None,
     }
 }
 
@@ -76,7 +104,7 @@ fn announced_at(view: &Ipv6Packet<&[u8]>, length: usize) -> Option<usize> {
     if length == ipv6::HEADER_LENGTH {
         return Some(ipv6::NEXT_HEADER);
     }
-    let chain = segue_wire::HeaderChain::parse(view).ok()?;
+    let chain = HeaderChain::parse(view).ok()?;
     chain.headers().iter().find(|header| header.end() == length).map(|header| header.offset)
 }
 

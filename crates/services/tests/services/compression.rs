@@ -3,7 +3,7 @@
 use crate::corpus::{self, Random, Sender};
 use segue_service::driver::{srv6, srv6_around};
 use segue_service::{Driver, Reason, Snapshot};
-use segue_services::compression::{Algorithm, Dictionary};
+use segue_services::compression::{Algorithm, Decoder, Dictionary, Encoder};
 use segue_wire::layer::protocol;
 use segue_wire::{IpCompRepr, Ipv6Packet, parse_ip_packet};
 use std::path::Path;
@@ -68,6 +68,54 @@ fn train(directory: &Path, seed: u64) -> String {
     let path = directory.join("xml.dictionary");
     std::fs::write(&path, dictionary.octets()).unwrap();
     path.display().to_string()
+}
+
+/// One encoder and one decoder for thousands of packets, most of which do not shrink, or have no room, or are cut.
+#[test]
+fn what_did_not_shrink_leaves_nothing_behind() {
+    let mut random = Random::new(7);
+    // The service with the zlib of before ended here: its worker panicked.
+    let mut driver = driver("compress", "algorithm: deflate\nlongest_pause: 0");
+    for _ in 0..30 {
+        let packets: Vec<_> = (0..64)
+            .map(|_| {
+                let length = 1 + random.below(3000);
+                srv6_around(protocol::ETHERNET, &random.bytes(length))
+            })
+            .collect();
+        driver.receive(&packets);
+        assert_eq!(
+            driver.sent().iter().map(|sent| sent.octets.len()).collect::<Vec<_>>(),
+            packets.iter().map(Vec::len).collect::<Vec<_>>()
+        );
+    }
+    driver.stop();
+    for algorithm in Algorithm::ALL {
+        let levels = algorithm.levels().map_or(vec![None], |levels| levels.map(Some).collect());
+        for level in levels.into_iter().filter(|level| level.is_none_or(|level| level <= 9)) {
+            let mut encoder = Encoder::new(algorithm, level, None).unwrap();
+            let mut decoder = Decoder::new(65_535, &[]).unwrap();
+            let cpi = encoder.cpi();
+            for round in 0..300 {
+                let length = match round % 50 {
+                    0 => 65_535,
+                    _ => 1 + random.below(9000),
+                };
+                let shrinks = random.below(8) == 0;
+                let mut input = if shrinks { random.bytes(20).repeat(length / 20 + 1) } else { random.bytes(length) };
+                input.truncate(length);
+                let limit = if random.below(4) == 0 { random.below(length) } else { length };
+                let output = encoder.encode(&input, limit).map(<[u8]>::to_vec);
+                if shrinks && length > 200 && limit == length {
+                    assert!(output.is_some(), "{algorithm:?} {level:?}: {length} octets");
+                }
+                let Some(output) = output else { continue };
+                assert!(output.len() < limit);
+                assert!(decoder.decode(cpi, &output[..output.len() / 2]) != Ok(&input[..]));
+                assert_eq!(decoder.decode(cpi, &output), Ok(&input[..]), "{algorithm:?} {level:?}");
+            }
+        }
+    }
 }
 
 #[test]

@@ -373,6 +373,74 @@ fn a97_fragments_are_no_larger_than_the_largest_that_came_and_than_the_mtu() {
 }
 
 #[test]
+fn whole_packets_that_are_too_large_become_fragments() {
+    for ipv6 in [false, true] {
+        let datagram = Datagram::new(ipv6, 5000);
+        let whole = srv6(&datagram.whole());
+        let small = srv6(&Datagram::new(ipv6, 1000).whole());
+        let configuration = "output: fragments\nmtu: 1400";
+        let (sent, counters) = through(configuration, &[small.clone(), whole.clone(), whole.clone()]);
+        assert_eq!((counters.onward, counters.taken, counters.taken_sent), (1, 2, 2), "IPv6: {ipv6}");
+        assert_eq!(counters.metrics["cut_packets"], 2);
+        assert_eq!(sent.len(), 1 + 2 * 4);
+        assert!(sent.iter().all(|packet| packet.len() <= 1400 - 80));
+        let again: Vec<_> = sent[1..].iter().map(|packet| srv6(packet)).collect();
+        // Another packet has another identification, if its source has not given it one.
+        let identification = |packet: &[u8]| match inspect(if ipv6 { 41 } else { 4 }, &packet[80..]) {
+            Ok(Inner::Fragment(fragment)) => fragment.identity.identification,
+            other => panic!("{other:?}"),
+        };
+        assert!(again[..4].iter().all(|packet| identification(packet) == identification(&again[0])));
+        assert_eq!(identification(&again[0]) != identification(&again[4]), ipv6);
+        assert_eq!(through("", &again).0, [datagram.whole(), datagram.whole()]);
+        // Where whole packets are wanted, they go on.
+        let (sent, counters) = through("mtu: 1400", std::slice::from_ref(&whole));
+        assert_eq!((sent, counters.onward), (vec![datagram.whole()], 1));
+        if !ipv6 {
+            let mut forbidden = whole.clone();
+            forbidden[86] |= 0x40;
+            Ipv4Packet::new_checked(&mut forbidden[80..]).unwrap().fill_checksum();
+            let (sent, counters) = through(configuration, &[forbidden]);
+            assert_eq!((sent.len(), counters.dropped(Reason::TooBig)), (0, 1));
+        }
+    }
+}
+
+#[test]
+fn fragments_of_whole_packets_have_the_headers_that_routers_read() {
+    let options = OptionsRepr { options: vec![5, 2, 0, 0, 1, 0], ..OptionsRepr::default() };
+    let header = Ipv6Repr::new(HERE, THERE);
+    let datagram = Datagram::new(true, 3000);
+    let own = PacketBuilder::new().ipv6(header.clone()).hop_by_hop(options.clone());
+    let whole =
+        own.clone().destination_options(options.clone()).udp(UdpRepr::new(7, 8)).payload(&datagram.data).build();
+    let (sent, _) = through("output: fragments\nmtu: 1280", &[srv6(&whole)]);
+    assert_eq!(sent.len(), 3);
+    for packet in &sent {
+        let Ok(Inner::Fragment(fragment)) = inspect(protocol::IPV6, packet) else { panic!("{packet:?}") };
+        assert_eq!((fragment.header.len(), fragment.next_header), (48, protocol::DESTINATION_OPTIONS));
+        assert_eq!(
+            fragment.header[40..],
+            whole[40..48]
+                .iter()
+                .enumerate()
+                .map(|(at, octet)| { if at == 0 { protocol::FRAGMENT } else { *octet } })
+                .collect::<Vec<_>>()
+        );
+    }
+    let again: Vec<_> = sent.iter().map(|packet| srv6(packet)).collect();
+    assert_eq!(through("", &again).0, [whole]);
+    // An atomic fragment has its identification already.
+    let fields = FragmentRepr { next_header: protocol::UDP, identification: 4711, ..FragmentRepr::default() };
+    let atomic = PacketBuilder::new().ipv6(header).fragment(fields).payload(&datagram.data).build();
+    let (sent, _) = through("output: fragments\nmtu: 1280", &[srv6(&atomic)]);
+    for packet in &sent {
+        let Ok(Inner::Fragment(fragment)) = inspect(protocol::IPV6, packet) else { panic!("{packet:?}") };
+        assert_eq!(fragment.identity.identification, 4711);
+    }
+}
+
+#[test]
 fn a97_df_is_kept_and_obeyed() {
     let datagram = Datagram::new(false, 3000);
     let with_df = |packet: &Vec<u8>| {
