@@ -192,7 +192,7 @@ fn a_service_is_held_to_its_limits_and_the_node_waits_for_more_of_its_packets() 
 hosts: { client: { node: nfv }, server: { node: nfv } }
 functions:
   relay: { node: nfv, service: { name: forward, limits: { memory_mib: 64, processor_percent: 150 } } }
-chains: { all: { from: client, to: server, via: [relay] } }
+chains: { way: { from: client, to: server, via: [relay] } }
 ",
     );
     wait_way(&lab);
