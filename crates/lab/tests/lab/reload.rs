@@ -125,7 +125,7 @@ fn services_are_debugged_and_reloaded_without_a_lost_packet() {
     assert!(text.contains("it is no packet service that runs"), "{text}");
 
     let accounts: Vec<Account> = serde_json::from_str(&lab.good(&["traffic", &name, "--wait", "-o", "json"])).unwrap();
-    assert!(accounts[0].is_flawless() && accounts[0].sent == 12_000, "{accounts:?}");
+    assert!(accounts[0].is_flawless() && accounts[0].sent == 12_000, "{accounts:?}\n{}", told(&name));
 
     // gdb stops it for a moment, and lets it go.
     let stacks = lab.good(&["gdb", &name, "relay", "--batch"]);
@@ -150,6 +150,29 @@ fn services_are_debugged_and_reloaded_without_a_lost_packet() {
     }
     drop(lab);
     assert_nothing_left(&Roots::default(), &name);
+}
+
+/// What nodes, services and links have counted, for messages.
+fn told(lab: &str) -> String {
+    let paths = segue_lab::names::LabPaths::new(&Roots::default(), lab).unwrap();
+    let links = |name: &str| {
+        let output =
+            Command::new("ip").args(["-n", &paths.namespace(name), "-s", "-s", "-j", "link"]).output().unwrap();
+        let all: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+        let line = |link: &serde_json::Value| format!("{name} {}: {}\n", link["ifname"], link["stats64"]);
+        all.as_array().into_iter().flatten().map(line).collect::<String>()
+    };
+    let drops = |node: &str| {
+        let drops = agent::get(&paths.socket(node), node, "/v1/drops").map(|drops| drops.to_string());
+        format!("{node}: {}\n", drops.unwrap_or_default())
+    };
+    let service = |name: &str| format!("{name}: {}\n", status(lab, name).unwrap_or_default());
+    let services = ["relay", "collect", "apart", "count", "watch"];
+    let nodes = ["a", "b", "client", "server", "filter"];
+    let mut text: String = ["a", "b"].map(drops).concat();
+    text.extend(services.map(service));
+    text.extend(services.into_iter().chain(nodes).map(links));
+    text
 }
 
 fn lives(process: i64) -> bool {
