@@ -27,6 +27,10 @@ const CONNECTION: Duration = Duration::from_secs(10);
 /// Between two tries of a connection that was refused: the lab's own listener is there, but not the way.
 const AGAIN: Duration = Duration::from_millis(50);
 
+/// Octets of the kernel's memory for what has arrived and was not taken yet: a second of ten thousand packets. What waits for a service that is being
+/// replaced arrives all at once, and so does what is sent by a process that had no turn for a while; the default holds less than 300 packets.
+const ROOM: usize = 16 << 20;
+
 /// The end that sends.
 pub(super) enum Sender {
     Udp { socket: UdpSocket, to: SocketAddr },
@@ -50,6 +54,7 @@ pub(super) fn open(source: &Source) -> Result<(Sender, Receiver)> {
     match source.protocol {
         TrafficProtocol::Udp => {
             let far = inside(&source.to_namespace, || UdpSocket::bind(to))?.map_err(failed())?;
+            setsockopt(&far, sockopt::RcvBufForce, &ROOM).map_err(io::Error::from).map_err(failed())?;
             far.set_read_timeout(Some(Duration::from_millis(LOOK_MS.unsigned_abs()))).map_err(failed())?;
             let socket = inside(&source.from_namespace, || UdpSocket::bind(near))?.map_err(failed())?;
             Ok((Sender::Udp { socket, to }, Receiver::Udp(far)))
@@ -83,6 +88,7 @@ fn echo_socket(near: SocketAddr) -> nix::Result<OwnedFd> {
     };
     let fd = socket(family, SockType::Raw, SockFlag::SOCK_CLOEXEC, protocol)?;
     bind(fd.as_raw_fd(), &SockaddrStorage::from(SocketAddr::new(near.ip(), 0)))?;
+    setsockopt(&fd, sockopt::RcvBufForce, &ROOM)?;
     setsockopt(&fd, sockopt::ReceiveTimeout, &TimeVal::milliseconds(LOOK_MS))?;
     Ok(fd)
 }
@@ -210,4 +216,56 @@ fn messages(mut stream: TcpStream, size: usize, ended: &AtomicBool, take: &mut i
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As when a service that was replaced lets go what has waited for it, and nobody reads yet.
+    #[test]
+    #[ignore = "needs root"]
+    fn a_burst_waits_for_who_receives() {
+        let namespace = segue_host::Temporary::make("sg-t-", "burst").unwrap();
+        let up = ["link", "set", "lo", "up"];
+        segue_host::Run::new("ip", up).inside(namespace.name()).text().unwrap();
+        let source = Source {
+            name: "burst".to_owned(),
+            from_namespace: namespace.name().to_owned(),
+            to_namespace: namespace.name().to_owned(),
+            source: "::1".parse().unwrap(),
+            destination: "::1".parse().unwrap(),
+            protocol: TrafficProtocol::Udp,
+            from: "a".to_owned(),
+            to: "b".to_owned(),
+            port: 7000,
+            source_port: None,
+            rate: 1.0,
+            count: None,
+            seconds: None,
+            size: 200,
+            delay_ms: 0,
+        };
+        let (mut sender, receiver) = open(&source).unwrap();
+        for _ in 0..2000 {
+            sender.send(&[7; 200]).unwrap();
+        }
+        let (ended, mut received) = (AtomicBool::new(false), 0);
+        let (told, is_told) = std::sync::mpsc::channel::<()>();
+        std::thread::scope(|scope| {
+            // What has arrived is there at once; what has not is waited for no longer than this.
+            scope.spawn(|| {
+                let _ = is_told.recv_timeout(Duration::from_secs(5));
+                ended.store(true, Ordering::Relaxed);
+            });
+            let take = |_: &[u8]| {
+                received += 1;
+                if received == 2000 {
+                    let _ = told.send(());
+                }
+            };
+            receiver.receive(200, &ended, take).unwrap();
+        });
+        assert_eq!(received, 2000);
+    }
 }
