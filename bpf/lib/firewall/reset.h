@@ -80,7 +80,7 @@ INLINE int reset_read(buffer *ctx, const struct firewall_work *work, struct rese
 
 INLINE int reset_write(buffer *ctx, const struct reset *reset, u32 upper)
 {
-	u32 head = reset->family == 6 ? IPV6_LENGTH : 20, sum = 0;
+	u32 head = reset->family == 6 ? IPV6_LENGTH : 20, sum = 0, length;
 	int room = room_for_reset(ctx, ETHERNET_LENGTH + head + TCP_LENGTH, upper);
 	void *data, *end;
 	const u16 *half;
@@ -89,6 +89,7 @@ INLINE int reset_write(buffer *ctx, const struct reset *reset, u32 upper)
 
 	if (room < 0 || message_family(ctx, reset->family == 6 ? bpf_htons(ETH_P_IPV6) : bpf_htons(ETH_P_IP)))
 		return -1;
+	length = room ?: TCP_LENGTH;
 	data = buffer_start(ctx);
 	end = buffer_end(ctx);
 	if (data + ETHERNET_LENGTH + head + TCP_LENGTH > end)
@@ -97,7 +98,7 @@ INLINE int reset_write(buffer *ctx, const struct reset *reset, u32 upper)
 		struct ipv6hdr *ip = data + ETHERNET_LENGTH;
 
 		*(u32 *)ip = bpf_htonl(6U << 28);
-		ip->payload_len = bpf_htons(TCP_LENGTH);
+		ip->payload_len = bpf_htons(length);
 		ip->nexthdr = PROTOCOL_TCP;
 		ip->hop_limit = HOP_LIMIT_DEFAULT;
 		address_store(&ip->saddr, reset->destination);
@@ -110,7 +111,7 @@ INLINE int reset_write(buffer *ctx, const struct reset *reset, u32 upper)
 		struct iphdr *ip = data + ETHERNET_LENGTH;
 
 		*(u16 *)ip = bpf_htons(0x4500);
-		ip->tot_len = bpf_htons(20 + TCP_LENGTH);
+		ip->tot_len = bpf_htons(20 + length);
 		ip->id = 0;
 		ip->frag_off = bpf_htons(0x4000);
 		ip->ttl = HOP_LIMIT_DEFAULT;
@@ -132,10 +133,10 @@ INLINE int reset_write(buffer *ctx, const struct reset *reset, u32 upper)
 	words[2] = reset->acknowledgement;
 	words[3] = 0;
 	words[4] = 0;
-	tcp[12] = (TCP_LENGTH / 4) << 4;
+	tcp[12] = (length / 4) << 4;
 	tcp[13] = reset->flags;
-	sum += bpf_htons(TCP_LENGTH) + bpf_htons(PROTOCOL_TCP);
-	if (room == RESET_SEED) {
+	sum += bpf_htons(length) + bpf_htons(PROTOCOL_TCP);
+	if (room) {
 		*(u16 *)(tcp + 16) = fold16(sum);
 		return 0;
 	}

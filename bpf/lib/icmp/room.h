@@ -194,27 +194,49 @@ INLINE int message_family(buffer *skb, u16 ethertype)
 	return skb_write_ethertype(skb, ethertype) || skb_renew_protocol(skb);
 }
 
-#define RESET_SEED 1
+/* Octets of the options that the longest segment with an order has. */
+#define RESET_OPTIONS_MAX 40
+#define TCP_NO_OPERATIONS 0x0101010101010101ULL
 
 /*
- * Room for `wanted` octets without a quote, in a packet whose layer-4 header is at `upper`. RESET_SEED: an order for a
- * checksum stays, which begins where the packet's own layer-4 header is; it is to be given its seed.
+ * Room for `wanted` octets without a quote, in a packet whose layer-4 header is at `upper`. More than 0: an order for a
+ * checksum stays, which begins where the packet's own layer-4 header is; it is to be given its seed, and the TCP
+ * segment has so many octets. They are more than a header where the kernel lets nobody cut the buffer, which is a
+ * tunnel's: then the rest is options that say nothing.
  */
 RARE int skb_room_for_reset(buffer *skb, u32 wanted, u32 upper)
 {
+	u32 zero = 0, more, octets;
+	struct sum_scratch *scratch = bpf_map_lookup_elem(&sum_scratches, &zero);
 	struct skb_order order = {};
 
+	if (!scratch)
+		return -1;
 	if (segment_size(skb) && bpf_skb_change_tail(skb, upper + SKB_LEAST + 16, 0))
 		return -1;
 	if (skb->len < wanted || skb_order_find(skb, &order))
 		return -1;
 	if (!order.field)
 		return skb_empty(skb, wanted);
-	if (upper + 20 != wanted || order.field != upper + 16)
+	if (upper + 20 < wanted || order.field != upper + 16)
 		return -1;
-	if (skb->len > wanted && bpf_skb_change_tail(skb, wanted, 0))
+	more = skb->len - upper - 20;
+	if (more && bpf_skb_change_tail(skb, upper + 20, 0)) {
+		for (int i = 0; i < RESET_OPTIONS_MAX / 8; i++)
+			*(volatile u64 *)&scratch->words[i] = TCP_NO_OPERATIONS;
+		more--;
+		opaque(more);
+		if (more > RESET_OPTIONS_MAX - 1)
+			return -1;
+		more++;
+		if (bpf_skb_store_bytes(skb, upper + 20, scratch->words, more, 0))
+			return -1;
+	}
+	octets = skb->len - upper;
+	/* What is in front of the packet's own headers, as a steering header, or is more than those of the answer. */
+	if (upper + 20 > wanted && buffer_adjust_head(skb, upper + 20 - wanted))
 		return -1;
-	return RESET_SEED;
+	return octets;
 }
 
 INLINE int room_for_reset(buffer *skb, u32 wanted, u32 upper)
@@ -243,9 +265,7 @@ INLINE int message_family(buffer *ctx, u16 ethertype)
 	return 0;
 }
 
-#define RESET_SEED 1 /* never: a frame has no orders */
-
-/* Room for `wanted` octets without a quote. */
+/* Room for `wanted` octets without a quote. A frame has no orders. */
 INLINE int room_for_reset(buffer *ctx, u32 wanted, u32 upper)
 {
 	u32 frame = frame_length(ctx);
