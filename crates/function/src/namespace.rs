@@ -19,8 +19,7 @@ impl Runtime for Namespace {
     }
 
     fn needs(&self, function: &Function) -> Vec<&'static str> {
-        let polls = function.network.interfaces.iter().any(|interface| interface.polls);
-        let wanted = [("ip", true), ("nft", function.ruleset.is_some()), ("ethtool", polls)];
+        let wanted = [("ip", true), ("nft", function.ruleset.is_some())];
         wanted.into_iter().filter_map(|(program, wanted)| wanted.then_some(program)).collect()
     }
 
@@ -36,7 +35,6 @@ impl Runtime for Namespace {
             network::batch(&link.node.namespace, &[], &veth(namespace, link))?;
         }
         network.bring_up(namespace)?;
-        network.poll(namespace)?;
         network.assign(namespace)?;
         Ok(network.route(namespace)?)
     }

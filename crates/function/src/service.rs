@@ -27,7 +27,7 @@ impl Runtime for Service {
 
     fn needs(&self, function: &Function) -> Vec<&'static str> {
         let mut programs = Namespace.needs(function);
-        programs.extend((!programs.contains(&"ethtool")).then_some("ethtool"));
+        programs.push("ethtool");
         programs
     }
 

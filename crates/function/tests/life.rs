@@ -31,11 +31,8 @@ impl Site {
             mac: [2, 0, 0, 0, 1, number],
             mtu: 1400,
         };
-        let interface = |name: &str, address: &str| Interface {
-            name: name.to_owned(),
-            addresses: vec![address.parse().unwrap()],
-            polls: true,
-        };
+        let interface =
+            |name: &str, address: &str| Interface { name: name.to_owned(), addresses: vec![address.parse().unwrap()] };
         let network = Network {
             interfaces: vec![interface("west", "fd00:1::2/64"), interface("east", "fd00:2::2/64")],
             lines: vec![Line { families: &["-6"], words: "route replace default via fd00:2::1".into() }],
@@ -88,7 +85,7 @@ fn a_namespace_lives_and_goes() {
     site.function.ruleset = Some("table inet t { counter c { }; }".into());
     let (function, runtime) = (&site.function, site.function.runtime());
     assert_eq!((runtime.name(), site.status()), ("namespace", Status::Absent));
-    assert_eq!(runtime.needs(function), ["ip", "nft", "ethtool"]);
+    assert_eq!(runtime.needs(function), ["ip", "nft"]);
     runtime.prepare(function).unwrap();
     assert_eq!(site.status(), Status::Partial);
     let again = runtime.prepare(function).unwrap_err();

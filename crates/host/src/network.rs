@@ -18,9 +18,6 @@ pub struct Interface {
     pub name: String,
     /// Its addresses, added without duplicate address detection: usable at once.
     pub addresses: Vec<IpNet>,
-    /// Its other end runs XDP, and this one does not: a redirect into a veth is dropped unless its far end polls (GRO on), and loses
-    /// checksums that the sender left to the hardware (so it must not: tx off).
-    pub polls: bool,
 }
 
 /// A line for `ip -4 -batch` or `ip -6 -batch`: a route, a neighbour, a rule.
@@ -80,19 +77,6 @@ impl Network {
     pub fn names_interface(&self, key: &str) -> bool {
         let file = sysctl::file(key);
         self.interfaces.iter().any(|interface| file.split('/').any(|part| part == interface.name))
-    }
-
-    /// Lets interfaces poll whose other end runs XDP. Only when they are up: the kernel takes a veth for a target of XDP redirects when its
-    /// far end polls, and looks at that when it comes up itself or when GRO changes on a far end that is up.
-    ///
-    /// # Errors
-    /// If `ethtool` fails.
-    pub fn poll(&self, namespace: &str) -> Result<()> {
-        for interface in self.interfaces.iter().filter(|interface| interface.polls) {
-            let options = ["-K", &interface.name, "gro", "on", "tx", "off"];
-            Run::new("ethtool", options).inside(namespace).text()?;
-        }
-        Ok(())
     }
 
     /// Gives the interfaces their addresses. Every link must be up at both ends by then, so that the kernel puts connected routes in at
@@ -182,7 +166,6 @@ mod tests {
         let west = Interface {
             name: "west".into(),
             addresses: vec!["10.0.0.1/30".parse().unwrap(), "fd00::1/64".parse().unwrap()],
-            polls: true,
         };
         Network {
             loopback: vec!["fd00::a".parse().unwrap()],

@@ -69,8 +69,6 @@ fn check_before(loaded: &Loaded, functions: &[Function]) -> Result<()> {
     names.into_iter().try_for_each(|name| names::check("node", name))?;
     let mut programs = vec!["ip"];
     programs.extend(functions.iter().flat_map(|function| function.runtime().needs(function)));
-    let polls = |space: &Space<'_>| space.network.interfaces.iter().any(|interface| interface.polls);
-    programs.extend(spaces.iter().any(polls).then_some("ethtool"));
     Ok(command::need(&programs)?)
 }
 
@@ -169,8 +167,7 @@ impl Building<'_> {
         }
         self.functions("links to functions", |runtime, function| runtime.attach(function))?;
         self.progress.begin("links up", 2 * spaces.len());
-        self.each(spaces, |space, namespace| space.network.bring_up(namespace))?;
-        self.each(spaces, |space, namespace| space.network.poll(namespace))
+        self.each(spaces, |space, namespace| space.network.bring_up(namespace))
     }
 
     fn addresses_and_routes(&self, spaces: &[Space<'_>]) -> Result<()> {

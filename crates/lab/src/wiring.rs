@@ -74,7 +74,6 @@ fn network(interfaces: &[Interface], routes: &[Route], sysctls: &IndexMap<String
     let interface = |interface: &Interface| network::Interface {
         name: interface.name.clone(),
         addresses: interface.addresses.clone(),
-        polls: interface.peer_xdp,
     };
     let route = |route: &Route| Line {
         families: if route.ip_family() == "-6" { &["-6"] } else { &["-4"] },

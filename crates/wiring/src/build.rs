@@ -41,7 +41,7 @@ pub(crate) struct NewEnd {
     pub(crate) namespace: String,
     pub(crate) name: String,
     pub(crate) addresses: Vec<IpNet>,
-    pub(crate) xdp: bool,
+    pub(crate) port: bool,
 }
 
 impl<'a> Builder<'a> {
@@ -104,22 +104,20 @@ impl<'a> Builder<'a> {
         let mac = |end: u8| MacAddress([0x02, 0x5e, a, b, c, end]);
         let peers = [1, 0]
             .map(|other: usize| Peer { namespace: ends[other].namespace.clone(), interface: ends[other].name.clone() });
-        let xdp = [ends[0].xdp, ends[1].xdp];
         let [first, second] = ends;
         let [first_peer, second_peer] = peers;
-        let make = |end: NewEnd, peer: Peer, number: u8, peer_xdp: bool| Interface {
+        let make = |end: NewEnd, peer: Peer, number: u8| Interface {
             name: end.name,
             peer,
             link: kind,
             mtu,
             mac: mac(number),
             addresses: end.addresses,
-            xdp: end.xdp,
-            peer_xdp: peer_xdp && !end.xdp,
+            port: end.port,
             impaired: None,
             reason: reason.to_owned(),
         };
-        [make(first, first_peer, 1, xdp[1]), make(second, second_peer, 2, xdp[0])]
+        [make(first, first_peer, 1), make(second, second_peer, 2)]
     }
 
     fn core_links(&mut self) {
@@ -140,7 +138,7 @@ impl<'a> Builder<'a> {
                     namespace: link.between[end].clone(),
                     name: self.unique_name(*node, &link.between[1 - end], ""),
                     addresses: vec![Ipv6Net::new_assert(address, 127).into()],
-                    xdp: self.dataplane(*node) == Dataplane::Segue,
+                    port: self.dataplane(*node) == Dataplane::Segue,
                 });
             }
             let mtu = link.mtu.unwrap_or(self.topology.domain.core_mtu);
@@ -150,8 +148,6 @@ impl<'a> Builder<'a> {
             if let Some(impaired) = &link.impaired {
                 for interface in &mut interfaces {
                     interface.impaired = Some(impaired.clone());
-                    // A TAP device takes redirected frames whoever is at the other end, and its user gets whole checksums.
-                    interface.peer_xdp = false;
                 }
             }
             self.link_names.push([interfaces[0].name.clone(), interfaces[1].name.clone()]);
@@ -169,13 +165,13 @@ impl<'a> Builder<'a> {
                 namespace: host.node.clone(),
                 name: self.unique_name(node, name, ""),
                 addresses: addresses.iter().map(|address| address.node).collect(),
-                xdp: self.dataplane(node) == Dataplane::Segue,
+                port: self.dataplane(node) == Dataplane::Segue,
             };
             let host_end = NewEnd {
                 namespace: name.clone(),
                 name: host.node.clone(),
                 addresses: addresses.iter().map(|address| address.host).collect(),
-                xdp: false,
+                port: false,
             };
             let mtu = host.mtu.unwrap_or(self.topology.domain.access_mtu);
             let reason = format!("host {name} is connected to node {}", host.node);

@@ -170,11 +170,8 @@ pub struct Interface {
     pub mac: MacAddress,
     /// Its addresses with prefix length, to add without duplicate address detection.
     pub addresses: Vec<IpNet>,
-    /// Segue's XDP program will be attached to it.
-    pub xdp: bool,
-    /// Its peer runs XDP and this end does not: needs `ethtool -K NAME gro on tx off`, because XDP redirects only into a veth
-    /// whose peer has NAPI, and does not complete checksums that a sender left to the hardware.
-    pub peer_xdp: bool,
+    /// It is a port of a Segue node.
+    pub port: bool,
     /// What the link does to packets: it is then two TAP devices with the lab's relay between them, and no veth pair.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub impaired: Option<Impairment>,

@@ -115,13 +115,13 @@ impl Services {
             namespace: node_name.clone(),
             name: builder.unique_name(node, function, &format!("-{}", suffix[0])),
             addresses: node_addresses.clone(),
-            xdp: true,
+            port: true,
         };
         let function_end = NewEnd {
             namespace: function.to_owned(),
             name: function_name.unwrap_or_default(),
             addresses: function_addresses,
-            xdp: false,
+            port: false,
         };
         let [node_interface, function_interface] =
             builder.link(LinkKind::Service, mtu, &reason, [node_end, function_end]);

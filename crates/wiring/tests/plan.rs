@@ -64,7 +64,7 @@ fn the_main_job() {
     assert_eq!(policies[0].owner, owner(Direction::Forward, None));
     assert_eq!(sid(&plan, "edge1", "fc00:5e9:1:46::").owner, None, "all chains share it");
     let west = &plan.functions["firewall"].interfaces[0];
-    assert_eq!((west.name.as_str(), Some(west.mac), west.peer_xdp), ("west", forward.next_hop_mac, true));
+    assert_eq!((west.name.as_str(), Some(west.mac), west.port), ("west", forward.next_hop_mac, false));
 
     assert_eq!(
         routes(&plan.functions["firewall"].routes),
@@ -180,8 +180,7 @@ fn a_kernel_egress_gets_a_sid_and_a_course_for_each_family() {
     let transit = &plan.nodes["transit"];
     assert!(transit.state.is_none() && transit.tunnel_source.is_none());
     assert!(transit.routes.iter().all(|route| route.encap.is_none()));
-    assert!(transit.interfaces.iter().all(|interface| !interface.xdp));
-    assert!(transit.interfaces.iter().any(|interface| interface.peer_xdp), "needs NAPI towards the Segue node");
+    assert!(transit.interfaces.iter().all(|interface| !interface.port));
 }
 
 #[test]

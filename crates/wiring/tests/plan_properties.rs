@@ -214,7 +214,6 @@ fn check_interfaces(plan: &LabPlan) {
             assert!((1..=15).contains(&interface.name.len()) && interface.name != "lo");
             assert!(names.insert((namespace.clone(), interface.name.clone())), "{namespace} {}", interface.name);
             assert!(macs.insert(interface.mac) && interface.mac.is_unicast());
-            assert!(!(interface.xdp && interface.peer_xdp));
             for address in &interface.addresses {
                 assert!(addresses.insert(address.addr()), "{address} twice");
             }

@@ -64,7 +64,7 @@ class Lab:
 
     def _prepare(self, attachment: Attachment) -> None:
         """The tester gets packets one by one, and answers alone."""
-        # Receive offload stays on, since a redirect needs it, but makes no two segments one.
+        # Receive offload, where somebody has switched it on, makes no two segments one.
         self._inside(attachment, ["ip", "link", "set", "dev", attachment.interface, "gro_max_size", "1"])
         # Of a lab that was up before, this may be there.
         self._inside(attachment, ["nft", "-f", "-"], "table inet srft\ndelete table inet srft\n" + silence())

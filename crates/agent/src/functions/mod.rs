@@ -21,7 +21,6 @@ pub mod watch;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use segue_dataplane::Interfaces;
-use segue_host::device::OffloadSocket;
 use segue_host::link::{Kind, LinkSocket, New};
 use segue_host::{Namespace, sysctl};
 use segue_model::node::{NodeFunction, NodeState};
@@ -262,7 +261,6 @@ fn lead_through(wiring: &Wiring, mtu: u32) -> Result<(), KernelError> {
         }
         links.settle(interface, None, mtu)?;
     }
-    polls(&[Wiring::WEST, Wiring::EAST])?;
     links.quiet_address(Wiring::EAST, DUMMY)?;
     for Leads { from, to, table, priority } in WAYS {
         let mac = if to == Wiring::EAST { wiring.node_east_mac } else { wiring.node_west_mac };
@@ -280,23 +278,6 @@ fn lead_through(wiring: &Wiring, mtu: u32) -> Result<(), KernelError> {
 
 /// Table `main`.
 const MAIN: u32 = 254;
-
-/// XDP's redirects reach a veth only if its far end polls, and carry no checksums that were left to the link.
-fn polls(names: &[&str]) -> Result<(), KernelError> {
-    let mut offloads = OffloadSocket::open()?;
-    let mut links = segue_host::device::DeviceSocket::open()?;
-    let devices = links.all()?;
-    for index in names.iter().filter_map(|name| Some(devices.get(*name)?.index)) {
-        let now = offloads.of(index)?;
-        if !now.gro() {
-            offloads.set(index, "rx-gro", true)?;
-        }
-        if now.tx_checksum() {
-            offloads.set(index, "tx-checksum-ip-generic", false)?;
-        }
-    }
-    Ok(())
-}
 
 /// Puts a function's namespace back to what it was; its links go with the node's ends.
 fn undo(alias: &str) -> Result<(), KernelError> {

@@ -15,13 +15,14 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use segue_host::device::OffloadSocket;
 use segue_host::link::{Kind, LinkSocket, New};
 use segue_host::{Namespace, Run, command, namespace, polling, process};
 use segue_model::node::NodeService;
 use segue_model::wiring::Wiring;
 use serde_json::json;
 
-use super::{ALIAS, polls};
+use super::ALIAS;
 use crate::kernel::KernelError;
 use crate::netfilter::{quiet, taken};
 
@@ -106,13 +107,28 @@ pub fn make(sockets: &mut LinkSocket, wiring: &Wiring, service: &NodeService, mt
     };
     quiet(&near)?;
     sockets.settle(&near, Some(&alias), mtu)?;
-    polls(&[&near])?;
+    suit(&near)?;
     // It makes the service faster, no more.
     if let Err(error) = polling::defer(&near, polling::OF_SERVICES) {
         tracing::warn!(function = wiring.namespace, "packets of the service are taken one by one: {error}");
     }
     run(&place, wiring, service)?;
     Ok(changed)
+}
+
+/// Suits the node's end to a program that takes packets by XDP: checksums are complete, since nobody behind makes those that are left to the
+/// link; and the end polls, since else what XDP sends back does not reach it.
+fn suit(near: &str) -> Result<(), KernelError> {
+    let Some(link) = LinkSocket::open()?.find(near)? else { return Ok(()) };
+    let mut offloads = OffloadSocket::open()?;
+    let now = offloads.of(link.index())?;
+    if !now.gro() {
+        offloads.set(link.index(), "rx-gro", true)?;
+    }
+    if now.tx_checksum() {
+        offloads.set(link.index(), "tx-checksum-ip-generic", false)?;
+    }
+    Ok(())
 }
 
 /// Whether it does not run.

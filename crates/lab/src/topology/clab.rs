@@ -74,7 +74,6 @@ fn commands(space: &Space<'_>, segue: bool, rules: bool) -> Vec<String> {
         space.network.sysctls.iter().map(|(key, value)| format!("sysctl -qw {key}={value}")).collect();
     for interface in space.interfaces {
         lines.push(format!("ip link set dev {} address {} up", interface.name, interface.mac));
-        lines.extend(interface.peer_xdp.then(|| format!("ethtool -K {} gro on tx off", interface.name)));
     }
     lines.extend(space.network.addresses().lines().map(|line| format!("ip {line}")));
     for family in ["-4", "-6"] {

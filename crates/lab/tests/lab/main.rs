@@ -12,6 +12,7 @@ mod examples_traffic;
 mod impaired;
 mod kernel_lab;
 mod main_job;
+mod offloads;
 mod path_mtu;
 mod path_mtu_matrix;
 mod reload;

@@ -53,6 +53,17 @@ impl TestLab {
         Self::up_beside(stem, text, &[])
     }
 
+    /// As [`TestLab::up`], with files of these names and texts beside the topology's.
+    pub fn up_with(stem: &str, text: &str, files: &[(&str, &str)]) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let written = files.iter().map(|(name, text)| {
+            let path = directory.path().join(name);
+            std::fs::write(&path, text).unwrap();
+            path
+        });
+        Self::up_beside(stem, text, &written.collect::<Vec<_>>())
+    }
+
     /// Brings an example up under a name of its own; files beside it that are called like it go along.
     pub fn example(name: &str) -> Self {
         let text = std::fs::read_to_string(repository(&format!("examples/{name}.yaml"))).unwrap();
