@@ -220,8 +220,9 @@ pub struct PortReport {
     pub mtu: u32,
     /// Link-layer address.
     pub mac: String,
-    /// Whether the XDP program is on it, and how: `native`, `generic` or `none`.
-    pub xdp: String,
+    /// By what its program is on it: `xdp-native`, `xdp-generic`, `xdp` where the kernel does not tell which, `tcx` (on socket buffers),
+    /// `tc` (the same before Linux 6.6) or `none`.
+    pub hook: String,
     /// Where the data plane meets its packets: `xdp` or `skb`; only where ports are asked for, as all that follows but the counters.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub mode: String,

@@ -29,9 +29,10 @@ pub use compiled::{
     function_number,
 };
 pub use dataplane::{
-    Applied, AttachMode, CaptureReader, CaptureSource, CapturedPacket, Counter, Counters, Dataplane, Direction, Fib,
-    FibAnswer, FibQuestion, FibVerdict, IcmpSent, Identity, LastDrop, Life, ListCounters, MemoryCounters, Options,
-    Origin, PolicyCounters, PortCounters, Reader, SidCounters, SteeringCounters, TestOutput, TestRun,
+    Applied, AttachMode, Attachment, CaptureReader, CaptureSource, CapturedPacket, Counter, Counters, Dataplane,
+    Direction, Fib, FibAnswer, FibQuestion, FibVerdict, IcmpSent, Identity, LastDrop, Life, ListCounters,
+    MemoryCounters, Options, Origin, PolicyCounters, PortCounters, Reader, SidCounters, SteeringCounters, TestOutput,
+    TestRun,
 };
 pub use error::Error;
 pub use facts::{Capabilities, Capacity, Hook, Interface, Interfaces, MissingInterface, Table};

@@ -18,7 +18,7 @@ struct Peer {
 
 /// Senders at the far end of a veth that leave checksums to it: XDP passes on frames without them.
 pub fn checksums(ports: &[PortReport]) -> Vec<Check> {
-    let by_xdp = ports.iter().filter(|port| port.mode == "xdp" && port.xdp != "none" && port.role != "core");
+    let by_xdp = ports.iter().filter(|port| port.hook.starts_with("xdp") && port.role != "core");
     let veths = by_xdp.filter_map(|port| {
         let device = port.device.as_ref().filter(|device| device.kind == segue_host::device::VETH)?;
         Some((port, device.peer?, device.peer_elsewhere))

@@ -16,7 +16,7 @@ use segue_api::report::{
     ChainPart, ChainReport, Counter, DropReport, IcmpReport, LastDrop, MemoryReport, OutcomeReport, PortReport, Report,
     SteeringReport,
 };
-use segue_dataplane::{AttachMode, CompiledSid, IcmpSent, Interfaces, MemoryCounters, PortCounters, Reader, Sums};
+use segue_dataplane::{Attachment, CompiledSid, IcmpSent, Interfaces, MemoryCounters, PortCounters, Reader, Sums};
 use segue_model::node::{NodeState, Owner, Policy, Port, SteeringRule};
 use serde::Serialize;
 
@@ -171,11 +171,11 @@ impl Snapshot {
     /// Those that the agent made, too.
     fn ports(&self, state: &NodeState, report: &mut Report) -> Result<(), Failure> {
         let counters = self.reader.as_ref().map(Reader::ports).transpose().map_err(failed)?.unwrap_or_default();
-        let modes = self.reader.as_ref().map(Reader::modes).unwrap_or_default();
+        let hooks = self.reader.as_ref().map(Reader::attachments).unwrap_or_default();
         let links = Interfaces::query().map_err(failed)?;
         let by_port: HashMap<&str, &PortCounters> =
             counters.iter().map(|counted| (counted.port.as_str(), counted)).collect();
-        report.ports = state.all_ports().iter().map(|port| port_report(port, &links, &modes, &by_port)).collect();
+        report.ports = state.all_ports().iter().map(|port| port_report(port, &links, &hooks, &by_port)).collect();
         report.outcomes = counters.iter().flat_map(outcome_reports).collect();
         Ok(())
     }
@@ -282,7 +282,7 @@ fn name<T: Serialize>(value: &T) -> String {
 fn port_report(
     port: &Port,
     links: &Interfaces,
-    modes: &BTreeMap<u32, Option<AttachMode>>,
+    hooks: &BTreeMap<u32, Attachment>,
     counters: &HashMap<&str, &PortCounters>,
 ) -> PortReport {
     let link = links.get(&port.name);
@@ -301,13 +301,7 @@ fn port_report(
         up: link.is_some_and(|link| link.up),
         mtu: link.map_or(0, |link| link.mtu),
         mac: mac.unwrap_or_default(),
-        xdp: match modes.get(&ifindex) {
-            Some(Some(AttachMode::Native)) => "native",
-            Some(Some(AttachMode::Generic)) => "generic",
-            Some(None) => "unknown",
-            None => "none",
-        }
-        .to_owned(),
+        hook: hooks.get(&ifindex).map_or("none", |hook| hook.name()).to_owned(),
         mode: String::new(),
         mode_reason: String::new(),
         device: None,

@@ -358,7 +358,7 @@ fn an_interface_that_comes_back_forwards_again() {
     network.node.sh("ip link set west mtu 1400");
     agent.eventually("the MTU", |agent| port(agent, "mtu") == 1400);
     network.node.sh("ip link del west");
-    agent.eventually("the port's end", |agent| port(agent, "xdp") == "none");
+    agent.eventually("the port's end", |agent| port(agent, "hook") == "none");
     // Links are reconciled once a second at most, and the MTU was just now.
     agent.eventually("routes moved to the other port", |_| network.routes() == ROUTES);
     network.connect_left();

@@ -20,9 +20,9 @@ fn a_port_says_its_mode_its_device_and_what_loses_packets() {
     network.left.sh("ethtool -K n gro on");
     agent.apply(STATE);
     let ports = agent.get("/v1/ports");
-    let expected = [("skb", "none", "veth is a virtual device"), ("xdp", "native", "as configured")];
-    for (port, (mode, xdp, reason)) in [&ports[0], &ports[1]].into_iter().zip(expected) {
-        assert_eq!((port["mode"].as_str(), port["xdp"].as_str()), (Some(mode), Some(xdp)), "{port}");
+    let expected = [("skb", "tcx", "veth is a virtual device"), ("xdp", "xdp-native", "as configured")];
+    for (port, (mode, hook, reason)) in [&ports[0], &ports[1]].into_iter().zip(expected) {
+        assert_eq!((port["mode"].as_str(), port["hook"].as_str()), (Some(mode), Some(hook)), "{port}");
         assert!(port["mode_reason"].as_str().unwrap().starts_with(reason), "{port}");
         let device = &port["device"];
         assert_eq!((&device["kind"], &device["peer_elsewhere"]), (&"veth".into(), &true.into()), "{port}");
@@ -66,7 +66,7 @@ fn ports_change_between_xdp_and_socket_buffers_without_a_lost_packet() {
             let ports = agent.get("/v1/ports");
             for (port, mode) in [(&ports[0], west), (&ports[1], east)] {
                 assert_eq!(port["mode"], mode, "{port}");
-                assert_eq!(port["xdp"], if mode == "xdp" { "native" } else { "none" }, "{port}");
+                assert_eq!(port["hook"], if mode == "xdp" { "xdp-native" } else { "tcx" }, "{port}");
             }
             std::thread::sleep(Duration::from_millis(150));
         }

@@ -307,7 +307,7 @@ impl Listed for PortReport {
         Column::Text("ROLE"),
         Column::Text("LINK"),
         Column::Text("MODE"),
-        Column::Text("XDP"),
+        Column::Text("HOOK"),
         Column::Number("MTU"),
         Column::Text("MAC"),
         Column::Number("FORWARDED"),
@@ -330,7 +330,7 @@ impl Listed for PortReport {
             self.role.clone(),
             link.to_owned(),
             self.mode.clone(),
-            self.xdp.clone(),
+            self.hook.clone(),
             self.mtu.to_string(),
             self.mac.clone(),
             self.forwarded.packets.to_string(),
@@ -438,7 +438,7 @@ mod tests {
             "for_ms": 2, "changes": 3, "on_failure": "drop", "hold_ms": 1000,
             "probe": {"kind": "icmp", "last": "answered", "round_trip_us": 1234, "answered": 1, "failed": 0}}));
         check::<PortReport>(serde_json::json!({"name": "p", "role": "core", "ifindex": 1, "up": true, "mtu": 1500,
-            "mac": "", "xdp": "native", "mode": "xdp", "mode_reason": "r", "forwarded": counter, "passed": counter, "dropped": counter}));
+            "mac": "", "hook": "xdp-native", "mode": "xdp", "mode_reason": "r", "forwarded": counter, "passed": counter, "dropped": counter}));
         check::<SteeringReport>(serde_json::json!({"name": "r", "match": "m", "action": "a", "counter": counter}));
         check::<DropReport>(serde_json::json!({"port": "p", "reason": "r", "text": "t", "counter": counter}));
         check::<OutcomeReport>(

@@ -10,7 +10,7 @@ use segue_abi::{self as abi, Outcome};
 use segue_model::node::NodeState;
 use serde::Serialize;
 
-use super::links::{AttachMode, modes};
+use super::links::{Attachment, attachments};
 use super::{Carried, Dataplane, MemoryCounters};
 use crate::Error;
 use crate::compiled::{Compiled, CompiledPort};
@@ -222,9 +222,10 @@ impl Reader {
         Ok(self.active.as_ref().is_none_or(|active| active.compiled.generation == control.generation))
     }
 
-    /// How the program runs on each port that it is attached to, by ifindex; None where the kernel does not tell.
-    pub fn modes(&self) -> BTreeMap<u32, Option<AttachMode>> {
-        modes(&self.pin_dir, &self.maps)
+    /// By what each port has its program, by ifindex; those that have none are missing.
+    pub fn attachments(&self) -> BTreeMap<u32, Attachment> {
+        let ports = self.applied().map(|compiled| compiled.ports.as_slice()).unwrap_or_default();
+        attachments(&self.pin_dir, &self.maps, ports)
     }
 
     /// The configuration that it knows.

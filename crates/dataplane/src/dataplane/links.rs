@@ -12,8 +12,10 @@ use std::os::fd::AsFd;
 use super::Dataplane;
 use super::adopt::{names, pin_error};
 use crate::Error;
+use crate::compiled::CompiledPort;
 use crate::maps::MapSet;
 use crate::object;
+use crate::skb;
 
 const LINK: &str = "link-";
 /// `NETDEV_XDP_ACT_NDO_XMIT` of linux/netdev.h.
@@ -27,6 +29,30 @@ pub enum AttachMode {
     Native,
     /// In the network stack, because the driver has no XDP: correct, and slow.
     Generic,
+}
+
+/// By what a port has its program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Attachment {
+    /// On XDP; without a mode where the kernel does not tell.
+    Xdp(Option<AttachMode>),
+    /// On TC, by a link (Linux 6.6).
+    Tcx,
+    /// On TC, by a filter of `clsact`.
+    Tc,
+}
+
+impl Attachment {
+    /// Its name, as `segue get ports` has it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Xdp(Some(AttachMode::Native)) => "xdp-native",
+            Self::Xdp(Some(AttachMode::Generic)) => "xdp-generic",
+            Self::Xdp(None) => "xdp",
+            Self::Tcx => "tcx",
+            Self::Tc => "tc",
+        }
+    }
 }
 
 /// Whether a pin is that of a port's link.
@@ -177,10 +203,23 @@ fn attached(pin_dir: &Path) -> Vec<u32> {
     attached
 }
 
-/// How the program runs on each port that it is attached to, by ifindex; None where the kernel does not tell.
-pub(super) fn modes(pin_dir: &Path, maps: &MapSet) -> BTreeMap<u32, Option<AttachMode>> {
+/// By what each of these ports has its program, by ifindex; those that have none are missing.
+pub(super) fn attachments(pin_dir: &Path, maps: &MapSet, ports: &[CompiledPort]) -> BTreeMap<u32, Attachment> {
+    let attached = attached(pin_dir);
     let mode = |ifindex| query(maps.get("control").ok()?, ifindex).ok().map(|found| mode_of(&found));
-    attached(pin_dir).into_iter().map(|ifindex| (ifindex, mode(ifindex))).collect()
+    let find = |port: &CompiledPort| {
+        let ifindex = port.entry.ifindex;
+        let found = if port.xdp {
+            attached.contains(&ifindex).then(|| Attachment::Xdp(mode(ifindex)))?
+        } else {
+            match skb::met(pin_dir, ifindex)? {
+                skb::Met::Link => Attachment::Tcx,
+                skb::Met::Filter => Attachment::Tc,
+            }
+        };
+        Some((ifindex, found))
+    };
+    ports.iter().filter_map(find).collect()
 }
 
 fn mode_of(found: &libbpf_sys::bpf_xdp_query_opts) -> AttachMode {

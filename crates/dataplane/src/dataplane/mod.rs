@@ -34,7 +34,7 @@ pub use self::counters::{
     SteeringCounters,
 };
 pub use self::life::Life;
-pub use self::links::AttachMode;
+pub use self::links::{AttachMode, Attachment};
 pub use self::memories::MemoryCounters;
 pub use self::test_run::{TestOutput, TestRun};
 use crate::Error;

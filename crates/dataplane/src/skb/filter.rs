@@ -14,7 +14,7 @@ pub use super::side::Side;
 use super::side::number_of;
 use crate::Error;
 use crate::interfaces::dump;
-use crate::skb::tcx::{self, Linked};
+use crate::skb::tcx::{self, Linked, Met};
 
 /// Among other filters of the interface: ours is the first, and says nothing about packets that are not ours.
 const PRIORITY: u32 = 1;
@@ -92,6 +92,19 @@ fn detach_filters(noted: &Path, ifindex: u32) {
         }
         let _ = fs::remove_dir(noted.join(QDISC));
     }
+}
+
+/// By what the interface has a program of Segue's on its ingress, if it has one.
+pub fn met(pin_dir: &Path, ifindex: u32) -> Option<Met> {
+    let noted = path(pin_dir, ifindex);
+    if !noted.is_dir() {
+        return None;
+    }
+    if tcx::is_attached(&noted.join(Side::Ingress.pin()), ifindex) {
+        return Some(Met::Link);
+    }
+    // The descriptor plays no part in it.
+    hook(std::io::stderr().as_fd(), ifindex, Side::Ingress).query().is_ok().then_some(Met::Filter)
 }
 
 /// The interfaces that have a note, also those that have gone since.

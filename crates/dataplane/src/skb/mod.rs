@@ -18,10 +18,11 @@ mod programs;
 mod side;
 mod tcx;
 
-pub(crate) use self::filter::{Side, attach, attached, detach};
+pub(crate) use self::filter::{Side, attach, attached, detach, met};
 pub(crate) use self::programs::{
     EGRESS, IN, INJECT, OUT, PORT, Part, Programs, Reach, is_loaded, keep_only_needed, open_or_load, port_stages,
 };
+pub(crate) use self::tcx::Met;
 
 #[cfg(test)]
 mod tests {

@@ -68,6 +68,20 @@ pub(super) fn attach(pin: &Path, ifindex: u32, side: Side, program: BorrowedFd<'
     succeeded(unsafe { bpf::bpf_obj_pin(link.as_raw_fd(), path.as_ptr()) }).map(|_| Linked::Yes)
 }
 
+/// By what packets meet a program on TC.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Met {
+    /// A link.
+    Link,
+    /// A filter of `clsact`.
+    Filter,
+}
+
+/// Whether the link at `pin` is there, on this interface.
+pub(super) fn is_attached(pin: &Path, ifindex: u32) -> bool {
+    Link::open(pin).is_ok_and(|link| number_of(link.as_fd(), "ifindex:") == Some(ifindex))
+}
+
 /// Takes the link at `pin` off its interface, if there is one. Without a pin the kernel does so too, but when it gets to it: the
 /// program cannot be linked there again until then.
 pub(super) fn detach(pin: &Path) {
