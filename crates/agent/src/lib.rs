@@ -27,4 +27,5 @@ pub mod problem;
 pub mod server;
 pub mod store;
 mod validate;
+mod vlan;
 pub mod xdp;

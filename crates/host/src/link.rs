@@ -8,7 +8,8 @@ use libc::{EADDRNOTAVAIL, EEXIST, ENODEV, ENOENT, ESRCH};
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE};
 use netlink_packet_route::address::{AddressAttribute, AddressHeaderFlags, AddressMessage, AddressScope, CacheInfo};
 use netlink_packet_route::link::{
-    InfoData, InfoKind, InfoMacVlan, InfoVeth, LinkAttribute, LinkFlags, LinkInfo, LinkMessage, MacVlanMode,
+    InfoData, InfoKind, InfoMacVlan, InfoVeth, InfoVlan, LinkAttribute, LinkFlags, LinkInfo, LinkMessage, MacVlanMode,
+    VlanProtocol,
 };
 use netlink_packet_route::neighbour::{NeighbourAddress, NeighbourAttribute, NeighbourMessage, NeighbourState};
 use netlink_packet_route::route::{
@@ -40,9 +41,30 @@ pub struct Link {
     index: u32,
     mtu: u32,
     up: bool,
+    lower: u32,
+    vlan: Option<u16>,
+}
+
+/// Which frames of a link a VLAN has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Tag {
+    /// Number of the link.
+    pub lower: u32,
+    /// VID of IEEE 802.1Q, 1 to 4094.
+    pub id: u16,
 }
 
 impl Link {
+    /// Whether it has been brought up, with somebody at the other end or not.
+    pub fn is_up(&self) -> bool {
+        self.up
+    }
+
+    /// Which VLAN it is; None if it is none.
+    pub fn tag(&self) -> Option<Tag> {
+        Some(Tag { lower: self.lower, id: self.vlan? })
+    }
+
     /// Its number.
     pub fn index(&self) -> u32 {
         self.index
@@ -124,25 +146,55 @@ impl LinkSocket {
 
     /// Makes a link, and gives it this alias unless that is empty.
     pub fn add(&mut self, new: &New<'_>, alias: &str, kind: Kind<'_>) -> Result<()> {
-        let mut message = new.message();
-        let info = match kind {
+        match kind {
             Kind::Veth { peer, namespace } => {
                 let mut peer = peer.message();
                 peer.attributes
                     .extend(namespace.map(|namespace| LinkAttribute::NetNsFd(namespace.as_fd().as_raw_fd())));
-                [LinkInfo::Kind(InfoKind::Veth), LinkInfo::Data(InfoData::Veth(InfoVeth::Peer(peer)))]
+                let info = [LinkInfo::Kind(InfoKind::Veth), LinkInfo::Data(InfoData::Veth(InfoVeth::Peer(peer)))];
+                self.make(new, new.message(), &info)?;
+                if alias.is_empty() { Ok(()) } else { self.alias(new.name, alias) }
             }
             Kind::MacVlan { lower, namespace } => {
                 let lower = self.find(lower)?.unwrap_or_default();
+                // Kernels before 6.15 refuse a name that this namespace has, although the link is to be in the other one.
+                let first = format!("segue-{:x}", lower.index);
+                let mut message = New { name: &first, ..*new }.message();
                 message.attributes.push(LinkAttribute::Link(lower.index));
                 message.attributes.push(LinkAttribute::NetNsFd(namespace.as_fd().as_raw_fd()));
                 let mode = InfoMacVlan::Mode(MacVlanMode::Private);
-                [LinkInfo::Kind(InfoKind::MacVlan), LinkInfo::Data(InfoData::MacVlan(vec![mode]))]
+                let info = [LinkInfo::Kind(InfoKind::MacVlan), LinkInfo::Data(InfoData::MacVlan(vec![mode]))];
+                self.make(new, message, &info)?;
+                namespace.inside(|| {
+                    let mut there = Self::open()?;
+                    there.rename(&first, new.name).inspect_err(|_| drop(there.delete(&first)))?;
+                    if alias.is_empty() { Ok(()) } else { there.alias(new.name, alias) }
+                })?
             }
-        };
+        }
+    }
+
+    /// Makes a VLAN of IEEE 802.1Q, with link-layer address and MTU of its link, and gives it this alias.
+    pub fn add_vlan(&mut self, name: &str, alias: &str, tag: Tag) -> Result<()> {
+        let mut message = LinkMessage::default();
+        message.attributes = vec![LinkAttribute::IfName(name.to_owned()), LinkAttribute::Link(tag.lower)];
+        let data = InfoData::Vlan(vec![InfoVlan::Id(tag.id)]);
+        message.attributes.push(LinkAttribute::LinkInfo(vec![LinkInfo::Kind(InfoKind::Vlan), LinkInfo::Data(data)]));
+        self.change("add", name, RouteNetlinkMessage::NewLink(message), NLM_F_CREATE | NLM_F_EXCL)?;
+        self.alias(name, alias)
+    }
+
+    fn make(&mut self, new: &New<'_>, mut message: LinkMessage, info: &[LinkInfo]) -> Result<()> {
         message.attributes.push(LinkAttribute::LinkInfo(info.to_vec()));
-        self.change("add", new.name, RouteNetlinkMessage::NewLink(message), NLM_F_CREATE | NLM_F_EXCL)?;
-        if alias.is_empty() { Ok(()) } else { self.alias(new.name, alias) }
+        self.change("add", new.name, RouteNetlinkMessage::NewLink(message), NLM_F_CREATE | NLM_F_EXCL)
+    }
+
+    /// Gives a link that is down another name.
+    fn rename(&mut self, name: &str, other: &str) -> Result<()> {
+        let mut message = LinkMessage::default();
+        message.header.index = self.find(name)?.unwrap_or_default().index;
+        message.attributes.push(LinkAttribute::IfName(other.to_owned()));
+        self.change("rename", name, RouteNetlinkMessage::SetLink(message), 0)
     }
 
     /// Gives a link an alias.
@@ -352,10 +404,27 @@ fn read(answer: &RouteNetlinkMessage) -> Option<Link> {
             LinkAttribute::IfAlias(alias) => link.alias.clone_from(alias),
             LinkAttribute::Mtu(mtu) => link.mtu = *mtu,
             LinkAttribute::CarrierChanges(count) => link.carrier_changes = *count,
+            LinkAttribute::Link(index) => link.lower = *index,
+            LinkAttribute::LinkInfo(info) => link.vlan = vlan(info),
             _ => {}
         }
     }
     Some(link)
+}
+
+/// The VID of a VLAN of IEEE 802.1Q.
+fn vlan(info: &[LinkInfo]) -> Option<u16> {
+    let data = info.iter().find_map(|info| match info {
+        LinkInfo::Data(InfoData::Vlan(data)) => Some(data),
+        _ => None,
+    })?;
+    if data.iter().any(|one| matches!(one, InfoVlan::Protocol(protocol) if *protocol != VlanProtocol::Ieee8021Q)) {
+        return None;
+    }
+    data.iter().find_map(|one| match one {
+        InfoVlan::Id(id) => Some(*id),
+        _ => None,
+    })
 }
 
 /// A route that an address of its own brings to a link.

@@ -117,6 +117,9 @@ pub struct Port {
     pub name: String,
     /// Where it leads.
     pub role: PortRole,
+    /// The interface is a VLAN, which the agent makes on another interface, and removes with the port.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vlan: Option<Vlan>,
     /// Where the data plane meets the interface's packets.
     #[serde(default, skip_serializing_if = "PortMode::is_auto")]
     pub mode: PortMode,
@@ -130,6 +133,16 @@ pub struct Port {
     /// Everything that comes in by this port meets this firewall first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub firewall: Option<String>,
+}
+
+/// A VLAN of IEEE 802.1Q.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Vlan {
+    /// Name of the interface that carries it.
+    pub on: String,
+    /// Its number in the tags (VID), 1 to 4094.
+    pub id: u16,
 }
 
 /// Where a port leads.

@@ -18,11 +18,14 @@ use crate::check;
 use crate::error::{Errors, KeyPath, Report};
 use crate::firewall::Firewall;
 use crate::limits::{INFRASTRUCTURE_PREFIXES_MAX, SID_BLOCKS_MAX, SOURCE_PREFIXES_MAX};
-use crate::node::{NodeState, Owner, Policy, Port, PortRole};
+use crate::node::{NodeState, Owner, Policy, Port, PortRole, Vlan};
 use crate::proxy::{LOOP_IN, LOOP_OUT};
 
 /// Most flows that proxies remember: about a gigabyte.
 const PROXY_FLOWS_MAX: u32 = 10_000_000;
+
+/// Largest number of a VLAN: 0 and 4095 are none (IEEE 802.1Q).
+const VLAN_MAX: u16 = 4094;
 
 /// Most ports of one node.
 const PORTS_MAX: usize = 4095;
@@ -238,7 +241,7 @@ impl<'a> Check<'a> {
             let message = format!("{} ports are too many", self.state.ports.len());
             self.error(&ports, message, format!("keep at most {PORTS_MAX}"));
         }
-        let mut names = HashMap::new();
+        let (mut names, mut vlans) = (HashMap::new(), HashMap::new());
         for (position, port) in self.state.ports.iter().enumerate() {
             let key = ports.at(position);
             let name = key.at("name");
@@ -251,6 +254,13 @@ impl<'a> Check<'a> {
             }
             if names.insert(port.name.as_str(), position).is_some() {
                 self.error(&name, format!("the port {:?} is there twice", port.name), "remove one");
+            }
+            if let Some(vlan) = &port.vlan {
+                self.vlan(port, vlan, &key.at("vlan"));
+                if let Some(other) = vlans.insert((vlan.on.as_str(), vlan.id), port.name.as_str()) {
+                    let message = format!("VLAN {} on {:?} is the port {other:?} already", vlan.id, vlan.on);
+                    self.error(&key.at("vlan").at("id"), message, "correct the number, or remove one of the ports");
+                }
             }
             if port.accept_hmac && port.role != PortRole::Access {
                 let message = "only access ports choose which SRHs come in";
@@ -272,6 +282,29 @@ impl<'a> Check<'a> {
                     self.error(&key, message, "give the policy `mode: H.Encaps.L2` or H.Encaps.L2.Red");
                 }
             }
+        }
+    }
+
+    fn vlan(&mut self, port: &Port, vlan: &Vlan, key: &KeyPath) {
+        if !check::is_interface_name(&vlan.on) {
+            let message = format!("{:?} cannot be an interface's name", vlan.on);
+            self.error(&key.at("on"), message, "write the name that `ip link` shows, at most 15 characters");
+        }
+        let other = self.ports.get(vlan.on.as_str());
+        if vlan.on == port.name {
+            let message = "a VLAN is another interface than the one that carries it";
+            self.error(
+                &key.at("on"),
+                message,
+                format!("give the port a name of its own, such as {}.{}", vlan.on, vlan.id),
+            );
+        } else if other.is_some_and(|other| other.vlan.is_some()) {
+            let message = format!("the agent makes no VLAN inside a VLAN, and {:?} is one", vlan.on);
+            self.error(&key.at("on"), message, "make the interface yourself, and leave `vlan` out");
+        }
+        if !(1..=VLAN_MAX).contains(&vlan.id) {
+            let message = format!("{} is no number of a VLAN", vlan.id);
+            self.error(&key.at("id"), message, format!("choose one from 1 to {VLAN_MAX}"));
         }
     }
 

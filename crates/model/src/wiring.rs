@@ -66,7 +66,15 @@ impl Wiring {
 }
 
 fn port(name: &str, role: PortRole) -> Port {
-    Port { name: name.to_owned(), role, mode: PortMode::default(), accept_hmac: false, l2_policy: None, firewall: None }
+    Port {
+        name: name.to_owned(),
+        role,
+        vlan: None,
+        mode: PortMode::default(),
+        accept_hmac: false,
+        l2_policy: None,
+        firewall: None,
+    }
 }
 
 /// FNV-1a, 64 bits: stable for ever, as names of interfaces follow from it.

@@ -43,6 +43,7 @@ pub(crate) fn node_state(
         mode: PortMode::default(),
         accept_hmac: false,
         l2_policy: None,
+        vlan: None,
         firewall: firewall(interface),
     };
     let ipv4 =

@@ -9,7 +9,7 @@ use std::{
 
 use ipnet::Ipv6Net;
 use segue_dataplane::{Interface, Interfaces, MissingInterface};
-use segue_model::node::NodeState;
+use segue_model::node::{NodeState, Vlan};
 
 use super::Agent;
 use crate::{
@@ -26,6 +26,8 @@ pub struct World {
     pub sysctls: BTreeMap<String, String>,
     pub keys: BTreeMap<u32, KernelHmacKey>,
     pub boundary: Option<Boundary>,
+    /// Links that were made, with what they are on.
+    pub vlans: BTreeMap<String, Vlan>,
     pub plane: Option<NodeState>,
     pub record: Option<Applied>,
 }
@@ -214,6 +216,41 @@ impl Kernel for Fake {
     ) -> Result<bool, KernelError> {
         self.lock().made.push(only.cloned());
         Ok(false)
+    }
+
+    fn make_vlans(&mut self, state: &NodeState) -> Result<bool, KernelError> {
+        let mut made = false;
+        for port in &state.ports {
+            let Some(vlan) = &port.vlan else { continue };
+            let links = self.lock().links.clone();
+            if links.get(&vlan.on).is_none() || links.get(&port.name).is_some() {
+                continue;
+            }
+            let mut inner = self.change("make VLAN")?;
+            let index = links.0.values().map(|link| link.ifindex).max().unwrap_or(1) + 1;
+            inner.links.0.insert(port.name.clone(), interface(index));
+            inner.world.vlans.insert(port.name.clone(), vlan.clone());
+            for name in ["seg6_enabled", "seg6_require_hmac"] {
+                inner.world.sysctls.insert(format!("net/ipv6/conf/{}/{name}", port.name), "0".to_owned());
+            }
+            made = true;
+        }
+        Ok(made)
+    }
+
+    fn remove_vlans(&mut self, state: Option<&NodeState>) -> Result<(), KernelError> {
+        let wanted = |name: &str| {
+            let ports = state.into_iter().flat_map(|state| &state.ports);
+            ports.into_iter().any(|port| port.name == name && port.vlan.is_some())
+        };
+        let gone: Vec<String> = self.world().vlans.into_keys().filter(|name| !wanted(name)).collect();
+        for name in gone {
+            let mut inner = self.change("remove VLAN")?;
+            inner.world.vlans.remove(&name);
+            inner.links.0.remove(&name);
+            inner.world.sysctls.retain(|key, _| !key.starts_with(&format!("net/ipv6/conf/{name}/")));
+        }
+        Ok(())
     }
 
     fn refresh_neighbours(&mut self, next_hops: &[IpAddr]) -> Result<usize, KernelError> {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use ipnet::Ipv6Net;
 use segue_dataplane::Interfaces;
 use segue_model::{
-    node::NodeState,
+    node::{NodeState, Port},
     proxy::{LOOP_IN, LOOP_OUT},
 };
 
@@ -29,6 +29,12 @@ pub enum LinksFollowed {
     Changed,
 }
 
+/// Whether these names are of VLANs of ports, or of interfaces that carry them.
+fn has_vlans(state: &NodeState, names: &BTreeSet<String>) -> bool {
+    let carried = |port: &Port| port.vlan.as_ref().is_some_and(|vlan| names.contains(&vlan.on));
+    state.ports.iter().any(|port| carried(port) || (port.vlan.is_some() && names.contains(&port.name)))
+}
+
 impl<P: DataPlane, K: Kernel, S: Store> Agent<P, K, S> {
     /// The interfaces, with what the data plane has to know of the devices: where it is to meet the packets of the ports of `state`.
     pub(super) fn links_for(&mut self, state: &NodeState) -> Result<Interfaces, Failure> {
@@ -46,6 +52,7 @@ impl<P: DataPlane, K: Kernel, S: Store> Agent<P, K, S> {
         !state.firewalls.is_empty()
             || names.contains(LOOP_IN)
             || state.all_ports().iter().any(|port| names.contains(&port.name))
+            || has_vlans(&state, names)
     }
 
     /// All is as it should be on these interfaces.
@@ -63,6 +70,9 @@ impl<P: DataPlane, K: Kernel, S: Store> Agent<P, K, S> {
         let Some(state) = self.made() else { return Ok(LinksFollowed::Strange) };
         let links = self.links_for(&state)?;
         if self.make_behind(&state, &links, names)? {
+            return Ok(LinksFollowed::Changed);
+        }
+        if has_vlans(&state, names) && self.make_vlans(&state)?.is_some() {
             return Ok(LinksFollowed::Changed);
         }
         if !self.links.as_ref().is_some_and(|before| before.same_but_far_ends(&links))

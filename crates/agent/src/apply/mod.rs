@@ -24,6 +24,7 @@ use crate::{
     plane::{Activated, DataPlane},
     problem::{Failure, Fault, Problem},
     store::{Applied, Leaving, Store},
+    vlan,
 };
 
 /// Octets of an HMAC secret that the kernel takes at most.
@@ -42,6 +43,8 @@ enum Undo {
     DataPlane(Interfaces),
     /// Remove what was made for functions that the state before does not have.
     Functions,
+    /// Remove VLANs that were made and that the state before does not have.
+    Vlans,
     /// Put back the boundary; if there was none, it goes.
     Boundary(Option<Boundary>),
 }
@@ -157,7 +160,8 @@ impl<P: DataPlane, K: Kernel, S: Store> Agent<P, K, S> {
         let written = self.written_for(wanted, &self.leaving_for(wanted));
         let wanted = written.as_deref().unwrap_or(wanted);
         let (links, _) = self.prepare(wanted)?;
-        let links = netfilter::pretend(wanted, &links);
+        let mut links = netfilter::pretend(wanted, &links);
+        vlan::pretend(wanted, &mut links);
         self.plane.check(wanted, &links).map_err(|problems| wrong(wanted, problems))?;
         let generation = self.activated.generation;
         let outside = outside(wanted, &links);
@@ -230,6 +234,10 @@ impl<P: DataPlane, K: Kernel, S: Store> Agent<P, K, S> {
         secrets: &[KernelHmacKey],
         notes: &mut Vec<Undo>,
     ) -> Result<(Made, Activated, Vec<String>), Failure> {
+        notes.push(Undo::Vlans);
+        // Sysctls of ports are there with their interfaces.
+        let with_vlans = self.make_vlans(wanted)?;
+        let links = with_vlans.as_ref().unwrap_or(links);
         self.shut_boundary(wanted, links, notes)?;
         let sysctls = self.set_sysctls(wanted, notes).map_err(|error| kernel_failure("sysctls", &error))?;
         let keys = self.set_keys(secrets, notes).map_err(|error| kernel_failure("HMAC keys", &error))?;
@@ -262,7 +270,16 @@ impl<P: DataPlane, K: Kernel, S: Store> Agent<P, K, S> {
         if let Err(error) = self.kernel.remove_functions(Some(wanted)) {
             warnings.push(format!("what functions that are gone needed will be removed later: {error}"));
         }
+        if let Err(error) = self.kernel.remove_vlans(Some(wanted)) {
+            warnings.push(format!("VLANs of ports that are gone will be removed later: {error}"));
+        }
         Ok((Made { applied, links: links.clone() }, outcome, warnings))
+    }
+
+    /// The interfaces, if there are others now.
+    fn make_vlans(&mut self, state: &NodeState) -> Result<Option<Interfaces>, Failure> {
+        let made = self.kernel.make_vlans(state).map_err(|error| kernel_failure("VLANs", &error))?;
+        made.then(|| self.links_for(state)).transpose()
     }
 
     fn set_sysctls(
@@ -350,6 +367,10 @@ impl<P: DataPlane, K: Kernel, S: Store> Agent<P, K, S> {
                     let state = self.made();
                     self.kernel.remove_functions(state.as_deref())
                 }
+                Undo::Vlans => {
+                    let state = self.made();
+                    self.kernel.remove_vlans(state.as_deref())
+                }
                 Undo::Boundary(boundary) => self.kernel.set_boundary(boundary.as_ref()),
                 Undo::DataPlane(links) => {
                     let restored = match self.made() {
@@ -375,7 +396,10 @@ impl<P: DataPlane, K: Kernel, S: Store> Agent<P, K, S> {
         // Until all is done.
         self.links = None;
         let Some(made) = self.made() else { return Ok(()) };
-        let mut links = self.links_for(&made)?;
+        let mut links = match self.make_vlans(&made)? {
+            Some(links) => links,
+            None => self.links_for(&made)?,
+        };
         let changed = self.kernel.make_functions(&made, &links, None);
         if changed.map_err(|error| kernel_failure("functions", &error))? {
             links = self.links_for(&made)?;
@@ -416,6 +440,7 @@ impl<P: DataPlane, K: Kernel, S: Store> Agent<P, K, S> {
             problems.extend(result.err().map(|error| kernel_problem("clean", &error)));
         };
         note(self.kernel.remove_functions(None));
+        note(self.kernel.remove_vlans(None));
         match self.kernel.own_routes() {
             Ok(routes) => routes.iter().for_each(|route| note(self.kernel.delete_route(route.prefix))),
             Err(error) => note(Err(error)),
@@ -456,12 +481,15 @@ fn missing_interfaces(wanted: &NodeState, links: &Interfaces) -> Vec<Problem> {
         format!("create it or correct the name; there are: {}{more}", known[..known.len().min(TOLD)].join(", "));
     let missing = wanted.ports.iter().enumerate().filter(|(_, port)| links.get(&port.name).is_none());
     missing
-        .map(|(position, port)| {
-            Problem::new(
+        .filter_map(|(position, port)| {
+            if let Some(vlan) = &port.vlan {
+                return vlan::missing(position, vlan, links);
+            }
+            Some(Problem::new(
                 format!("ports[{position}].name"),
                 format!("step `interfaces`: there is no interface `{}` here", port.name),
                 remedy.clone(),
-            )
+            ))
         })
         .collect()
 }

@@ -19,7 +19,10 @@ fn states(secrets: &[tempfile::NamedTempFile]) -> [NodeState; 2] {
     let path = |position: usize| secrets[position].path().to_str().unwrap();
     let before = state(json!({
         "node": "n", "source_address": "fc00:0:1::1", "domain": {"sid_blocks": ["fc00::/32"]},
-        "ports": [{"name": "a", "role": "core"}, {"name": "b", "role": "access", "accept_hmac": true}],
+        "ports": [
+            {"name": "a", "role": "core"}, {"name": "b", "role": "access", "accept_hmac": true},
+            {"name": "a.1", "role": "core", "vlan": {"on": "a", "id": 1}},
+        ],
         "hmac_keys": [
             {"id": 1, "algorithm": "sha256", "secret_file": path(0)},
             {"id": 2, "algorithm": "sha256", "secret_file": path(0)},
@@ -32,7 +35,10 @@ fn states(secrets: &[tempfile::NamedTempFile]) -> [NodeState; 2] {
     }));
     let after = state(json!({
         "node": "n", "source_address": "fc00:0:1::1", "domain": {"sid_blocks": ["fc00::/32"]},
-        "ports": [{"name": "a", "role": "core"}, {"name": "c", "role": "access", "accept_hmac": true}],
+        "ports": [
+            {"name": "a", "role": "core"}, {"name": "c", "role": "access", "accept_hmac": true},
+            {"name": "a.2", "role": "access", "accept_hmac": true, "vlan": {"on": "a", "id": 2}},
+        ],
         "hmac_keys": [
             {"id": 2, "algorithm": "sha256", "secret_file": path(1)},
             {"id": 3, "algorithm": "sha1", "secret_file": path(1)},
@@ -82,6 +88,41 @@ fn applying_sets_routes_sysctls_keys_and_data_plane() {
     assert_eq!(keys, [(2, 2, &b"two"[..]), (3, 1, &b"two"[..])]);
     assert_eq!(world.plane.as_ref(), Some(&after));
     assert_eq!(agent.state(), Some(&after));
+    assert_eq!(world.vlans.keys().collect::<Vec<_>>(), ["a.2"], "that of a port that has gone goes");
+}
+
+#[test]
+fn a_vlan_is_made_again_when_it_or_its_device_comes_back() {
+    let secrets = secrets();
+    let [before, _] = states(&secrets);
+    let fake = Fake::new(&["a", "b"]);
+    let mut agent = fake.agent();
+    agent.apply(&before).unwrap();
+    let names = |name: &str| BTreeSet::from([name.to_owned()]);
+    fake.lock().links.0.remove("a.1");
+    assert_eq!(agent.follow_links(&names("a.1")).unwrap(), LinksFollowed::Changed);
+    assert!(fake.lock().links.get("a.1").is_some());
+    agent.reconcile().unwrap();
+    // It goes with its device, and nobody tells of it when that comes.
+    fake.lock().links.0.remove("a.1");
+    let device = fake.lock().links.0.remove("a").unwrap();
+    agent.follow_links(&names("a")).unwrap();
+    agent.reconcile().unwrap();
+    assert!(fake.lock().links.get("a.1").is_none());
+    fake.lock().links.0.insert("a".to_owned(), device);
+    assert_eq!(agent.follow_links(&names("a")).unwrap(), LinksFollowed::Changed);
+    assert!(fake.lock().links.get("a.1").is_some());
+}
+
+#[test]
+fn a_vlan_of_a_device_that_is_missing_is_refused_with_its_key() {
+    let fake = Fake::new(&["a"]);
+    let wanted = state(json!({
+        "node": "n", "source_address": "fc00:0:1::1",
+        "ports": [{"name": "z.1", "role": "core", "vlan": {"on": "z", "id": 1}}],
+    }));
+    let failure = fake.agent().apply(&wanted).unwrap_err();
+    assert_eq!(failure.problems[0].key, "ports[0].vlan.on");
 }
 
 #[test]
@@ -126,7 +167,7 @@ fn a_failure_of_any_step_leaves_everything_as_it_was() {
             agent.apply(&after).unwrap();
             number += 1;
         }
-        let expected = ["HMAC keys", "boundary", "data plane", "kernel routes", "save", "sysctls"];
+        let expected = ["HMAC keys", "VLANs", "boundary", "data plane", "kernel routes", "save", "sysctls"];
         assert_eq!(steps.into_iter().collect::<Vec<_>>(), expected, "every step was made to fail");
     }
 }

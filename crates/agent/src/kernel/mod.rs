@@ -260,6 +260,14 @@ pub trait Kernel: Send {
     fn remove_functions(&mut self, _state: Option<&NodeState>) -> Result<(), KernelError> {
         Ok(())
     }
+    /// Makes the VLANs of ports that are not there; true if the node has got other interfaces by that.
+    fn make_vlans(&mut self, _state: &NodeState) -> Result<bool, KernelError> {
+        Ok(false)
+    }
+    /// Removes VLANs that were made and that `state` does not have; without it, all.
+    fn remove_vlans(&mut self, _state: Option<&NodeState>) -> Result<(), KernelError> {
+        Ok(())
+    }
     /// Which of these routing tables have a route, a rule or a VRF.
     fn known_tables(&mut self, asked: &BTreeSet<u32>) -> Result<BTreeSet<u32>, KernelError> {
         Ok(asked.clone())

@@ -22,7 +22,7 @@ use segue_host::sysctl;
 use segue_model::node::NodeState;
 
 use super::{Boundary, Kernel, KernelError, KernelHmacKey, ROUTE_PROTOCOL, SidRoute, hmac::Keys, nftables, route};
-use crate::{functions, netfilter};
+use crate::{functions, netfilter, vlan};
 
 /// At most so many neighbours are asked for in one go.
 const NEIGHBOURS_MAX: usize = 8192;
@@ -289,6 +289,14 @@ impl Kernel for LinuxKernel {
     fn remove_functions(&mut self, state: Option<&NodeState>) -> Result<(), KernelError> {
         functions::remove(state)?;
         netfilter::remove(state).map(drop)
+    }
+
+    fn make_vlans(&mut self, state: &NodeState) -> Result<bool, KernelError> {
+        vlan::make(state)
+    }
+
+    fn remove_vlans(&mut self, state: Option<&NodeState>) -> Result<(), KernelError> {
+        vlan::remove(state)
     }
 
     fn known_tables(&mut self, asked: &BTreeSet<u32>) -> Result<BTreeSet<u32>, KernelError> {
