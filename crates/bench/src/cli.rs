@@ -17,7 +17,7 @@ use crate::error::{Error, Result};
 use crate::firewall::{self, Form};
 use crate::firewall_rules::Last;
 use crate::function::Vnf;
-use crate::hosts::{self, Kind};
+use crate::hosts::{self, Kind, Through};
 use crate::proxy::{self, Course, Proxy};
 use crate::report::Report;
 use crate::scenario::{DEFAULT_SIZE, Engine, Napi, Redirect, SIZES, Scenario};
@@ -74,6 +74,12 @@ pub struct Args {
     /// proxy-*, wrong-header: what the function does; what the proxy can do with if not given
     #[arg(long, value_enum)]
     pub function: Option<Vnf>,
+    /// tcp, udp-gso: through a function with nftables rules at the middle node, by this proxy of ours
+    #[arg(long, value_enum)]
+    pub through: Option<Through>,
+    /// end, end-dx6, end-dx4, h-encaps, h-encaps-v4: our ports are on socket buffers, not on XDP
+    #[arg(long)]
+    pub skb: bool,
     /// wrong-header: packets for each memory, both processors together
     #[arg(long, default_value_t = 100_000_000, value_parser = clap::value_parser!(u64).range(1000..=1_000_000_000_000))]
     pub packets: u64,
@@ -382,10 +388,11 @@ fn forward(args: &Args, scenario: Scenario, pinned: &Pinned) -> Result<Vec<Repor
             "--vs plain and --vs xdp are for tcp and udp-gso: use kernel, kernel-xdp or bare".into(),
         ));
     };
+    let ours = if args.skb { Engine::SegueSkb } else { Engine::Segue };
     let mut reports = Vec::new();
     for octets in &args.sizes {
         progress(&format!("{} with {octets} inner octets", scenario.name()));
-        let report = contest::run(scenario, *octets, peer, &effort, pinned)?;
+        let report = contest::run(scenario, *octets, [ours, peer], &effort, pinned)?;
         show(args, &report);
         reports.push(report);
     }
@@ -454,7 +461,11 @@ fn between_hosts(args: &Args, kind: Kind) -> Result<Report> {
     if ours == peer {
         return Err(Error::Usage("Segue is on XDP here itself: compare with --vs kernel or plain".into()));
     }
-    let report = hosts::run(&hosts::Course { kind, ours, peer, rounds: usize::from(args.rounds), run })?;
+    if args.through.is_some() && peer == hosts::Engine::Plain {
+        return Err(Error::Usage("nothing leads plain packets through a function: compare with --vs kernel".into()));
+    }
+    let course = hosts::Course { kind, ours, peer, through: args.through, rounds: usize::from(args.rounds), run };
+    let report = hosts::run(&course)?;
     show(args, &report);
     Ok(report)
 }

@@ -43,22 +43,28 @@ pub(crate) struct Tally {
     pub(crate) drops: String,
 }
 
-/// Measures `scenario` with an inner packet of `octets`, Segue beside `peer`.
+/// Measures `scenario` with an inner packet of `octets`, ours, which is Segue, beside a peer.
 ///
 /// # Errors
 /// If an engine cannot be set up, or delivers a wrong frame: then there is nothing to compare.
-pub fn run(scenario: Scenario, octets: usize, peer: Engine, effort: &Effort, pinned: &Pinned) -> Result<Report> {
+pub fn run(
+    scenario: Scenario,
+    octets: usize,
+    [ours, peer]: [Engine; 2],
+    effort: &Effort,
+    pinned: &Pinned,
+) -> Result<Report> {
     let bare = faster_bare(scenario, octets, effort)?;
     let peer = if matches!(peer, Engine::Bare(_)) { bare } else { peer };
     let mut lanes = Vec::new();
-    for engine in [Engine::Segue, peer].into_iter().chain((peer != bare).then_some(bare)) {
+    for engine in [ours, peer].into_iter().chain((peer != bare).then_some(bare)) {
         let mut lane = Lane::open(scenario, octets, engine, effort.flows)?;
         lane.verify(VERIFIED)?;
         lanes.push(lane);
     }
     let tallies = alternate(&mut lanes, effort)?;
     let find = |engine| tallies.iter().find(|tally| tally.engine == engine);
-    match (find(Engine::Segue), find(peer), find(bare)) {
+    match (find(ours), find(peer), find(bare)) {
         (Some(ours), Some(theirs), Some(limit)) => report(scenario, octets, [ours, theirs, limit], effort, pinned),
         _ => Err(Error::Usage("an engine was not measured".into())),
     }
@@ -149,10 +155,10 @@ fn report(scenario: Scenario, octets: usize, tallies: [&Tally; 3], effort: &Effo
         ),
         format!("{} by {}: ours is {share:.3} of it", mpps(&limit.rate), limit.engine.name()),
     ];
-    if let (Some(required), Engine::Kernel(_)) = (scenario.required_ratio(), theirs.engine) {
+    if let (Some(required), Engine::Kernel(_)) = (scenario.required_ratio(ours.engine), theirs.engine) {
         notes.push(target("ratio to the kernel", ratio, required));
     }
-    if scenario == Scenario::End {
+    if scenario == Scenario::End && ours.engine == Engine::Segue {
         notes.push(target("share of the bare redirect", share, 0.85));
     }
     for tally in tallies {

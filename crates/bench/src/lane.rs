@@ -84,7 +84,7 @@ impl Lane {
         interrupt::check()?;
         let what = format!("{} with {octets} inner octets, {}", scenario.name(), engine.name());
         let topology = Topology::build(&format!("{}{octets}{}", engine.name(), scenario.name()))?;
-        let slack = if matches!(engine, Engine::Kernel(_)) { scenario.kernel_slack() } else { 8 };
+        let slack = if matches!(engine, Engine::Kernel(_) | Engine::SegueSkb) { scenario.kernel_slack() } else { 8 };
         let packet = scenario.sent(octets)?;
         let traffic = Traffic::start(&topology, &packet, arrival, Settings { flows, slack, ..Settings::default() })?;
         let work = match engine {
@@ -99,7 +99,12 @@ impl Lane {
             }
             Engine::Bare(Redirect::Ifindex) => Work::Bare(traffic.attach_to_node(&topology, "bare")?),
             Engine::Bare(Redirect::Map) => Work::Bare(traffic.attach_to_node(&topology, "bare_map")?),
-            Engine::Segue => Work::Segue(Box::new(Node::start(&topology.node, scenario.node_state())?)),
+            Engine::Segue => Work::Segue(Box::new(Node::start(&topology.node, scenario.node_state(engine))?)),
+            Engine::SegueSkb => {
+                let node = Node::start(&topology.node, scenario.node_state(engine))?;
+                topology.enable_gro()?;
+                Work::Segue(Box::new(node))
+            }
         };
         Ok(Self { work, traffic, topology, engine, what })
     }

@@ -35,8 +35,10 @@ pub enum Scenario {
 /// Who forwards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Engine {
-    /// Segue.
+    /// Segue, on XDP.
     Segue,
+    /// Segue on socket buffers, receiving through NAPI that GRO turned on, as the kernel does.
+    SegueSkb,
     /// The kernel's seg6 and seg6local.
     Kernel(Napi),
     /// An XDP program that writes MAC addresses and redirects: the limit of the machine. It changes nothing else.
@@ -67,6 +69,7 @@ impl Engine {
     pub fn name(self) -> &'static str {
         match self {
             Self::Segue => "segue",
+            Self::SegueSkb => "segue-skb",
             Self::Kernel(Napi::Gro) => "kernel",
             Self::Kernel(Napi::Xdp) => "kernel-xdp",
             Self::Bare(Redirect::Ifindex) => "bare",
@@ -105,10 +108,12 @@ impl Scenario {
         }
     }
 
-    /// The ratio to the kernel's rate that the project must reach, if it has set itself one.
+    /// The ratio to the kernel's rate that the project must reach with this engine, if it has set itself one.
     #[must_use]
-    pub fn required_ratio(self) -> Option<f64> {
+    pub fn required_ratio(self, ours: Engine) -> Option<f64> {
         match self {
+            Self::End | Self::HEncaps if ours == Engine::SegueSkb => Some(1.3),
+            _ if ours == Engine::SegueSkb => None,
             Self::End => Some(2.8),
             Self::EndDx6 | Self::HEncaps => Some(2.5),
             Self::EndDx4 | Self::HEncapsV4 => None,
@@ -240,12 +245,13 @@ impl Scenario {
 
     /// Segue's desired state for the node.
     #[must_use]
-    pub fn node_state(self) -> serde_json::Value {
+    pub fn node_state(self, engine: Engine) -> serde_json::Value {
+        let mode = if engine == Engine::SegueSkb { "skb" } else { "xdp" };
         let role = if self.is_headend() { "access" } else { "core" };
         let mut state = serde_json::json!({
             "node": "bench",
             "source_address": OUT_ADDRESS,
-            "ports": [{"name": "in", "role": role}, {"name": "out", "role": "core"}],
+            "ports": [{"name": "in", "role": role, "mode": mode}, {"name": "out", "role": "core", "mode": mode}],
         });
         let sid = |behaviour: &str, next_hop: Option<IpAddr>| serde_json::json!([{"sid": SID, "behaviour": behaviour, "next_hop": next_hop}]);
         match self {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::row::{Engine, Row};
+use super::through::Through;
 use super::transfer::{Kind, SEGMENT, Transfer};
 use crate::contest::target;
 use crate::error::{Error, Result};
@@ -25,6 +26,8 @@ pub struct Course {
     pub ours: Engine,
     /// With whom.
     pub peer: Engine,
+    /// Through a function at the middle node.
+    pub through: Option<Through>,
     /// Rounds; each runs both once.
     pub rounds: usize,
     /// Length of one run.
@@ -44,7 +47,7 @@ struct Tally {
 /// # Errors
 /// If an engine cannot be set up, or transfers nothing or a wrong octet: then there is nothing to compare.
 pub fn run(course: &Course) -> Result<Report> {
-    compare(course, &[Row::open("ours", course.ours)?, Row::open("peer", course.peer)?])
+    compare(course, &[Row::open("ours", course.ours, course.through)?, Row::open("peer", course.peer, course.through)?])
 }
 
 /// As [`run`], in rows that are there: ours and the peer's.
@@ -123,6 +126,9 @@ fn report(course: &Course, row: &Row, ours: &Tally, theirs: &Tally, offloads: Ve
     let required = match (course.ours, course.peer) {
         // Of UDP nobody has asked for one.
         _ if course.kind != Kind::Tcp => None,
+        (Engine::Segue(PortMode::Skb), Engine::Kernel) if course.through.is_some() => {
+            Some(("ratio to the kernel's End.DX6 and seg6 route through the same function", 1.1))
+        }
         (Engine::Segue(PortMode::Skb), Engine::Kernel) => Some(("ratio to the kernel's seg6", 1.25)),
         (Engine::Segue(PortMode::Skb), Engine::Plain) => Some(("ratio to plain forwarding", 1.0)),
         _ => None,
@@ -146,8 +152,12 @@ fn report(course: &Course, row: &Row, ours: &Tally, theirs: &Tally, offloads: Ve
     if tells != "ours" {
         notes.push(tells);
     }
+    let middle = match course.through {
+        Some(through) => format!("a function with nftables rules behind the {}", through.name()),
+        None => "End".to_owned(),
+    };
     notes.push(format!(
-        "three nodes between hosts, {} on Segue's nodes; H.Encaps with two segments, End, End.DT46; MTU 1500 at the hosts, 9000 between nodes; {} rounds of \
+        "three nodes between hosts, {} on Segue's nodes; H.Encaps with two segments, {middle}, End.DT46; MTU 1500 at the hosts, 9000 between nodes; {} rounds of \
          {:.2} s, alternating, one connection, all processors",
         course.ours.name(),
         course.rounds,

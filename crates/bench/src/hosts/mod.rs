@@ -4,8 +4,10 @@
 
 mod contest;
 mod row;
+mod through;
 mod transfer;
 
 pub use contest::{Course, compare, run};
 pub use row::{Engine, Row};
+pub use through::Through;
 pub use transfer::{Kind, Rate, Transfer};

@@ -16,6 +16,7 @@ use segue_host::Run;
 use segue_model::node::PortMode;
 use serde_json::{Value, json};
 
+use super::through::{BACK, THERE, Through};
 use super::transfer::{Kind, Transfer};
 use crate::error::{Error, Result};
 use crate::netns::Namespace;
@@ -24,12 +25,15 @@ use crate::topology::mac;
 
 /// MTU of the hosts' links and of those between nodes.
 const HOST_MTU: u32 = 1500;
-const CORE_MTU: u32 = 9000;
+pub(super) const CORE_MTU: u32 = 9000;
 /// How long the hosts may take to find their neighbours.
 const REACHED_WITHIN: Duration = Duration::from_secs(5);
 
 /// The server's address.
 pub const SERVER: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0xd, 0, 0, 0, 0, 2);
+
+/// The middle node's End.
+const END: &str = "5f00:0:2:1::";
 
 /// Who forwards in the three nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,6 +74,8 @@ pub struct Row {
     pub steps: [Namespace; 3],
     /// What the one that receives is in.
     pub server: Namespace,
+    /// The function at the middle node, and by which proxy it is reached.
+    function: Option<(Namespace, Through)>,
     engine: Engine,
 }
 
@@ -78,7 +84,7 @@ impl Row {
     ///
     /// # Errors
     /// If `ip` fails or the data plane cannot be started.
-    pub fn open(name: &str, engine: Engine) -> Result<Self> {
+    pub fn open(name: &str, engine: Engine, through: Option<Through>) -> Result<Self> {
         let make = |what: &str| -> Result<Namespace> {
             let namespace = Namespace::create(&format!("{name}-{what}"))?;
             for (key, value) in [
@@ -97,7 +103,8 @@ impl Row {
         link(CORE_MTU, (first, "core", 3), (middle, "left", 4))?;
         link(CORE_MTU, (middle, "right", 5), (last, "core", 6))?;
         link(HOST_MTU, (last, "host", 7), (&server, "eth0", 8))?;
-        let mut row = Self { nodes: Vec::new(), client, steps, server, engine };
+        let function = through.map(|through| Ok::<_, Error>((through.build(name, middle)?, through))).transpose()?;
+        let mut row = Self { nodes: Vec::new(), client, steps, server, function, engine };
         row.address()?;
         match engine {
             Engine::Segue(mode) => row.segue(mode)?,
@@ -151,14 +158,18 @@ impl Row {
     fn kernel(&self) -> Result<()> {
         self.sid_routes()?;
         let [first, middle, last] = &self.steps;
-        for (node, here, there, far) in [(first, 1, "d", 3), (last, 3, "c", 1)] {
+        let [towards, back] = self.by();
+        for (node, here, there, far, by) in [(first, 1, "d", 3, towards), (last, 3, "c", 1, back)] {
             node.ip(&format!("sr tunsrc set 2001:db8:ff::{here}"))?;
             node.ip(&format!(
-                "-6 route add 2001:db8:{there}::/64 encap seg6 mode encap segs 5f00:0:2:1::,5f00:0:{far}:46:: dev core"
+                "-6 route add 2001:db8:{there}::/64 encap seg6 mode encap segs {by},5f00:0:{far}:46:: dev core"
             ))?;
             node.ip(&format!("-6 route add 5f00:0:{here}:46:: encap seg6local action End.DT6 table 254 dev core"))?;
         }
-        middle.ip("-6 route add 5f00:0:2:1:: encap seg6local action End dev left").map(drop)
+        if self.function.is_some() {
+            return Through::kernel(middle);
+        }
+        middle.ip(&format!("-6 route add {END} encap seg6local action End dev left")).map(drop)
     }
 
     fn segue(&mut self, mode: PortMode) -> Result<()> {
@@ -166,11 +177,21 @@ impl Row {
         if mode == PortMode::Xdp {
             self.suit_xdp()?;
         }
-        let states = [end(1, "d", 3, mode), middle(mode), end(3, "c", 1, mode)];
+        let [towards, back] = self.by();
+        let between = match &self.function {
+            Some((_, through)) => through.state(&self.steps[1], mode)?,
+            None => middle(mode),
+        };
+        let states = [end(1, "d", (towards, 3), mode), between, end(3, "c", (back, 1), mode)];
         for (step, state) in self.steps.iter().zip(states) {
             self.nodes.push(Node::start(step, state)?);
         }
         Ok(())
+    }
+
+    /// The SIDs of the middle node, towards the server and back.
+    fn by(&self) -> [&'static str; 2] {
+        if self.function.is_some() { [THERE, BACK] } else { [END; 2] }
     }
 
     /// What XDP needs of hosts: somebody who polls at the far end, and checksums that are complete.
@@ -250,7 +271,8 @@ impl Row {
     /// If counters cannot be read.
     pub fn forwarded(&self) -> Result<Option<u64>> {
         let Some(middle) = self.nodes.get(1) else { return Ok(None) };
-        Ok(Some(middle.outcomes()?.get("forwarded").copied().unwrap_or_default()))
+        let what = if self.function.is_some() { "to_function" } else { "forwarded" };
+        Ok(Some(middle.outcomes()?.get(what).copied().unwrap_or_default()))
     }
 
     /// What Segue dropped, for messages.
@@ -268,7 +290,7 @@ impl Row {
 }
 
 /// Joins two namespaces by a veth pair as it is by itself: every offload that the kernel gives it.
-fn link(mtu: u32, left: End<'_>, right: End<'_>) -> Result<()> {
+pub(super) fn link(mtu: u32, left: End<'_>, right: End<'_>) -> Result<()> {
     let address = |last: u8| mac([2, 0x5e, 0x68, 0, 0, last]);
     left.0.ip(&format!(
         "link add {} address {} mtu {mtu} type veth peer name {} address {} mtu {mtu} netns {}",
@@ -282,19 +304,20 @@ fn link(mtu: u32, left: End<'_>, right: End<'_>) -> Result<()> {
     right.0.ip(&format!("link set {} up", right.1)).map(drop)
 }
 
-fn port(name: &str, role: &str, mode: PortMode) -> Value {
+pub(super) fn port(name: &str, role: &str, mode: PortMode) -> Value {
     json!({"name": name, "role": role, "mode": mode})
 }
 
-/// State of the first or the last node: `here` and `far` are numbers of nodes, `there` the prefix of the host behind the other one.
-fn end(here: u8, there: &str, far: u8, mode: PortMode) -> Value {
+/// State of the first or the last node: `here` and `far` are numbers of nodes, `by` the SID of the middle one, `there` the prefix of the host
+/// behind the other one.
+fn end(here: u8, there: &str, (by, far): (&str, u8), mode: PortMode) -> Value {
     json!({
         "node": format!("n{here}"),
         "source_address": format!("2001:db8:ff::{here}"),
         "ports": [port("host", "access", mode), port("core", "core", mode)],
         "sids": [{"sid": format!("5f00:0:{here}:46::"), "behaviour": "End.DT46"}],
         "policies": [{"name": "there", "mode": "H.Encaps",
-            "segment_lists": [{"segments": ["5f00:0:2:1::", format!("5f00:0:{far}:46::")]}]}],
+            "segment_lists": [{"segments": [by, &format!("5f00:0:{far}:46::")]}]}],
         "steering": [{"destination": format!("2001:db8:{there}::/64"), "policy": "there"}],
     })
 }
@@ -304,6 +327,6 @@ fn middle(mode: PortMode) -> Value {
         "node": "n2",
         "source_address": "2001:db8:ff::2",
         "ports": [port("left", "core", mode), port("right", "core", mode)],
-        "sids": [{"sid": "5f00:0:2:1::", "behaviour": "End"}],
+        "sids": [{"sid": END, "behaviour": "End"}],
     })
 }

@@ -37,6 +37,7 @@ fn every_scenario_delivers_every_octet_of_recycled_frames() {
     let _pinned = cpu::pin(None, false).unwrap();
     for scenario in Scenario::value_variants() {
         delivers(*scenario, Engine::Segue);
+        delivers(*scenario, Engine::SegueSkb);
         delivers(*scenario, KERNEL);
     }
 }
@@ -106,7 +107,7 @@ fn an_engine_that_does_something_else_has_no_rate() {
 fn a_comparison_reports_both_sides_and_leaves_nothing_behind() {
     let pinned = cpu::pin(None, false).unwrap();
     let effort = Effort { rounds: 3, run: Duration::from_millis(20), paced: Duration::from_millis(50), flows: 16 };
-    let report = contest::run(Scenario::End, 112, KERNEL, &effort, &pinned).unwrap();
+    let report = contest::run(Scenario::End, 112, [Engine::Segue, KERNEL], &effort, &pinned).unwrap();
     for summary in [report.ours, report.peer.as_ref().unwrap().rate, report.limit.unwrap()] {
         assert!(0.0 < summary.min && summary.min <= summary.median && summary.median <= summary.max, "{summary:?}");
     }
@@ -122,13 +123,14 @@ fn a_comparison_reports_both_sides_and_leaves_nothing_behind() {
 fn hosts_get_every_octet_through_three_nodes_by_each_engine() {
     let run = Duration::from_millis(100);
     let xdp = hosts::Engine::Segue(PortMode::Xdp);
-    let open = |name, engine| hosts::Row::open(name, engine).unwrap();
+    let open = |name, engine| hosts::Row::open(name, engine, None).unwrap();
     let mut rows = [open("ours", xdp), open("kernel", hosts::Engine::Kernel)];
     for (kind, peer) in [(Kind::Tcp, hosts::Engine::Kernel), (Kind::UdpGso, hosts::Engine::Plain)] {
         if peer == hosts::Engine::Plain {
             rows[1] = open("plain", peer);
         }
-        let report = hosts::compare(&hosts::Course { kind, ours: xdp, peer, rounds: 2, run }, &rows).unwrap();
+        let report =
+            hosts::compare(&hosts::Course { kind, ours: xdp, peer, through: None, rounds: 2, run }, &rows).unwrap();
         let theirs = report.peer.as_ref().unwrap();
         assert!(report.ours.min > 0.0 && theirs.rate.min > 0.0, "{report}");
         assert_eq!((report.unit.as_str(), theirs.name.as_str()), ("bit/s", peer.name()));
@@ -139,6 +141,20 @@ fn hosts_get_every_octet_through_three_nodes_by_each_engine() {
         );
     }
     drop(rows);
+    nothing_left_behind();
+}
+
+#[test]
+#[ignore = "needs root"]
+fn hosts_get_every_octet_through_a_function() {
+    let (ours, peer) = (hosts::Engine::Segue(PortMode::Skb), hosts::Engine::Kernel);
+    for through in [hosts::Through::Static, hosts::Through::Exact] {
+        let run = Duration::from_millis(100);
+        let course = hosts::Course { kind: Kind::Tcp, ours, peer, through: Some(through), rounds: 1, run };
+        let report = hosts::run(&course).unwrap();
+        assert!(report.ours.min > 0.0 && report.peer.as_ref().unwrap().rate.min > 0.0, "{report}");
+        assert!(report.notes.iter().any(|note| note.contains(through.name())), "{report}");
+    }
     nothing_left_behind();
 }
 
