@@ -24,6 +24,8 @@
 #include "lib/firewall/reset.h"
 #include "lib/icmp/answer.h"
 #include "lib/icmp/relay.h"
+#include "lib/labels/port.h"
+#include "lib/labels/push.h"
 
 PROGRAM(segue_port)
 {
@@ -185,6 +187,27 @@ PROGRAM(segue_reset)
 	if (unlikely(!config_))
 		return VERDICT_DROP;
 	return reset_stage(&packet, config_);
+}
+
+/* A packet with labels that a core port has received. */
+PROGRAM(segue_labels)
+{
+	struct packet packet;
+
+	if (unlikely(packet_begin(ctx, &packet, SEGUE_STAGE_LABELS, epoch_carried())))
+		return drop_unknown_port(ctx);
+	return labels_port(&packet);
+}
+
+/* A packet from outside that is to go by labels; its way is found, and nothing of it has been changed. */
+PROGRAM(segue_labels_push)
+{
+	struct scratch *scratch = scratch_get();
+	struct packet packet;
+
+	if (unlikely(!scratch || packet_begin(ctx, &packet, SEGUE_STAGE_LABELS_PUSH, epoch_carried())))
+		return drop_unknown_port(ctx);
+	return labels_push(&packet, &scratch->push);
 }
 
 #endif

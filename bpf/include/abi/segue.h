@@ -26,11 +26,12 @@ typedef unsigned int __be32;
 #endif
 
 /* Changes whenever a layout or the meaning of a field changes; programs and maps of another version are replaced. */
-#define SEGUE_ABI_VERSION 9
+#define SEGUE_ABI_VERSION 10
 
 #define SEGUE_PORT_SLOTS 4096	 /* ports are found at ifindex modulo this, or behind the port that is there */
 #define SEGUE_PORT_CHAIN 64	 /* ports whose ifindex is the same modulo SEGUE_PORT_SLOTS */
 #define SEGUE_SEGMENTS_MAX 10	 /* segments in one list: what fits in an XDP frame's headroom */
+#define SEGUE_LABELS_MAX 32	 /* labels in one list */
 #define SEGUE_HEADROOM_MAX 216	 /* 256 octets less the kernel's struct xdp_frame, rounded up */
 #define SEGUE_TEMPLATE_MAX 208	 /* 40 + 8 + 16 * SEGUE_SEGMENTS_MAX */
 #define SEGUE_POLICY_BUCKETS 256 /* flows are spread over a policy's lists in shares of 1/256 */
@@ -86,6 +87,7 @@ struct segue_port {
 /* What kind of steering header it is, and so what its segment identifiers are, of which 16 octets hold one. */
 enum segue_header_kind {
 	SEGUE_HEADER_SRV6 = 0, /* an IPv6 header with an SRH; IPv6 addresses */
+	SEGUE_HEADER_MPLS = 1, /* a stack of labels (RFC 3032, RFC 8660) */
 };
 
 enum segue_behaviour {
@@ -106,6 +108,12 @@ enum segue_behaviour {
 	SEGUE_END_AN = 15,	  /* an SR-aware function on a port of this node */
 	SEGUE_END_AN_NF = 16,	  /* netfilter on the inner packet; always SEGUE_MEMORY_PACKET */
 	SEGUE_END_INSTANCES = 17, /* one of several instances of a function */
+	/* Of labels (SEGUE_HEADER_MPLS). */
+	SEGUE_LABEL_NODE = 18,	   /* NEXT (RFC 8660): this node's own; the next label, or the inner packet by route */
+	SEGUE_LABEL_SWAP = 19,	   /* CONTINUE: `out_label` in its place, to `next_hop` */
+	SEGUE_LABEL_POP = 20,	   /* off, and to `next_hop`: an adjacency, or the last hop but one of a node label */
+	SEGUE_LABEL_TABLE = 21,	   /* the end of the stack: the inner packet by `table` */
+	SEGUE_LABEL_NEXT_HOP = 22, /* the end of the stack: the inner packet to `next_hop` */
 };
 
 enum segue_flavour {
@@ -132,6 +140,7 @@ enum segue_sid_flags {
 	SEGUE_SID_DOWN =
 		1 << 4, /* proxies: the function is down, `failure` says what to do. Set and cleared in place
 			   by the agent, which then has copies of this entry forgotten (lib/forward/sid_forget.h) */
+	SEGUE_SID_EXPLICIT_NULL = 1 << 6, /* SEGUE_LABEL_SWAP: by explicit null, of the inner packet's family */
 	SEGUE_SID_OIF_BY_KERNEL = 1 << 7, /* `oif` takes no frames that XDP redirects: the TC program on the port sends
 					     them. In the place that SEGUE_OIF_BY_KERNEL has in its word */
 };
@@ -183,7 +192,7 @@ enum segue_proxy_flags {
 };
 
 /*
- * One local SID. Map `sid_entries`. 104 octets.
+ * One local SID, or one label (map `labels`). Map `sid_entries`. 104 octets.
  * SEGUE_END_INSTANCES: each instance has a SID of its own. Those that take new flows are the only segments of the lists
  * of `policy`; `next_hop` begins with a hash of the function's name, and `flow_timeout` says how long the instance of
  * an unused flow is remembered.
@@ -219,7 +228,7 @@ struct segue_sid {
 	__u32 firewall;	       /* End.AN: index in `firewalls`, the function is the node's own firewall; 0: none */
 	__u8 source_mac[6];    /* proxies: the MAC address of `oif` */
 	__u16 function_mtu;    /* proxies: layer 3 MTU of `oif`, octets (65535 at most); 0: it is down */
-	__u32 reserved1;
+	__u32 out_label;       /* SEGUE_LABEL_SWAP */
 };
 
 /* What a CPU remembers of the SID that covers an address. Map `sids_cached`, not shared between builds. 128 octets. */
@@ -247,6 +256,12 @@ struct segue_sid_key {
 	__u8 address[16];
 };
 
+/* Key of map `labels` (HASH), whose values are indices in `sid_entries`. */
+struct segue_label_key {
+	__u32 generation;
+	__u32 label; /* 20 bits */
+};
+
 #define SEGUE_RETURN_PORTS 8
 
 /*
@@ -263,6 +278,7 @@ enum segue_mode {
 	SEGUE_H_ENCAPS_L2 = 3,
 	SEGUE_H_ENCAPS_L2_RED = 4,
 	SEGUE_H_INSERT = 5,
+	SEGUE_PUSH = 6, /* a stack of labels (RFC 8660 section 2.7) */
 };
 
 /* An SR policy (RFC 9256). Map `policies`. */
@@ -277,6 +293,7 @@ enum segue_list_flags {
 		1 << 0, /* DSCP from the inner packet; else `traffic_class`. ECN is always copied */
 	SEGUE_LIST_HAS_SRH = 1 << 1,
 	SEGUE_LIST_FLOW_LABEL_COPY = 1 << 2, /* inner IPv6 flow label where it is not 0; else the flow hash */
+	SEGUE_LIST_TTL_UNIFORM = 1 << 3,     /* labels: the inner TTL, after it was lowered; else `ttl` (RFC 3443) */
 };
 
 /*
@@ -285,22 +302,25 @@ enum segue_list_flags {
  *   Length and the Next Header of the last header.
  * insertion: `header` = SRH, whose Next Header and Segment List[0] the data plane fills; `first` is the new
  * destination.
+ * labels: `header` = label stack entries, whose TC and TTL the data plane fills; `first` is the next hop.
  */
 struct segue_segment_list {
 	__u16 header_length; /* octets of `header` in use */
 	__u8 mode;	     /* enum segue_mode */
 	__u8 flags;	     /* enum segue_list_flags */
 	__u8 traffic_class;  /* used without TRAFFIC_CLASS_COPY; low two bits 0 */
-	__u8 segments;	     /* segments in the list, 1 to SEGUE_SEGMENTS_MAX */
+	__u8 segments;	     /* segments in the list, 1 to SEGUE_SEGMENTS_MAX; labels: 1 to SEGUE_LABELS_MAX */
 	__u8 kind;	     /* enum segue_header_kind: what `first` is, and `header` */
-	__u8 reserved0;
+	__u8 ttl;	     /* labels: in pipe mode */
 	__u32 counter;
 	__u32 oif;	/* outgoing ifindex for the first segment; 0: by route */
 	__u8 first[16]; /* the first segment */
 	__u8 header[SEGUE_TEMPLATE_MAX];
 	__u32 policy; /* index of the policy, for displays */
 	__u16 clamp;  /* octets of the largest packet that TCP connections may be opened for; 0: any */
-	__u8 reserved[10];
+	__u8 reserved[6];
+	__u32 way; /* the way to `first`, as the data plane asks for it: the highest bit for an IPv4 address, in the
+		      first four octets */
 };
 
 /*
@@ -447,6 +467,8 @@ enum segue_config_flags {
 	SEGUE_CONFIG_MANY_BLOCKS = 1 << 3,  /* more SID blocks than `sid_block_hints` has room for, or shorter ones */
 	SEGUE_CONFIG_STEER_MARKS = 1 << 4,  /* some steering rule looks at the flow label or the DSCP */
 	SEGUE_CONFIG_CHECK_SOURCE = 1 << 2, /* RFC 8754 section 5.1 level 2: `source_prefixes` */
+	SEGUE_CONFIG_LABELS = 1 << 5,	    /* the node has labels: packets with labels are its own */
+	SEGUE_CONFIG_TTL_UNIFORM = 1 << 6,  /* labels: their TTL is carried on (RFC 3443), else it ends with them */
 };
 
 /* Node-wide settings. Map `config`, double-buffered (two entries). */
@@ -559,6 +581,8 @@ enum segue_stage {
 	SEGUE_STAGE_INSERTED = 11, /* segue_inserted: to End.AN.NF with an SRH that was inserted into the packet */
 	SEGUE_STAGE_OWN = 12,	   /* segue_own, on socket buffers alone: what a function sends of its own */
 	SEGUE_STAGE_INSTANCE = 13, /* segue_instance: to one of several instances of a function */
+	SEGUE_STAGE_LABELS = 14,   /* segue_labels: a packet with labels that a core port has received */
+	SEGUE_STAGE_LABELS_PUSH = 15, /* segue_labels_push: from outside into a policy of labels */
 	SEGUE_STAGE_MAX = 32,
 };
 

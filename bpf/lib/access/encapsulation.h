@@ -105,7 +105,7 @@ INLINE u32 outer_word(const struct segue_segment_list *list, const struct payloa
 INLINE const struct adjacency *list_adjacency(const struct packet *packet, const struct segue_segment_list *list,
 					      u32 flow)
 {
-	return adjacency_find(packet, address_load(list->first), 0, list->oif | ADJACENCY_INSIDE, flow);
+	return adjacency_find(packet, address_load(list->first), list->way, list->oif | ADJACENCY_INSIDE, flow);
 }
 
 /* How a wrapped packet is to be sent: errors are about what is in it. */

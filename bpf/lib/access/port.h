@@ -83,6 +83,39 @@ INLINE int flow_suspect(const struct flow *flow)
 	       ((flow->key[4] >> 48) & FLOW_FRAGMENT || protocol == PROTOCOL_ICMPV6 || protocol == PROTOCOL_ROUTING);
 }
 
+/* No IP packet: a priority tag comes off, labels do not come in (RFC 8402 section 8.1), all else is the kernel's. */
+INLINE int access_odd(const struct packet *packet)
+{
+	void *data = buffer_start(packet->ctx);
+	void *end = buffer_end(packet->ctx);
+
+	if (packet->port->config_flags & SEGUE_CONFIG_LABELS && data + ETHERNET_LENGTH <= end &&
+	    *(const u16 *)(data + 12) == bpf_htons(ETH_P_MPLS_UC))
+		return drop(packet, SEGUE_OUTCOME_drop_labels_from_outside);
+	if (priority_tag_remove(packet->ctx)) {
+		stage(packet, SEGUE_STAGE_ACCESS);
+		return drop(packet, SEGUE_OUTCOME_drop_recirculation);
+	}
+	return pass(packet, SEGUE_OUTCOME_passed_not_for_segue);
+}
+
+/* Into a policy of labels, which a stage of its own puts on. */
+INLINE int access_push(const struct packet *packet, const struct flow *flow, const struct flow_verdict *verdict)
+{
+	struct scratch *scratch = scratch_get();
+
+	if (!scratch)
+		return drop(packet, SEGUE_OUTCOME_drop_policy_invalid);
+	scratch->push.list = verdict->list;
+	scratch->push.counter = verdict->counter;
+	scratch->push.flow = flow->hash;
+	scratch->push.length = flow->length;
+	scratch->push.family = flow->family;
+	scratch->push.traffic_class = flow->traffic_class;
+	stage(packet, SEGUE_STAGE_LABELS_PUSH);
+	return drop(packet, SEGUE_OUTCOME_drop_recirculation);
+}
+
 /* A packet from outside the SR domain: the boundary (RFC 8754 section 5.1), then steering. */
 INLINE int access_port(struct packet *packet)
 {
@@ -105,13 +138,8 @@ INLINE int access_port(struct packet *packet)
 		packet->length = flow.length;
 	if (unlikely(flow.outcome))
 		return drop(packet, flow.outcome);
-	if (!flow.family) {
-		if (priority_tag_remove(packet->ctx)) {
-			stage(packet, SEGUE_STAGE_ACCESS);
-			return drop(packet, SEGUE_OUTCOME_drop_recirculation);
-		}
-		return pass(packet, SEGUE_OUTCOME_passed_not_for_segue);
-	}
+	if (!flow.family)
+		return access_odd(packet);
 	if (unlikely(flow.sr_seen)) {
 		/* The kernel verifies it at a SID of its own; to another node's it would forward the packet unseen. */
 		if (packet->port->flags & SEGUE_PORT_HMAC && srh_has_hmac(packet, flow.srh) &&
@@ -166,6 +194,8 @@ INLINE int access_port(struct packet *packet)
 		return drop(packet, SEGUE_OUTCOME_drop_policy_invalid);
 	if (unlikely(list->clamp) && (flow.key[4] >> 32 & 0xff00ff) == PROTOCOL_TCP)
 		mss_clamp(packet->ctx, list->clamp | (u32)flow.family << 16);
+	if (unlikely(list->mode == SEGUE_PUSH))
+		return access_push(packet, &flow, verdict);
 	payload.offset = ETHERNET_LENGTH;
 	payload.length = flow.length;
 	payload.flow = flow.hash;

@@ -75,6 +75,11 @@ INLINE int core_port(struct packet *packet)
 	if (unlikely(!core_fast(packet, data, end))) {
 		if (data + ETHERNET_LENGTH > end)
 			return drop(packet, SEGUE_OUTCOME_drop_truncated);
+		if (!packet_recirculated(packet) && packet->port->config_flags & SEGUE_CONFIG_LABELS &&
+		    *(const u16 *)(data + 12) == bpf_htons(ETH_P_MPLS_UC)) {
+			stage(packet, SEGUE_STAGE_LABELS);
+			return drop(packet, SEGUE_OUTCOME_drop_recirculation);
+		}
 		if (!packet_recirculated(packet))
 			outcome = core_odd(packet->ctx, packet->epoch, *(const u64 *)packet->port->mac);
 		else if (*(const u16 *)(data + 12) != bpf_htons(ETH_P_IPV6))

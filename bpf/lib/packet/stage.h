@@ -29,6 +29,16 @@ struct memory_order {
 	u32 outcome; /* why it cannot be remembered */
 };
 
+/* A packet that is to be pushed into a policy of labels: lib/labels/push.h. */
+struct push_order {
+	u32 list;    /* index in `segment_lists` */
+	u32 counter; /* row of the rule that led there */
+	u32 flow;    /* hash of the flow */
+	u32 length;  /* octets of the packet */
+	u32 family;
+	u32 traffic_class;
+};
+
 /* What one stage tells the next across a tail call. Each stage writes all that the next one reads. */
 struct scratch {
 	u64 epoch;    /* of the packet, for the next stage: see stage() */
@@ -44,6 +54,7 @@ struct scratch {
 	u32 own;     /* relay: not 0: icmp_about_own(); whoever sets it goes there at once, and there it is cleared */
 	u64 way;     /* ICMP_WAY() */
 	struct memory_order order;
+	struct push_order push;
 	struct segue_stash stash; /* a header that is about to be remembered */
 	struct segue_last_drop drop;
 	u64 drop_time[SEGUE_OUTCOMES_MAX];

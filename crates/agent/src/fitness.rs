@@ -159,6 +159,7 @@ pub fn overhead(mode: HeadendMode, list: &SegmentList) -> u32 {
         HeadendMode::HEncapsL2Red => 40 + srh(segments.saturating_sub(1)) + 14,
         // The packet's own destination is one segment more.
         HeadendMode::HInsert => srh(segments.saturating_add(1)),
+        HeadendMode::Push => u32::try_from(mode.overhead(list.labels.len())).unwrap_or(u32::MAX),
     }
 }
 
@@ -303,9 +304,9 @@ mod tests {
 
     #[test]
     fn overheads_are_those_of_the_standard() {
-        let list = |count: u16| SegmentList {
-            weight: 1,
-            segments: (0..count).map(|number| Ipv6Addr::new(0xfc00, number, 0, 0, 0, 0, 0, 0)).collect(),
+        let list = |count: u16| {
+            let segments = (0..count).map(|number| Ipv6Addr::new(0xfc00, number, 0, 0, 0, 0, 0, 0)).collect();
+            SegmentList { labels: (16..16 + u32::from(count)).collect(), ..SegmentList::of_sids(1, segments) }
         };
         let of = |mode| [1, 2, 3].map(|count| overhead(mode, &list(count)));
         assert_eq!(of(HeadendMode::HEncaps), [64, 80, 96]);
@@ -313,6 +314,7 @@ mod tests {
         assert_eq!(of(HeadendMode::HEncapsL2), [78, 94, 110]);
         assert_eq!(of(HeadendMode::HEncapsL2Red), [54, 78, 94]);
         assert_eq!(of(HeadendMode::HInsert), [40, 56, 72]);
+        assert_eq!(of(HeadendMode::Push), [4, 8, 12]);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Where the data plane meets the packets of a port: what its `mode` says or, if that is left to the agent, what the interface is.
 
-use segue_dataplane::{Hook, Interfaces, needs_xdp};
+use segue_dataplane::{Hook, Interfaces, needs_xdp, prefers_xdp};
 use segue_host::device::{Device, Devices};
 use segue_model::node::{NodeState, Port, PortMode};
 
@@ -24,7 +24,7 @@ pub fn choose(state: &NodeState, port: &Port, device: Option<&Device>) -> Choice
     let (mode, reason) = suited(device);
     let instead = |but: &str| Choice { mode: PortMode::Xdp, reason: format!("{reason}; but {but}") };
     match mode {
-        PortMode::Skb => match needs_xdp(state, port) {
+        PortMode::Skb => match needs_xdp(state, port).or_else(|| prefers_xdp(state, port)) {
             Some(why) => instead(why),
             None => Choice { mode, reason },
         },

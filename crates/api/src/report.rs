@@ -93,7 +93,7 @@ pub struct MemoryReport {
 pub struct SegmentListReport {
     /// Share of the flows, relative to the other lists.
     pub weight: u32,
-    /// SIDs in order of traversal.
+    /// SIDs, or labels, in order of traversal.
     pub segments: Vec<String>,
     /// Packets that this list was put on.
     pub counter: Counter,

@@ -24,6 +24,9 @@ pub struct Compiled {
     pub ports: Vec<CompiledPort>,
     /// Entries of the maps `sids` and `sid_entries`.
     pub sids: Vec<CompiledSid>,
+    /// Entries of the maps `labels` and `sid_entries`.
+    #[serde(default)]
+    pub labels: Vec<CompiledLabel>,
     /// Entries of the maps `policies` and `segment_lists`.
     pub policies: Vec<CompiledPolicy>,
     /// What lies in the map `steering`.
@@ -114,6 +117,18 @@ impl CompiledSid {
     }
 }
 
+/// A label.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CompiledLabel {
+    /// Its value.
+    pub label: u32,
+    /// Index in `sid_entries`.
+    pub index: u32,
+    /// The map entry.
+    #[serde(with = "octets")]
+    pub entry: abi::Sid,
+}
+
 /// An SR policy, or the list that an End.AS proxy puts back.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CompiledPolicy {
@@ -135,6 +150,9 @@ pub struct CompiledList {
     pub index: u32,
     /// The segments in order of traversal.
     pub segments: Vec<std::net::Ipv6Addr>,
+    /// The labels in order of traversal, instead of segments.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub labels: Vec<u32>,
     /// The map entry.
     #[serde(with = "octets")]
     pub entry: abi::SegmentList,
@@ -283,6 +301,7 @@ impl Compiled {
             config,
             ports,
             sids,
+            labels,
             policies,
             steering,
             steering_counters,
@@ -292,8 +311,8 @@ impl Compiled {
             returns,
             warnings: _,
         } = self;
-        (config, ports, sids, policies, steering)
-            == (&other.config, &other.ports, &other.sids, &other.policies, &other.steering)
+        (config, ports, sids, labels, policies, steering)
+            == (&other.config, &other.ports, &other.sids, &other.labels, &other.policies, &other.steering)
             && (steering_counters, scopes, firewalls, loop_ifindex, returns)
                 == (&other.steering_counters, &other.scopes, &other.firewalls, &other.loop_ifindex, &other.returns)
     }
@@ -311,6 +330,12 @@ impl Compiled {
 
     fn has_service_ports(&self) -> bool {
         self.ports.iter().any(|port| u32::from(port.entry.role) == abi::SEGUE_ROLE_SERVICE)
+    }
+
+    /// Whether packets come with labels, or get some.
+    pub fn has_labels(&self) -> bool {
+        let pushes = |policy: &CompiledPolicy| policy.lists.iter().any(|list| !list.labels.is_empty());
+        !self.labels.is_empty() || self.policies.iter().any(pushes)
     }
 
     /// Whether packets return from functions on the kernel's path, which programs of the TC hook take.
@@ -337,7 +362,8 @@ impl Compiled {
     pub fn counter_rows(&self) -> impl Iterator<Item = u32> {
         let sids = self.sids.iter().flat_map(|sid| [sid.entry.counter, sid.entry.counter_return]);
         let policies = self.policies.iter().flat_map(|policy| policy.lists.iter().map(|list| list.entry.counter));
-        sids.chain(policies).chain(self.steering_counters.values().copied()).filter(|row| *row != 0)
+        let labels = self.labels.iter().map(|label| label.entry.counter);
+        sids.chain(labels).chain(policies).chain(self.steering_counters.values().copied()).filter(|row| *row != 0)
     }
 }
 

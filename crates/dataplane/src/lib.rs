@@ -23,10 +23,10 @@ mod program;
 mod records;
 mod skb;
 
-pub use compile::{CompileError, Prepared, compile, needs_xdp, prepare};
+pub use compile::{CompileError, Prepared, compile, needs_xdp, prefers_xdp, prepare};
 pub use compiled::{
-    Compiled, CompiledFirewall, CompiledList, CompiledPolicy, CompiledPort, CompiledSid, CompiledSteering,
-    function_number,
+    Compiled, CompiledFirewall, CompiledLabel, CompiledList, CompiledPolicy, CompiledPort, CompiledSid,
+    CompiledSteering, function_number,
 };
 pub use dataplane::{
     Applied, AttachMode, Attachment, CaptureReader, CaptureSource, CapturedPacket, Counter, Counters, Dataplane,

@@ -99,13 +99,14 @@ pub(crate) const STEERING: &str = "steering";
 
 /// All maps. Two generations live side by side, so that most have twice the entries of one. `counters` comes behind the maps that its
 /// size adds up.
-pub(crate) static MAPS: [Map; 50] = [
+pub(crate) static MAPS: [Map; 51] = [
     // What an operator wants, compiled.
     Map::shared("control"),
     Map::shared("config"),
     Map::shared("ports"),
     Map::shared("sids").entries(|c| 2 * c.sids).copied(),
     Map::shared(SID_ENTRIES).entries(|c| 2 * c.sids).tells(|n, c| c.sids = n / 2).copied(),
+    Map::shared("labels").entries(|c| 2 * c.sids).copied(),
     Map::shared("policies").entries(|c| 2 * c.policies).tells(|n, c| c.policies = n / 2).copied(),
     Map::shared("segment_lists").entries(|c| 2 * c.segment_lists).tells(|n, c| c.segment_lists = n / 2).copied(),
     Map::shared(STEERING).octets(|c| c.steering, |n, c| c.steering = n).constant(STEERING_SIZE).copied(),

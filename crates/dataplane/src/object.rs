@@ -29,7 +29,7 @@ pub(crate) const PROGRAM: &str = "segue_port";
 
 /// Programs behind tail calls, by their slot in the map `stages`. The object need not have all of them: a stage may be part
 /// of the port's program.
-pub(crate) const STAGES: [(abi::Stage, &str); 12] = [
+pub(crate) const STAGES: [(abi::Stage, &str); 14] = [
     (abi::SEGUE_STAGE_AGAIN, "segue_again"),
     (abi::SEGUE_STAGE_ICMP, "segue_icmp"),
     (abi::SEGUE_STAGE_SERVICE, "segue_service"),
@@ -42,6 +42,8 @@ pub(crate) const STAGES: [(abi::Stage, &str); 12] = [
     (abi::SEGUE_STAGE_RESET, "segue_reset"),
     (abi::SEGUE_STAGE_INSERTED, "segue_inserted"),
     (abi::SEGUE_STAGE_INSTANCE, "segue_instance"),
+    (abi::SEGUE_STAGE_LABELS, "segue_labels"),
+    (abi::SEGUE_STAGE_LABELS_PUSH, "segue_labels_push"),
 ];
 
 /// Stages of [`STAGES`] that are loaded together. The kernel's verifier takes seconds for them, so they are loaded with the first
@@ -54,16 +56,19 @@ pub(crate) enum StageGroup {
     Firewall,
     /// Of functions behind the node: proxies, and what comes back.
     Function,
+    /// Of labels: received ones, and those of policies.
+    Labels,
 }
 
 impl StageGroup {
-    pub const ALL: [Self; 3] = [Self::Common, Self::Firewall, Self::Function];
+    pub const ALL: [Self; 4] = [Self::Common, Self::Firewall, Self::Function, Self::Labels];
 
     pub fn stages(self) -> &'static [&'static str] {
         match self {
             Self::Common => &["segue_again", "segue_icmp", "segue_relay", "segue_access"],
             Self::Firewall => &["segue_firewall", "segue_filter", "segue_filtered", "segue_reset"],
             Self::Function => &["segue_service", "segue_proxy", "segue_inserted", "segue_instance"],
+            Self::Labels => &["segue_labels", "segue_labels_push"],
         }
     }
 
@@ -77,6 +82,7 @@ impl StageGroup {
             Self::Common => true,
             Self::Firewall => !compiled.firewalls.is_empty(),
             Self::Function => compiled.has_functions(),
+            Self::Labels => compiled.has_labels(),
         }
     }
 }

@@ -11,6 +11,7 @@ pub mod error;
 pub mod firewall;
 mod guard;
 pub mod instances;
+pub mod label;
 pub mod limits;
 pub mod load;
 mod locate;

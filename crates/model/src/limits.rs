@@ -1,5 +1,6 @@
 //! Limits of the data plane, and the arithmetic behind them.
 
+use crate::label::{ENTRY_OCTETS, LABELS_MAX};
 use crate::node::HeadendMode;
 
 /// Most segments in one list.
@@ -42,6 +43,7 @@ impl HeadendMode {
             Self::HEncapsRed | Self::HEncapsL2Red => IPV6 + srh(segments.saturating_sub(1)),
             // The inner packet's destination becomes the last segment.
             Self::HInsert => srh(segments + 1),
+            Self::Push => ENTRY_OCTETS * segments,
         }
     }
 
@@ -50,9 +52,10 @@ impl HeadendMode {
         self.overhead(segments) + if self.is_l2() { ETHERNET } else { 0 }
     }
 
-    /// Most segments that fit: [`SEGMENTS_MAX`] or what [`HEADROOM_MAX`] leaves room for.
+    /// Most segments that fit: [`SEGMENTS_MAX`] ([`LABELS_MAX`] labels) or what [`HEADROOM_MAX`] leaves room for.
     pub fn segments_max(self) -> usize {
-        (1..=SEGMENTS_MAX).rev().find(|segments| self.headroom(*segments) <= HEADROOM_MAX).unwrap_or(0)
+        let most = if self == Self::Push { LABELS_MAX } else { SEGMENTS_MAX };
+        (1..=most).rev().find(|segments| self.headroom(*segments) <= HEADROOM_MAX).unwrap_or(0)
     }
 }
 
@@ -89,6 +92,7 @@ mod tests {
         assert_eq!(HeadendMode::HEncapsL2Red.headroom(10), 206);
         assert_eq!(HeadendMode::HEncapsL2Red.segments_max(), 10);
         assert_eq!(HeadendMode::HInsert.headroom(10), 184);
+        assert_eq!((HeadendMode::Push.segments_max(), HeadendMode::Push.overhead(32)), (32, 128));
         assert_eq!(HeadendMode::HEncapsRed.overhead(1), 40, "a single segment needs no SRH");
     }
 

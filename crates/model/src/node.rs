@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 pub use crate::attached::{Instance, NodeFunction, NodeService, ServiceLimits, TellFlowsBy, Vm, VmLink};
 use crate::firewall::Firewall;
+pub use crate::label::{Label, LabelBehaviour, Mpls, TtlModel};
 pub use crate::owner::{AddressFamily, Direction, Owner};
 pub use crate::proxy::{
     InnerType, MayChange, MayRewrite, Memory, Netfilter, OnFailure, OtherTypes, OwnTraffic, Probe, ProbeKind, Proxy,
@@ -52,6 +53,12 @@ pub struct NodeState {
     /// Local SIDs.
     #[serde(default)]
     pub sids: Vec<Sid>,
+    /// Label blocks, and how TTLs of labels are treated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mpls: Option<Mpls>,
+    /// Labels that this node knows (RFC 8660).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub labels: Vec<Label>,
     /// SR policies (RFC 9256).
     #[serde(default)]
     pub policies: Vec<Policy>,
@@ -316,9 +323,12 @@ pub struct Policy {
     /// DSCP of the outer header.
     #[serde(default)]
     pub traffic_class: TrafficClass,
-    /// Hop limit of the outer header, 1 to 255.
+    /// Hop limit of the outer header, 1 to 255. PUSH with `ttl: pipe`: TTL of the labels.
     #[serde(default = "default_hop_limit")]
     pub hop_limit: u8,
+    /// PUSH: whether labels begin with `hop_limit` or with the packet's own.
+    #[serde(default, skip_serializing_if = "TtlModel::is_pipe")]
+    pub ttl: TtlModel,
     /// TCP connections that go into the policy are opened for packets of at most so many octets, 576 to 65535: the MSS option is
     /// lowered. For paths that do not tell what fits them. IP packets only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -335,8 +345,25 @@ pub struct SegmentList {
     /// Share of the flows, relative to the other lists' weights; not 0.
     #[serde(default = "one")]
     pub weight: u32,
-    /// SIDs in order of traversal, 1 to 10.
+    /// SIDs in order of traversal, 1 to 10. Not with PUSH.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub segments: Vec<Ipv6Addr>,
+    /// PUSH: labels in order of traversal, 1 to 32.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub labels: Vec<u32>,
+    /// PUSH: the neighbour that knows the first label.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_hop: Option<IpAddr>,
+    /// PUSH: the interface to `next_hop`; by route if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub port: Option<String>,
+}
+
+impl SegmentList {
+    /// A list of SIDs.
+    pub fn of_sids(weight: u32, segments: Vec<Ipv6Addr>) -> Self {
+        Self { weight, segments, labels: Vec::new(), next_hop: None, port: None }
+    }
 }
 
 /// Headend behaviour (RFC 8986 section 5).
@@ -354,9 +381,13 @@ pub enum HeadendMode {
     HEncapsL2Red,
     #[serde(rename = "H.Insert")]
     HInsert,
+    /// A stack of labels (RFC 8660 section 2.7).
+    #[serde(rename = "PUSH")]
+    Push,
 }
 
-/// DSCP of the outer header. ECN is always copied (RFC 6040 normal mode).
+/// DSCP of the outer header. ECN is always copied (RFC 6040 normal mode). Of labels, whose TC has three bits, the highest of
+/// the DSCP's.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum TrafficClass {
@@ -530,6 +561,7 @@ impl HeadendMode {
             Self::HEncapsL2 => "H.Encaps.L2",
             Self::HEncapsL2Red => "H.Encaps.L2.Red",
             Self::HInsert => "H.Insert",
+            Self::Push => "PUSH",
         }
     }
 }

@@ -2,6 +2,7 @@
 
 mod firewall;
 mod function;
+mod label;
 mod policy;
 mod proxy;
 mod sid;
@@ -45,6 +46,7 @@ impl NodeState {
         check.firewalls();
         check.functions();
         check.sids();
+        check.labels();
         check.policies();
         check.steering();
         check.settings();

@@ -2,7 +2,7 @@
 
 use std::net::Ipv6Addr;
 
-use segue_model::node::{HeadendMode, Policy, SegmentList, SteeringRule, TrafficClass};
+use segue_model::node::{HeadendMode, Policy, SegmentList, SteeringRule, TrafficClass, TtlModel};
 use segue_model::owner::{AddressFamily, Direction};
 
 use crate::chain::Course;
@@ -24,9 +24,10 @@ impl Planner<'_> {
             binding_sid: None,
             mode: course.definition.mode,
             source_address: None,
-            segment_lists: vec![SegmentList { weight: 1, segments: list.to_vec() }],
+            segment_lists: vec![SegmentList::of_sids(1, list.to_vec())],
             traffic_class: TrafficClass::Copy,
             hop_limit: 64,
+            ttl: TtlModel::Pipe,
             mss_clamp: None,
             owner: Some(course.owner(direction)),
         };

@@ -9,7 +9,7 @@ use segue_dataplane::{CompiledList, CompiledPolicy, compile::steering_rules};
 
 use crate::flow::Flow;
 use crate::headers::{self, Found as Boundary};
-use crate::octets::{ETHERNET, IPV6, SRH, link_local, number, octet};
+use crate::octets::{ETHERNET, IPV6, SRH, half, link_local, number, octet};
 use crate::way::Wanted;
 use crate::wrap::Payload;
 use crate::{End, Found, Packet, because, ended};
@@ -35,6 +35,10 @@ impl<'a> Packet<'a, '_> {
             return Err(ended(outcome));
         }
         if flow.family == 0 {
+            let labelled = half(&self.frame, 12) == number::TYPE_MPLS;
+            if labelled && self.port.entry.config_flags & abi::SEGUE_CONFIG_LABELS != 0 {
+                return Err(ended(Outcome::DropLabelsFromOutside));
+            }
             if self.remove_priority_tag() {
                 self.stage()?;
                 return self.access_port();
@@ -194,6 +198,12 @@ impl<'a> Packet<'a, '_> {
             decrement: true,
             ..Payload::default()
         };
+        if u32::from(list.entry.mode) == abi::SEGUE_PUSH {
+            // Past this node nothing is known of it.
+            self.assume("what becomes of labels is not simulated");
+            let reason = format!("labels {:?} would be pushed, which is not simulated", list.labels);
+            return Err(because(Outcome::Forwarded, reason));
+        }
         if u32::from(list.entry.mode) == abi::SEGUE_H_INSERT {
             return self.insert(list, &payload, &adjacency);
         }

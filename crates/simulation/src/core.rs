@@ -23,6 +23,10 @@ impl Packet<'_, '_> {
             if self.frame.len() < ETHERNET {
                 return Err(ended(Outcome::DropTruncated));
             }
+            if self.has_labels() {
+                self.assume("what becomes of labels is not simulated");
+                return Err(because(Outcome::Forwarded, "it has labels, which are not simulated"));
+            }
             if !self.again {
                 self.core_odd()?;
             } else if half(&self.frame, 12) != number::TYPE_IPV6 {
@@ -31,6 +35,12 @@ impl Packet<'_, '_> {
             self.core_trim()?;
         }
         self.core_ipv6()
+    }
+
+    /// A frame for the stage of labels.
+    fn has_labels(&self) -> bool {
+        let takes = self.port.entry.config_flags & abi::SEGUE_CONFIG_LABELS != 0;
+        takes && !self.again && half(&self.frame, 12) == number::TYPE_MPLS
     }
 
     /// `core_fast()`: a frame for this port with an IPv6 packet that fills it.

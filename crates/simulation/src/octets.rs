@@ -28,6 +28,7 @@ pub mod number {
     pub const ETHERNET: u8 = 143;
     pub const TYPE_IPV4: u16 = 0x0800;
     pub const TYPE_IPV6: u16 = 0x86dd;
+    pub const TYPE_MPLS: u16 = 0x8847;
     pub const TYPE_TAG: [u16; 2] = [0x8100, 0x88a8];
     pub const TYPE_SRH: u8 = 4;
 }

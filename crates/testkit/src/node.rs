@@ -42,7 +42,7 @@ impl Verdict {
     }
 }
 
-/// Packets and octets by which counters moved, by name: `core0 forwarded`, `sid fc00:0:1:1::/64`, `returned ...` (proxies),
+/// Packets and octets by which counters moved, by name: `core0 forwarded`, `sid fc00:0:1:1::/64`, `label 16`, `returned ...` (proxies),
 /// `policy NAME`, `list NAME/POSITION`, `rule NAME`, `icmp ROW`.
 pub type Moved = BTreeMap<String, (u64, u64)>;
 
@@ -348,6 +348,9 @@ impl<'a> Node<'a> {
         for sid in &self.compiled.sids {
             names.insert(sid.entry.counter, format!("sid {}", sid.prefix));
             names.insert(sid.entry.counter_return, format!("returned {}", sid.prefix));
+        }
+        for label in &self.compiled.labels {
+            names.insert(label.entry.counter, format!("label {}", label.label));
         }
         for policy in &self.compiled.policies {
             for (position, list) in policy.lists.iter().enumerate() {

@@ -66,6 +66,8 @@ pub(crate) fn node_state(
         ports: node.interfaces.iter().map(port).collect(),
         functions: Default::default(),
         sids: planned.sids,
+        mpls: None,
+        labels: Vec::new(),
         policies: planned.policies,
         steering: planned.steering,
         settings: Settings::default(),

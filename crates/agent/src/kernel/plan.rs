@@ -154,12 +154,15 @@ pub fn sysctls(state: &NodeState) -> Vec<(String, &'static str)> {
     wanted
 }
 
-/// Addresses whose neighbours the data plane needs: next hops of SIDs, and first segments of policies and proxies.
+/// Addresses whose neighbours the data plane needs: next hops of SIDs and labels, and first segments of policies and proxies.
 pub fn next_hops(state: &NodeState) -> Vec<IpAddr> {
     let sids = state.sids.iter().filter_map(|sid| sid.next_hop);
     let lists = state.policies.iter().flat_map(|policy| &policy.segment_lists).filter_map(|list| list.segments.first());
     let proxies = state.sids.iter().filter_map(|sid| sid.proxy.as_ref()?.segments.first());
-    let mut all: Vec<IpAddr> = sids.chain(lists.chain(proxies).map(|segment| IpAddr::V6(*segment))).collect();
+    let labels = state.labels.iter().filter_map(|label| label.next_hop);
+    let pushes = state.policies.iter().flat_map(|policy| &policy.segment_lists).filter_map(|list| list.next_hop);
+    let given = sids.chain(labels).chain(pushes);
+    let mut all: Vec<IpAddr> = given.chain(lists.chain(proxies).map(|segment| IpAddr::V6(*segment))).collect();
     all.sort_unstable();
     all.dedup();
     all

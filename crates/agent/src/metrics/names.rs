@@ -14,7 +14,7 @@ use segue_api::report::Counter;
 use segue_dataplane::{Compiled, CompiledPolicy, Identity, Reader, Sums};
 use segue_model::node::NodeState;
 
-use crate::observe::{Texts, bindings, counter, shown};
+use crate::observe::{Texts, bindings, counter, label_name, shown};
 
 /// What is counted under names: the labels of each, and the rows of its counters.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -155,6 +155,14 @@ impl Names {
             }
             self.functions.push((returned.unwrap_or(0), found.map_or(0, |sid| sid.scope())));
         }
+        let labels = compiled.map(|compiled| compiled.labels.as_slice()).unwrap_or_default();
+        for label in &state.labels {
+            let found = labels.binary_search_by_key(&label.label, |known| known.label).ok().map(|at| &labels[at]);
+            let name = label_name(label.label);
+            let of = [node, ("sid", name.as_str()), ("behaviour", label.behaviour.name())];
+            self.sids.add(&of, found.map(|label| label.entry.counter));
+            self.functions.push((0, 0));
+        }
         let policies = compiled.map(|compiled| compiled.policies.as_slice()).unwrap_or_default();
         let by_name: HashMap<&str, &CompiledPolicy> =
             policies.iter().map(|policy| (policy.name.as_str(), policy)).collect();
@@ -174,7 +182,7 @@ impl Names {
         self.rows.dedup();
     }
 
-    /// The row of a SID, by its position in the state; binding SIDs follow those that are configured.
+    /// The row of a SID, by its position in the state; binding SIDs follow those that are configured, and labels these.
     pub fn sid(&self, position: usize) -> &[u32] {
         self.sids.rows(position)
     }

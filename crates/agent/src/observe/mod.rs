@@ -323,6 +323,11 @@ pub(crate) fn bindings(state: &NodeState) -> impl Iterator<Item = (&Policy, Ipv6
     })
 }
 
+/// A label, where SIDs are shown.
+pub(crate) fn label_name(label: u32) -> String {
+    format!("label {label}")
+}
+
 /// A whole address without its length, as operators write it.
 pub(crate) fn shown(prefix: Ipv6Net) -> String {
     if prefix.prefix_len() == 128 { prefix.addr().to_string() } else { prefix.to_string() }

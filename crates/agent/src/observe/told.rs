@@ -12,10 +12,10 @@ use segue_api::report::{
     SteeringReport,
 };
 use segue_dataplane::MemoryCounters;
-use segue_model::node::{NodeState, Policy, Sid};
+use segue_model::node::{HeadendMode, Label, LabelBehaviour, NodeState, Policy, Sid};
 
 use super::{
-    Counted, Texts, bindings, memory_report, name, shown,
+    Counted, Texts, bindings, label_name, memory_report, name, shown,
     texts::{Text, field},
 };
 use crate::kernel::{RouteTarget, SidRoute};
@@ -142,10 +142,12 @@ impl Sids<'_> {
         let texts =
             counted.names.sid_texts(|| Texts::new(bare.reports().map(|report| SidReport { returned: None, ..report })));
         let prefixes = state.sids.iter().map(|sid| sid.sid.trunc()).chain(bindings(state).map(|(_, prefix, _)| prefix));
+        // The kernel has no routes of labels.
+        let prefixes = prefixes.map(Some).chain(state.labels.iter().map(|_| None));
         list(out, texts.rows().zip(prefixes).enumerate(), |out, (position, (text, prefix))| {
             let (returned, scope) = counted.names.function(position);
             let before = |out: &mut Vec<u8>| {
-                if let Some(routes) = routes {
+                if let (Some(routes), Some(prefix)) = (routes, prefix) {
                     routes.with_words(prefix, |words| field(out, "kernel_route", &words));
                 }
             };
@@ -195,8 +197,38 @@ impl Sids<'_> {
                 comment: Some(format!("binding SID of policy {}", policy.name)),
                 owner: None,
             }))
+            .chain(labels(counted, state))
         })
     }
+}
+
+/// Labels, behind all SIDs.
+fn labels<'a>(counted: &'a Counted<'_>, state: &'a NodeState) -> impl Iterator<Item = SidReport> {
+    let before = state.sids.len() + bindings(state).count();
+    state.labels.iter().enumerate().map(move |(position, label)| SidReport {
+        sid: label_name(label.label),
+        behaviour: label.behaviour.name().to_owned(),
+        flavours: Vec::new(),
+        to: label_destination(label),
+        kernel_route: String::new(),
+        counter: counted.of(counted.names.sid(before + position)),
+        returned: None,
+        memory: None,
+        comment: label.comment.clone(),
+        owner: None,
+    })
+}
+
+/// Where the packets of a label go, in words.
+fn label_destination(label: &Label) -> String {
+    let mut parts = Vec::new();
+    if label.behaviour == LabelBehaviour::Swap {
+        parts.push(format!("as {}", label.out.unwrap_or(label.label)));
+    }
+    parts.extend(label.next_hop.map(|next_hop| next_hop.to_string()));
+    parts.extend(label.port.as_ref().map(|port| format!("port {port}")));
+    parts.extend(label.table.map(|table| format!("table {table}")));
+    parts.join(" ")
 }
 
 fn memory(counters: Option<&MemoryCounters>) -> Option<MemoryReport> {
@@ -263,7 +295,10 @@ impl Policies<'_> {
 fn policy_report(policy: &Policy, rows: &[u32], counted: &Counted<'_>) -> PolicyReport {
     let lists = policy.segment_lists.iter().enumerate().map(|(position, list)| SegmentListReport {
         weight: list.weight,
-        segments: list.segments.iter().map(ToString::to_string).collect(),
+        segments: match policy.mode {
+            HeadendMode::Push => list.labels.iter().map(ToString::to_string).collect(),
+            _ => list.segments.iter().map(ToString::to_string).collect(),
+        },
         counter: rows.get(position).map(|row| counted.of(&[*row])).unwrap_or_default(),
     });
     PolicyReport {

@@ -210,7 +210,7 @@ fn two_who_change_the_state_at_once_lose_nothing() {
             for number in 0..CHANGES {
                 let add = |state: &mut NodeState| {
                     let segments = vec!["fc00:0:2::1".parse().unwrap()];
-                    let lists = vec![SegmentList { weight: 1, segments }];
+                    let lists = vec![SegmentList::of_sids(1, segments)];
                     let policy = serde_json::json!({"name": format!("{who}{number}"), "segment_lists": lists});
                     state.policies.push(serde_json::from_value(policy).unwrap());
                     Ok::<_, Error>(())

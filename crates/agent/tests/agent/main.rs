@@ -8,6 +8,7 @@ mod firewall;
 mod functions;
 mod hmac;
 mod instances;
+mod labels;
 mod lifecycle;
 mod liveness;
 mod netfilter;

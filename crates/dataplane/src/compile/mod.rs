@@ -5,6 +5,7 @@ mod allocate;
 mod bucket;
 mod error;
 pub(crate) mod firewall;
+mod label;
 mod memory;
 mod policy;
 mod port;
@@ -23,7 +24,7 @@ use std::sync::Arc;
 use ipnet::Ipv6Net;
 use segue_abi as abi;
 use segue_classifier::image::Image;
-use segue_model::node::{NodeState, Port, Vm};
+use segue_model::node::{NodeState, Port, TtlModel, Vm};
 use segue_model::proxy::LOOP_IN;
 use segue_model::wiring::Wiring;
 use zerocopy::FromZeros;
@@ -32,7 +33,7 @@ use self::allocate::{Rows, full_for};
 pub use self::error::CompileError;
 use self::memory::Scopes;
 use self::policy::PoliciesByName;
-pub use self::port::needs_xdp;
+pub use self::port::{needs_xdp, prefers_xdp};
 pub(crate) use self::sid::function_mtu;
 pub use self::steering::{SteeringRules, rule_name, steering_rules};
 use crate::compiled::{Compiled, CompiledList};
@@ -80,7 +81,7 @@ pub fn compile(input: &Input<'_>) -> Result<Compiled, CompileError> {
     let policies = policy::compile(&mut compiler)?;
     let firewalls = firewall::compile(&mut compiler)?;
     let by_name = firewalls.iter().map(|firewall| (firewall.name.as_str(), firewall.index)).collect();
-    let sids = sid::compile(&mut compiler, &policies, &by_name)?;
+    let (sids, labels) = sid::compile(&mut compiler, &policies, &by_name)?;
     let ports = port::compile(&mut compiler, &policies, &sids, &by_name)?;
     let loop_ifindex = match input.state.needs_loop() {
         true => compiler.interface("the agent's loop", LOOP_IN)?.map_or(0, |interface| interface.ifindex),
@@ -94,6 +95,7 @@ pub fn compile(input: &Input<'_>) -> Result<Compiled, CompileError> {
         config,
         ports,
         sids,
+        labels,
         policies: policies.into_compiled(),
         steering,
         steering_counters,
@@ -222,6 +224,13 @@ mod counter_name {
     pub fn returned(prefix: &Ipv6Net) -> String {
         format!("returned {prefix}")
     }
+    pub fn label(label: u32) -> String {
+        format!("label {label}")
+    }
+    /// The same for a list of labels.
+    pub fn labels(policy: &str, labels: &[u32], repetition: usize) -> String {
+        format!("labels {labels:?} {repetition} {policy}")
+    }
     /// `repetition` tells lists of the same segments apart.
     pub fn list(policy: &str, segments: &[Ipv6Addr], repetition: usize) -> String {
         format!("list {segments:?} {repetition} {policy}")
@@ -239,10 +248,15 @@ fn counter_names(compiled: &Compiled) -> BTreeMap<String, u32> {
             names.insert(counter_name::returned(&sid.prefix), sid.entry.counter_return);
         }
     }
+    names.extend(compiled.labels.iter().map(|label| (counter_name::label(label.label), label.entry.counter)));
     for policy in &compiled.policies {
         for (position, list) in policy.lists.iter().enumerate() {
             let repetition = repetition(&policy.lists[..position], &list.segments);
-            names.insert(counter_name::list(&policy.name, &list.segments, repetition), list.entry.counter);
+            let name = match list.labels.is_empty() {
+                true => counter_name::list(&policy.name, &list.segments, repetition),
+                false => counter_name::labels(&policy.name, &list.labels, repetition),
+            };
+            names.insert(name, list.entry.counter);
         }
     }
     names.extend(compiled.steering_counters.iter().map(|(name, row)| (counter_name::steering(name), *row)));
@@ -289,6 +303,12 @@ fn config_flags(input: &Input<'_>) -> abi::ConfigFlags {
     }
     if steering::looks_at_marks(&input.state.steering) {
         flags |= abi::SEGUE_CONFIG_STEER_MARKS;
+    }
+    if !input.state.labels.is_empty() || policy::pushes(input.state) {
+        flags |= abi::SEGUE_CONFIG_LABELS;
+    }
+    if input.state.mpls.as_ref().is_some_and(|mpls| mpls.ttl == TtlModel::Uniform) {
+        flags |= abi::SEGUE_CONFIG_TTL_UNIFORM;
     }
     if sid_block_hints(input).is_none() {
         flags |= abi::SEGUE_CONFIG_MANY_BLOCKS;

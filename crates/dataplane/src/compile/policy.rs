@@ -4,12 +4,13 @@ use std::collections::{BTreeSet, HashMap};
 use std::net::Ipv6Addr;
 
 use segue_abi as abi;
-use segue_model::node::{Behaviour, HeadendMode, InnerType, NodeState, Policy, Sid, TrafficClass};
+use segue_model::node::{Behaviour, HeadendMode, InnerType, NodeState, Policy, SegmentList, Sid, TrafficClass};
 use zerocopy::FromZeros;
 
 use super::allocate::Indices;
 use super::bucket::{buckets, consistent};
 use super::error::sid_place;
+use super::label::{Push, label_list};
 use super::template::{Encapsulation, segment_list};
 use super::{CompileError, Compiler, counter_name, repetition};
 use crate::compiled::{CompiledList, CompiledPolicy};
@@ -48,10 +49,38 @@ struct Definition<'a> {
     name: String,
     place: String,
     how: Encapsulation,
-    lists: Vec<(u32, &'a [Ipv6Addr])>,
+    lists: Vec<List<'a>>,
     spread: Spread,
     /// Octets of the largest packet that TCP connections may be opened for; 0: any.
     clamp: u16,
+}
+
+/// A list, with its weight.
+#[derive(Clone, Copy)]
+enum List<'a> {
+    Sids(u32, &'a [Ipv6Addr]),
+    Labels(&'a SegmentList, Push),
+}
+
+impl<'a> List<'a> {
+    fn weight(self) -> u32 {
+        match self {
+            Self::Sids(weight, _) => weight,
+            Self::Labels(list, _) => list.weight,
+        }
+    }
+
+    fn sids(self) -> &'a [Ipv6Addr] {
+        match self {
+            Self::Sids(_, segments) => segments,
+            Self::Labels(..) => &[],
+        }
+    }
+}
+
+/// Whether some policy pushes labels.
+pub(super) fn pushes(state: &NodeState) -> bool {
+    state.policies.iter().any(|policy| policy.mode == HeadendMode::Push)
 }
 
 /// How flows are spread over the lists.
@@ -139,7 +168,7 @@ fn definitions<'a>(state: &'a NodeState, policies: &PoliciesByName<'a>) -> Resul
                     hop_limit: PROXY_HOP_LIMIT,
                     traffic_class: TrafficClass::Copy,
                 },
-                lists: members.iter().map(|member| (1, std::slice::from_ref(member))).collect(),
+                lists: members.iter().map(|member| List::Sids(1, std::slice::from_ref(member))).collect(),
                 spread: Spread::Consistently,
                 clamp: 0,
             });
@@ -160,7 +189,7 @@ fn definitions<'a>(state: &'a NodeState, policies: &PoliciesByName<'a>) -> Resul
                     hop_limit: PROXY_HOP_LIMIT,
                     traffic_class: TrafficClass::Copy,
                 },
-                lists: vec![(1, proxy.segments.as_slice())],
+                lists: vec![List::Sids(1, proxy.segments.as_slice())],
                 spread: Spread::ByWeight,
                 clamp: 0,
             });
@@ -182,6 +211,7 @@ fn definitions<'a>(state: &'a NodeState, policies: &PoliciesByName<'a>) -> Resul
 }
 
 fn configured<'a>(state: &NodeState, policy: &'a Policy, name: String, mode: HeadendMode) -> Definition<'a> {
+    let push = Push { ttl: policy.ttl, hop_limit: policy.hop_limit, traffic_class: policy.traffic_class };
     Definition {
         place: format!("policy {name}"),
         name,
@@ -191,7 +221,14 @@ fn configured<'a>(state: &NodeState, policy: &'a Policy, name: String, mode: Hea
             hop_limit: policy.hop_limit,
             traffic_class: policy.traffic_class,
         },
-        lists: policy.segment_lists.iter().map(|list| (list.weight, list.segments.as_slice())).collect(),
+        lists: policy
+            .segment_lists
+            .iter()
+            .map(|list| match policy.mode {
+                HeadendMode::Push => List::Labels(list, push),
+                _ => List::Sids(list.weight, list.segments.as_slice()),
+            })
+            .collect(),
         spread: Spread::ByWeight,
         clamp: policy.mss_clamp.unwrap_or(0),
     }
@@ -233,24 +270,35 @@ impl<'a, 'b> Allocator<'a, 'b> {
     fn without_indices(&mut self, definition: &Definition<'_>) -> Result<CompiledPolicy, CompileError> {
         let Definition { name, place, how, lists, spread, clamp } = definition;
         let mut entry = abi::Policy::new_zeroed();
-        if let Some(list) = lists.iter().position(|(weight, _)| *weight == 0) {
+        if let Some(list) = lists.iter().position(|list| list.weight() == 0) {
             return Err(CompileError::Weight { policy: name.clone(), list: list + 1 });
         }
-        let weights: Vec<u32> = lists.iter().map(|(weight, _)| *weight).collect();
+        let weights: Vec<u32> = lists.iter().map(|list| list.weight()).collect();
         entry.lists = lists.len() as u32;
         entry.bucket = match spread {
             Spread::ByWeight => buckets(&weights),
             Spread::Consistently => {
-                consistent(&lists.iter().map(|(_, list)| list.first().map_or(0, number)).collect::<Vec<_>>())
+                consistent(&lists.iter().map(|list| list.sids().first().map_or(0, number)).collect::<Vec<_>>())
             }
         };
         let mut compiled: Vec<CompiledList> = Vec::new();
-        for (position, (_, segments)) in lists.iter().enumerate() {
-            let mut list = segment_list(how, segments, &format!("{place}, list {}", position + 1))?;
+        for (position, one) in lists.iter().enumerate() {
+            let list_place = format!("{place}, list {}", position + 1);
+            let segments = one.sids();
             let repetition = repetition(&compiled, segments);
+            let (mut list, labels, row) = match one {
+                List::Sids(..) => {
+                    let row = counter_name::list(name, segments, repetition);
+                    (segment_list(how, segments, &list_place)?, Vec::new(), row)
+                }
+                List::Labels(list, push) => {
+                    let row = counter_name::labels(name, &list.labels, repetition);
+                    (label_list(self.compiler, push, list, &list_place)?, list.labels.clone(), row)
+                }
+            };
             list.clamp = *clamp;
-            list.counter = self.compiler.counters.take(counter_name::list(name, segments, repetition), place)?;
-            compiled.push(CompiledList { index: 0, segments: segments.to_vec(), entry: list });
+            list.counter = self.compiler.counters.take(row, place)?;
+            compiled.push(CompiledList { index: 0, segments: segments.to_vec(), labels, entry: list });
         }
         Ok(CompiledPolicy { name: name.clone(), index: 0, entry, lists: compiled })
     }

@@ -84,6 +84,14 @@ pub fn needs_xdp(state: &NodeState, port: &Port) -> Option<&'static str> {
     None
 }
 
+/// Why a port that could be on socket buffers loses less on XDP: of a buffer with segments nothing can be told of labels.
+pub fn prefers_xdp(state: &NodeState, port: &Port) -> Option<&'static str> {
+    let carries = port.role != PortRole::Service && (!state.labels.is_empty() || super::policy::pushes(state));
+    carries.then_some(
+        "packets with labels cannot stay together in one buffer, which the kernel cuts up only if it has NET_MPLS_GSO",
+    )
+}
+
 /// What the kernel's routes depend on, of the interface that a packet comes in by: its VRF, and itself if a rule names it.
 fn domain(interface: &Interface) -> (Option<u32>, Option<u32>) {
     (interface.vrf, interface.ruled.then_some(interface.ifindex))

@@ -12,15 +12,15 @@ use zerocopy::FromZeros;
 use super::allocate::Indices;
 use super::error::{host, sid_place};
 use super::policy::{Policies, endpoint_policy, instances_policy, proxy_policy};
-use super::{CompileError, Compiler, FirewallsByName, counter_name, memory};
-use crate::compiled::{self, CompiledSid};
+use super::{CompileError, Compiler, FirewallsByName, counter_name, label, memory};
+use crate::compiled::{self, CompiledLabel, CompiledSid};
 use crate::facts::{Interface, Table};
 
 pub(super) fn compile(
     compiler: &mut Compiler<'_>,
     policies: &Policies,
     firewalls: &FirewallsByName<'_>,
-) -> Result<Vec<CompiledSid>, CompileError> {
+) -> Result<(Vec<CompiledSid>, Vec<CompiledLabel>), CompileError> {
     let input = compiler.input;
     let mut entries: BTreeMap<Ipv6Net, (Option<String>, abi::Sid)> = BTreeMap::new();
     for sid in &input.state.sids {
@@ -33,9 +33,11 @@ pub(super) fn compile(
         let entry = binding(compiler, policies, policy, &host(address))?;
         insert(&mut entries, host(address), Some(policy.name.clone()), entry)?;
     }
-    compiler.check_room(Table::Sids, entries.len(), input.capacity.sids, "sids")?;
+    let labels = label::entries(compiler)?;
+    compiler.check_room(Table::Sids, entries.len() + labels.len(), input.capacity.sids, "sids")?;
     let previous = input.previous.map(|previous| previous.sids.as_slice()).unwrap_or_default();
-    let used = previous.iter().map(|sid| sid.index);
+    let known = input.previous.map(|previous| previous.labels.as_slice()).unwrap_or_default();
+    let used = previous.iter().map(|sid| sid.index).chain(known.iter().map(|label| label.index));
     let mut indices = Indices::new(0, 2 * input.capacity.sids, used, Table::Sids, input.capacity.sids);
     let mut compiled = Vec::new();
     for (prefix, (binding_of, entry)) in entries {
@@ -48,7 +50,7 @@ pub(super) fn compile(
         };
         compiled.push(CompiledSid { prefix, binding_of, index, entry });
     }
-    Ok(compiled)
+    Ok((compiled, label::indexed(labels, known, &mut indices)?))
 }
 
 fn insert(
@@ -73,18 +75,7 @@ fn local(compiler: &mut Compiler<'_>, policies: &Policies, sid: &Sid) -> Result<
     entry.behaviour = behaviour_number(sid.behaviour) as u8;
     entry.kind = abi::SEGUE_HEADER_SRV6 as u8;
     entry.flavours = sid.flavours.iter().fold(0, |flavours, flavour| flavours | flavour_bit(*flavour)) as u16;
-    entry.table = match sid.table {
-        None => 0,
-        Some(table) if compiler.input.capabilities.fib_table => table,
-        // The kernel's own rules lead there.
-        Some(MAIN_TABLE) => 0,
-        Some(table) => {
-            let problem = format!(
-                "table {table}: XDP can look into a routing table other than main from Linux 6.5 on; leave `table` out, or use a newer kernel"
-            );
-            return Err(CompileError::invalid(place, problem));
-        }
-    };
+    entry.table = table(compiler, sid.table, &place)?;
     entry.policy = abi::SEGUE_NONE;
     let mut flags = 0;
     if sid.answer_echo {
@@ -129,6 +120,22 @@ fn local(compiler: &mut Compiler<'_>, policies: &Policies, sid: &Sid) -> Result<
     entry.flags = flags as u8;
     entry.counter = compiler.counters.take(counter_name::sid(&sid.sid.trunc()), &place)?;
     Ok(Some(entry))
+}
+
+/// The routing table as the data plane asks it.
+pub(super) fn table(compiler: &Compiler<'_>, table: Option<u32>, place: &str) -> Result<u32, CompileError> {
+    match table {
+        None => Ok(0),
+        Some(table) if compiler.input.capabilities.fib_table => Ok(table),
+        // The kernel's own rules lead there.
+        Some(MAIN_TABLE) => Ok(0),
+        Some(table) => {
+            let problem = format!(
+                "table {table}: XDP can look into a routing table other than main from Linux 6.5 on; leave `table` out, or use a newer kernel"
+            );
+            Err(CompileError::invalid(place, problem))
+        }
+    }
 }
 
 /// The entry of a SID behind which are several instances of a function: each has a SID of its own.

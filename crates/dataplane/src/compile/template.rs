@@ -75,6 +75,7 @@ fn segments_max(mode: HeadendMode) -> usize {
         HeadendMode::HEncapsL2 => (room - ETHERNET_HEADER - IPV6_HEADER - SRH_FIXED) / SEGMENT,
         HeadendMode::HEncapsL2Red => (room - ETHERNET_HEADER - IPV6_HEADER - SRH_FIXED) / SEGMENT + 1,
         HeadendMode::HInsert => (room - SRH_FIXED) / SEGMENT - 1,
+        HeadendMode::Push => 0,
     };
     fits.min(abi::SEGUE_SEGMENTS_MAX as usize)
 }
@@ -86,6 +87,7 @@ pub(super) fn mode_number(mode: HeadendMode) -> abi::Mode {
         HeadendMode::HEncapsL2 => abi::SEGUE_H_ENCAPS_L2,
         HeadendMode::HEncapsL2Red => abi::SEGUE_H_ENCAPS_L2_RED,
         HeadendMode::HInsert => abi::SEGUE_H_INSERT,
+        HeadendMode::Push => abi::SEGUE_PUSH,
     }
 }
 
@@ -107,6 +109,8 @@ fn srh(mode: HeadendMode, segments: &[Ipv6Addr]) -> Option<Vec<u8>> {
     let mut entries: Vec<[u8; SEGMENT]> = segments.iter().rev().map(Ipv6Addr::octets).collect();
     let segments_left = match mode {
         HeadendMode::HEncaps | HeadendMode::HEncapsL2 => count - 1,
+        // Labels have no SRH.
+        HeadendMode::Push => return None,
         HeadendMode::HEncapsRed | HeadendMode::HEncapsL2Red => {
             // The first segment is in the destination address only (RFC 8754 section 4.1.1).
             entries.pop();

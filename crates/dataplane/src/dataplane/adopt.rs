@@ -265,6 +265,10 @@ impl Dataplane {
                 self.maps.delete(map, &key)?;
             }
         }
+        let labels = self.maps.keys::<abi::LabelKey>("labels")?;
+        for key in labels.into_iter().filter(|key| key.generation != active) {
+            self.maps.delete("labels", &key)?;
+        }
         let first = abi::SEGUE_PORT_SLOTS * (1 - (active & 1));
         for slot in first..first + abi::SEGUE_PORT_SLOTS {
             if self.maps.read_array::<abi::Port>("ports", slot)?.ifindex != 0 {

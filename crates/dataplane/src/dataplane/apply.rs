@@ -16,9 +16,9 @@ use super::follow::down;
 use super::{AttachMode, Carried, Dataplane, Origin};
 use crate::Error;
 use crate::compile::{self, CompileError, Input};
-use crate::compiled::Compiled;
+use crate::compiled::{Compiled, CompiledLabel};
 use crate::facts::{Capacity, Interfaces, MissingInterface};
-use crate::map_table::STEERING;
+use crate::map_table::{SID_ENTRIES, STEERING};
 use crate::records::Record;
 
 /// What an apply did.
@@ -165,6 +165,9 @@ impl Dataplane {
         self.life.write_all(&self.set, &self.maps, &compiled.sids)?;
         let keys = compiled.sids.iter().map(|sid| (sid_key(&sid.prefix, compiled.generation), sid.index));
         self.maps.write_all("sids", keys)?;
+        self.maps.write_all(SID_ENTRIES, compiled.labels.iter().map(|label| (label.index, label.entry)))?;
+        let keys = compiled.labels.iter().map(|label| (label_key(label, compiled.generation), label.index));
+        self.maps.write_all("labels", keys)?;
         for found in &compiled.returns {
             self.maps.write("returns", &sid_key(&found.segment.into(), compiled.generation), &found.entry)?;
         }
@@ -352,6 +355,9 @@ impl Dataplane {
         for sid in &compiled.sids {
             self.maps.delete("sids", &sid_key(&sid.prefix, compiled.generation))?;
         }
+        for label in &compiled.labels {
+            self.maps.delete("labels", &label_key(label, compiled.generation))?;
+        }
         for found in &compiled.returns {
             self.maps.delete("returns", &sid_key(&found.segment.into(), compiled.generation))?;
         }
@@ -410,6 +416,10 @@ fn warn_generic(name: &str, mode: AttachMode, warnings: &mut Vec<String>) {
 
 pub(super) fn sid_key(prefix: &Ipv6Net, generation: u32) -> abi::SidKey {
     abi::SidKey { prefixlen: 32 + u32::from(prefix.prefix_len()), generation, address: prefix.network().octets() }
+}
+
+pub(super) fn label_key(label: &CompiledLabel, generation: u32) -> abi::LabelKey {
+    abi::LabelKey { generation, label: label.label }
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use libbpf_rs::MapCore;
 use segue_abi as abi;
 
 use super::adopt::load_beside;
-use super::apply::sid_key;
+use super::apply::{label_key, sid_key};
 use super::{Dataplane, Options, Origin, remove_tree};
 use crate::Error;
 use crate::carried::COUNTED;
@@ -22,9 +22,10 @@ use crate::object;
 type Copy = fn(&Dataplane, &Dataplane, &Compiled, &str) -> Result<(), Error>;
 
 /// How the maps are copied whose rows in [`MAPS`] say [`Growth::Copied`].
-const COPIED: [(&str, Copy); 14] = [
+const COPIED: [(&str, Copy); 15] = [
     ("sids", sids),
     (SID_ENTRIES, sid_entries),
+    ("labels", labels),
     ("policies", policies),
     ("segment_lists", segment_lists),
     (STEERING, lines),
@@ -138,7 +139,12 @@ fn returns(_: &Dataplane, larger: &Dataplane, active: &Compiled, name: &str) -> 
 fn sid_entries(old: &Dataplane, larger: &Dataplane, active: &Compiled, _: &str) -> Result<(), Error> {
     let mut sids = active.sids.clone();
     old.life.bring_up_to_date(&old.set, &mut sids);
-    old.life.write_all(&larger.set, &larger.maps, &sids)
+    old.life.write_all(&larger.set, &larger.maps, &sids)?;
+    larger.maps.write_all(SID_ENTRIES, active.labels.iter().map(|label| (label.index, label.entry)))
+}
+
+fn labels(_: &Dataplane, larger: &Dataplane, active: &Compiled, name: &str) -> Result<(), Error> {
+    larger.maps.write_all(name, active.labels.iter().map(|label| (label_key(label, active.generation), label.index)))
 }
 
 fn policies(_: &Dataplane, larger: &Dataplane, active: &Compiled, name: &str) -> Result<(), Error> {

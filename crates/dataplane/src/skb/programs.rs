@@ -82,6 +82,7 @@ impl Part {
         Self::Port(Reach::Functions),
         Self::Stages(StageGroup::Firewall),
         Self::Stages(StageGroup::Function),
+        Self::Stages(StageGroup::Labels),
         Self::Functions,
         Self::Asked,
     ];
@@ -140,6 +141,7 @@ impl Part {
             Self::Port(Reach::Functions) | Self::Stages(StageGroup::Common) => "port",
             Self::Stages(StageGroup::Firewall) => "port-firewall",
             Self::Stages(StageGroup::Function) => "port-function",
+            Self::Stages(StageGroup::Labels) => "port-labels",
             Self::Functions => "functions",
             Self::Asked => "asked",
         };

@@ -76,7 +76,7 @@ fn rust() -> Vec<(&'static str, usize, Fields)> {
             firewall,
             source_mac,
             function_mtu,
-            reserved1
+            out_label
         }),
         rust_layout!(SidCached { address, epoch, sid }),
         rust_layout!(Forgotten { entry, cpu }),
@@ -89,15 +89,17 @@ fn rust() -> Vec<(&'static str, usize, Fields)> {
             traffic_class,
             segments,
             kind,
-            reserved0,
+            ttl,
             counter,
             oif,
             first,
             header,
             policy,
             clamp,
-            reserved
+            reserved,
+            way
         }),
+        rust_layout!(LabelKey { generation, label }),
         rust_layout!(Return { ports }),
         rust_layout!(Prefix { address, mask }),
         rust_layout!(Config {

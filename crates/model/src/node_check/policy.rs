@@ -86,8 +86,8 @@ impl Check<'_> {
 
     fn outer_header(&mut self, policy: &Policy, key: &KeyPath) {
         if let Some(address) = policy.source_address {
-            if policy.mode == HeadendMode::HInsert {
-                let message = "H.Insert adds no outer header that could have a source address";
+            if matches!(policy.mode, HeadendMode::HInsert | HeadendMode::Push) {
+                let message = format!("{} adds no outer header that could have a source address", policy.mode.name());
                 self.error(&key.at("source_address"), message, "remove the key, or choose another mode");
             }
             self.ipv6_address(address, &key.at("source_address"));
@@ -100,6 +100,10 @@ impl Check<'_> {
                 let message = format!("{octets} octets are less than every IPv4 host takes");
                 self.error(&key, message, format!("choose {MSS_CLAMP_MIN} or more (RFC 791), such as 1400"));
             }
+        }
+        if !policy.ttl.is_pipe() && policy.mode != HeadendMode::Push {
+            let message = format!("{} puts on no labels whose TTL it could be", policy.mode.name());
+            self.error(&key.at("ttl"), message, "remove the key, or write `mode: PUSH`");
         }
         if policy.hop_limit == 0 {
             self.error(&key.at("hop_limit"), "with hop limit 0 no packet gets anywhere", "choose 1 to 255");
@@ -118,12 +122,17 @@ impl Check<'_> {
             self.error(key, message, format!("keep at most {LISTS_MAX}"));
         }
         let max = policy.mode.segments_max();
+        if policy.mode == HeadendMode::Push {
+            self.label_lists(policy, key);
+            return self.weights(policy, key);
+        }
         for (position, list) in policy.segment_lists.iter().enumerate() {
             let key = key.at(position);
             if list.weight == 0 {
                 let message = "weight 0 makes a list invalid (RFC 9256 section 5.1)";
                 self.error(&key.at("weight"), message, "choose 1 or more, or remove the list");
             }
+            self.no_labels(list, policy.mode, &key);
             let segments = key.at("segments");
             if list.segments.is_empty() {
                 self.error(&segments, "the list has no segment", "write at least one SID, or remove the list");

@@ -10,6 +10,7 @@ mod garbage;
 mod generations;
 mod headend;
 mod isolation;
+mod labels;
 mod memory;
 mod mistakes;
 mod mutation;

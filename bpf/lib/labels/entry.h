@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Label stack entries (RFC 3032 section 2.1), and what this node does with a label. */
+#ifndef SEGUE_LABELS_ENTRY_H
+#define SEGUE_LABELS_ENTRY_H
+
+#include "lib/base/types.h"
+#include "lib/base/maps.h"
+#include "lib/base/protocol.h"
+#include "lib/packet/buffer.h"
+
+#define ENTRY_LENGTH 4
+
+/* Of an entry in host byte order. */
+#define ENTRY_BOTTOM 0x100
+#define ENTRY_CLASS_AND_BOTTOM 0xf00
+#define ENTRY_LABEL(word) ((word) >> 12)
+#define ENTRY_TTL(word) ((word)&0xff)
+
+#define LABEL_IPV4_EXPLICIT_NULL 0
+#define LABEL_IPV6_EXPLICIT_NULL 2
+#define LABELS_SPECIAL 16 /* lower ones are special-purpose labels (RFC 7274) */
+
+/* Labels of this node and of each generation: indices in `sid_entries`. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 4096);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct segue_label_key);
+	__type(value, u32);
+} labels SEC(".maps");
+
+INLINE const struct segue_sid *label_find(u32 generation, u32 label, u32 *index)
+{
+	struct segue_label_key key = {.generation = generation, .label = label};
+	u32 *found = bpf_map_lookup_elem(&labels, &key);
+
+	if (!found)
+		return NULL;
+	*index = *found;
+	return bpf_map_lookup_elem(&sid_entries, found);
+}
+
+/* The entry at `at` in host byte order; it lies in the frame. */
+INLINE u32 entry_load(const void *at)
+{
+	return bpf_ntohl(*(const u32 *)at);
+}
+
+INLINE void entry_store(void *at, u32 word)
+{
+	*(u32 *)at = bpf_htonl(word);
+}
+
+/*
+ * What is behind a stack of which the rest begins at the offset `at`: the offset of the inner IP packet in the low
+ * half, its family by the first nibble in the high one. 0: the stack does not end where it can be seen, or there is no
+ * IP packet behind it.
+ */
+RARE u32 labels_inside(buffer *ctx, u32 at)
+{
+	void *data = buffer_start(ctx);
+	void *end = buffer_end(ctx);
+
+	for (int i = 0; i <= 2 * SEGUE_LABELS_MAX; i++) {
+		const u8 *octet;
+		u32 family;
+
+		at &= OFFSET_MASK;
+		octet = data + at;
+		if ((void *)(octet + ENTRY_LENGTH + 1) > end)
+			return 0;
+		at += ENTRY_LENGTH;
+		if (!(octet[2] & 1))
+			continue;
+		family = octet[ENTRY_LENGTH] >> 4;
+		return family == 4 || family == 6 ? at | family << 16 : 0;
+	}
+	return 0;
+}
+
+#endif

@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* PUSH (RFC 8660 section 2.7): a packet from outside into a policy whose list is a stack of labels. */
+#ifndef SEGUE_LABELS_PUSH_H
+#define SEGUE_LABELS_PUSH_H
+
+#include "lib/base/types.h"
+#include "lib/base/protocol.h"
+#include "lib/packet/packet.h"
+#include "lib/packet/stage.h"
+#include "lib/packet/outcome.h"
+#include "lib/packet/inner.h"
+#include "lib/access/encapsulation.h"
+#include "lib/forward/adjacency.h"
+#include "lib/forward/obstacle.h"
+#include "lib/labels/leave.h"
+
+/* The list's entries in front of the packet, with `fill`, TC and TTL in packet order, in each. 0: done. */
+INLINE int labels_write(void *to, const void *end, const struct segue_segment_list *list, u32 fill)
+{
+	const u32 *from = (const u32 *)list->header;
+	u32 *entry = to;
+
+	for (int i = 0; i < SEGUE_LABELS_MAX; i++) {
+		if (i >= list->segments)
+			break;
+		if ((const void *)(entry + i + 1) > end)
+			return -1;
+		entry[i] = from[i] | fill;
+	}
+	return 0;
+}
+
+/* TC and TTL of the entries to push. `ttl`: of the inner packet, after it was lowered. */
+INLINE u32 labels_fill(const struct segue_segment_list *list, u32 traffic_class, u32 ttl)
+{
+	if (!(list->flags & SEGUE_LIST_TRAFFIC_CLASS_COPY))
+		traffic_class = list->traffic_class;
+	if (!(list->flags & SEGUE_LIST_TTL_UNIFORM))
+		ttl = list->ttl;
+	/* The highest three bits of the DSCP (RFC 3270 section 2.6: a local mapping; this is that of class selectors).
+	 */
+	return bpf_htonl((traffic_class >> 5 & 7) << 9 | ttl);
+}
+
+INLINE int labels_push(struct packet *packet, const struct push_order *order)
+{
+	struct payload payload = {.offset = ETHERNET_LENGTH,
+				  .length = order->length,
+				  .protocol = order->family == 4 ? PROTOCOL_IPV4 : PROTOCOL_IPV6};
+	const struct segue_segment_list *list;
+	const struct adjacency *adjacency;
+	u32 index = order->list, family = order->family, push, ttl, fill;
+	struct sending sending;
+	void *data, *end;
+	int action;
+
+	packet->length = order->length;
+	list = bpf_map_lookup_elem(&segment_lists, &index);
+	if (unlikely(!list || list->mode != SEGUE_PUSH))
+		return drop(packet, SEGUE_OUTCOME_drop_policy_invalid);
+	if (unlikely(labels_of_segments(packet->ctx)))
+		return drop(packet, SEGUE_OUTCOME_drop_offload);
+	push = list->header_length & 0xff;
+	adjacency = list_adjacency(packet, list, order->flow);
+	if (unlikely(!adjacency))
+		return drop(packet, SEGUE_OUTCOME_drop_no_route);
+	if (unlikely(!adjacency_fits(packet, adjacency, payload.length + push))) {
+		sending = wrapped(&payload, push);
+		sending.table = 1; /* the kernel knows nothing of labels */
+		if (obstacle(packet, adjacency, &sending, &action))
+			return action;
+	}
+	data = buffer_start(packet->ctx);
+	end = buffer_end(packet->ctx);
+	if (family == 6) {
+		struct ipv6hdr *ip = data + ETHERNET_LENGTH;
+
+		if ((void *)(ip + 1) > end)
+			return drop(packet, SEGUE_OUTCOME_drop_truncated);
+		ttl = --ip->hop_limit;
+	} else {
+		struct iphdr *ip = data + ETHERNET_LENGTH;
+
+		if ((void *)(ip + 1) > end)
+			return drop(packet, SEGUE_OUTCOME_drop_truncated);
+		ipv4_decrement(ip);
+		ttl = ip->ttl;
+	}
+	fill = labels_fill(list, order->traffic_class, ttl);
+	if (labels_on(packet->ctx, push))
+		return drop(packet, SEGUE_OUTCOME_drop_no_headroom);
+	data = buffer_start(packet->ctx);
+	end = buffer_end(packet->ctx);
+	if (labels_write(data + ETHERNET_LENGTH, end, list, fill))
+		return drop(packet, SEGUE_OUTCOME_drop_adjust);
+	count(packet, order->counter);
+	count(packet, list->counter);
+	return labels_leave(packet, adjacency);
+}
+
+#endif

@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * Labels off and on in front of a packet. On XDP a move of the frame's head. The kernel shrinks no socket buffer that
+ * is no IP packet by its protocol, so that one with labels is made one for the moment.
+ */
+#ifndef SEGUE_LABELS_ROOM_H
+#define SEGUE_LABELS_ROOM_H
+
+#include "lib/base/types.h"
+#include "lib/base/protocol.h"
+#include "lib/packet/buffer.h"
+
+#ifdef SEGUE_SKB
+
+INLINE int skb_becomes(buffer *skb, u16 ethertype)
+{
+	return skb_write_ethertype(skb, ethertype) || skb_renew_protocol(skb);
+}
+
+/* Takes off `octets` behind the Ethernet header; what follows is of the type `ethertype`. 0: done. */
+RARE int labels_off(buffer *skb, u32 octets, u32 ethertype)
+{
+	u16 meanwhile = ethertype == bpf_htons(ETH_P_MPLS_UC) ? bpf_htons(ETH_P_IP) : ethertype;
+
+	if (skb_becomes(skb, meanwhile) ||
+	    bpf_skb_adjust_room(skb, -(int)octets, BPF_ADJ_ROOM_MAC, BPF_F_ADJ_ROOM_FIXED_GSO))
+		return -1;
+	return meanwhile != ethertype && skb_becomes(skb, ethertype);
+}
+
+/* Makes room for `octets` of labels behind the Ethernet header. 0: done. */
+RARE int labels_on(buffer *skb, u32 octets)
+{
+	u8 ethernet[ETHERNET_LENGTH];
+
+	if (bpf_skb_load_bytes(skb, 0, ethernet, sizeof(ethernet)) || bpf_skb_change_head(skb, octets, 0) ||
+	    bpf_skb_store_bytes(skb, 0, ethernet, sizeof(ethernet), 0))
+		return -1;
+	return skb_becomes(skb, bpf_htons(ETH_P_MPLS_UC));
+}
+
+/* The kernel cuts up no segments behind labels unless it has NET_MPLS_GSO, which nobody can tell from here. */
+INLINE int labels_of_segments(const buffer *skb)
+{
+	return segment_size(skb) != 0;
+}
+
+#else
+
+INLINE int labels_move(buffer *ctx, int octets, u16 ethertype)
+{
+	void *data = buffer_start(ctx);
+	void *end = buffer_end(ctx);
+	u32 mac[3];
+
+	if (data + ETHERNET_LENGTH > end)
+		return -1;
+	mac[0] = ((const u32 *)data)[0];
+	mac[1] = ((const u32 *)data)[1];
+	mac[2] = ((const u32 *)data)[2];
+	if (buffer_adjust_head(ctx, octets))
+		return -1;
+	data = buffer_start(ctx);
+	end = buffer_end(ctx);
+	if (data + ETHERNET_LENGTH > end)
+		return -1;
+	((u32 *)data)[0] = mac[0];
+	((u32 *)data)[1] = mac[1];
+	((u32 *)data)[2] = mac[2];
+	((u16 *)data)[6] = ethertype;
+	return 0;
+}
+
+RARE int labels_off(buffer *ctx, u32 octets, u32 ethertype)
+{
+	return labels_move(ctx, octets & OFFSET_MASK, ethertype);
+}
+
+INLINE int labels_on(buffer *ctx, u32 octets)
+{
+	return labels_move(ctx, -(int)octets, bpf_htons(ETH_P_MPLS_UC));
+}
+
+INLINE int labels_of_segments(const buffer *ctx)
+{
+	(void)ctx;
+	return 0;
+}
+
+#endif
+
+#endif

@@ -1,0 +1,171 @@
+//! Labels (RFC 8660): entries beside those of SIDs, and lists of them as the octets that a headend pushes.
+
+use std::net::IpAddr;
+
+use segue_abi as abi;
+use segue_model::label::{LABELS_MAX, LAST_LABEL};
+use segue_model::node::{Label, LabelBehaviour, SegmentList, TrafficClass, TtlModel};
+use zerocopy::FromZeros;
+
+use super::allocate::Indices;
+use super::sid::table;
+use super::{CompileError, Compiler, IFINDEX_LIMIT, counter_name};
+use crate::compiled::CompiledLabel;
+
+/// Explicit null of IPv4 and IPv6 (RFC 3032 section 2.1), which a node with labels always takes.
+const EXPLICIT_NULLS: [(u32, abi::Inner); 2] = [(0, abi::SEGUE_INNER_IPV4), (2, abi::SEGUE_INNER_IPV6)];
+
+/// In the word for the way of a list: the next hop is an IPv4 address (`ADJACENCY_IPV4` in `bpf/lib/forward/adjacency.h`).
+const WAY_IPV4: u32 = 1 << 31;
+
+/// The bottom of the stack, in an entry in host byte order.
+const BOTTOM: u32 = 0x100;
+
+/// The entries of all labels in ascending order, without indices.
+pub(super) fn entries(compiler: &mut Compiler<'_>) -> Result<Vec<CompiledLabel>, CompileError> {
+    let labels = &compiler.input.state.labels;
+    if labels.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut entries = Vec::new();
+    for (label, inner) in EXPLICIT_NULLS {
+        let mut entry = empty(abi::SEGUE_LABEL_NODE);
+        entry.inner = inner as u8;
+        entry.counter = compiler.counters.take(counter_name::label(label), &place(label))?;
+        entries.push(CompiledLabel { label, index: 0, entry });
+    }
+    for label in labels {
+        if let Some(entry) = entry(compiler, label)? {
+            entries.push(CompiledLabel { label: label.label, index: 0, entry });
+        }
+    }
+    entries.sort_by_key(|entry| entry.label);
+    match entries.windows(2).find(|pair| pair[0].label == pair[1].label) {
+        Some(pair) => Err(CompileError::Duplicate { place: place(pair[0].label) }),
+        None => Ok(entries),
+    }
+}
+
+/// The same with their indices: those that they had if nothing of them differs.
+pub(super) fn indexed(
+    mut labels: Vec<CompiledLabel>,
+    known: &[CompiledLabel],
+    indices: &mut Indices,
+) -> Result<Vec<CompiledLabel>, CompileError> {
+    for label in &mut labels {
+        let same = known.binary_search_by_key(&label.label, |known| known.label).ok().map(|at| &known[at]);
+        label.index = match same.filter(|same| same.entry == label.entry) {
+            Some(same) => same.index,
+            None => indices.take(&place(label.label))?,
+        };
+    }
+    Ok(labels)
+}
+
+fn place(label: u32) -> String {
+    format!("label {label}")
+}
+
+fn empty(behaviour: abi::Behaviour) -> abi::Sid {
+    let mut entry = abi::Sid::new_zeroed();
+    entry.behaviour = behaviour as u8;
+    entry.kind = abi::SEGUE_HEADER_MPLS as u8;
+    entry.policy = abi::SEGUE_NONE;
+    entry.inner = (abi::SEGUE_INNER_IPV4 | abi::SEGUE_INNER_IPV6) as u8;
+    entry
+}
+
+/// `None` if the port that it needs is left out.
+fn entry(compiler: &mut Compiler<'_>, label: &Label) -> Result<Option<abi::Sid>, CompileError> {
+    let place = place(label.label);
+    let out = label.out.unwrap_or(label.label);
+    if label.label > LAST_LABEL || out > LAST_LABEL {
+        return Err(CompileError::invalid(place, "a label has 20 bits"));
+    }
+    let mut entry = empty(match label.behaviour {
+        LabelBehaviour::Node => abi::SEGUE_LABEL_NODE,
+        LabelBehaviour::Swap | LabelBehaviour::ExplicitNull => abi::SEGUE_LABEL_SWAP,
+        LabelBehaviour::Pop | LabelBehaviour::Adjacency => abi::SEGUE_LABEL_POP,
+        LabelBehaviour::Table => abi::SEGUE_LABEL_TABLE,
+        LabelBehaviour::NextHop => abi::SEGUE_LABEL_NEXT_HOP,
+    });
+    entry.table = table(compiler, label.table, &place)?;
+    entry.out_label = out;
+    if label.behaviour == LabelBehaviour::ExplicitNull {
+        entry.flags |= abi::SEGUE_SID_EXPLICIT_NULL as u8;
+    }
+    match label.next_hop {
+        Some(IpAddr::V6(address)) => entry.next_hop = address.octets(),
+        Some(IpAddr::V4(address)) => entry.next_hop_ipv4 = u32::from_ne_bytes(address.octets()),
+        None if label.behaviour.has_next_hop() => {
+            return Err(CompileError::invalid(place, format!("{} needs `next_hop`", label.behaviour.name())));
+        }
+        None => {}
+    }
+    if label.behaviour == LabelBehaviour::NextHop {
+        let family = if entry.next_hop_ipv4 != 0 { abi::SEGUE_INNER_IPV4 } else { abi::SEGUE_INNER_IPV6 };
+        entry.inner = family as u8;
+    }
+    if let Some(port) = &label.port {
+        let Some(interface) = compiler.interface(&place, port)? else { return Ok(None) };
+        entry.oif = interface.ifindex;
+    }
+    entry.counter = compiler.counters.take(counter_name::label(label.label), &place)?;
+    Ok(Some(entry))
+}
+
+/// What a policy says about all of its lists of labels.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Push {
+    pub ttl: TtlModel,
+    pub hop_limit: u8,
+    pub traffic_class: TrafficClass,
+}
+
+/// The map entry of a list of labels, without its indices and counter. `place` names the list in errors.
+pub(super) fn label_list(
+    compiler: &mut Compiler<'_>,
+    how: &Push,
+    list: &SegmentList,
+    place: &str,
+) -> Result<abi::SegmentList, CompileError> {
+    let count = list.labels.len();
+    if !(1..=LABELS_MAX).contains(&count) {
+        return Err(CompileError::Segments { place: place.to_owned(), count, max: LABELS_MAX });
+    }
+    let mut entry = abi::SegmentList::new_zeroed();
+    entry.mode = abi::SEGUE_PUSH as u8;
+    entry.kind = abi::SEGUE_HEADER_MPLS as u8;
+    entry.segments = count as u8;
+    entry.header_length = 4 * count as u16;
+    entry.ttl = how.hop_limit;
+    let mut flags = 0;
+    if how.ttl == TtlModel::Uniform {
+        flags |= abi::SEGUE_LIST_TTL_UNIFORM;
+    }
+    match how.traffic_class {
+        TrafficClass::Copy => flags |= abi::SEGUE_LIST_TRAFFIC_CLASS_COPY,
+        TrafficClass::Dscp(dscp) => entry.traffic_class = dscp << 2,
+    }
+    entry.flags = flags as u8;
+    for (position, (label, octets)) in list.labels.iter().zip(entry.header.chunks_exact_mut(4)).enumerate() {
+        if *label > LAST_LABEL {
+            return Err(CompileError::invalid(place, format!("{label} is no label: they have 20 bits")));
+        }
+        let bottom = if position + 1 == count { BOTTOM } else { 0 };
+        octets.copy_from_slice(&(label << 12 | bottom).to_be_bytes());
+    }
+    match list.next_hop {
+        Some(IpAddr::V6(address)) => entry.first = address.octets(),
+        Some(IpAddr::V4(address)) => {
+            entry.first[..4].copy_from_slice(&address.octets());
+            entry.way = WAY_IPV4;
+        }
+        None => return Err(CompileError::invalid(place, "a list of labels needs `next_hop`")),
+    }
+    if let Some(port) = &list.port {
+        // Without the interface there is no way, and no other one is right.
+        entry.oif = compiler.interface(place, port)?.map_or(IFINDEX_LIMIT - 1, |interface| interface.ifindex);
+    }
+    Ok(entry)
+}

@@ -1,0 +1,120 @@
+//! Labels of a node (RFC 8660): the blocks that they come from, and what the node does with each.
+
+use std::net::IpAddr;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::range::NumberRange;
+
+/// Lower labels are special-purpose ones (RFC 7274).
+pub const FIRST_LABEL: u32 = 16;
+/// The highest label: 20 bits.
+pub const LAST_LABEL: u32 = (1 << 20) - 1;
+/// Most labels in one list.
+pub const LABELS_MAX: usize = 32;
+/// Octets of a label stack entry (RFC 3032 section 2.1).
+pub const ENTRY_OCTETS: usize = 4;
+
+/// The label blocks of a node, and its TTL model.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Mpls {
+    /// SR global block (RFC 8402 section 2): ranges for labels of nodes, such as `["16000-23999"]`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub srgb: Vec<NumberRange>,
+    /// SR local block (RFC 8402 section 2): ranges for labels that are this node's alone.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub srlb: Vec<NumberRange>,
+    /// What becomes of the TTL of a label that comes off.
+    #[serde(default, skip_serializing_if = "TtlModel::is_pipe")]
+    pub ttl: TtlModel,
+}
+
+/// How TTLs of labels and of what is behind them go together (RFC 3443).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum TtlModel {
+    /// The path of labels is one hop for what is behind them: their TTL is their own (short pipe on the last hop but one).
+    #[default]
+    Pipe,
+    /// One TTL: labels begin with the packet's, which is theirs once they come off.
+    Uniform,
+}
+
+impl TtlModel {
+    /// Whether it is the usual one.
+    pub fn is_pipe(&self) -> bool {
+        *self == Self::Pipe
+    }
+}
+
+/// What a node does with a label.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum LabelBehaviour {
+    /// The node's own: it comes off, and the next label, or the packet's destination, says where it goes (NEXT).
+    Node,
+    /// Another node's: `out` in its place, to `next_hop` (CONTINUE).
+    Swap,
+    /// Another node's, which is the next hop: it comes off here (penultimate hop popping).
+    Pop,
+    /// The same, but explicit null (RFC 3032 section 2.1) goes on in its place, so that TC and TTL reach that node.
+    ExplicitNull,
+    /// Over one link: it comes off, and the packet goes to `next_hop`.
+    Adjacency,
+    /// The end of the stack: the packet is forwarded by `table` (as End.DT46).
+    Table,
+    /// The end of the stack: the packet goes to `next_hop`, whose family it must have (as End.DX4, End.DX6).
+    NextHop,
+}
+
+impl LabelBehaviour {
+    /// Its name in documents.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Node => "node",
+            Self::Swap => "swap",
+            Self::Pop => "pop",
+            Self::ExplicitNull => "explicit_null",
+            Self::Adjacency => "adjacency",
+            Self::Table => "table",
+            Self::NextHop => "next_hop",
+        }
+    }
+
+    /// Whether it names a next hop.
+    pub fn has_next_hop(self) -> bool {
+        !matches!(self, Self::Node | Self::Table)
+    }
+
+    /// Whether such a label means the same on all nodes, and so comes from the SRGB.
+    pub fn is_global(self) -> bool {
+        matches!(self, Self::Node | Self::Swap | Self::Pop | Self::ExplicitNull)
+    }
+}
+
+/// A label of a node.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Label {
+    /// The label with which packets come, 16 to 1048575.
+    pub label: u32,
+    /// What becomes of them.
+    pub behaviour: LabelBehaviour,
+    /// swap: the label that the next hop knows it by; the same if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub out: Option<u32>,
+    /// swap, pop, explicit_null, adjacency, next_hop: where they go.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_hop: Option<IpAddr>,
+    /// The interface to `next_hop`; by route if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub port: Option<String>,
+    /// node, table: number of the routing table; the main one if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub table: Option<u32>,
+    /// Free text for displays.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub comment: Option<String>,
+}

@@ -1,0 +1,185 @@
+//! Labels: the blocks that they come from, what each behaviour needs, and lists of labels in policies.
+
+use std::collections::HashMap;
+
+use crate::check;
+use crate::error::KeyPath;
+use crate::label::{FIRST_LABEL, LABELS_MAX, LAST_LABEL, Label, LabelBehaviour};
+use crate::node::{HeadendMode, Policy, SegmentList};
+use crate::range::NumberRange;
+
+use super::Check;
+
+/// Explicit null of IPv4 and IPv6, which may stand in a list.
+const EXPLICIT_NULLS: [u32; 2] = [0, 2];
+
+impl Check<'_> {
+    pub(super) fn labels(&mut self) {
+        self.label_blocks();
+        let labels = KeyPath::root().at("labels");
+        let mut seen = HashMap::new();
+        for (position, label) in self.state.labels.iter().enumerate() {
+            let key = labels.at(position);
+            if self.label_value(label.label, &key.at("label")) {
+                self.label_in_block(label, &key.at("label"));
+            }
+            if let Some(other) = seen.insert(label.label, position) {
+                let message = format!("the label {} is there twice", label.label);
+                self.error(&key.at("label"), message, format!("give this one or labels[{other}] another label"));
+            }
+            self.label_parameters(label, &key);
+        }
+    }
+
+    /// Whether a label can be a segment's.
+    fn label_value(&mut self, label: u32, key: &KeyPath) -> bool {
+        let message = match label {
+            0..FIRST_LABEL => format!("{label} is a special-purpose label (RFC 7274)"),
+            FIRST_LABEL..=LAST_LABEL => return true,
+            _ => format!("{label} is no label: they have 20 bits"),
+        };
+        self.error(key, message, format!("choose {FIRST_LABEL} to {LAST_LABEL}"));
+        false
+    }
+
+    fn label_blocks(&mut self) {
+        let Some(mpls) = &self.state.mpls else { return };
+        let key = KeyPath::root().at("mpls");
+        let blocks = [("srgb", &mpls.srgb), ("srlb", &mpls.srlb)];
+        let all = blocks.into_iter().flat_map(|(name, ranges)| ranges.iter().enumerate().map(move |at| (name, at)));
+        let mut before: Vec<(String, NumberRange)> = Vec::new();
+        for (name, (position, range)) in all {
+            let key = key.at(name).at(position);
+            if range.low() < FIRST_LABEL || range.high() > LAST_LABEL {
+                let message = format!("the block {range} has labels that cannot be a segment's");
+                self.error(&key, message, format!("keep it within {FIRST_LABEL}-{LAST_LABEL} (RFC 3032, RFC 7274)"));
+            }
+            let overlaps =
+                |(_, other): &&(String, NumberRange)| range.low() <= other.high() && other.low() <= range.high();
+            if let Some((other, _)) = before.iter().find(overlaps) {
+                let message = format!("the block {range} overlaps {other}");
+                self.error(&key, message, "give each label to one block (RFC 8402 section 2)");
+            }
+            before.push((format!("{name}[{position}]"), *range));
+        }
+    }
+
+    /// Where there are blocks, a label comes from the one of its kind: it would collide with what others allocate there.
+    fn label_in_block(&mut self, label: &Label, key: &KeyPath) {
+        let Some(mpls) = &self.state.mpls else { return };
+        let holds =
+            |ranges: &[NumberRange]| ranges.iter().any(|range| (range.low()..=range.high()).contains(&label.label));
+        let (of_nodes, of_this) = (holds(&mpls.srgb), holds(&mpls.srlb));
+        let name = label.behaviour.name();
+        if label.behaviour.is_global() && !mpls.srgb.is_empty() && !of_nodes {
+            let message = format!("the label {} of the behaviour {name} lies outside the SRGB", label.label);
+            self.error(key, message, "choose one from `mpls.srgb` (RFC 8402 section 3.1), or extend that");
+        } else if !label.behaviour.is_global() && of_nodes {
+            let message =
+                format!("the label {} of the behaviour {name} lies in the SRGB, which is for nodes", label.label);
+            self.error(key, message, "choose one from `mpls.srlb`, or outside of both blocks");
+        } else if label.behaviour.is_global() && of_this {
+            let message =
+                format!("the label {} of the behaviour {name} lies in the SRLB, which is this node's", label.label);
+            self.error(key, message, "choose one from `mpls.srgb`");
+        }
+    }
+
+    fn label_parameters(&mut self, label: &Label, key: &KeyPath) {
+        let name = label.behaviour.name();
+        let takes = |parameter: &str| match parameter {
+            "out" => label.behaviour == LabelBehaviour::Swap,
+            "table" => !label.behaviour.has_next_hop(),
+            _ => label.behaviour.has_next_hop(),
+        };
+        let given = [
+            ("out", label.out.is_some()),
+            ("next_hop", label.next_hop.is_some()),
+            ("port", label.port.is_some()),
+            ("table", label.table.is_some()),
+        ];
+        for (parameter, _) in given.into_iter().filter(|(parameter, is_given)| *is_given && !takes(parameter)) {
+            let message = format!("the behaviour {name} does not take the key {parameter:?}");
+            self.error(&key.at(parameter), message, "remove it, or change the behaviour");
+        }
+        if label.behaviour.has_next_hop() && label.next_hop.is_none() {
+            self.error(key, format!("the behaviour {name} needs the key \"next_hop\""), "add `next_hop:`");
+        }
+        if let Some(out) = label.out {
+            self.label_value(out, &key.at("out"));
+        }
+        if label.table == Some(0) {
+            let remedy = "choose 1 or more, or remove the key for the main table (254)";
+            self.error(&key.at("table"), "there is no routing table 0", remedy);
+        }
+        self.label_next_hop(label.next_hop, label.port.as_deref(), key);
+    }
+
+    fn label_next_hop(&mut self, next_hop: Option<std::net::IpAddr>, port: Option<&str>, key: &KeyPath) {
+        let next_hop_key = key.at("next_hop");
+        match next_hop {
+            Some(std::net::IpAddr::V6(address)) if address.is_unicast_link_local() => {
+                if port.is_none() {
+                    let message = format!("{address} is a link-local address, which every link has");
+                    self.error(&next_hop_key, message, "add `port:` with the link's interface");
+                }
+            }
+            Some(std::net::IpAddr::V6(address)) => {
+                self.ipv6_address(address, &next_hop_key);
+            }
+            Some(std::net::IpAddr::V4(address)) => {
+                if let Some(problem) = check::ipv4_problem(address) {
+                    self.error(&next_hop_key, format!("{address} {problem}"), "write the neighbour's unicast address");
+                }
+            }
+            None => {}
+        }
+        if let Some(port) = port {
+            self.port(port, &key.at("port"));
+        }
+    }
+
+    /// The lists of a policy that pushes labels.
+    pub(super) fn label_lists(&mut self, policy: &Policy, key: &KeyPath) {
+        for (position, list) in policy.segment_lists.iter().enumerate() {
+            let key = key.at(position);
+            if list.weight == 0 {
+                let message = "weight 0 makes a list invalid (RFC 9256 section 5.1)";
+                self.error(&key.at("weight"), message, "choose 1 or more, or remove the list");
+            }
+            if !list.segments.is_empty() {
+                let message = "a policy of mode PUSH has labels, not SIDs";
+                self.error(&key.at("segments"), message, "write `labels:`, or choose another mode");
+            }
+            let labels = key.at("labels");
+            if list.labels.is_empty() {
+                self.error(&key, "the list has no label", "add `labels:` with at least one, or remove the list");
+            }
+            if list.labels.len() > LABELS_MAX {
+                let message = format!("{} labels are too many", list.labels.len());
+                self.error(&labels, message, format!("keep at most {LABELS_MAX}, or let one be a binding label"));
+            }
+            for (position, label) in list.labels.iter().enumerate() {
+                let is_last = position + 1 == list.labels.len();
+                if !(is_last && EXPLICIT_NULLS.contains(label)) {
+                    self.label_value(*label, &labels.at(position));
+                }
+            }
+            if list.next_hop.is_none() {
+                let message = "nothing says which neighbour knows the first label";
+                self.error(&key, message, "add `next_hop:` with its address");
+            }
+            self.label_next_hop(list.next_hop, list.port.as_deref(), &key);
+        }
+    }
+
+    /// A list of SIDs has nothing that only labels have.
+    pub(super) fn no_labels(&mut self, list: &SegmentList, mode: HeadendMode, key: &KeyPath) {
+        let given =
+            [("labels", !list.labels.is_empty()), ("next_hop", list.next_hop.is_some()), ("port", list.port.is_some())];
+        for (parameter, _) in given.into_iter().filter(|(_, is_given)| *is_given) {
+            let message = format!("a list of a policy of mode {} does not take the key {parameter:?}", mode.name());
+            self.error(&key.at(parameter), message, "remove it, or write `mode: PUSH`");
+        }
+    }
+}
