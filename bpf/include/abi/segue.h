@@ -320,7 +320,7 @@ struct segue_segment_list {
 	__u16 clamp;  /* octets of the largest packet that TCP connections may be opened for; 0: any */
 	__u8 reserved[6];
 	__u32 way; /* the way to `first`, as the data plane asks for it: the highest bit for an IPv4 address, in the
-		      first four octets */
+		      third four octets */
 };
 
 /*

@@ -194,8 +194,6 @@ INLINE int access_port(struct packet *packet)
 		return drop(packet, SEGUE_OUTCOME_drop_policy_invalid);
 	if (unlikely(list->clamp) && (flow.key[4] >> 32 & 0xff00ff) == PROTOCOL_TCP)
 		mss_clamp(packet->ctx, list->clamp | (u32)flow.family << 16);
-	if (unlikely(list->mode == SEGUE_PUSH))
-		return access_push(packet, &flow, verdict);
 	payload.offset = ETHERNET_LENGTH;
 	payload.length = flow.length;
 	payload.flow = flow.hash;
@@ -204,8 +202,9 @@ INLINE int access_port(struct packet *packet)
 	payload.flow_label = flow.flow_label;
 	payload.decrement = 1;
 	payload.counter = verdict->counter;
-	if (unlikely(list->mode == SEGUE_H_INSERT))
-		return insert(packet, list, &payload, &verdict->adjacency);
+	if (unlikely(list->mode >= SEGUE_H_INSERT))
+		return list->mode == SEGUE_PUSH ? access_push(packet, &flow, verdict)
+						: insert(packet, list, &payload, &verdict->adjacency);
 	return encapsulate(packet, list, &payload, &verdict->adjacency);
 }
 

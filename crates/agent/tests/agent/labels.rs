@@ -27,7 +27,7 @@ labels:
 policies:
   - name: there
     mode: PUSH
-    segment_lists: [{labels: [1600OTHER, 15100], next_hop: 'fd00:0:NUMBER2::2', port: core}]
+    segment_lists: [{labels: [1600OTHER, 15100], next_hop: 'HOP', port: core}]
 steering:
   - {destination: 'fd00:0:bOTHER::/64', policy: there}
   - {destination: 10.OTHER.0.0/16, policy: there}
@@ -48,7 +48,9 @@ labels:
 ";
 
 fn edge(number: u8, other: u8) -> String {
-    EDGE.replace("NUMBER", &number.to_string()).replace("OTHER", &other.to_string())
+    // A next hop of each family.
+    let hop = if number == 1 { "fd00:0:12::2" } else { "10.32.0.2" };
+    EDGE.replace("NUMBER", &number.to_string()).replace("OTHER", &other.to_string()).replace("HOP", hop)
 }
 
 fn a_node() -> Network {
@@ -126,8 +128,10 @@ fn hosts_talk_over_labels() {
     wiring.ip(
         &second.node,
         "address add fd00:0:12::2/64 dev to1 nodad
-         address add fd00:0:32::2/64 dev to3 nodad",
+         address add fd00:0:32::2/64 dev to3 nodad
+         address add 10.32.0.2/24 dev to3",
     );
+    wiring.ip(&third.node, "address add 10.32.0.1/24 dev core");
     wiring.lay();
     for netns in [&first.node, &third.node] {
         netns.sysctl("ipv4.ip_forward=1");

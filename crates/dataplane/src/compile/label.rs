@@ -8,7 +8,6 @@ use segue_model::node::{Label, LabelBehaviour, SegmentList, TrafficClass, TtlMod
 use zerocopy::FromZeros;
 
 use super::allocate::Indices;
-use super::sid::table;
 use super::{CompileError, Compiler, IFINDEX_LIMIT, counter_name};
 use crate::compiled::CompiledLabel;
 
@@ -89,7 +88,7 @@ fn entry(compiler: &mut Compiler<'_>, label: &Label) -> Result<Option<abi::Sid>,
         LabelBehaviour::Table => abi::SEGUE_LABEL_TABLE,
         LabelBehaviour::NextHop => abi::SEGUE_LABEL_NEXT_HOP,
     });
-    entry.table = table(compiler, label.table, &place)?;
+    entry.table = compiler.table(label.table, &place)?;
     entry.out_label = out;
     if label.behaviour == LabelBehaviour::ExplicitNull {
         entry.flags |= abi::SEGUE_SID_EXPLICIT_NULL as u8;
@@ -158,7 +157,8 @@ pub(super) fn label_list(
     match list.next_hop {
         Some(IpAddr::V6(address)) => entry.first = address.octets(),
         Some(IpAddr::V4(address)) => {
-            entry.first[..4].copy_from_slice(&address.octets());
+            // In the low word of an address, as the data plane has IPv4 addresses.
+            entry.first[8..12].copy_from_slice(&address.octets());
             entry.way = WAY_IPV4;
         }
         None => return Err(CompileError::invalid(place, "a list of labels needs `next_hop`")),

@@ -52,6 +52,9 @@ const FLOW_BUCKETS_MASK: u16 = 15;
 /// (`ADJACENCY_INSIDE` in `bpf/lib/forward/adjacency.h`).
 const IFINDEX_LIMIT: u32 = 1 << 23;
 
+/// RT_TABLE_MAIN of rtnetlink.
+const MAIN_TABLE: u32 = 254;
+
 /// What [`compile`] works on.
 #[derive(Debug, Clone, Copy)]
 pub struct Input<'a> {
@@ -190,6 +193,22 @@ impl<'a> Compiler<'a> {
                     Some(_) => format!("left out: {wrong}"),
                 });
                 Ok(None)
+            }
+        }
+    }
+
+    /// The routing table as the data plane asks it.
+    fn table(&self, table: Option<u32>, place: &str) -> Result<u32, CompileError> {
+        match table {
+            None => Ok(0),
+            Some(table) if self.input.capabilities.fib_table => Ok(table),
+            // The kernel's own rules lead there.
+            Some(MAIN_TABLE) => Ok(0),
+            Some(table) => {
+                let problem = format!(
+                    "table {table}: XDP can look into a routing table other than main from Linux 6.5 on; leave `table` out, or use a newer kernel"
+                );
+                Err(CompileError::invalid(place, problem))
             }
         }
     }

@@ -65,9 +65,6 @@ fn insert(
     }
 }
 
-/// RT_TABLE_MAIN of rtnetlink.
-const MAIN_TABLE: u32 = 254;
-
 /// The entry of a configured SID. `None` if a port that it needs is left out.
 fn local(compiler: &mut Compiler<'_>, policies: &Policies, sid: &Sid) -> Result<Option<abi::Sid>, CompileError> {
     let place = sid_place(&sid.sid);
@@ -75,7 +72,7 @@ fn local(compiler: &mut Compiler<'_>, policies: &Policies, sid: &Sid) -> Result<
     entry.behaviour = behaviour_number(sid.behaviour) as u8;
     entry.kind = abi::SEGUE_HEADER_SRV6 as u8;
     entry.flavours = sid.flavours.iter().fold(0, |flavours, flavour| flavours | flavour_bit(*flavour)) as u16;
-    entry.table = table(compiler, sid.table, &place)?;
+    entry.table = compiler.table(sid.table, &place)?;
     entry.policy = abi::SEGUE_NONE;
     let mut flags = 0;
     if sid.answer_echo {
@@ -120,22 +117,6 @@ fn local(compiler: &mut Compiler<'_>, policies: &Policies, sid: &Sid) -> Result<
     entry.flags = flags as u8;
     entry.counter = compiler.counters.take(counter_name::sid(&sid.sid.trunc()), &place)?;
     Ok(Some(entry))
-}
-
-/// The routing table as the data plane asks it.
-pub(super) fn table(compiler: &Compiler<'_>, table: Option<u32>, place: &str) -> Result<u32, CompileError> {
-    match table {
-        None => Ok(0),
-        Some(table) if compiler.input.capabilities.fib_table => Ok(table),
-        // The kernel's own rules lead there.
-        Some(MAIN_TABLE) => Ok(0),
-        Some(table) => {
-            let problem = format!(
-                "table {table}: XDP can look into a routing table other than main from Linux 6.5 on; leave `table` out, or use a newer kernel"
-            );
-            Err(CompileError::invalid(place, problem))
-        }
-    }
 }
 
 /// The entry of a SID behind which are several instances of a function: each has a SID of its own.

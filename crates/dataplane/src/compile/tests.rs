@@ -1,6 +1,7 @@
 //! Whole node states: what goes where, and what is refused.
 
 mod generations;
+mod labels;
 mod memory;
 mod steering;
 

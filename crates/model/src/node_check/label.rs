@@ -157,7 +157,7 @@ impl Check<'_> {
             }
             if list.labels.len() > LABELS_MAX {
                 let message = format!("{} labels are too many", list.labels.len());
-                self.error(&labels, message, format!("keep at most {LABELS_MAX}, or let one be a binding label"));
+                self.error(&labels, message, format!("keep at most {LABELS_MAX}"));
             }
             for (position, label) in list.labels.iter().enumerate() {
                 let is_last = position + 1 == list.labels.len();

@@ -1,0 +1,86 @@
+//! Labels, and lists of them.
+
+use segue_abi as abi;
+use serde_json::{Value, json};
+
+use super::{Case, flags, octets};
+use crate::compile::CompileError;
+
+fn labels(labels: Value) -> Case {
+    Case::with(json!({ "labels": labels }))
+}
+
+#[test]
+fn labels_lie_beside_sids() {
+    let mut case = labels(json!([
+        { "label": 16002, "behaviour": "swap", "out": 17, "next_hop": "fd00:2::2", "port": "core0" },
+        { "label": 16001, "behaviour": "explicit_null", "next_hop": "10.0.2.9" },
+        { "label": 15100, "behaviour": "table", "table": 100 },
+        { "label": 15200, "behaviour": "next_hop", "next_hop": "10.0.2.9" },
+    ]));
+    case.state["sids"] = json!([{ "sid": "fc00:1:1::", "behaviour": "End" }]);
+    case.state["mpls"] = json!({ "ttl": "uniform" });
+    let first = case.compiled();
+    let values: Vec<u32> = first.labels.iter().map(|label| label.label).collect();
+    assert_eq!(values, [0, 2, 15100, 15200, 16001, 16002], "explicit null comes with the first label");
+    let [ipv4, ipv6, table, hop, null, swap] = &first.labels[..] else { panic!("six labels") };
+    assert_eq!([ipv4.entry.inner, ipv6.entry.inner, hop.entry.inner].map(flags), [1, 2, 1]);
+    assert_eq!((flags(table.entry.behaviour), table.entry.table), (abi::SEGUE_LABEL_TABLE, 100));
+    assert_eq!(null.entry.next_hop_ipv4, u32::from_ne_bytes([10, 0, 2, 9]));
+    assert_eq!(flags(null.entry.flags), abi::SEGUE_SID_EXPLICIT_NULL);
+    assert_eq!((swap.entry.out_label, swap.entry.oif, swap.entry.next_hop), (17, 2, octets("fd00:2::2")));
+    let taken = abi::SEGUE_CONFIG_LABELS | abi::SEGUE_CONFIG_TTL_UNIFORM;
+    assert_eq!(first.ports[0].entry.config_flags & taken, taken);
+    let mut indices: Vec<u32> = first.labels.iter().map(|label| label.index).collect();
+    indices.extend(first.sids.iter().map(|sid| sid.index));
+    indices.sort_unstable();
+    indices.dedup();
+    assert_eq!(indices.len(), 7, "no label has the index of a SID");
+
+    assert!(first.same_as(&case.after(Some(&first)).expect("the same again")));
+    case.state["labels"][0]["out"] = json!(18);
+    let second = case.after(Some(&first)).expect("a change");
+    let now = &second.labels[5];
+    assert_ne!(now.index, swap.index, "packets of the old generation see what they saw");
+    assert_eq!(now.entry.counter, swap.entry.counter, "it counts on");
+    assert_eq!(second.labels[..5], first.labels[..5]);
+}
+
+#[test]
+fn lists_of_labels_are_as_they_lie_in_a_packet() {
+    let policy = |changes: Value| {
+        let mut policy = json!({ "name": "a", "mode": "PUSH", "segment_lists":
+            [{ "labels": [16001, 1048575, 0], "next_hop": "10.0.2.9", "port": "core0" }] });
+        for (key, value) in changes.as_object().expect("an object") {
+            policy[key] = value.clone();
+        }
+        Case::with(json!({ "policies": [policy] })).compiled().policies[0].lists[0].clone()
+    };
+    let list = policy(json!({}));
+    assert_eq!(list.labels, [16001, 1_048_575, 0]);
+    let header = [0x03, 0xe8, 0x10, 0, 0xff, 0xff, 0xf0, 0, 0, 0, 0x01, 0];
+    assert_eq!((list.entry.header_length, list.entry.segments), (12, 3));
+    assert_eq!(list.entry.header[..12], header);
+    assert_eq!((&list.entry.first[8..12], list.entry.way, list.entry.oif), (&[10, 0, 2, 9][..], 1 << 31, 2));
+    assert_eq!((list.entry.ttl, flags(list.entry.flags)), (64, abi::SEGUE_LIST_TRAFFIC_CLASS_COPY));
+    let uniform = policy(json!({ "ttl": "uniform", "traffic_class": { "dscp": 46 } }));
+    assert_eq!((flags(uniform.entry.flags), uniform.entry.traffic_class), (abi::SEGUE_LIST_TTL_UNIFORM, 184));
+}
+
+#[test]
+fn what_no_check_has_seen_is_refused() {
+    let refused = [
+        labels(json!([{ "label": 16, "behaviour": "pop" }])),
+        labels(json!([{ "label": 1 << 20, "behaviour": "node" }])),
+        labels(json!([{ "label": 16, "behaviour": "swap", "out": 1 << 20, "next_hop": "fd00:2::2" }])),
+        Case::with(json!({ "policies": [{ "name": "a", "mode": "PUSH", "segment_lists": [{ "labels": [16] }] }] })),
+    ];
+    for case in refused {
+        assert!(matches!(case.error(), CompileError::Invalid { .. }), "{}", case.error());
+    }
+    let twice = json!([{ "label": 16, "behaviour": "node" }, { "label": 16, "behaviour": "table" }]);
+    assert!(matches!(labels(twice).error(), CompileError::Duplicate { .. }));
+    let without =
+        json!([{ "name": "a", "mode": "PUSH", "segment_lists": [{ "labels": [], "next_hop": "fd00:2::2" }] }]);
+    assert!(matches!(Case::with(json!({ "policies": without })).error(), CompileError::Segments { max: 32, .. }));
+}
