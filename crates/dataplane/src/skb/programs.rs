@@ -76,7 +76,7 @@ pub enum Part {
 }
 
 impl Part {
-    const ALL: [Self; 7] = [
+    const ALL: [Self; 8] = [
         Self::Usual,
         Self::Port(Reach::Node),
         Self::Port(Reach::Functions),

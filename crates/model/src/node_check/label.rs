@@ -1,6 +1,7 @@
 //! Labels: the blocks that they come from, what each behaviour needs, and lists of labels in policies.
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 
 use crate::check;
 use crate::error::KeyPath;
@@ -115,24 +116,22 @@ impl Check<'_> {
         self.label_next_hop(label.next_hop, label.port.as_deref(), key);
     }
 
-    fn label_next_hop(&mut self, next_hop: Option<std::net::IpAddr>, port: Option<&str>, key: &KeyPath) {
+    fn label_next_hop(&mut self, next_hop: Option<IpAddr>, port: Option<&str>, key: &KeyPath) {
         let next_hop_key = key.at("next_hop");
         match next_hop {
-            Some(std::net::IpAddr::V6(address)) if address.is_unicast_link_local() => {
-                if port.is_none() {
-                    let message = format!("{address} is a link-local address, which every link has");
-                    self.error(&next_hop_key, message, "add `port:` with the link's interface");
-                }
+            Some(IpAddr::V6(address)) if address.is_unicast_link_local() && port.is_none() => {
+                let message = format!("{address} is a link-local address, which every link has");
+                self.error(&next_hop_key, message, "add `port:` with the link's interface");
             }
-            Some(std::net::IpAddr::V6(address)) => {
+            Some(IpAddr::V6(address)) if !address.is_unicast_link_local() => {
                 self.ipv6_address(address, &next_hop_key);
             }
-            Some(std::net::IpAddr::V4(address)) => {
+            Some(IpAddr::V4(address)) => {
                 if let Some(problem) = check::ipv4_problem(address) {
                     self.error(&next_hop_key, format!("{address} {problem}"), "write the neighbour's unicast address");
                 }
             }
-            None => {}
+            _ => {}
         }
         if let Some(port) = port {
             self.port(port, &key.at("port"));
