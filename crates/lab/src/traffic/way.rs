@@ -254,7 +254,8 @@ mod tests {
         let (told, is_told) = std::sync::mpsc::channel::<()>();
         std::thread::scope(|scope| {
             // What has arrived is there at once; what has not is waited for no longer than this.
-            scope.spawn(|| {
+            let ended = &ended;
+            scope.spawn(move || {
                 let _ = is_told.recv_timeout(Duration::from_secs(5));
                 ended.store(true, Ordering::Relaxed);
             });
@@ -264,7 +265,7 @@ mod tests {
                     let _ = told.send(());
                 }
             };
-            receiver.receive(200, &ended, take).unwrap();
+            receiver.receive(200, ended, take).unwrap();
         });
         assert_eq!(received, 2000);
     }
