@@ -25,7 +25,7 @@ use crate::topology::Shape;
 use crate::traffic::FLOWS_MAX;
 use crate::{
     classify, connector, conntrack_flood, cost, interrupt, lookup_case, plot, plot_curves, plot_rules, segue, service,
-    wrong_header,
+    service_soak, wrong_header,
 };
 
 /// Length of a run.
@@ -59,7 +59,7 @@ pub struct Args {
     /// Rounds; each runs every engine once
     #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub rounds: u16,
-    /// Length of one run in seconds; 1 if not given, 0.25 for firewall-*, which have many, 60 for each kind of conntrack-flood
+    /// Length of one run in seconds; 1 if not given, 0.25 for firewall-*, which have many, 60 for service-soak and each kind of conntrack-flood
     #[arg(long, value_parser = seconds)]
     pub seconds: Option<f64>,
     /// Different flows in the traffic, at most 16384
@@ -139,6 +139,8 @@ pub enum Choice {
     ServiceForward,
     /// A service that counts copies, all of them whole or 1 in 100, beside the same path without copies
     ServiceCounter,
+    /// The service `forward`, flooded and at ease by turns: whether memory, frames and accounts hold; no rate
+    ServiceSoak,
     /// Firewall on plain packets over the number of rules, beside ip6tables and nft
     FirewallPlain,
     /// Firewall on encapsulated packets, inner addresses compared, beside ip6tables and nft on plain packets
@@ -163,7 +165,7 @@ pub enum Choice {
     ConntrackFlood,
     /// Cycles of the program alone, every behaviour
     Cost,
-    /// All of these but wrong-header and conntrack-flood
+    /// All of these but wrong-header, conntrack-flood and service-soak
     All,
 }
 
@@ -190,6 +192,7 @@ enum Task {
     AnNf,
     ServiceForward,
     ServiceCounter,
+    ServiceSoak,
     Firewall(Form),
     Classify,
     Connector,
@@ -215,6 +218,7 @@ impl Choice {
             Self::AnNf => vec![Task::AnNf],
             Self::ServiceForward => vec![Task::ServiceForward],
             Self::ServiceCounter => vec![Task::ServiceCounter],
+            Self::ServiceSoak => vec![Task::ServiceSoak],
             Self::FirewallPlain => vec![Task::Firewall(Form::Plain)],
             Self::FirewallBasicEncap => vec![Task::Firewall(Form::BasicEncap)],
             Self::FirewallBasicInsert => vec![Task::Firewall(Form::BasicInsert)],
@@ -258,8 +262,8 @@ fn flows(text: &str) -> std::result::Result<u32, String> {
 
 fn seconds(text: &str) -> std::result::Result<f64, String> {
     match text.parse::<f64>() {
-        Ok(seconds) if (0.01..=60.0).contains(&seconds) => Ok(seconds),
-        _ => Err("0.01 to 60 seconds".into()),
+        Ok(seconds) if (0.01..=3600.0).contains(&seconds) => Ok(seconds),
+        _ => Err("0.01 to 3600 seconds".into()),
     }
 }
 
@@ -306,6 +310,10 @@ pub fn run(args: &Args) -> Result<()> {
             Task::Hosts(kind) => (kind.name(), vec![pinned.released(|| between_hosts(args, kind))??]),
             Task::ServiceForward => ("service-forward", services(args, Some(args.course), &pinned)?),
             Task::ServiceCounter => ("service-counter", services(args, None, &pinned)?),
+            Task::ServiceSoak => {
+                soak(args, &pinned)?;
+                continue;
+            }
             Task::Firewall(form) => {
                 firewalls(args, form, &pinned)?;
                 continue;
@@ -373,6 +381,16 @@ fn services(args: &Args, course: Option<service::Course>, pinned: &Pinned) -> Re
         }
     }
     Ok(reports)
+}
+
+fn soak(args: &Args, pinned: &Pinned) -> Result<()> {
+    let seconds = args.seconds.unwrap_or(FLOOD_SECONDS);
+    progress(&format!("service-soak for {seconds} s"));
+    let octets = args.sizes.first().copied().unwrap_or(DEFAULT_SIZE);
+    let found = service_soak::run(octets, args.flows, Duration::from_secs_f64(seconds), pinned)?;
+    let text = if args.json { to_json(&found) } else { found.to_string() };
+    let _ = writeln!(std::io::stdout(), "{text}");
+    found.verdict()
 }
 
 fn forward(args: &Args, scenario: Scenario, pinned: &Pinned) -> Result<Vec<Report>> {
@@ -580,6 +598,7 @@ fn draw(file: &Path, task: Task, reports: &[Report]) -> Result<()> {
         | Task::Connector
         | Task::Hosts(_)
         | Task::WrongHeader
+        | Task::ServiceSoak
         | Task::ConntrackFlood => Ok(()),
         Task::Cost => plot::costs(file, "cost of the program alone", reports),
     }
@@ -644,7 +663,7 @@ mod tests {
             ("end --flows 0", "1 to 16384 flows"),
             ("end --flows 16385", "1 to 16384 flows"),
             ("end --rounds 0", "1..=1000"),
-            ("end --seconds 0", "0.01 to 60 seconds"),
+            ("end --seconds 0", "0.01 to 3600 seconds"),
             ("end --vs vpp", "kernel"),
             ("end.x", "end-dx6"),
         ] {
@@ -655,7 +674,7 @@ mod tests {
 
     #[test]
     fn all_is_every_choice_that_measures() {
-        let others = [Choice::All, Choice::WrongHeader, Choice::ConntrackFlood];
+        let others = [Choice::All, Choice::WrongHeader, Choice::ConntrackFlood, Choice::ServiceSoak];
         let each: usize = Choice::value_variants()
             .iter()
             .filter(|choice| !others.contains(choice))

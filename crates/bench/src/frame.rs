@@ -119,6 +119,30 @@ pub fn udp_over_ipv4(source: Ipv4Addr, destination: Ipv4Addr, ttl: u8, length: u
     Packet { octets, headers: 28, port: 20, balance: 28, ethertype: 0x0800 }
 }
 
+/// The same packet with a payload that no algorithm makes smaller. The UDP checksum is right.
+#[must_use]
+pub fn encrypted(mut packet: Packet) -> Packet {
+    let at = packet.balance + 2;
+    let before = ones_complement_sum(&packet.octets[at..]);
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    for octet in &mut packet.octets[at..] {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        *octet = (state >> 32) as u8;
+    }
+    // The sum that the checksum is the complement of, without the old payload and with the new one.
+    let place = packet.port + 6..packet.port + 8;
+    let old = u16::from_be_bytes([packet.octets[place.start], packet.octets[place.start + 1]]);
+    let without = u32::from(!checksum(u32::from(!old) + u32::from(checksum(before))));
+    let new = match checksum(without + ones_complement_sum(&packet.octets[at..])) {
+        0 => 0xffff,
+        sum => sum,
+    };
+    packet.octets[place].copy_from_slice(&new.to_be_bytes());
+    packet
+}
+
 /// The same IPv6 packet, with what the generator varies in its payload: every packet then belongs to the same flow.
 #[must_use]
 pub fn varying_payload(mut packet: Packet) -> Packet {

@@ -34,6 +34,7 @@ pub mod report;
 pub mod scenario;
 pub mod segue;
 pub mod service;
+pub mod service_soak;
 pub mod stats;
 pub mod topology;
 pub mod traffic;

@@ -29,8 +29,8 @@ use crate::report::{Peer, Report};
 use crate::scenario::Arrival;
 use crate::segue::Node;
 use crate::topology::{
-    self, HEADEND, INNER_DESTINATION, INNER_SOURCE, MTU_MAX, NEXT_SID, OUT_ADDRESS, OUT_MAC, SID, SINK_MAC, Topology,
-    gro, mac,
+    self, HEADEND, INNER_DESTINATION, INNER_DESTINATION_IPV4, INNER_SOURCE, INNER_SOURCE_IPV4, MTU_MAX, NEXT_SID,
+    OUT_ADDRESS, OUT_MAC, SID, SINK_MAC, Topology, gro, mac,
 };
 use crate::traffic::{Settings, Traffic};
 
@@ -137,6 +137,8 @@ pub enum Course {
     Relays,
     /// By workers, ring size, pinning, and how it waits
     Shapes,
+    /// The services compress and tcp-bulk on packets that they can do nothing with: IPv4 with an encrypted payload
+    Encrypted,
 }
 
 impl Course {
@@ -150,6 +152,19 @@ impl Course {
                 beside(Side::Relay(relay::Kind::Tun), 2.0),
                 beside(Side::Relay(relay::Kind::Packet), None),
             ],
+            // What they reach of `forward` is the ratio's inverse.
+            Self::Encrypted => {
+                let of = |name, service, config| Side::Service(Shape { service, config, ..shape(name) });
+                let compress = |algorithm: &str| json!({ "algorithm": algorithm });
+                let others = vec![
+                    of("compress, lz4", "compress", compress("lz4")),
+                    of("compress, lzo", "compress", compress("lzo")),
+                    of("compress, deflate", "compress", compress("deflate")),
+                    of("compress, zstd", "compress", compress("zstd")),
+                    of("refragment", "refragment", json!({})),
+                ];
+                return (ours, others.into_iter().map(|side| beside(side, None)).collect());
+            }
             Self::Shapes => [
                 Shape { workers: 2, ..shape("two workers") },
                 Shape { ring_size: 256, ..shape("rings of 256") },
@@ -181,7 +196,7 @@ impl Course {
 }
 
 /// `segue-service` at work; it ends when dropped.
-struct Relay {
+pub(crate) struct Relay {
     child: Child,
     files: PathBuf,
 }
@@ -195,6 +210,35 @@ impl Drop for Relay {
 }
 
 impl Relay {
+    /// What the service says of itself.
+    ///
+    /// # Errors
+    /// If it does not answer.
+    pub(crate) fn status(&self) -> Result<serde_json::Value> {
+        let socket = self.files.join("service.socket");
+        let ask = || -> std::io::Result<serde_json::Value> {
+            let mut stream = UnixStream::connect(&socket)?;
+            stream.set_read_timeout(Some(READY_WITHIN))?;
+            stream.write_all(b"status")?;
+            let mut text = String::new();
+            stream.read_to_string(&mut text)?;
+            Ok(serde_json::from_str(&text)?)
+        };
+        ask().map_err(Error::file(&socket.display().to_string()))
+    }
+
+    /// KiB of memory that it has.
+    ///
+    /// # Errors
+    /// If it has ended.
+    pub(crate) fn memory(&self) -> Result<u64> {
+        let file = format!("/proc/{}/status", self.child.id());
+        let text = std::fs::read_to_string(&file).map_err(Error::file(&file))?;
+        let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let kib = line.and_then(|line| line.split_whitespace().next()).and_then(|number| number.parse().ok());
+        Ok(kib.unwrap_or_default())
+    }
+
     fn start(namespace: &Namespace, shape: &Shape, pinned: &Pinned, name: &str) -> Result<Self> {
         let own = std::env::current_exe().ok();
         let beside = own.iter().flat_map(|own| own.ancestors().skip(1).take(2)).map(|path| path.join("segue-service"));
@@ -248,16 +292,31 @@ fn answers(socket: &std::path::Path) -> bool {
     ask().is_ok_and(|octets| octets == 1)
 }
 
-fn steered(octets: usize, left: usize, hop_limit: u8, destination: Ipv6Addr) -> Packet {
-    let inner = frame::udp_over_ipv6(INNER_SOURCE, INNER_DESTINATION, HOP_LIMIT, octets);
+/// What is steered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Inner {
+    /// IPv6, with a payload that is like itself.
+    Plain,
+    /// IPv4, with one that is like nothing.
+    Encrypted,
+}
+
+fn steered(inner: Inner, octets: usize, left: usize, hop_limit: u8, destination: Ipv6Addr) -> Packet {
+    let inner = match inner {
+        Inner::Plain => frame::udp_over_ipv6(INNER_SOURCE, INNER_DESTINATION, HOP_LIMIT, octets),
+        Inner::Encrypted => {
+            let (source, destination) = (INNER_SOURCE_IPV4, INNER_DESTINATION_IPV4);
+            frame::encrypted(frame::udp_over_ipv4(source, destination, HOP_LIMIT, octets))
+        }
+    };
     let segments = [SID, NEXT_SID];
     let steering = Steering { source: HEADEND, segments: &segments, left, hop_limit, reduced: false };
     debug_assert_eq!(segments[1 - left], destination);
     frame::encapsulated(inner, &steering)
 }
 
-fn arrival(octets: usize, side: &Side) -> Arrival {
-    let packet = steered(octets, 0, HOP_LIMIT - side.hops(), NEXT_SID);
+fn arrival(inner: Inner, octets: usize, side: &Side) -> Arrival {
+    let packet = steered(inner, octets, 0, HOP_LIMIT - side.hops(), NEXT_SID);
     let frame = packet.frame(SINK_MAC, OUT_MAC);
     let mut mask = vec![0xff; frame.len()];
     let (port, balance) = (ETHERNET + packet.port, ETHERNET + packet.balance);
@@ -267,18 +326,24 @@ fn arrival(octets: usize, side: &Side) -> Arrival {
 }
 
 /// What works beside the lane; it ends when dropped.
-#[expect(dead_code, reason = "held for what dropping them undoes")]
 enum Worker {
     Service(Relay),
+    #[expect(dead_code, reason = "held for what dropping it undoes")]
     Relay(relay::Relay),
     None,
 }
 
-fn open(octets: usize, side: &Side, name: &str, flows: u32, pinned: &Pinned) -> Result<(Lane, Worker)> {
+fn open(
+    (inner, octets): (Inner, usize),
+    side: &Side,
+    name: &str,
+    flows: u32,
+    pinned: &Pinned,
+) -> Result<(Lane, Worker)> {
     let topology = Topology::build_shaped(name, topology::Shape { queues: 1, mtu: MTU_MAX })?;
     let settings = Settings { flows, ..Settings::default() };
-    let sent = steered(octets, 1, HOP_LIMIT, SID);
-    let traffic = Traffic::start(&topology, &sent, &arrival(octets, side), settings)?;
+    let sent = steered(inner, octets, 1, HOP_LIMIT, SID);
+    let traffic = Traffic::start(&topology, &sent, &arrival(inner, octets, side), settings)?;
     let what = format!("service-forward with {octets} inner octets, {}", side.name());
     let namespace = Namespace::create(&format!("{name}-fn"))?;
     if *side == Side::Kernel {
@@ -330,6 +395,17 @@ fn open(octets: usize, side: &Side, name: &str, flows: u32, pinned: &Pinned) -> 
     Ok((Lane::through(Function::only(namespace), Some(node), traffic, topology, what), worker))
 }
 
+/// A lane through `forward` as agents run it, with inner packets of so many octets.
+///
+/// # Errors
+/// If it cannot be set up.
+pub(crate) fn forwarding(octets: usize, flows: u32, pinned: &Pinned) -> Result<(Lane, Relay)> {
+    match open((Inner::Plain, octets), &Side::Service(Shape::forward("forward")), "soak", flows, pinned)? {
+        (lane, Worker::Service(relay)) => Ok((lane, relay)),
+        _ => Err(Error::Usage("a service was not started".into())),
+    }
+}
+
 /// The link between node and function.
 fn attach(topology: &Topology, namespace: &Namespace, waits: bool) -> Result<()> {
     let [(near, near_mac), (far, far_mac)] = LINK.map(|(name, address)| (name, mac(address)));
@@ -358,7 +434,8 @@ const VERIFIED: (f64, Duration) = (50_000.0, Duration::from_millis(500));
 /// If a lane cannot be set up, or delivers a wrong frame.
 pub fn forward(course: Course, octets: usize, effort: &Effort, pinned: &Pinned) -> Result<Vec<Report>> {
     let (ours, others) = course.forward();
-    run("service-forward", ours, others, octets, effort, pinned)
+    let inner = if course == Course::Encrypted { Inner::Encrypted } else { Inner::Plain };
+    run("service-forward", ours, others, (inner, octets), effort, pinned)
 }
 
 /// `service-counter`, the same way.
@@ -368,7 +445,7 @@ pub fn forward(course: Course, octets: usize, effort: &Effort, pinned: &Pinned) 
 pub fn counter(octets: usize, effort: &Effort, pinned: &Pinned) -> Result<Vec<Report>> {
     let mut reports = Vec::new();
     for (ours, others) in Course::counter() {
-        reports.extend(run("service-counter", ours, others, octets, effort, pinned)?);
+        reports.extend(run("service-counter", ours, others, (Inner::Plain, octets), effort, pinned)?);
     }
     Ok(reports)
 }
@@ -377,13 +454,13 @@ fn run(
     scenario: &str,
     first: Side,
     others: Vec<Beside>,
-    octets: usize,
+    packet: (Inner, usize),
     effort: &Effort,
     pinned: &Pinned,
 ) -> Result<Vec<Report>> {
     let (mut lanes, mut workers) = (Vec::new(), Vec::new());
     for (index, side) in std::iter::once(&first).chain(others.iter().map(|other| &other.side)).enumerate() {
-        let (mut lane, worker) = open(octets, side, &format!("sv{index}"), effort.flows, pinned)?;
+        let (mut lane, worker) = open(packet, side, &format!("sv{index}"), effort.flows, pinned)?;
         let run = lane.pace_verified(VERIFIED.0, VERIFIED.1)?;
         if run.lost() > run.sent / 100 {
             return Err(lane.not_done(format!("{} of {} frames were lost{}", run.lost(), run.sent, lane.drops())));
@@ -421,7 +498,7 @@ fn run(
             ratio: Some(ratio),
             packets_lost: ours.lost + ours.paced.lost(),
             notes: targets.into_iter().chain(notes).collect(),
-            size: octets,
+            size: packet.1,
             limit: None,
         }
     };
