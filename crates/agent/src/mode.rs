@@ -21,7 +21,13 @@ pub fn choose(state: &NodeState, port: &Port, device: Option<&Device>) -> Choice
     let Some(device) = device else {
         return Choice { mode: PortMode::Xdp, reason: "the interface is missing".to_owned() };
     };
-    let (mode, reason) = suited(device);
+    let (mode, reason) = match suited(device) {
+        // XDP would take them for untagged where the NIC takes tags off the frame.
+        (PortMode::Xdp, _) if carries_vlans(state, port) => {
+            (PortMode::Skb, "VLANs of ports are on it, whose tags XDP may not see".to_owned())
+        }
+        suited => suited,
+    };
     let instead = |but: &str| Choice { mode: PortMode::Xdp, reason: format!("{reason}; but {but}") };
     match mode {
         PortMode::Skb => match needs_xdp(state, port).or_else(|| prefers_xdp(state, port)) {
@@ -30,6 +36,11 @@ pub fn choose(state: &NodeState, port: &Port, device: Option<&Device>) -> Choice
         },
         _ => Choice { mode, reason },
     }
+}
+
+/// Whether VLANs are on it that are ports.
+fn carries_vlans(state: &NodeState, port: &Port) -> bool {
+    state.ports.iter().any(|other| other.vlan.as_ref().is_some_and(|vlan| vlan.on == port.name))
 }
 
 /// Says of all interfaces which take frames from XDP, and of those of ports where their packets are met. What the agent makes are veths,
@@ -143,7 +154,18 @@ mod tests {
             describe(&state, &Devices::new(), &mut links);
             assert_eq!((links.0["p"].hook, links.0["other"].hook), (hook, Hook::Skb));
         }
-        let state = state("auto");
+        let mut state = state("auto");
         assert_eq!(choose(&state, &state.ports[0], None).reason, "the interface is missing");
+        assert_eq!(choose(&state, &state.ports[0], Some(&nic)).mode, PortMode::Skb, "no XDP");
+        let nic = super::tests::nic("virtio_net", Some(1));
+        assert_eq!(choose(&state, &state.ports[0], Some(&nic)).mode, PortMode::Xdp);
+        let vlan = segue_model::node::Vlan { on: "p".to_owned(), id: 7 };
+        state.ports.push(Port { name: "p.7".to_owned(), vlan: Some(vlan), ..state.ports[0].clone() });
+        let choice = choose(&state, &state.ports[0], Some(&nic));
+        assert_eq!(
+            (choice.mode, choice.reason.contains("VLANs")),
+            (PortMode::Skb, true),
+            "tags may be beside the frame"
+        );
     }
 }

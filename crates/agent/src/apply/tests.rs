@@ -21,7 +21,7 @@ fn states(secrets: &[tempfile::NamedTempFile]) -> [NodeState; 2] {
         "node": "n", "source_address": "fc00:0:1::1", "domain": {"sid_blocks": ["fc00::/32"]},
         "ports": [
             {"name": "a", "role": "core"}, {"name": "b", "role": "access", "accept_hmac": true},
-            {"name": "a.1", "role": "core", "vlan": {"on": "a", "id": 1}},
+            {"name": "a.1", "role": "access", "vlan": {"on": "a", "id": 1}},
         ],
         "hmac_keys": [
             {"id": 1, "algorithm": "sha256", "secret_file": path(0)},
