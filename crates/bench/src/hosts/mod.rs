@@ -3,6 +3,7 @@
 //! measured.
 
 mod contest;
+mod parts;
 mod row;
 mod through;
 mod transfer;

@@ -16,16 +16,15 @@ use segue_host::Run;
 use segue_model::node::PortMode;
 use serde_json::{Value, json};
 
+use super::parts::{CORE_MTU, link, port};
 use super::through::{BACK, THERE, Through};
 use super::transfer::{Kind, Transfer};
 use crate::error::{Error, Result};
 use crate::netns::Namespace;
 use crate::segue::Node;
-use crate::topology::mac;
 
-/// MTU of the hosts' links and of those between nodes.
+/// MTU of the hosts' links.
 const HOST_MTU: u32 = 1500;
-pub(super) const CORE_MTU: u32 = 9000;
 /// How long the hosts may take to find their neighbours.
 const REACHED_WITHIN: Duration = Duration::from_secs(5);
 
@@ -59,9 +58,6 @@ impl Engine {
         }
     }
 }
-
-/// One end of a link.
-type End<'a> = (&'a Namespace, &'a str, u8);
 
 /// Five namespaces at work; removed with this.
 #[derive(Debug)]
@@ -287,25 +283,6 @@ impl Row {
         let all: Vec<_> = dropped.iter().map(|(outcome, packets)| format!("{outcome} {packets}")).collect();
         Ok(format!("; Segue counted {}", all.join(", ")))
     }
-}
-
-/// Joins two namespaces by a veth pair as it is by itself: every offload that the kernel gives it.
-pub(super) fn link(mtu: u32, left: End<'_>, right: End<'_>) -> Result<()> {
-    let address = |last: u8| mac([2, 0x5e, 0x68, 0, 0, last]);
-    left.0.ip(&format!(
-        "link add {} address {} mtu {mtu} type veth peer name {} address {} mtu {mtu} netns {}",
-        left.1,
-        address(left.2),
-        right.1,
-        address(right.2),
-        right.0.name()
-    ))?;
-    left.0.ip(&format!("link set {} up", left.1))?;
-    right.0.ip(&format!("link set {} up", right.1)).map(drop)
-}
-
-pub(super) fn port(name: &str, role: &str, mode: PortMode) -> Value {
-    json!({"name": name, "role": role, "mode": mode})
 }
 
 /// State of the first or the last node: `here` and `far` are numbers of nodes, `by` the SID of the middle one, `there` the prefix of the host

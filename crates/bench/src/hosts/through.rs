@@ -12,7 +12,7 @@ use segue_model::node::PortMode;
 use segue_model::proxy::{LOOP_IN, LOOP_OUT};
 use serde_json::{Value, json};
 
-use super::row::{CORE_MTU, link, port};
+use super::parts::{CORE_MTU, link, port};
 use crate::error::Result;
 use crate::netns::Namespace;
 use crate::topology::mac;
