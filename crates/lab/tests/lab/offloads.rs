@@ -290,7 +290,7 @@ fn transfers(lab: &TestLab, setting: &str, seed: &mut u64, before: &BTreeMap<Str
 
 /// Waits until datagrams pass everywhere: the first ones may meet a neighbour that is not known yet.
 fn wait_ways(lab: &TestLab) {
-    for number in 0..KINDS.len() {
+    for (number, (kind, _)) in KINDS.iter().enumerate() {
         for address in lab.addresses("server") {
             let at = SocketAddr::new(address.parse::<IpAddr>().unwrap(), port(number));
             let server = datagrams("server", lab, at);
@@ -307,7 +307,7 @@ fn wait_ways(lab: &TestLab) {
                 client.recv(&mut [0; 16]).ok()
             };
             while there().is_none() {
-                assert!(Instant::now() < end, "no way through {}: {:?}", KINDS[number].0, drops(lab));
+                assert!(Instant::now() < end, "no way through {kind}: {:?}", drops(lab));
             }
         }
     }
