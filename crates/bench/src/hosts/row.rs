@@ -157,9 +157,9 @@ impl Row {
         let [towards, back] = self.by();
         for (node, here, there, far, by) in [(first, 1, "d", 3, towards), (last, 3, "c", 1, back)] {
             node.ip(&format!("sr tunsrc set 2001:db8:ff::{here}"))?;
-            node.ip(&format!(
-                "-6 route add 2001:db8:{there}::/64 encap seg6 mode encap segs {by},5f00:0:{far}:46:: dev core"
-            ))?;
+            // End.DX6 is the end of a list: what comes back from the function is put into one of its own.
+            let segments = if self.function.is_some() { by.to_owned() } else { format!("{by},5f00:0:{far}:46::") };
+            node.ip(&format!("-6 route add 2001:db8:{there}::/64 encap seg6 mode encap segs {segments} dev core"))?;
             node.ip(&format!("-6 route add 5f00:0:{here}:46:: encap seg6local action End.DT6 table 254 dev core"))?;
         }
         if self.function.is_some() {
