@@ -251,7 +251,8 @@ def test_log_and_nflog_record_the_packet(tester: Tester, lab: Lab, family: int) 
             break
         time.sleep(0.05)
     assert len(lines) == 1, lines
-    assert frames.count(mark) == 1 and b"acts: " in frames
+    assert frames.count(mark) == 1
+    assert b"acts: " in frames
 
 
 def test_gate_drops_what_comes_from_outside_the_domain_list(tester: Tester) -> None:

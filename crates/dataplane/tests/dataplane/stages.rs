@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use libbpf_rs::{MapCore, MapFlags, MapHandle, query};
+use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, query};
 use segue_abi as abi;
 use segue_dataplane::{Dataplane, Hook, MissingInterface};
 use serde_json::{Value, json};
@@ -56,17 +56,14 @@ fn stages_of_functions_come_with_the_first_function() {
 }
 
 /// By interface: how many instructions the verifier looked at in the program that it has on its ingress.
-fn verified() -> Vec<(u32, u32)> {
-    let programs: Vec<_> = query::ProgInfoIter::default().collect();
-    let on = query::LinkInfoIter::default().filter_map(|link| match link.info {
-        query::LinkTypeInfo::Tcx(tcx) => Some((tcx.ifindex, link.prog_id)),
-        _ => None,
-    });
-    let ours = [ifindex("p1"), ifindex("p2")];
-    let size = |id: u32| programs.iter().find(|program| program.id == id).expect("a program").verified_insns;
-    let mut all: Vec<_> = on.filter(|(at, _)| ours.contains(at)).map(|(at, program)| (at, size(program))).collect();
-    all.sort_unstable();
-    all
+fn verified(pins: &Path) -> Vec<(u32, u32)> {
+    let size = |id: u32| query::ProgInfoIter::default().find(|program| program.id == id).expect("it").verified_insns;
+    let on = |port: u32| {
+        // By its pin: the kernel lists the links of all network namespaces.
+        let link = Link::open(pins.join(format!("filter-{port}/ingress"))).expect("a link");
+        (port, size(link.info().expect("what it is").prog_id))
+    };
+    ["p1", "p2"].map(|port| on(ifindex(port))).into()
 }
 
 #[test]
@@ -83,8 +80,7 @@ fn ports_on_socket_buffers_know_functions_once_there_is_one() {
         };
         let plain = state();
         apply(&mut dataplane, &plain);
-        let without = verified();
-        assert_eq!(without.len(), 2, "both ports have a program: {without:?}");
+        let without = verified(pins);
         let [directory] = &pinned(pins, "/functions-")[..] else { panic!("one part is loaded") };
         assert!(directory.to_string_lossy().ends_with("-port-node"), "{directory:?}");
 
@@ -95,7 +91,7 @@ fn ports_on_socket_buffers_know_functions_once_there_is_one() {
         with["ports"][1]["role"] = "service".into();
         with["sids"].as_array_mut().expect("a list").push(sid);
         apply(&mut dataplane, &with);
-        let after = verified();
+        let after = verified(pins);
         for (port, (less, more)) in without.iter().zip(&after).map(|(less, more)| (less.0, (less.1, more.1))) {
             assert!(2 * less < more, "interface {port}: {less} instructions were looked at, now {more}");
         }
@@ -104,11 +100,11 @@ fn ports_on_socket_buffers_know_functions_once_there_is_one() {
 
         // What is loaded stays, and is adopted.
         apply(&mut dataplane, &plain);
-        assert_eq!(verified(), after);
+        assert_eq!(verified(pins), after);
         drop(dataplane);
         let mut dataplane = Dataplane::open_or_load(pins, options()).expect("it is adopted");
         apply(&mut dataplane, &plain);
-        assert_eq!(verified(), after);
+        assert_eq!(verified(pins), after);
         assert!(!loaded());
     });
 }

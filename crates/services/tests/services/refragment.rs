@@ -411,7 +411,7 @@ fn fragments_of_whole_packets_have_the_headers_that_routers_read() {
     let options = OptionsRepr { options: vec![5, 2, 0, 0, 1, 0], ..OptionsRepr::default() };
     let header = Ipv6Repr::new(HERE, THERE);
     let datagram = Datagram::new(true, 3000);
-    let own = PacketBuilder::new().ipv6(header.clone()).hop_by_hop(options.clone());
+    let own = PacketBuilder::new().ipv6(header).hop_by_hop(options.clone());
     let whole =
         own.clone().destination_options(options.clone()).udp(UdpRepr::new(7, 8)).payload(&datagram.data).build();
     let (sent, _) = through("output: fragments\nmtu: 1280", &[srv6(&whole)]);
