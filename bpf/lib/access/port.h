@@ -202,6 +202,7 @@ INLINE int access_port(struct packet *packet)
 	payload.flow_label = flow.flow_label;
 	payload.decrement = 1;
 	payload.counter = verdict->counter;
+	/* One comparison for the two that put no IPv6 header in front, the last ones of enum segue_mode. */
 	if (unlikely(list->mode >= SEGUE_H_INSERT))
 		return list->mode == SEGUE_PUSH ? access_push(packet, &flow, verdict)
 						: insert(packet, list, &payload, &verdict->adjacency);

@@ -162,10 +162,14 @@ pub fn open_or_load(
     capacity: &Capacity,
     part: Part,
 ) -> Result<Programs, Error> {
-    if let Some(programs) = stand_for(part).iter().find_map(|part| Programs::open(&set.join(part.directory()), *part)) {
+    let wider = (part == Part::Port(Reach::Node)).then_some(Part::Port(Reach::Functions));
+    if let Some(programs) = wider.and_then(|wider| Programs::open(&set.join(wider.directory()), wider)) {
         return Ok(programs);
     }
     let directory = set.join(part.directory());
+    if let Some(programs) = Programs::open(&directory, part) {
+        return Ok(programs);
+    }
     let own = MapSet::open_all(build).ok_or_else(|| lost(build))?;
     let mut reused: Vec<(String, &MapHandle)> = shared.iter().chain(own.iter()).collect();
     let stages = match part {
@@ -182,16 +186,6 @@ pub fn open_or_load(
     remove(&directory)?;
     fs::rename(&loading, &directory).map_err(failed(&directory, "rename the directory of new programs to it"))?;
     Programs::open(&directory, part).ok_or_else(|| lost(&directory))
-}
-
-/// The parts of which each has what is asked for, the first that there is.
-fn stand_for(part: Part) -> &'static [Part] {
-    const NODE: [Part; 2] = [Part::Port(Reach::Functions), Part::Port(Reach::Node)];
-    match part {
-        Part::Port(Reach::Node) => &NODE,
-        Part::Port(Reach::Functions) => &NODE[..1],
-        _ => Part::ALL.iter().find(|own| **own == part).map(std::slice::from_ref).unwrap_or_default(),
-    }
 }
 
 impl Programs {

@@ -1,4 +1,6 @@
 //! Labels (RFC 3031, RFC 3032, RFC 3443, RFC 8660): pushed by a policy, swapped and popped on the way, taken off at the end.
+//!
+//! Longer than 500 lines: all tests share one configuration with labels of every kind, and the packets with labels that it meets.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -6,9 +8,11 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use segue_testkit::fixture::{DOMAIN, Network, address::*, arriving, configuration, leaving, port_ipv4, port_ipv6};
 use segue_testkit::golden::Golden;
 use segue_testkit::mutation::{Random, mutate};
-use segue_testkit::node::{Node, Verdict, on_socket_buffers};
+use segue_testkit::node::{Node, Verdict};
 use segue_wire::mpls::MplsEntry;
 use segue_wire::{Icmpv4Repr, Icmpv6Repr, Ipv4Repr, Ipv6Repr, PacketBuilder, TcpRepr, UdpRepr};
+
+use crate::mutation;
 
 /// Labels of the node under test.
 const OWN: u32 = 16_001;
@@ -513,7 +517,7 @@ fn labels_change_with_the_generation() {
 fn a_million_mutated_packets_with_labels() {
     let network = Network::new();
     let node = Node::load(&network.node, &labelled("uniform"));
-    let packets = if on_socket_buffers() { 100_000 } else { 1_000_000 };
+    let packets = mutation::packets();
     let labels = [
         OWN,
         SWAP,
@@ -532,7 +536,7 @@ fn a_million_mutated_packets_with_labels() {
         2,
     ];
     let mut random = Random::new(0x1abe_1000);
-    let mut faults: BTreeMap<String, String> = BTreeMap::new();
+    let mut faults = mutation::Faults::new();
     let mut seen = [0_u64; 5];
     node.run_many(|runner| {
         let mut counted = runner.outcomes("core0");
@@ -547,34 +551,14 @@ fn a_million_mutated_packets_with_labels() {
             if random.below(3) != 0 {
                 mutate(&mut random, &mut frame);
             }
-            let (verdict, _) = runner.run("core0", &frame);
-            seen[verdict as usize] += 1;
-            let now = runner.outcomes("core0");
-            let moved: Vec<(usize, u64)> = now
-                .iter()
-                .zip(&counted)
-                .enumerate()
-                .filter(|(_, (now, before))| now != before)
-                .map(|(outcome, (now, before))| (outcome, now - before))
-                .collect();
-            let fits = match (verdict, &moved[..]) {
-                (Verdict::Drop, [(outcome, 1)]) => *outcome >= 16,
-                (Verdict::Pass, [(outcome, 1)]) => (2..8).contains(outcome) || *outcome == 10,
-                (Verdict::Transmit | Verdict::Redirect, [(outcome, 1)]) => !(2..8).contains(outcome) && *outcome != 10,
-                _ => false,
-            };
-            if !fits {
-                let octets = frame.iter().map(|octet| format!("{octet:02x}")).collect();
-                faults.entry(format!("{verdict:?} with outcomes {moved:?}")).or_insert(octets);
-            }
-            counted = now;
+            seen[mutation::send(runner, &mut counted, "core0", &frame, &mut faults) as usize] += 1;
         }
     });
     println!("{packets} packets: {seen:?}");
     assert!(faults.is_empty(), "not accounted for by exactly one outcome that fits: {faults:#?}");
     let [aborted, dropped, _, _, redirected] = seen;
     assert_eq!(aborted, 0);
-    assert!(redirected > packets / 20 && dropped > packets / 20, "{seen:?}");
+    assert!(redirected > packets as u64 / 20 && dropped > packets as u64 / 20, "{seen:?}");
 }
 
 /// The node's addresses are those that errors come from.

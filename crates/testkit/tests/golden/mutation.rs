@@ -8,7 +8,7 @@ use segue_testkit::mutation::{Random, Seed, mutate, seeds};
 use segue_testkit::node::{Node, Runner, Verdict, on_socket_buffers};
 
 /// On socket buffers, whose programs are the same ones compiled once more, a tenth.
-fn packets() -> usize {
+pub fn packets() -> usize {
     if on_socket_buffers() { 100_000 } else { 1_000_000 }
 }
 
@@ -17,10 +17,10 @@ fn hexadecimal(frame: &[u8]) -> String {
 }
 
 /// What is wrong with how a packet was accounted for, by kind, with the first such packet.
-type Faults = BTreeMap<String, String>;
+pub type Faults = BTreeMap<String, String>;
 
 /// Sends one packet and checks that exactly one outcome moved, by one packet, and fits the verdict.
-fn send(runner: &mut Runner<'_>, counted: &mut Vec<u64>, port: &str, frame: &[u8], faults: &mut Faults) -> Verdict {
+pub fn send(runner: &mut Runner<'_>, counted: &mut Vec<u64>, port: &str, frame: &[u8], faults: &mut Faults) -> Verdict {
     let (verdict, _) = runner.run(port, frame);
     let now = runner.outcomes(port);
     let moved: Vec<(usize, u64)> = now
