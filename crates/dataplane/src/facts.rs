@@ -121,15 +121,17 @@ pub struct Capacity {
     pub listed: u32,
 }
 
+/// What a node of an ordinary network needs; tables grow with what is applied. Rows that nobody uses are not free: the kernel makes the
+/// memory of each row that CPUs count in by itself, which took a quarter of an agent's start when there were 60,000 of them.
 impl Default for Capacity {
     fn default() -> Self {
         Self {
-            sids: 4096,
-            policies: 2048,
-            segment_lists: 4096,
-            steering_rules: 16384,
+            sids: 512,
+            policies: 256,
+            segment_lists: 512,
+            steering_rules: 1024,
             steering: 1 << 16,
-            ports: 512,
+            ports: 64,
             proxy_flows: 1,
             instance_flows: 1,
             stash: Self::STASH_UNUSED,
@@ -144,6 +146,8 @@ impl Default for Capacity {
 impl Capacity {
     /// The most flows that each CPU remembers the steering rule of.
     const FLOW_CACHE_MAX: u32 = 1 << 16;
+    /// Steering rules up to which CPUs remember no more flows than `SEGUE_FLOW_CACHE`.
+    const FEW_STEERING_RULES: u32 = 1 << 14;
     /// Addresses in lists of `-m recent` as soon as there is one; each takes some 400 octets.
     pub const LISTED: u32 = 1 << 14;
     /// Steering headers while no SID remembers any.
@@ -154,7 +158,7 @@ impl Capacity {
     /// Flows that each CPU remembers the steering rule of, a power of two: many rules are seldom for few flows, and the more of
     /// them there are, the more it costs to find one.
     pub(crate) fn flow_cache(&self) -> u32 {
-        if self.steering_rules <= Self::default().steering_rules {
+        if self.steering_rules <= Self::FEW_STEERING_RULES {
             return segue_abi::SEGUE_FLOW_CACHE;
         }
         self.steering_rules.min(Self::FLOW_CACHE_MAX).next_power_of_two()
