@@ -1,7 +1,7 @@
 //! The data plane of one node, loaded and attached for real. Packets go in by `BPF_PROG_TEST_RUN`, and everything that comes
 //! of one is seen: verdict, octets, and every counter that moved.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -10,7 +10,8 @@ use libbpf_rs::query::{ProgInfoIter, ProgInfoQueryOptions};
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use segue_abi as abi;
 use segue_dataplane::{
-    Capacity, Compiled, Dataplane, Hook, Interfaces, MemoryCounters, MissingInterface, TestOutput, TestRun, needs_xdp,
+    Capacity, Compiled, Dataplane, Hook, Interfaces, MemoryCounters, MissingInterface, TestOutput, TestProgram,
+    TestRun, needs_xdp,
 };
 use segue_model::node::NodeState;
 use zerocopy::{FromBytes, IntoBytes};
@@ -308,7 +309,9 @@ impl<'a> Node<'a> {
 
     /// Runs many frames inside the namespace without leaving it in between.
     pub fn run_many<T: Send>(&self, body: impl FnOnce(&mut Runner<'_>) -> T + Send) -> T {
-        self.netns.enter(|| self.with(|dataplane| body(&mut Runner { dataplane, compiled: &self.compiled })))
+        self.netns.enter(|| {
+            self.with(|dataplane| body(&mut Runner { dataplane, compiled: &self.compiled, programs: HashMap::new() }))
+        })
     }
 
     /// All counters that are not zero.
@@ -446,6 +449,8 @@ impl Drop for Node<'_> {
 pub struct Runner<'a> {
     dataplane: &'a mut Dataplane,
     compiled: &'a Compiled,
+    /// Those that have run, by stage (None: the one of the ports) and interface.
+    programs: HashMap<(Option<&'static str>, u32), TestProgram>,
 }
 
 impl Runner<'_> {
@@ -455,10 +460,7 @@ impl Runner<'_> {
     ///
     /// When the kernel refuses to run the program.
     pub fn run(&mut self, port: &str, frame: &[u8]) -> (Verdict, Vec<u8>) {
-        let ingress = self.compiled.port(port).unwrap_or_else(|| panic!("no port {port}")).entry.ifindex;
-        let run = TestRun::once(frame, ingress);
-        let output = self.dataplane.test_run(&run).unwrap_or_else(|error| panic!("{} octets: {error}", frame.len()));
-        self.verdict(&output)
+        self.run_program(None, port, frame)
     }
 
     /// As [`Runner::run`] with a stage of the data plane in place of the program on the ports, by its name: as if that had called
@@ -468,10 +470,18 @@ impl Runner<'_> {
     ///
     /// When there is no such stage, or the kernel refuses to run it.
     pub fn run_stage(&mut self, stage: &'static str, port: &str, frame: &[u8]) -> (Verdict, Vec<u8>) {
+        self.run_program(Some(stage), port, frame)
+    }
+
+    fn run_program(&mut self, stage: Option<&'static str>, port: &str, frame: &[u8]) -> (Verdict, Vec<u8>) {
         let ingress = self.compiled.port(port).unwrap_or_else(|| panic!("no port {port}")).entry.ifindex;
-        let run = TestRun::once(frame, ingress);
-        let output = self.dataplane.test_run_stage(stage, &run);
-        let output = output.unwrap_or_else(|error| panic!("{stage}, {} octets: {error}", frame.len()));
+        let what = || format!("{}, {} octets", stage.unwrap_or("the program of the ports"), frame.len());
+        let program = self.programs.entry((stage, ingress)).or_insert_with(|| {
+            let program = self.dataplane.test_program(stage, ingress);
+            program.unwrap_or_else(|error| panic!("{}: {error}", what()))
+        });
+        let output = program.run(&TestRun::once(frame, ingress));
+        let output = output.unwrap_or_else(|error| panic!("{}: {error}", what()));
         self.verdict(&output)
     }
 

@@ -36,7 +36,7 @@ pub use self::counters::{
 pub use self::life::Life;
 pub use self::links::{AttachMode, Attachment};
 pub use self::memories::MemoryCounters;
-pub use self::test_run::{TestOutput, TestRun};
+pub use self::test_run::{TestOutput, TestProgram, TestRun};
 use crate::Error;
 pub(crate) use crate::carried::Carried;
 use crate::compiled::Compiled;

@@ -1,6 +1,6 @@
 //! The program on a single frame (BPF_PROG_TEST_RUN), or on a buffer with it: for tests and for measuring its cost.
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 use super::Dataplane;
@@ -49,7 +49,7 @@ impl Dataplane {
     /// # Errors
     /// [`Error::TestRun`].
     pub fn test_run(&mut self, run: &TestRun<'_>) -> Result<TestOutput, Error> {
-        self.test_run_stage(object::PROGRAM, run)
+        self.test_program(None, run.ingress)?.run(run)
     }
 
     /// Puts one frame in, as if it had come by a port: it is counted, and really goes on. False: there is no such port, or it is one by
@@ -96,12 +96,22 @@ impl Dataplane {
     /// # Errors
     /// [`Error::TestRun`]; [`Error::NotInObject`] if it is not loaded.
     pub fn test_run_stage(&mut self, program: &'static str, run: &TestRun<'_>) -> Result<TestOutput, Error> {
-        let failed = |source: std::io::Error| Error::TestRun { ingress: run.ingress, source: source.into() };
+        self.test_program(Some(program), run.ingress)?.run(run)
+    }
+
+    /// What packets of an interface meet: the program of the ports, or one of its stages by its name in the object. As it is now:
+    /// another configuration may have others.
+    ///
+    /// # Errors
+    /// [`Error::TestRun`]; [`Error::NotInObject`] if it is not loaded.
+    pub fn test_program(&mut self, stage: Option<&'static str>, ingress: u32) -> Result<TestProgram, Error> {
+        let program = stage.unwrap_or(object::PROGRAM);
+        let failed = |source: std::io::Error| Error::TestRun { ingress, source: source.into() };
         let missing = || Error::NotInObject { kind: "program", name: program.to_owned() };
         let ports = self.applied().map(|compiled| compiled.ports.as_slice()).unwrap_or_default();
-        let on_skb = ports.iter().any(|port| port.skb && port.entry.ifindex == run.ingress);
+        let on_skb = ports.iter().any(|port| port.skb && port.entry.ifindex == ingress);
         let slot = object::STAGES.iter().find(|(_, stage)| *stage == program).map(|(slot, _)| *slot);
-        let fd = match slot {
+        let program = match slot {
             Some(slot) if on_skb => {
                 in_slot(&skb::port_stages(&self.set)?, slot).map_err(failed)?.ok_or_else(missing)?
             }
@@ -113,9 +123,28 @@ impl Dataplane {
             }
             None => self.program_fd()?,
         };
-        let mut context = if on_skb { skb_context(run) } else { xdp_context(run) };
-        let output = program::run(fd.as_fd(), run.frame, &mut context, run.repeat, run.room).map_err(failed)?;
-        let verdict = if on_skb { as_xdp(output.verdict) } else { output.verdict };
+        Ok(TestProgram { program, on_skb })
+    }
+}
+
+/// A program for many runs: to find it takes longer than to run it.
+#[derive(Debug)]
+pub struct TestProgram {
+    program: OwnedFd,
+    on_skb: bool,
+}
+
+impl TestProgram {
+    /// Runs it on a frame. Its counters count.
+    ///
+    /// # Errors
+    /// [`Error::TestRun`].
+    pub fn run(&self, run: &TestRun<'_>) -> Result<TestOutput, Error> {
+        let failed = |source: std::io::Error| Error::TestRun { ingress: run.ingress, source: source.into() };
+        let mut context = if self.on_skb { skb_context(run) } else { xdp_context(run) };
+        let output =
+            program::run(self.program.as_fd(), run.frame, &mut context, run.repeat, run.room).map_err(failed)?;
+        let verdict = if self.on_skb { as_xdp(output.verdict) } else { output.verdict };
         Ok(TestOutput { verdict, frame: output.frame, duration: output.duration })
     }
 }
