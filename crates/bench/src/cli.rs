@@ -11,6 +11,7 @@ use nix::fcntl::{Flock, FlockArg};
 use segue_model::node::PortMode;
 
 use crate::an_nf::{self, Point};
+use crate::cli_figures::{self, Subject};
 use crate::contest::{self, Effort};
 use crate::cpu::{self, Pinned};
 use crate::error::{Error, Result};
@@ -93,7 +94,10 @@ pub struct Args {
     /// firewall-*: what the last rule does, which is the only one that matches
     #[arg(long, value_enum, default_value = "drop")]
     pub last: Last,
-    /// cost, an-nf: only behaviours or points with this text in their names
+    /// service-forward --course program: a program that runs services, such as `python3 SERVICE.py`; its first one is measured
+    #[arg(long, value_name = "WORDS")]
+    pub program: Option<String>,
+    /// cost, an-nf: only behaviours or points with this text in their names; service-tcp and those behind it: only such figures
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     pub behaviour: String,
     /// Processor to measure on; the last one if not given
@@ -141,6 +145,18 @@ pub enum Choice {
     ServiceCounter,
     /// The service `forward`, flooded and at ease by turns: whether memory, frames and accounts hold; no rate
     ServiceSoak,
+    /// TCP through the services `forward` and `counter`, and without: by segment size, processor, threads, ring size
+    ServiceTcp,
+    /// The services `compress` and `decompress`: what is saved, and how fast, by algorithm and payload
+    Compress,
+    /// TCP through the services `bulk` and `debulk`: rate and packets spared, by path MTU and delay
+    Bulk,
+    /// TCP through the service `tcp-bulk`: rate and packets spared, by threads, buffer size, delay, parallel clients
+    TcpBulk,
+    /// The service `refragment`: rate and what is put together, by order and loss
+    Refragment,
+    /// TCP through the service `tun`, with programs at its device
+    Tun,
     /// Firewall on plain packets over the number of rules, beside ip6tables and nft
     FirewallPlain,
     /// Firewall on encapsulated packets, inner addresses compared, beside ip6tables and nft on plain packets
@@ -193,6 +209,7 @@ enum Task {
     ServiceForward,
     ServiceCounter,
     ServiceSoak,
+    Figures(Subject),
     Firewall(Form),
     Classify,
     Connector,
@@ -219,6 +236,12 @@ impl Choice {
             Self::ServiceForward => vec![Task::ServiceForward],
             Self::ServiceCounter => vec![Task::ServiceCounter],
             Self::ServiceSoak => vec![Task::ServiceSoak],
+            Self::ServiceTcp => vec![Task::Figures(Subject::ServiceTcp)],
+            Self::Compress => vec![Task::Figures(Subject::Compress)],
+            Self::Bulk => vec![Task::Figures(Subject::Bulk)],
+            Self::TcpBulk => vec![Task::Figures(Subject::TcpBulk)],
+            Self::Refragment => vec![Task::Figures(Subject::Refragment)],
+            Self::Tun => vec![Task::Figures(Subject::Tun)],
             Self::FirewallPlain => vec![Task::Firewall(Form::Plain)],
             Self::FirewallBasicEncap => vec![Task::Firewall(Form::BasicEncap)],
             Self::FirewallBasicInsert => vec![Task::Firewall(Form::BasicInsert)],
@@ -244,7 +267,8 @@ impl Choice {
                     Task::Connector,
                     Task::Cost,
                 ];
-                forward.chain(proxies).chain(firewalls).chain(hosts).chain(others).collect()
+                let figures = Subject::ALL.map(Task::Figures);
+                forward.chain(proxies).chain(firewalls).chain(hosts).chain(others).chain(figures).collect()
             }
         }
     }
@@ -314,6 +338,10 @@ pub fn run(args: &Args) -> Result<()> {
                 soak(args, &pinned)?;
                 continue;
             }
+            Task::Figures(subject) => {
+                figures(args, subject, &pinned)?;
+                continue;
+            }
             Task::Firewall(form) => {
                 firewalls(args, form, &pinned)?;
                 continue;
@@ -349,6 +377,20 @@ pub fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
+fn figures(args: &Args, subject: Subject, pinned: &Pinned) -> Result<()> {
+    progress(subject.name());
+    let wanted = cli_figures::Wanted {
+        figures: &args.behaviour,
+        may_be_none: args.scenario == Choice::All,
+        rounds: args.rounds.into(),
+        seconds: args.seconds,
+        json: args.json,
+        svg: args.svg.as_deref(),
+        output: args.output.as_deref(),
+    };
+    pinned.released(|| cli_figures::run(&wanted, subject))?
+}
+
 /// Two measurements at a time would measure each other: the second one waits until the first one is over.
 fn alone() -> Result<Flock<File>> {
     const DIRECTORY: &str = "/run/segue";
@@ -372,7 +414,7 @@ fn services(args: &Args, course: Option<service::Course>, pinned: &Pinned) -> Re
     for octets in &args.sizes {
         progress(&format!("service with {octets} inner octets"));
         let measured = match course {
-            Some(course) => service::forward(course, *octets, &effort, pinned)?,
+            Some(course) => service::forward(course, args.program.as_deref(), *octets, &effort, pinned)?,
             None => service::counter(*octets, &effort, pinned)?,
         };
         for report in measured {
@@ -597,6 +639,7 @@ fn draw(file: &Path, task: Task, reports: &[Report]) -> Result<()> {
         | Task::Firewall(_)
         | Task::Connector
         | Task::Hosts(_)
+        | Task::Figures(_)
         | Task::WrongHeader
         | Task::ServiceSoak
         | Task::ConntrackFlood => Ok(()),

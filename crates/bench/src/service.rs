@@ -7,14 +7,10 @@
 //!                 port [function]               segue-service, on another processor; or the kernel's End
 //! ```
 
-use std::io::{Read, Write};
 use std::net::Ipv6Addr;
-use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use segue_host::{command, polling};
+use segue_host::polling;
 use serde_json::json;
 
 use crate::contest::{self, Effort, Tally, mpps, target};
@@ -28,6 +24,7 @@ use crate::relay;
 use crate::report::{Peer, Report};
 use crate::scenario::Arrival;
 use crate::segue::Node;
+use crate::service_process::{Process, Program};
 use crate::topology::{
     self, HEADEND, INNER_DESTINATION, INNER_DESTINATION_IPV4, INNER_SOURCE, INNER_SOURCE_IPV4, MTU_MAX, NEXT_SID,
     OUT_ADDRESS, OUT_MAC, SID, SINK_MAC, Topology, gro, mac,
@@ -37,8 +34,6 @@ use crate::traffic::{Settings, Traffic};
 const HOP_LIMIT: u8 = 64;
 /// The node's port to the function, and the function's to the node.
 const LINK: [(&str, [u8; 6]); 2] = [("fn", [2, 0x5e, 0x67, 0, 1, 1]), ("port", [2, 0x5e, 0x67, 0, 1, 2])];
-/// How long the service may take to start.
-const READY_WITHIN: Duration = Duration::from_secs(20);
 
 /// Who does End.
 #[derive(Debug, Clone, PartialEq)]
@@ -58,7 +53,9 @@ enum Side {
 struct Shape {
     /// For reports.
     name: &'static str,
-    service: &'static str,
+    service: String,
+    /// The program that runs it; `segue-service` if not given.
+    program: Option<Program>,
     config: serde_json::Value,
     workers: u32,
     ring_size: u32,
@@ -77,7 +74,8 @@ impl Shape {
         let config = json!({});
         Self {
             name,
-            service: "forward",
+            service: "forward".into(),
+            program: None,
             config,
             workers: 1,
             ring_size: 2048,
@@ -90,7 +88,20 @@ impl Shape {
 
     fn counter(name: &'static str, one_in: u32) -> Self {
         let config = json!({ "one_in": one_in, "snap_length": 65_575 });
-        Self { service: "counter", config, ..Self::forward(name) }
+        Self { service: "counter".into(), config, ..Self::forward(name) }
+    }
+}
+
+impl Shape {
+    fn start(&self, namespace: &Namespace, pinned: &Pinned, name: &str) -> Result<Process> {
+        let cpu = if self.shares { pinned.cpu } else { other_cpu(pinned) };
+        let document = json!({
+            "service": self.service, "config": self.config, "name": name, "interface": LINK[1].0,
+            "workers": self.workers, "ring_size": self.ring_size, "spin": self.spin,
+            "defer_times": self.defer.0, "defer_time": self.defer.1,
+        });
+        let program = self.program.clone().map_or_else(Program::own, Ok)?;
+        Process::start(&program, namespace, &document, Some(&cpu.to_string()), name)
     }
 }
 
@@ -137,12 +148,14 @@ pub enum Course {
     Relays,
     /// By workers, ring size, pinning, and how it waits
     Shapes,
+    /// Beside the first service of another program (`--program`), such as one in Python
+    Program,
     /// The services compress and tcp-bulk on packets that they can do nothing with: IPv4 with an encrypted payload
     Encrypted,
 }
 
 impl Course {
-    fn forward(self) -> (Side, Vec<Beside>) {
+    fn forward(self, program: Option<&str>) -> Result<(Side, Vec<Beside>)> {
         let shape = Shape::forward;
         let ours = Side::Service(shape("forward"));
         let others = match self {
@@ -154,7 +167,9 @@ impl Course {
             ],
             // What they reach of `forward` is the ratio's inverse.
             Self::Encrypted => {
-                let of = |name, service, config| Side::Service(Shape { service, config, ..shape(name) });
+                let of = |name, service: &str, config| {
+                    Side::Service(Shape { service: service.into(), config, ..shape(name) })
+                };
                 let compress = |algorithm: &str| json!({ "algorithm": algorithm });
                 let others = vec![
                     of("compress, lz4", "compress", compress("lz4")),
@@ -163,7 +178,12 @@ impl Course {
                     of("compress, zstd", "compress", compress("zstd")),
                     of("refragment", "refragment", json!({})),
                 ];
-                return (ours, others.into_iter().map(|side| beside(side, None)).collect());
+                others.into_iter().map(|side| beside(side, None)).collect()
+            }
+            Self::Program => {
+                let program = Program::of(program.unwrap_or_default())?;
+                let service = program.first_service()?;
+                vec![beside(Side::Service(Shape { service, program: Some(program), ..shape("another program") }), None)]
             }
             Self::Shapes => [
                 Shape { workers: 2, ..shape("two workers") },
@@ -179,7 +199,7 @@ impl Course {
             .map(|shape| beside(Side::Service(shape), None))
             .collect(),
         };
-        (ours, others)
+        Ok((ours, others))
     }
 
     fn counter() -> Vec<(Side, Vec<Beside>)> {
@@ -195,101 +215,9 @@ impl Course {
     }
 }
 
-/// `segue-service` at work; it ends when dropped.
-pub(crate) struct Relay {
-    child: Child,
-    files: PathBuf,
-}
-
-impl Drop for Relay {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-        let _ = std::fs::remove_dir_all(&self.files);
-    }
-}
-
-impl Relay {
-    /// What the service says of itself.
-    ///
-    /// # Errors
-    /// If it does not answer.
-    pub(crate) fn status(&self) -> Result<serde_json::Value> {
-        let socket = self.files.join("service.socket");
-        let ask = || -> std::io::Result<serde_json::Value> {
-            let mut stream = UnixStream::connect(&socket)?;
-            stream.set_read_timeout(Some(READY_WITHIN))?;
-            stream.write_all(b"status")?;
-            let mut text = String::new();
-            stream.read_to_string(&mut text)?;
-            Ok(serde_json::from_str(&text)?)
-        };
-        ask().map_err(Error::file(&socket.display().to_string()))
-    }
-
-    /// KiB of memory that it has.
-    ///
-    /// # Errors
-    /// If it has ended.
-    pub(crate) fn memory(&self) -> Result<u64> {
-        let file = format!("/proc/{}/status", self.child.id());
-        let text = std::fs::read_to_string(&file).map_err(Error::file(&file))?;
-        let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-        let kib = line.and_then(|line| line.split_whitespace().next()).and_then(|number| number.parse().ok());
-        Ok(kib.unwrap_or_default())
-    }
-
-    fn start(namespace: &Namespace, shape: &Shape, pinned: &Pinned, name: &str) -> Result<Self> {
-        let own = std::env::current_exe().ok();
-        let beside = own.iter().flat_map(|own| own.ancestors().skip(1).take(2)).map(|path| path.join("segue-service"));
-        let named = std::env::var_os("SEGUE_SERVICE").map(PathBuf::from);
-        let mut places = named.into_iter().chain(beside).chain(command::find("segue-service"));
-        let missing = "segue-service is neither beside segue-bench nor in PATH: build it with `cargo build --release -p segue-runner`";
-        let program = places.find(|path| path.is_file()).ok_or_else(|| Error::Usage(missing.into()))?;
-        let files = std::env::temp_dir().join(format!("segue-bench-{}-{name}", std::process::id()));
-        let failed = || Error::file(&files.display().to_string());
-        std::fs::create_dir_all(&files).map_err(failed())?;
-        let cpu = if shape.shares { pinned.cpu } else { other_cpu(pinned) };
-        let file = files.join("service.json");
-        let text = json!({
-            "service": shape.service, "config": shape.config, "name": name, "interface": LINK[1].0,
-            "workers": shape.workers, "ring_size": shape.ring_size, "spin": shape.spin,
-            "defer_times": shape.defer.0, "defer_time": shape.defer.1,
-        });
-        std::fs::write(&file, text.to_string()).map_err(failed())?;
-        let socket = files.join("service.socket");
-        let _inside = namespace.enter()?;
-        // It would inherit the processor of the measurement. With no other priority than the kernel's own threads: on the processor of one that
-        // goes before them, ksoftirqd gets no turn, and packets wait.
-        let mut command = Command::new("taskset");
-        command.args(["--cpu-list", &cpu.to_string()]).arg(program).arg("run").arg(&file).arg("--socket").arg(&socket);
-        let child = command.stdin(Stdio::null()).spawn().map_err(failed())?;
-        let mut relay = Self { child, files: files.clone() };
-        let end = Instant::now() + READY_WITHIN;
-        while !answers(&socket) {
-            if relay.child.try_wait().map_err(failed())?.is_some() || Instant::now() > end {
-                return Err(Error::Usage("segue-service has not started; it has said why".into()));
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        Ok(relay)
-    }
-}
-
 /// A processor beside that of the measurement.
 fn other_cpu(pinned: &Pinned) -> usize {
     if pinned.cpu == 0 { 1 } else { pinned.cpu - 1 }
-}
-
-/// Whether the service says how it is: then it takes packets.
-fn answers(socket: &std::path::Path) -> bool {
-    let ask = || -> std::io::Result<usize> {
-        let mut stream = UnixStream::connect(socket)?;
-        stream.set_read_timeout(Some(READY_WITHIN))?;
-        stream.write_all(b"status")?;
-        stream.read(&mut [0])
-    };
-    ask().is_ok_and(|octets| octets == 1)
 }
 
 /// What is steered.
@@ -327,7 +255,7 @@ fn arrival(inner: Inner, octets: usize, side: &Side) -> Arrival {
 
 /// What works beside the lane; it ends when dropped.
 enum Worker {
-    Service(Relay),
+    Service(Process),
     #[expect(dead_code, reason = "held for what dropping it undoes")]
     Relay(relay::Relay),
     None,
@@ -354,7 +282,7 @@ fn open(
     // The same link for all; only a service may have another.
     attach(&topology, &namespace, !matches!(side, Side::Service(Shape { node_waits: false, .. })))?;
     let worker = if let Side::Service(shape) = side {
-        Worker::Service(Relay::start(&namespace, shape, pinned, name)?)
+        Worker::Service(shape.start(&namespace, pinned, name)?)
     } else {
         namespace.sysctl("ipv6/conf/all/forwarding", "1")?;
         let [(_, node), (port, _)] = LINK;
@@ -399,7 +327,7 @@ fn open(
 ///
 /// # Errors
 /// If it cannot be set up.
-pub(crate) fn forwarding(octets: usize, flows: u32, pinned: &Pinned) -> Result<(Lane, Relay)> {
+pub(crate) fn forwarding(octets: usize, flows: u32, pinned: &Pinned) -> Result<(Lane, Process)> {
     match open((Inner::Plain, octets), &Side::Service(Shape::forward("forward")), "soak", flows, pinned)? {
         (lane, Worker::Service(relay)) => Ok((lane, relay)),
         _ => Err(Error::Usage("a service was not started".into())),
@@ -428,12 +356,18 @@ fn attach(topology: &Topology, namespace: &Namespace, waits: bool) -> Result<()>
 /// Frames each second, and for how long, in which every octet is compared before anything is timed.
 const VERIFIED: (f64, Duration) = (50_000.0, Duration::from_millis(500));
 
-/// `service-forward` with inner packets of so many octets: a report for each peer.
+/// `service-forward` with inner packets of so many octets: a report for each peer. `program` is for [`Course::Program`].
 ///
 /// # Errors
 /// If a lane cannot be set up, or delivers a wrong frame.
-pub fn forward(course: Course, octets: usize, effort: &Effort, pinned: &Pinned) -> Result<Vec<Report>> {
-    let (ours, others) = course.forward();
+pub fn forward(
+    course: Course,
+    program: Option<&str>,
+    octets: usize,
+    effort: &Effort,
+    pinned: &Pinned,
+) -> Result<Vec<Report>> {
+    let (ours, others) = course.forward(program)?;
     let inner = if course == Course::Encrypted { Inner::Encrypted } else { Inner::Plain };
     run("service-forward", ours, others, (inner, octets), effort, pinned)
 }

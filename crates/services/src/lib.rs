@@ -7,6 +7,8 @@
 pub mod bulk;
 pub mod compress;
 pub mod compression;
+#[cfg(feature = "generators")]
+pub mod corpus;
 pub mod counter;
 mod deadline;
 pub mod debulk;

@@ -5,10 +5,12 @@
 mod contest;
 mod parts;
 mod row;
+mod slots;
 mod through;
 mod transfer;
 
 pub use contest::{Course, compare, run};
-pub use row::{Engine, Row};
+pub use row::{Engine, Row, SERVER};
+pub use slots::Slots;
 pub use through::Through;
-pub use transfer::{Kind, Rate, Transfer};
+pub use transfer::{Kind, Load, Rate, Transfer};

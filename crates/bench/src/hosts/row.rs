@@ -17,8 +17,9 @@ use segue_model::node::PortMode;
 use serde_json::{Value, json};
 
 use super::parts::{CORE_MTU, link, port};
+use super::slots::Slots;
 use super::through::{BACK, THERE, Through};
-use super::transfer::{Kind, Transfer};
+use super::transfer::{Kind, Load, Transfer};
 use crate::error::{Error, Result};
 use crate::netns::Namespace;
 use crate::segue::Node;
@@ -72,6 +73,8 @@ pub struct Row {
     pub server: Namespace,
     /// The function at the middle node, and by which proxy it is reached.
     function: Option<(Namespace, Through)>,
+    /// Places of packet services at the middle node.
+    slots: Option<Slots>,
     engine: Engine,
 }
 
@@ -81,6 +84,38 @@ impl Row {
     /// # Errors
     /// If `ip` fails or the data plane cannot be started.
     pub fn open(name: &str, engine: Engine, through: Option<Through>) -> Result<Self> {
+        let mut row = Self::lay(name, engine, HOST_MTU)?;
+        row.function =
+            through.map(|through| Ok::<_, Error>((through.build(name, &row.steps[1])?, through))).transpose()?;
+        match engine {
+            Engine::Segue(mode) => row.segue(mode)?,
+            Engine::Kernel => row.kernel()?,
+            Engine::Plain => row.plain()?,
+        }
+        Ok(row)
+    }
+
+    /// Segue on socket buffers, with places for packet services at the middle node: by the port that is asked for ([`Slots::port`]), packets to the
+    /// server go through none of them, the first, the first two, and so on. Services may change addresses if `rewrites`.
+    ///
+    /// # Errors
+    /// As [`Row::open`].
+    pub fn open_with_slots(name: &str, count: usize, rewrites: bool) -> Result<Self> {
+        // The server's link lets through what a service has put together.
+        let mut row = Self::lay(name, Engine::Segue(PortMode::Skb), CORE_MTU)?;
+        row.slots = Some(Slots::build(name, &row.steps[1], count, rewrites)?);
+        row.segue(PortMode::Skb)?;
+        Ok(row)
+    }
+
+    /// The places of packet services.
+    #[must_use]
+    pub fn slots(&self) -> Option<&Slots> {
+        self.slots.as_ref()
+    }
+
+    /// Namespaces, links, addresses. `mtu` is that of the server's link.
+    fn lay(name: &str, engine: Engine, mtu: u32) -> Result<Self> {
         let make = |what: &str| -> Result<Namespace> {
             let namespace = Namespace::create(&format!("{name}-{what}"))?;
             for (key, value) in [
@@ -98,15 +133,9 @@ impl Row {
         link(HOST_MTU, (&client, "eth0", 1), (first, "host", 2))?;
         link(CORE_MTU, (first, "core", 3), (middle, "left", 4))?;
         link(CORE_MTU, (middle, "right", 5), (last, "core", 6))?;
-        link(HOST_MTU, (last, "host", 7), (&server, "eth0", 8))?;
-        let function = through.map(|through| Ok::<_, Error>((through.build(name, middle)?, through))).transpose()?;
-        let mut row = Self { nodes: Vec::new(), client, steps, server, function, engine };
+        link(mtu, (last, "host", 7), (&server, "eth0", 8))?;
+        let row = Self { nodes: Vec::new(), client, steps, server, function: None, slots: None, engine };
         row.address()?;
-        match engine {
-            Engine::Segue(mode) => row.segue(mode)?,
-            Engine::Kernel => row.kernel()?,
-            Engine::Plain => row.plain()?,
-        }
         Ok(row)
     }
 
@@ -174,11 +203,15 @@ impl Row {
             self.suit_xdp()?;
         }
         let [towards, back] = self.by();
-        let between = match &self.function {
+        let mut between = match &self.function {
             Some((_, through)) => through.state(&self.steps[1], mode)?,
             None => middle(mode),
         };
-        let states = [end(1, "d", (towards, 3), mode), between, end(3, "c", (back, 1), mode)];
+        let mut first = end(1, "d", (towards, 3), mode);
+        if let Some(slots) = &self.slots {
+            slots.add_to(&mut between, &mut first, mode);
+        }
+        let states = [first, between, end(3, "c", (back, 1), mode)];
         for (step, state) in self.steps.iter().zip(states) {
             self.nodes.push(Node::start(step, state)?);
         }
@@ -243,6 +276,14 @@ impl Row {
     /// If a socket cannot be made.
     pub fn transfer(&self, kind: Kind, measured: Duration, verify: bool) -> Result<Transfer> {
         Transfer::run(kind, (&self.client, &self.server), SERVER, measured, verify)
+    }
+
+    /// The same with another load, every octet compared.
+    ///
+    /// # Errors
+    /// If a socket cannot be made.
+    pub fn transfer_load(&self, measured: Duration, load: &Load) -> Result<Transfer> {
+        Transfer::run_load(Kind::Tcp, (&self.client, &self.server), SERVER, measured, true, load)
     }
 
     /// Packets that Segue's nodes dropped, by outcome.

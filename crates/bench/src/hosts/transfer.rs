@@ -2,6 +2,7 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -12,7 +13,8 @@ use nix::sys::socket::{setsockopt, sockopt};
 use crate::error::{Error, Result};
 use crate::netns::Namespace;
 
-const PORT: u16 = 5201;
+/// The server's port, if nothing else is said.
+pub const PORT: u16 = 5201;
 /// Octets that a sender gives to the kernel at once.
 const WRITE: usize = 128 * 1024;
 /// Length of what is sent over and over: a prime, so that it is nowhere in step with segments.
@@ -66,6 +68,27 @@ impl Rate {
     }
 }
 
+/// What is sent, and how.
+#[derive(Debug, Clone)]
+pub struct Load {
+    /// TCP: connections side by side.
+    pub connections: usize,
+    /// The server's port.
+    pub port: u16,
+    /// TCP: octets of a segment at most, options included; what the path lets through if not given.
+    pub segment: Option<u32>,
+    /// TCP: what is sent over and over.
+    pub content: Arc<[u8]>,
+    /// For windows to open, before anything is measured.
+    pub warm_up: Duration,
+}
+
+impl Default for Load {
+    fn default() -> Self {
+        Self { connections: 1, port: PORT, segment: None, content: pattern().into(), warm_up: WARM_UP }
+    }
+}
+
 /// What came of one transfer.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Transfer {
@@ -107,8 +130,23 @@ impl Transfer {
         measured: Duration,
         verify: bool,
     ) -> Result<Self> {
+        Self::run_load(kind, (client, server), to, measured, verify, &Load::default())
+    }
+
+    /// The same with another load.
+    ///
+    /// # Errors
+    /// As [`Transfer::run`].
+    pub fn run_load(
+        kind: Kind,
+        (client, server): (&Namespace, &Namespace),
+        to: Ipv6Addr,
+        measured: Duration,
+        verify: bool,
+        load: &Load,
+    ) -> Result<Self> {
         let shared = Shared::default();
-        let to = SocketAddr::from((to, PORT));
+        let to = SocketAddr::from((to, load.port));
         thread::scope(|scope| {
             let shared = &shared;
             let (ready, is_ready) = std::sync::mpsc::channel();
@@ -117,18 +155,20 @@ impl Transfer {
                 // Whoever waits for it is there.
                 let ready = || ready.send(()).unwrap_or_default();
                 match kind {
-                    Kind::Tcp => receive_tcp(to, shared, verify, ready),
+                    Kind::Tcp => receive_tcp(to, shared, verify, load, ready),
                     Kind::UdpGso => receive_udp(to, shared, verify, ready),
                 }
             });
             // A sink that fails drops the sender: then there is nothing to wait for.
             let listens = is_ready.recv().is_ok();
             let source = scope.spawn(move || {
-                let result = if listens { client.enter().and_then(|_inside| send(kind, to, shared)) } else { Ok(()) };
+                let result =
+                    if listens { client.enter().and_then(|_inside| send(kind, to, shared, load)) } else { Ok(()) };
                 shared.sent_all.store(true, Ordering::Relaxed);
                 result
             });
-            let arrived = if listens { measure(shared, measured) } else { Rate { octets: 0, time: measured } };
+            let arrived =
+                if listens { measure(shared, load.warm_up, measured) } else { Rate { octets: 0, time: measured } };
             shared.stop.store(true, Ordering::Relaxed);
             joined(source)?;
             joined(sink)?;
@@ -144,12 +184,12 @@ fn joined(thread: thread::ScopedJoinHandle<'_, Result<()>>) -> Result<()> {
 }
 
 /// What arrives within the time, once something does.
-fn measure(shared: &Shared, measured: Duration) -> Rate {
+fn measure(shared: &Shared, warm_up: Duration, measured: Duration) -> Rate {
     let first = Instant::now() + CONNECT;
     while shared.received.load(Ordering::Relaxed) == 0 && Instant::now() < first {
         thread::sleep(Duration::from_millis(2));
     }
-    thread::sleep(WARM_UP);
+    thread::sleep(warm_up);
     let (begun, before) = (Instant::now(), shared.received.load(Ordering::Relaxed));
     thread::sleep(measured);
     let octets = shared.received.load(Ordering::Relaxed) - before;
@@ -165,7 +205,7 @@ fn pattern() -> Vec<u8> {
 fn differing(pattern: &[u8], mut at: usize, mut octets: &[u8]) -> u64 {
     let mut wrong = 0;
     while !octets.is_empty() {
-        let expected = &pattern[at % PATTERN..];
+        let expected = &pattern[at % pattern.len()..];
         let length = expected.len().min(octets.len());
         if expected[..length] != octets[..length] {
             wrong += expected.iter().zip(octets).filter(|(a, b)| a != b).count() as u64;
@@ -176,25 +216,36 @@ fn differing(pattern: &[u8], mut at: usize, mut octets: &[u8]) -> u64 {
     wrong
 }
 
-fn send(kind: Kind, to: SocketAddr, shared: &Shared) -> Result<()> {
+fn send(kind: Kind, to: SocketAddr, shared: &Shared, load: &Load) -> Result<()> {
     match kind {
-        Kind::Tcp => send_tcp(to, shared),
+        Kind::Tcp => side_by_side(load.connections, |_| send_tcp(to, shared, &load.content)),
         Kind::UdpGso => send_udp(to, shared),
     }
 }
 
-fn send_tcp(to: SocketAddr, shared: &Shared) -> Result<()> {
+/// Does the same so many times at once; the first that fails has said why.
+fn side_by_side(count: usize, work: impl Fn(usize) -> Result<()> + Sync) -> Result<()> {
+    if count <= 1 {
+        return work(0);
+    }
+    thread::scope(|scope| {
+        let work = &work;
+        let all: Vec<_> = (0..count).map(|number| scope.spawn(move || work(number))).collect();
+        all.into_iter().map(joined).fold(Ok(()), Result::and)
+    })
+}
+
+fn send_tcp(to: SocketAddr, shared: &Shared, content: &[u8]) -> Result<()> {
     // A connection that does not come about, or breaks, shows as nothing that arrives.
     let Ok(mut stream) = TcpStream::connect_timeout(&to, CONNECT) else { return Ok(()) };
     stream.set_write_timeout(Some(TICK)).map_err(Error::file("TCP socket"))?;
-    let pattern = pattern();
-    let block: Vec<u8> = pattern.iter().copied().cycle().take(PATTERN + WRITE).collect();
+    let block: Vec<u8> = content.iter().copied().cycle().take(content.len() + WRITE).collect();
     let mut at = 0;
     while !shared.stopped() {
         match stream.write(&block[at..at + WRITE]) {
             Ok(written) => {
                 shared.sent.fetch_add(written as u64, Ordering::Relaxed);
-                at = (at + written) % PATTERN;
+                at = (at + written) % content.len();
             }
             Err(error) if waits(&error) => {}
             Err(_) => break,
@@ -203,29 +254,41 @@ fn send_tcp(to: SocketAddr, shared: &Shared) -> Result<()> {
     Ok(())
 }
 
-fn receive_tcp(at: SocketAddr, shared: &Shared, verify: bool, ready: impl FnOnce()) -> Result<()> {
+fn receive_tcp(at: SocketAddr, shared: &Shared, verify: bool, load: &Load, ready: impl FnOnce()) -> Result<()> {
     let listener = TcpListener::bind(at).and_then(|socket| socket.set_nonblocking(true).map(|()| socket));
     let listener = listener.map_err(Error::file("TCP socket"))?;
+    if let Some(octets) = &load.segment {
+        // Connections have it from here: it is told in the answer to a SYN.
+        setsockopt(&listener, sockopt::TcpMaxSeg, octets).map_err(Error::system("set TCP_MAXSEG"))?;
+    }
     ready();
-    let mut stream = loop {
+    let accept = || loop {
         match listener.accept() {
-            Ok((stream, _)) => break stream,
-            Err(_) if shared.stopped() => return Ok(()),
+            Ok((stream, _)) => return Some(stream),
+            Err(_) if shared.stopped() => return None,
             Err(_) => thread::sleep(Duration::from_millis(1)),
         }
     };
+    side_by_side(load.connections, |_| match accept() {
+        Some(stream) => receive_stream(stream, shared, verify.then_some(&*load.content)),
+        None => Ok(()),
+    })
+}
+
+/// Counts what comes by one connection, and compares it with what was sent there if that is given.
+fn receive_stream(mut stream: TcpStream, shared: &Shared, expected: Option<&[u8]>) -> Result<()> {
     let set = stream.set_nonblocking(false).and_then(|()| stream.set_read_timeout(Some(TICK)));
     set.map_err(Error::file("TCP socket"))?;
-    let pattern = pattern();
     let mut buffer = vec![0; 4 * WRITE];
+    let mut at = 0;
     loop {
         match stream.read(&mut buffer) {
             Ok(0) => return Ok(()),
             Ok(length) => {
-                let before = shared.received.fetch_add(length as u64, Ordering::Relaxed);
-                if verify {
-                    let wrong = differing(&pattern, (before % PATTERN as u64) as usize, &buffer[..length]);
-                    shared.wrong.fetch_add(wrong, Ordering::Relaxed);
+                shared.received.fetch_add(length as u64, Ordering::Relaxed);
+                if let Some(expected) = expected {
+                    shared.wrong.fetch_add(differing(expected, at, &buffer[..length]), Ordering::Relaxed);
+                    at = (at + length) % expected.len();
                 }
             }
             // Until the other has closed it, so that all that was sent is counted; unless nothing comes any more.

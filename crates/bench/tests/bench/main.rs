@@ -2,3 +2,4 @@
 
 mod functions;
 mod runs;
+mod services;

@@ -1,9 +1,9 @@
 //! `bulk` and `debulk`: there and back, sizes, delays, ways that must not be mixed, and aggregates with faults.
 
-use crate::corpus::{Random, Sender};
 use proptest::prelude::*;
 use segue_service::driver::{NEXT, SID, srv6, srv6_around};
 use segue_service::{Driver, Prepared, Reason, Time};
+use segue_services::corpus::{Random, Sender};
 use segue_wire::layer::protocol;
 use segue_wire::tcp::control::ACK;
 use segue_wire::{AggfragRepr, Ipv4Repr, Ipv6Packet, Ipv6Repr, PacketBuilder, SrhRepr, UdpRepr};

@@ -1,7 +1,7 @@
 //! Services one behind the other, as in a chain: what comes out is what went in.
 
-use crate::corpus::{Random, Sender, xml};
 use segue_service::{Driver, FlowKey};
+use segue_services::corpus::{Random, Sender, xml};
 use segue_wire::{Ipv6Packet, Ipv6Repr, LayerKind, PacketBuilder, SrhRepr, TcpSegment, parse_ip_packet};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;

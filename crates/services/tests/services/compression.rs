@@ -1,9 +1,9 @@
 //! `compress` and `decompress`: there and back, ratios, and what must not be taken.
 
-use crate::corpus::{self, Random, Sender};
 use segue_service::driver::{srv6, srv6_around};
 use segue_service::{Driver, Reason, Snapshot};
 use segue_services::compression::{Algorithm, Decoder, Dictionary, Encoder};
+use segue_services::corpus::{self, Random, Sender};
 use segue_wire::layer::protocol;
 use segue_wire::{IpCompRepr, Ipv6Packet, parse_ip_packet};
 use std::path::Path;

@@ -3,7 +3,6 @@
 mod bulk;
 mod chain;
 mod compression;
-mod corpus;
 mod counter;
 mod forward;
 mod list;

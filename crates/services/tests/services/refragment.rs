@@ -1,9 +1,9 @@
 //! `refragment`: the acceptance lines on fragments, from any order, and within bounds.
 
-use crate::corpus::Random;
 use proptest::prelude::*;
 use segue_service::driver::{srv6, srv6_around};
 use segue_service::{Driver, Prepared, Reason, Snapshot};
+use segue_services::corpus::Random;
 use segue_services::refragment::{Fault, Inner, inspect};
 use segue_wire::layer::protocol;
 use segue_wire::tcp::control::ACK;

@@ -1,9 +1,9 @@
 //! `tcp-bulk`: what is merged and what is not, and that merging can be undone.
 
-use crate::corpus::{Random, Sender};
 use proptest::prelude::*;
 use segue_service::driver::srv6;
 use segue_service::{Driver, Prepared, Time};
+use segue_services::corpus::{Random, Sender};
 use segue_services::tcp_bulk::{Aggregate, Class, Segment, split};
 use segue_wire::tcp::control::{ACK, CWR, ECE, FIN, PSH, RST, SYN, URG};
 use segue_wire::{Ipv4Packet, Ipv6Packet, OptionsRepr, PacketBuilder, TcpRepr, TcpSegment, parse_ip_packet};

@@ -1,30 +1,36 @@
-//! Payloads that tests measure with: the same in every run.
+//! Payloads that tests and the bench measure with, and packets that carry them: the same in every run.
 
 use segue_service::driver::srv6;
 use segue_wire::{Ipv4Repr, Ipv6Repr, PacketBuilder, TcpRepr, tcp::control};
 use std::fmt::Write;
+use std::net::Ipv6Addr;
 
 /// A small generator of pseudo-random numbers (xorshift64*).
 pub struct Random(u64);
 
 impl Random {
+    /// The sequence of a seed; that of 0 is that of 1.
+    #[must_use]
     pub fn new(seed: u64) -> Self {
         Self(seed.max(1))
     }
 
-    pub fn next(&mut self) -> u64 {
+    /// The next number.
+    pub fn number(&mut self) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;
         self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
     }
 
+    /// A number below `limit`; 0 if that is 0.
     pub fn below(&mut self, limit: usize) -> usize {
-        ((self.next() >> 16) % limit.max(1) as u64) as usize
+        ((self.number() >> 16) % limit.max(1) as u64) as usize
     }
 
+    /// So many octets, which no algorithm makes fewer.
     pub fn bytes(&mut self, count: usize) -> Vec<u8> {
-        (0..count).map(|_| (self.next() >> 32) as u8).collect()
+        (0..count).map(|_| (self.number() >> 32) as u8).collect()
     }
 }
 
@@ -76,6 +82,7 @@ const SECTIONS: &[&str] = &[
 
 /// At least `octets` octets of XML built like the abstracts of an encyclopaedia, which the thesis measured with: a title, an address,
 /// an abstract, and links to the sections of the page, of which three in four have a name that other pages have too.
+#[must_use]
 pub fn xml(octets: usize, seed: u64) -> Vec<u8> {
     let (language, mut random) = (Language::new(), Random::new(seed));
     let mut text = String::from("<feed>\n");
@@ -105,35 +112,66 @@ pub fn xml(octets: usize, seed: u64) -> Vec<u8> {
 }
 
 /// HTTP answers whose bodies are compressed already, as nearly all are: a header of text in front of octets without repetition.
+#[must_use]
 pub fn http(octets: usize, seed: u64) -> Vec<u8> {
     let mut random = Random::new(seed);
     let mut stream = Vec::new();
     while stream.len() < octets {
-        let length = 2_000 + random.below(60_000);
-        let tag = random.next();
-        let header = format!(
-            "HTTP/1.1 200 OK\r\nServer: example\r\nContent-Type: text/html; charset=utf-8\r\nContent-Encoding: gzip\r\nVary: Accept-Encoding\r\n\
-             Cache-Control: max-age=3600\r\nETag: \"{tag:016x}\"\r\nContent-Length: {length}\r\n\r\n"
-        );
-        stream.extend_from_slice(header.as_bytes());
-        stream.extend(random.bytes(length));
+        stream.extend(answer(&mut random));
     }
     stream
 }
 
+/// Answers of web servers, each a stream of its own: of a hundred 86 with a body that is compressed already (the share of servers that the thesis
+/// names), the others with text.
+#[must_use]
+pub fn answers(count: usize, seed: u64) -> Vec<Vec<u8>> {
+    let mut random = Random::new(seed);
+    let text = xml(200_000, seed);
+    let mut one = |_| {
+        if random.below(100) < 86 {
+            return answer(&mut random);
+        }
+        let (from, length) = (random.below(text.len() / 2), 200 + random.below(20_000));
+        let header =
+            format!("HTTP/1.1 200 OK\r\nServer: example\r\nContent-Type: text/xml\r\nContent-Length: {length}\r\n\r\n");
+        [header.as_bytes(), &text[from..from + length]].concat()
+    };
+    (0..count).map(&mut one).collect()
+}
+
+/// One answer with a body that is compressed already.
+fn answer(random: &mut Random) -> Vec<u8> {
+    let length = 2_000 + random.below(60_000);
+    let tag = random.number();
+    let header = format!(
+        "HTTP/1.1 200 OK\r\nServer: example\r\nContent-Type: text/html; charset=utf-8\r\nContent-Encoding: gzip\r\nVary: Accept-Encoding\r\n\
+             Cache-Control: max-age=3600\r\nETag: \"{tag:016x}\"\r\nContent-Length: {length}\r\n\r\n"
+    );
+    let mut octets = header.into_bytes();
+    octets.extend(random.bytes(length));
+    octets
+}
+
 /// What sends a TCP stream: addresses, ports, and segments of at most so many octets.
-#[derive(Clone, Copy)]
+#[derive(Debug, Clone, Copy)]
 pub struct Sender {
+    /// Or IPv4.
     pub ipv6: bool,
+    /// The source's.
     pub port: u16,
+    /// Octets of payload in a segment at most.
     pub segment: usize,
 }
 
 impl Sender {
+    /// By IPv4, in segments as the thesis had them.
     pub const IPV4: Self = Self { ipv6: false, port: 40_000, segment: 1340 };
+    /// The same by IPv6.
     pub const IPV6: Self = Self { ipv6: true, port: 40_000, segment: 1340 };
 
     /// A segment with this sequence number, as an IP packet. IPv4 identifications count segments.
+    #[must_use]
     pub fn packet(self, index: usize, sequence_number: u32, control_bits: u8, payload: &[u8]) -> Vec<u8> {
         let tcp = TcpRepr {
             sequence_number,
@@ -144,9 +182,8 @@ impl Sender {
             ..TcpRepr::new(self.port, 445, control_bits)
         };
         let builder = if self.ipv6 {
-            let address = |text: &str| text.parse().unwrap();
-            let header =
-                Ipv6Repr { flow_label: 0x1_2345, ..Ipv6Repr::new(address("2001:db8:a::2"), address("2001:db8:b::2")) };
+            let address = |site: u16| Ipv6Addr::new(0x2001, 0xdb8, site, 0, 0, 0, 0, 2);
+            let header = Ipv6Repr { flow_label: 0x1_2345, ..Ipv6Repr::new(address(0xa), address(0xb)) };
             PacketBuilder::new().ipv6(header)
         } else {
             let header = Ipv4Repr::new([10, 1, 0, 2].into(), [10, 2, 0, 2].into());
@@ -156,12 +193,14 @@ impl Sender {
     }
 
     /// A stream in segments, as inner packets.
+    #[must_use]
     pub fn inner(self, stream: &[u8]) -> Vec<Vec<u8>> {
         let chunks = stream.chunks(self.segment).enumerate();
         chunks.map(|(index, chunk)| self.packet(index, (index * self.segment) as u32, control::ACK, chunk)).collect()
     }
 
     /// A stream in segments behind steering headers.
+    #[must_use]
     pub fn steered(self, stream: &[u8]) -> Vec<Vec<u8>> {
         self.inner(stream).iter().map(|inner| srv6(inner)).collect()
     }
