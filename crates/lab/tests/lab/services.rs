@@ -1,10 +1,17 @@
 //! Packet services in chains: packets pass through them, they count what passed, and one that dies is started again.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use nix::libc;
 use nix::sys::signal::{Signal, kill};
+use nix::sys::socket::{
+    AddressFamily, LinkAddr, MsgFlags, SockFlag, SockProtocol, SockType, recvfrom, sendto, setsockopt, socket, sockopt,
+};
+use nix::sys::time::{TimeVal, TimeValLike};
 use nix::unistd::Pid;
 use segue_host::polling;
 use segue_lab::{agent, netns, up};
@@ -205,6 +212,85 @@ chains: { way: { from: client, to: server, via: [relay] } }
     let link = &lab.loaded.plan.functions["relay"].interfaces[0].peer;
     let deferral = netns::inside(&lab.namespace("nfv"), || polling::deferral(&link.interface)).unwrap().unwrap();
     assert_eq!(deferral, polling::OF_SERVICES);
+    lab.down();
+}
+
+/// UDP port that the program behind the device does not let through.
+const REFUSED: u16 = 7002;
+
+/// A program at a device, which knows nothing of Segment Routing: what it reads there, but for packets to one port, it writes back as it is, until
+/// it is told to stop. It says how many it has written.
+fn writes_back(lab: &TestLab, function: &str, device: &'static str, stop: &AtomicBool) -> u64 {
+    let open = || -> std::io::Result<OwnedFd> {
+        let socket = socket(AddressFamily::Packet, SockType::Raw, SockFlag::SOCK_CLOEXEC, SockProtocol::EthAll)?;
+        setsockopt(&socket, sockopt::ReceiveTimeout, &TimeVal::milliseconds(20))?;
+        Ok(socket)
+    };
+    let program = || {
+        let (fd, mut octets, mut written) = (open().unwrap(), vec![0; 1 << 16], 0);
+        let index = nix::net::if_::if_nametoindex(device).unwrap() as usize;
+        while !stop.load(Ordering::Relaxed) {
+            let Ok((length, Some(from))) = recvfrom::<LinkAddr>(fd.as_raw_fd(), &mut octets) else { continue };
+            // What it sends itself comes by as well, as going out.
+            if from.ifindex() != index || from.pkttype() == libc::PACKET_OUTGOING {
+                continue;
+            }
+            let packet = &octets[..length];
+            let at = if packet[0] >> 4 == 4 { 20 } else { 40 };
+            if packet.get(at + 2..at + 4) == Some(&REFUSED.to_be_bytes()) {
+                continue;
+            }
+            sendto(fd.as_raw_fd(), packet, &from, MsgFlags::empty()).unwrap();
+            written += 1;
+        }
+        written
+    };
+    netns::inside(&lab.namespace(function), program).unwrap()
+}
+
+#[test]
+#[ignore = "needs root"]
+fn what_a_program_writes_back_to_an_inline_tun_goes_on_in_the_chain() {
+    let lab = TestLab::up(
+        "inl",
+        "nodes: { nfv: {} }
+hosts: { client: { node: nfv }, server: { node: nfv } }
+functions:
+  inspect: { node: nfv, service: { name: tun, config: { mode: inline, device: back } } }
+chains: { way: { from: client, to: server, via: [inspect] } }
+",
+    );
+    let stop = AtomicBool::new(false);
+    let arrives = |port: u16| {
+        let address: IpAddr = lab.addresses("server")[0].parse().unwrap();
+        let server = bound(&lab, "server", SocketAddr::new(address, port));
+        server.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+        let client = bound(&lab, "client", "0.0.0.0:0".parse().unwrap());
+        client.send_to(b"one", (address, port)).unwrap();
+        server.recv_from(&mut [0; 16]).is_ok()
+    };
+    let written = std::thread::scope(|scope| {
+        let program = scope.spawn(|| writes_back(&lab, "inspect", "back", &stop));
+        // It ends however this ends.
+        let traffic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            wait_way(&lab);
+            let before = status(&lab, "inspect");
+            let sent = datagrams(&lab);
+            assert!(!arrives(REFUSED), "the program keeps it");
+            let after = status(&lab, "inspect");
+            let more = |key: &str| {
+                let [after, before] = [&after, &before].map(|status| status["total"]["metrics"][key].as_u64().unwrap());
+                after - before
+            };
+            assert_eq!((more("given_packets"), more("returned_packets")), (sent + 1, sent), "{after:#}");
+        }));
+        stop.store(true, Ordering::Relaxed);
+        let written = program.join().unwrap();
+        traffic.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        written
+    });
+    assert!(written >= 4 * DATAGRAMS, "{written}");
+    assert!(!arrives(7003), "nobody else writes back");
     lab.down();
 }
 
