@@ -48,6 +48,17 @@ int segue_own(struct __sk_buff *skb)
 	return function_own(&packet);
 }
 
+/* What comes out of a function behind a label: a stage, which nodes without labels never meet. */
+SEC("tc")
+int segue_function_labels(struct __sk_buff *skb)
+{
+	struct packet packet;
+
+	if (packet_begin(skb, &packet, STAGE_PORT, epoch_carried()))
+		return drop_counted(skb, 0, 0, SEGUE_OUTCOME_drop_port_unknown);
+	return function_labels(&packet);
+}
+
 /* Ingress of the ports to and from functions: what comes out of them. */
 SEC("tc")
 int segue_function_out(struct __sk_buff *skb)

@@ -26,6 +26,8 @@
 #include "lib/icmp/relay.h"
 #include "lib/labels/port.h"
 #include "lib/labels/push.h"
+#include "lib/labels/back.h"
+#include "lib/labels/firewall.h"
 
 PROGRAM(segue_port)
 {
@@ -208,6 +210,37 @@ PROGRAM(segue_labels_push)
 	if (unlikely(!scratch || packet_begin(ctx, &packet, SEGUE_STAGE_LABELS_PUSH, epoch_carried())))
 		return drop_unknown_port(ctx);
 	return labels_push(&packet, &scratch->push);
+}
+
+/* A packet back from a function behind a label. */
+PROGRAM(segue_labels_back)
+{
+	struct packet packet;
+
+	if (unlikely(packet_begin(ctx, &packet, SEGUE_STAGE_LABELS_BACK, epoch_carried())))
+		return drop_unknown_port(ctx);
+	return labels_back(&packet);
+}
+
+/* A packet to a label with a firewall; its stack is in the scratch memory. */
+PROGRAM(segue_labels_firewall)
+{
+	struct scratch *scratch = scratch_get();
+	struct packet packet;
+
+	if (unlikely(!scratch || packet_begin(ctx, &packet, SEGUE_STAGE_LABELS_FIREWALL, epoch_carried())))
+		return drop_unknown_port(ctx);
+	return labels_firewall(&packet, scratch);
+}
+
+/* The same with its stack on again, once the firewall has let it pass. */
+PROGRAM(segue_labels_passed)
+{
+	struct packet packet;
+
+	if (unlikely(packet_begin(ctx, &packet, SEGUE_STAGE_LABELS_PASSED, epoch_carried())))
+		return drop_unknown_port(ctx);
+	return labels_passed(&packet);
 }
 
 #endif

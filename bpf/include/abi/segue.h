@@ -114,6 +114,11 @@ enum segue_behaviour {
 	SEGUE_LABEL_POP = 20,	   /* off, and to `next_hop`: an adjacency, or the last hop but one of a node label */
 	SEGUE_LABEL_TABLE = 21,	   /* the end of the stack: the inner packet by `table` */
 	SEGUE_LABEL_NEXT_HOP = 22, /* the end of the stack: the inner packet to `next_hop` */
+	/* Functions behind a label: the inner packet goes there without labels, and the rest of the stack back on what
+	 * comes back, which then goes on by that, or if there is none by its destination in `table`. */
+	SEGUE_LABEL_STATIC = 23,   /* the rest is the only list of `policy`, SEGUE_NONE: none */
+	SEGUE_LABEL_DYNAMIC = 24,  /* the rest is remembered; with SEGUE_MEMORY_PACKET also netfilter */
+	SEGUE_LABEL_FIREWALL = 25, /* the function is the node's own: `firewall` */
 };
 
 enum segue_flavour {
@@ -228,7 +233,7 @@ struct segue_sid {
 	__u32 firewall;	       /* End.AN: index in `firewalls`, the function is the node's own firewall; 0: none */
 	__u8 source_mac[6];    /* proxies: the MAC address of `oif` */
 	__u16 function_mtu;    /* proxies: layer 3 MTU of `oif`, octets (65535 at most); 0: it is down */
-	__u32 out_label;       /* SEGUE_LABEL_SWAP */
+	__u32 out_label;       /* SEGUE_LABEL_SWAP; with SEGUE_FAILURE_REROUTE the label in place of this one */
 };
 
 /* What a CPU remembers of the SID that covers an address. Map `sids_cached`, not shared between builds. 128 octets. */
@@ -302,7 +307,8 @@ enum segue_list_flags {
  *   Length and the Next Header of the last header.
  * insertion: `header` = SRH, whose Next Header and Segment List[0] the data plane fills; `first` is the new
  * destination.
- * labels: `header` = label stack entries, whose TC and TTL the data plane fills; `first` is the next hop.
+ * labels: `header` = label stack entries, whose TC and TTL the data plane fills; `first` is the next hop (of those that
+ *   go back on behind a function: unused).
  */
 struct segue_segment_list {
 	__u16 header_length; /* octets of `header` in use */
@@ -348,7 +354,7 @@ struct segue_segment_list {
 struct segue_stash {
 	__u64 id;	  /* the reference that the content answers to */
 	__u64 scope;	  /* as in struct segue_sid: only these proxies put it back */
-	__u16 length;	  /* octets of `header`, a multiple of 8 */
+	__u16 length;	  /* octets of `header`, a multiple of 8; of labels one of 4, perhaps 0 */
 	__u8 next_header; /* offset in `header` of the octet that names the inner packet's protocol */
 	__u8 flags;	  /* enum segue_stash_flags */
 	__u8 hop_limit;	  /* End.AN.NF: of the inner packet as it came; else 0 */
@@ -365,6 +371,7 @@ enum segue_stash_flags {
 		1 << 1, /* MEMORY_PACKET: traffic class and flow label are those of the packet; else made anew */
 	SEGUE_STASH_LAST = 1 << 3,   /* with SEGUE_STASH_SRH: Segment List[0] too, which is the chain's or a SID */
 	SEGUE_STASH_BEHIND = 1 << 4, /* End.AM, End.AN: what leads on behind the SRH (lib/proxy/behind.h) */
+	SEGUE_STASH_LABELS = 1 << 6, /* with SEGUE_STASH_EXACT: the rest of a stack of labels */
 	SEGUE_STASH_AWARE = 1 << 5, /* End.AN that translates: what such a packet must still have (lib/proxy/aware.h) */
 };
 
@@ -582,7 +589,12 @@ enum segue_stage {
 	SEGUE_STAGE_OWN = 12,	   /* segue_own, on socket buffers alone: what a function sends of its own */
 	SEGUE_STAGE_INSTANCE = 13, /* segue_instance: to one of several instances of a function */
 	SEGUE_STAGE_LABELS = 14,   /* segue_labels: a packet with labels that a core port has received */
-	SEGUE_STAGE_LABELS_PUSH = 15, /* segue_labels_push: from outside into a policy of labels */
+	SEGUE_STAGE_LABELS_PUSH = 15,	  /* segue_labels_push: from outside into a policy of labels */
+	SEGUE_STAGE_LABELS_BACK = 16,	  /* segue_labels_back: back from a function behind a label */
+	SEGUE_STAGE_LABELS_FIREWALL = 17, /* segue_labels_firewall: to a label with a firewall, its stack taken off */
+	SEGUE_STAGE_LABELS_PASSED = 18,	  /* segue_labels_passed: the same once the firewall has let the packet pass */
+	SEGUE_STAGE_LABELS_OUT = 19,	  /* segue_function_labels, on socket buffers alone: out of a function on the
+					     kernel's      path behind a label */
 	SEGUE_STAGE_MAX = 32,
 };
 

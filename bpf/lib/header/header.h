@@ -11,7 +11,9 @@
  *    reference is compared after all of it was read, which is between the last two.
  *  - header_adjacency(): the way of a packet that has it on.
  *
- * A kind is a file beside this one and a line in each function here; docs/developing/adding-a-steering-header.md.
+ * A kind is a file beside this one and a line in each function here; docs/developing/adding-a-steering-header.md. Which
+ * one it is is a constant wherever these are called: SIDs and labels have memories of their own, so that a reference of
+ * a scope names headers of one kind.
  */
 #ifndef SEGUE_HEADER_HEADER_H
 #define SEGUE_HEADER_HEADER_H
@@ -21,32 +23,38 @@
 #include "lib/packet/packet.h"
 #include "lib/packet/stage.h"
 #include "lib/forward/adjacency.h"
+#include "lib/header/labels.h"
 #include "lib/header/srv6.h"
 #include "lib/proxy/stash.h"
 #include "lib/access/encapsulation.h"
 
-/* `entry->kind`, were there a second one: as long as there is not, a constant, and nothing is asked. */
+/* Of a header that the functions below put on. Labels go back on in a stage of their own (lib/labels/back.h). */
 INLINE u32 header_kind(const struct segue_stash *entry)
 {
 	(void)entry;
 	return SEGUE_HEADER_SRV6;
 }
 
-INLINE int header_same(const struct segue_stash *entry, void *data, void *end, const struct outer *outer, u32 margin)
+INLINE int header_same(u32 kind, const struct segue_stash *entry, void *data, void *end,
+		       const struct memory_order *order)
 {
-	switch (header_kind(entry)) {
+	switch (kind) {
 	case SEGUE_HEADER_SRV6:
-		return srv6_same(entry, data, end, outer, margin);
+		return srv6_same(entry, data, end, &order->outer, order->margin);
+	case SEGUE_HEADER_MPLS:
+		return labels_same(entry, data, end, order->shape, order->margin);
 	}
 	return 0;
 }
 
 /* The draft's content and its hash; 0: it cannot be remembered. `shape`: as the kind has it. */
-INLINE u64 header_prepare(buffer *ctx, struct segue_stash *draft, u64 shape, u64 scope)
+INLINE u64 header_prepare(u32 kind, buffer *ctx, struct segue_stash *draft, u64 shape, u64 scope)
 {
-	switch (header_kind(draft)) {
+	switch (kind) {
 	case SEGUE_HEADER_SRV6:
 		return srv6_prepare(ctx, draft, shape, scope);
+	case SEGUE_HEADER_MPLS:
+		return labels_prepare(ctx, draft, shape, scope);
 	}
 	return 0;
 }

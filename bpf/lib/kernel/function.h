@@ -30,6 +30,8 @@
 #include "lib/proxy/memory.h"
 #include "lib/proxy/behind.h"
 #include "lib/kernel/leave.h"
+#include "lib/header/labels.h"
+#include "lib/labels/room.h"
 
 /* A packet that XDP has taken the steering header off, on its way to the function. */
 INLINE int function_in(buffer *skb, struct segue_function_metadata *metadata)
@@ -250,6 +252,79 @@ INLINE int function_insert(struct packet *packet, const struct segue_sid *sid, c
 	return skb_leave(packet, adjacency, egress);
 }
 
+/* Hop limit that a packet back from the function leaves with. 0: with none. */
+INLINE u32 function_hops(const struct segue_sid *sid, const struct segue_stash *entry, const struct inner *inner)
+{
+	if (sid->proxy_flags & SEGUE_PROXY_KEEP_HOP_LIMIT)
+		return function_hop_limit(entry->hop_limit, inner->hop_limit);
+	return likely(inner->hop_limit > 1) ? inner->hop_limit - 1 : 0;
+}
+
+/*
+ * Back from a function behind a label: the rest of the stack goes on again, and the packet by the loop to the labels of
+ * this node. Where nothing is left of the stack, it goes by its destination.
+ */
+INLINE int function_labels(struct packet *packet)
+{
+	buffer *skb = packet->ctx;
+	u32 index = packet->port->proxy, refusal, hops;
+	const struct segue_stash *entry;
+	const struct segue_sid *sid;
+	struct inner inner = {};
+	void *data, *end;
+	u64 id = 0;
+
+	sid = bpf_map_lookup_elem(&sid_entries, &index);
+	if (unlikely(!sid))
+		return drop(packet, SEGUE_OUTCOME_drop_proxy_empty);
+	entry = stash_get_carried(skb->hash, skb->tc_index, &id);
+	if (unlikely(!entry || entry->scope != sid->scope))
+		return function_forgotten(skb, packet->port->index, sid->scope);
+	function_read(skb, &inner);
+	if (unlikely(inner.outcome))
+		return drop(packet, inner.outcome);
+	packet->length = inner.length;
+	if (unlikely(function_may_lead(packet, &inner)) &&
+	    function_leads(skb, ETHERNET_LENGTH + inner.length, packet->generation))
+		return drop(packet, SEGUE_OUTCOME_drop_from_function);
+	if (unlikely(labels_of_segments(skb)))
+		return drop(packet, SEGUE_OUTCOME_drop_offload);
+	hops = function_hops(sid, entry, &inner);
+	if (unlikely(!hops))
+		return drop(packet, SEGUE_OUTCOME_drop_hop_limit_exceeded);
+	refusal = function_trim(skb, &inner);
+	if (unlikely(refusal))
+		return drop(packet, refusal & (SEGUE_OUTCOMES_MAX - 1));
+	if (hops != inner.hop_limit && function_hop(skb, hops))
+		return drop(packet, SEGUE_OUTCOME_drop_adjust);
+	if (unlikely(!entry->length)) {
+		/* An explicit null: the label of all nodes for what is forwarded by its destination (RFC 3032). */
+		u32 null = skb->protocol == bpf_htons(ETH_P_IPV6) ? LABEL_IPV6_EXPLICIT_NULL : LABEL_IPV4_EXPLICIT_NULL;
+
+		if (labels_on(skb, ENTRY_LENGTH))
+			return drop(packet, SEGUE_OUTCOME_drop_no_headroom);
+		data = buffer_start(skb);
+		if (data + ETHERNET_LENGTH + ENTRY_LENGTH > buffer_end(skb))
+			return drop(packet, SEGUE_OUTCOME_drop_adjust);
+		entry_store(data + ETHERNET_LENGTH, null << 12 | ENTRY_BOTTOM | hops);
+	} else {
+		if (labels_on(skb, entry->length & 0xff))
+			return drop(packet, SEGUE_OUTCOME_drop_no_headroom);
+		data = buffer_start(skb);
+		end = buffer_end(skb);
+		if (labels_copy(data + ETHERNET_LENGTH, end, entry, 0))
+			return drop(packet, SEGUE_OUTCOME_drop_adjust);
+		if (unlikely(!stash_still(entry, id)))
+			return function_forgotten(skb, packet->port->index, sid->scope);
+	}
+	count(packet, sid->counter_return);
+	skb->tc_index = 0;
+	data = buffer_start(skb);
+	if (data + ETHERNET_LENGTH > buffer_end(skb))
+		return drop(packet, SEGUE_OUTCOME_drop_adjust);
+	return skb_again_as(packet, data, bpf_htons(ETH_P_MPLS_UC));
+}
+
 /* Back from the function: the steering header that it came with goes on again. */
 INLINE int function_out(struct packet *packet, int egress)
 {
@@ -274,15 +349,15 @@ INLINE int function_out(struct packet *packet, int egress)
 	if (unlikely(function_may_lead(packet, &inner)) &&
 	    function_leads(skb, ETHERNET_LENGTH + inner.length, packet->generation))
 		return drop(packet, SEGUE_OUTCOME_drop_from_function);
-	if (sid->proxy_flags & SEGUE_PROXY_KEEP_HOP_LIMIT) {
-		hops = function_hop_limit(entry->hop_limit, inner.hop_limit);
-	} else {
-		if (unlikely(inner.hop_limit <= 1))
-			return drop(packet, SEGUE_OUTCOME_drop_hop_limit_exceeded);
-		hops = inner.hop_limit - 1;
+	hops = function_hops(sid, entry, &inner);
+	if (unlikely(!hops && !(sid->proxy_flags & SEGUE_PROXY_KEEP_HOP_LIMIT)))
+		return drop(packet, SEGUE_OUTCOME_drop_hop_limit_exceeded);
+	if (unlikely(entry->flags & (SEGUE_STASH_SRH | SEGUE_STASH_LABELS))) {
+		if (entry->flags & SEGUE_STASH_SRH)
+			return function_insert(packet, sid, entry, id, &inner, hops, egress);
+		stage(packet, SEGUE_STAGE_LABELS_OUT);
+		return drop(packet, SEGUE_OUTCOME_drop_recirculation);
 	}
-	if (unlikely(entry->flags & SEGUE_STASH_SRH))
-		return function_insert(packet, sid, entry, id, &inner, hops, egress);
 	push = entry->length;
 	adjacency = header_adjacency(packet, entry, outer_flow((const struct ipv6hdr *)entry->header));
 	if (unlikely(!adjacency))

@@ -51,7 +51,7 @@ INLINE int skb_copy_header(void *to, void *end, const void *from, u32 length)
 }
 
 /* Gives a complete packet to the data plane again, by the link that leads back to this node. */
-INLINE int skb_again(const struct packet *packet, void *data)
+INLINE int skb_again_as(const struct packet *packet, void *data, u16 ethertype)
 {
 	u32 loop = control.loop;
 	u32 *word = data;
@@ -61,9 +61,14 @@ INLINE int skb_again(const struct packet *packet, void *data)
 	word[0] = LOOP_MAC_HIGH;
 	word[1] = LOOP_MAC_LOW;
 	word[2] = 0;
-	((u16 *)data)[6] = bpf_htons(ETH_P_IPV6);
+	((u16 *)data)[6] = ethertype;
 	count_outcome(packet, SEGUE_OUTCOME_forwarded);
 	return bpf_redirect(loop, 0);
+}
+
+INLINE int skb_again(const struct packet *packet, void *data)
+{
+	return skb_again_as(packet, data, bpf_htons(ETH_P_IPV6));
 }
 
 /*

@@ -84,7 +84,8 @@ INLINE int label_deliver(struct packet *packet, const struct segue_sid *sid, con
 	family = *octet >> 4;
 	if (family != 4 && family != 6)
 		return drop(packet, SEGUE_OUTCOME_drop_label_not_ip);
-	if (!(sid->inner & (family == 4 ? SEGUE_INNER_IPV4 : SEGUE_INNER_IPV6)))
+	/* What a function takes says nothing about what passes it by. */
+	if (!(sid->inner & (family == 4 ? SEGUE_INNER_IPV4 : SEGUE_INNER_IPV6)) && sid->behaviour < SEGUE_LABEL_STATIC)
 		return drop(packet, found->special ? SEGUE_OUTCOME_drop_label_reserved : SEGUE_OUTCOME_drop_inner_type);
 	outer.protocol = family == 4 ? PROTOCOL_IPV4 : PROTOCOL_IPV6;
 	refused = label_admits(packet, sid, &outer, &inner, &stays);

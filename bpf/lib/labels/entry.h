@@ -12,6 +12,7 @@
 
 /* Of an entry in host byte order. */
 #define ENTRY_BOTTOM 0x100
+#define ENTRY_CLASS 0xe00
 #define ENTRY_CLASS_AND_BOTTOM 0xf00
 #define ENTRY_LABEL(word) ((word) >> 12)
 #define ENTRY_TTL(word) ((word)&0xff)
@@ -76,6 +77,51 @@ RARE u32 labels_inside(buffer *ctx, u32 at)
 		return family == 4 || family == 6 ? at | family << 16 : 0;
 	}
 	return 0;
+}
+
+/* Where a stack ends, and what is behind it. */
+struct labels_end {
+	u32 inside; /* offset of the inner IP packet */
+	u32 family; /* of that, by its first four bits */
+	u32 class;  /* TC of the entries, as in an entry in host byte order; LABELS_CLASSES: they have several */
+};
+
+#define LABELS_CLASSES 1
+
+/*
+ * The end of a stack of which an entry lies at the offset `at`; `class` is of those behind that one. 0: found; else the
+ * outcome.
+ */
+RARE u32 labels_end(buffer *ctx, u32 at, struct labels_end *found)
+{
+	void *data = buffer_start(ctx);
+	void *end = buffer_end(ctx);
+	u32 class = 0;
+
+	if (!found)
+		return SEGUE_OUTCOME_drop_label_bottom;
+	for (int i = 0; i <= SEGUE_LABELS_MAX; i++) {
+		const u8 *octet;
+		u32 word;
+
+		at &= OFFSET_MASK;
+		octet = data + at;
+		if ((void *)(octet + ENTRY_LENGTH + 1) > end)
+			return SEGUE_OUTCOME_drop_label_bottom;
+		at += ENTRY_LENGTH;
+		word = entry_load(octet);
+		if (i == 1)
+			class = word & ENTRY_CLASS;
+		else if (i && class != (word & ENTRY_CLASS))
+			class = LABELS_CLASSES;
+		if (!(word & ENTRY_BOTTOM))
+			continue;
+		found->inside = at;
+		found->family = octet[ENTRY_LENGTH] >> 4;
+		found->class = class;
+		return found->family == 4 || found->family == 6 ? 0 : SEGUE_OUTCOME_drop_label_not_ip;
+	}
+	return SEGUE_OUTCOME_drop_label_depth;
 }
 
 #endif

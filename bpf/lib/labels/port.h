@@ -14,6 +14,7 @@
 #include "lib/labels/walk.h"
 #include "lib/labels/leave.h"
 #include "lib/labels/deliver.h"
+#include "lib/labels/function.h"
 
 /* The label that goes on in place of the one that was found: explicit null is told by what is behind the stack. */
 INLINE u32 label_out(const struct packet *packet, const struct segue_sid *sid, const struct label_found *found)
@@ -89,6 +90,10 @@ INLINE int label_obey(struct packet *packet, const struct segue_sid *sid, const 
 		if (sid->behaviour == SEGUE_LABEL_SWAP)
 			return label_swap(packet, sid, found);
 		return bottom ? label_deliver(packet, sid, found) : label_pop(packet, sid, found);
+	case SEGUE_LABEL_STATIC:
+	case SEGUE_LABEL_DYNAMIC:
+	case SEGUE_LABEL_FIREWALL:
+		return label_function(packet, sid, found);
 	case SEGUE_LABEL_NODE:
 	case SEGUE_LABEL_TABLE:
 	case SEGUE_LABEL_NEXT_HOP:
@@ -130,6 +135,23 @@ INLINE int labels_port(struct packet *packet)
 	if (unlikely(!sid))
 		return drop(packet, SEGUE_OUTCOME_drop_label_unknown);
 	return label_obey(packet, sid, &found);
+}
+
+/* A firewall has let it pass, whose label is the first again. */
+INLINE int labels_passed(struct packet *packet)
+{
+	struct label_found found = {.frame = frame_length(packet->ctx)};
+	const struct segue_sid *sid;
+	u32 outcome;
+
+	packet->length = found.frame - ETHERNET_LENGTH;
+	outcome = labels_walk(packet->ctx, packet->generation, packet->port->config_flags, &found);
+	if (unlikely(outcome))
+		return drop(packet, outcome & (SEGUE_OUTCOMES_MAX - 1));
+	sid = bpf_map_lookup_elem(&sid_entries, &found.index);
+	if (unlikely(!sid))
+		return drop(packet, SEGUE_OUTCOME_drop_label_unknown);
+	return label_onward(packet, sid, &found);
 }
 
 #endif

@@ -28,13 +28,11 @@ RARE int labels_off(buffer *skb, u32 octets, u32 ethertype)
 	return meanwhile != ethertype && skb_becomes(skb, ethertype);
 }
 
-/* Makes room for `octets` of labels behind the Ethernet header. 0: done. */
+/* Makes room for `octets` of labels in front of an IP packet, behind the Ethernet header. 0: done. */
 RARE int labels_on(buffer *skb, u32 octets)
 {
-	u8 ethernet[ETHERNET_LENGTH];
-
-	if (bpf_skb_load_bytes(skb, 0, ethernet, sizeof(ethernet)) || bpf_skb_change_head(skb, octets, 0) ||
-	    bpf_skb_store_bytes(skb, 0, ethernet, sizeof(ethernet), 0))
+	/* So that the kernel knows where the Ethernet header ends: labels may come off again. */
+	if (bpf_skb_adjust_room(skb, octets, BPF_ADJ_ROOM_MAC, BPF_F_ADJ_ROOM_FIXED_GSO))
 		return -1;
 	return skb_becomes(skb, bpf_htons(ETH_P_MPLS_UC));
 }

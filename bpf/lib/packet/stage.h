@@ -39,6 +39,12 @@ struct push_order {
 	u32 traffic_class;
 };
 
+/* A packet that is without its stack, which is in `stash` of the scratch memory: lib/labels/firewall.h. */
+struct label_order {
+	u32 index; /* of the label in `sid_entries` */
+	u32 reserved;
+};
+
 /* What one stage tells the next across a tail call. Each stage writes all that the next one reads. */
 struct scratch {
 	u64 epoch;    /* of the packet, for the next stage: see stage() */
@@ -55,6 +61,7 @@ struct scratch {
 	u64 way;     /* ICMP_WAY() */
 	struct memory_order order;
 	struct push_order push;
+	struct label_order label;
 	struct segue_stash stash; /* a header that is about to be remembered */
 	struct segue_last_drop drop;
 	u64 drop_time[SEGUE_OUTCOMES_MAX];

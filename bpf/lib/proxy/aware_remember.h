@@ -190,11 +190,11 @@ RARE int aware_remember(buffer *ctx)
 		id = *(volatile u64 *)&known->stash;
 		entry = stash_get(id);
 		if (entry && entry->scope == order->scope &&
-		    header_same(entry, buffer_start(ctx), buffer_end(ctx), &order->outer, order->margin) &&
+		    srv6_same(entry, buffer_start(ctx), buffer_end(ctx), &order->outer, order->margin) &&
 		    stash_still(entry, id))
 			return 0;
 	}
-	id = memory_renew(ctx, order->scope, order->shape);
+	id = memory_renew(SEGUE_HEADER_SRV6, ctx, order->scope, order->shape);
 	if (!id)
 		return SEGUE_OUTCOME_drop_header_unfit;
 	if (known) {

@@ -136,7 +136,8 @@ INLINE int masquerade(const struct packet *packet, const struct segue_sid *sid, 
 	if (function_obstacle(packet, sid, outer->limit - ETHERNET_LENGTH, 0, &link, &action))
 		return action;
 	if (unlikely(!usual)) {
-		if (!memory_renew(packet->ctx, sid->scope, srh_shape(packet, srh, length, IPV6_LENGTH)))
+		if (!memory_renew(SEGUE_HEADER_SRV6, packet->ctx, sid->scope,
+				  srh_shape(packet, srh, length, IPV6_LENGTH)))
 			return drop(packet, SEGUE_OUTCOME_drop_header_unfit);
 		if (!behind_plain(packet, (void *)srh + length, end, srh->next_header) &&
 		    !behind_known(packet->ctx, sid->scope, behind_place(srh, length) | BEHIND_REMEMBER, outer->limit,

@@ -62,10 +62,10 @@ INLINE u64 header_shape(const struct outer *outer, u32 flags)
 }
 
 /*
- * Remembers the steering header of the frame, which begins behind its Ethernet header and is not changed. The
- * reference, or 0 if it cannot be remembered.
+ * Remembers the steering header of the frame, which is not changed. `kind`, a constant. The reference, or 0 if it
+ * cannot be remembered.
  */
-RARE u64 stash_put(buffer *ctx, u64 shape, u64 scope)
+INLINE u64 stash_put_of(u32 kind, buffer *ctx, u64 shape, u64 scope)
 {
 	struct scratch *scratch = scratch_get();
 	const struct segue_stash *entry;
@@ -73,7 +73,7 @@ RARE u64 stash_put(buffer *ctx, u64 shape, u64 scope)
 
 	if (!scratch)
 		return 0;
-	hash = header_prepare(ctx, &scratch->stash, shape, scope);
+	hash = header_prepare(kind, ctx, &scratch->stash, shape, scope);
 	if (!hash)
 		return 0;
 	known = bpf_map_lookup_elem(&stash_index, &hash);
@@ -89,12 +89,24 @@ RARE u64 stash_put(buffer *ctx, u64 shape, u64 scope)
 	return id;
 }
 
+/* One that begins behind the Ethernet header. */
+RARE u64 stash_put(buffer *ctx, u64 shape, u64 scope)
+{
+	return stash_put_of(SEGUE_HEADER_SRV6, ctx, shape, scope);
+}
+
+/* A stack of labels, or the rest of one. */
+RARE u64 stash_put_labels(buffer *ctx, u64 shape, u64 scope)
+{
+	return stash_put_of(SEGUE_HEADER_MPLS, ctx, shape, scope);
+}
+
 /* Puts the header into the stash and makes it the scope's current one. The reference, or 0. */
-INLINE u64 memory_renew(buffer *ctx, u64 scope, u64 shape)
+INLINE u64 memory_renew(u32 kind, buffer *ctx, u64 scope, u64 shape)
 {
 	u32 row = scope;
 	struct segue_memory *memory = bpf_map_lookup_elem(&memories, &row);
-	u64 id = stash_put(ctx, shape, scope);
+	u64 id = kind == SEGUE_HEADER_MPLS ? stash_put_labels(ctx, shape, scope) : stash_put(ctx, shape, scope);
 
 	if (!memory || !id)
 		return 0;
@@ -246,7 +258,7 @@ INLINE struct scratch *memory_order(const struct segue_sid *sid, const struct ou
 }
 
 /* Remembers the frame's steering header for its inner flow. The reference, or 0 and the outcome in the order. */
-RARE u64 remember_flow(buffer *ctx)
+INLINE u64 remember_flow_of(u32 kind, buffer *ctx)
 {
 	struct scratch *scratch = scratch_get();
 	struct memory_order *order;
@@ -278,13 +290,12 @@ RARE u64 remember_flow(buffer *ctx)
 		if (known->used != now)
 			known->used = now;
 		if (entry && entry->scope == order->scope &&
-		    header_same(entry, buffer_start(ctx), buffer_end(ctx), &order->outer, order->margin) &&
-		    stash_still(entry, id)) {
+		    header_same(kind, entry, buffer_start(ctx), buffer_end(ctx), order) && stash_still(entry, id)) {
 			flow_cache(&of->flow, order->scope, id, now, changes);
 			return id;
 		}
 	}
-	id = memory_renew(ctx, order->scope, order->shape);
+	id = memory_renew(kind, ctx, order->scope, order->shape);
 	if (!id)
 		return 0;
 	if (known) {
@@ -301,6 +312,17 @@ RARE u64 remember_flow(buffer *ctx)
 	if (!bpf_map_update_elem(&proxy_flows, &of->key, &of->value, BPF_ANY))
 		memory_count(order->scope, MEMORY_CREATED);
 	return id;
+}
+
+RARE u64 remember_flow(buffer *ctx)
+{
+	return remember_flow_of(SEGUE_HEADER_SRV6, ctx);
+}
+
+/* The same for the rest of a stack of labels. */
+RARE u64 remember_flow_labels(buffer *ctx)
+{
+	return remember_flow_of(SEGUE_HEADER_MPLS, ctx);
 }
 
 /* What is remembered of a flow that comes back, or NULL. */
@@ -376,9 +398,9 @@ INLINE u64 remember(const struct packet *packet, const struct segue_sid *sid, co
 	}
 	entry = memory_current(sid->scope, &id);
 	if (likely(entry && (flags != SEGUE_STASH_EXACT || entry->hop_limit == margin) &&
-		   header_same(entry, data, end, outer, margin) && stash_still(entry, id)))
+		   srv6_same(entry, data, end, outer, margin) && stash_still(entry, id)))
 		return id;
-	return memory_renew(packet->ctx, sid->scope,
+	return memory_renew(SEGUE_HEADER_SRV6, packet->ctx, sid->scope,
 			    header_shape(outer, flags) |
 				    STASH_SHAPE_HOP_LIMIT(flags == SEGUE_STASH_EXACT ? margin : 0));
 }

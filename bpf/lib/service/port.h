@@ -31,6 +31,10 @@ INLINE int service_port(struct packet *packet)
 		return masquerade_from_function(packet, sid);
 	if (sid && sid->behaviour == SEGUE_END_AN)
 		return aware_from_function(packet, sid);
+	if (sid && sid->kind == SEGUE_HEADER_MPLS) {
+		stage(packet, SEGUE_STAGE_LABELS_BACK);
+		return drop(packet, SEGUE_OUTCOME_drop_recirculation);
+	}
 	return proxy_from_function(packet, sid);
 }
 
@@ -48,6 +52,9 @@ INLINE int service_fast(struct packet *packet)
 		return masquerade_fast(packet, sid);
 	if (sid->behaviour == SEGUE_END_AS)
 		return static_fast(packet, sid);
+	/* Else by way of service_port(). */
+	if (sid->kind == SEGUE_HEADER_MPLS && sid->memory != SEGUE_MEMORY_PACKET)
+		stage(packet, SEGUE_STAGE_LABELS_BACK);
 	return NOT_FAST;
 }
 

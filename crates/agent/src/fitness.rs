@@ -240,7 +240,16 @@ pub fn unwatched(state: &NodeState) -> Vec<Check> {
             "add `watch: {probe: {kind: icmp, through: true}}`",
         )
     };
-    functions.map(check).collect()
+    let labels = state.labels.iter().enumerate().filter_map(|(position, label)| {
+        let service = label.service().filter(|service| service.firewall.is_none())?;
+        state.watch_of(&service).is_none().then(|| {
+            let reason =
+                format!("the function behind the label {} is not watched: nobody sees when it is dead", label.label);
+            let remedy = "add `watch: {probe: {kind: icmp, through: true}}`";
+            Check::note("function", format!("labels[{position}]"), reason, remedy)
+        })
+    });
+    functions.map(check).chain(labels).collect()
 }
 
 #[cfg(test)]

@@ -22,7 +22,7 @@ pub struct Compiled {
     pub config: abi::Config,
     /// Entries of the map `ports`.
     pub ports: Vec<CompiledPort>,
-    /// Entries of the maps `sids` and `sid_entries`.
+    /// Entries of the maps `sids` and `sid_entries`; those of labels with a function behind them too, by [`segue_model::service_label::label_key`].
     pub sids: Vec<CompiledSid>,
     /// Entries of the maps `labels` and `sid_entries`.
     #[serde(default)]
@@ -103,12 +103,20 @@ impl CompiledSid {
                 | abi::SEGUE_END_AN
                 | abi::SEGUE_END_AN_NF
                 | abi::SEGUE_END_INSTANCES
+                | abi::SEGUE_LABEL_STATIC
+                | abi::SEGUE_LABEL_DYNAMIC
+                | abi::SEGUE_LABEL_FIREWALL
         )
     }
 
     /// Row of `counters` of what came back from the function; none if there is none.
     pub fn returned(&self) -> Option<u32> {
         Some(self.entry.counter_return).filter(|row| *row != 0)
+    }
+
+    /// Whether it is found by its prefix; else by the label whose key that is.
+    pub(crate) fn is_found_by_prefix(&self) -> bool {
+        u32::from(self.entry.kind) == abi::SEGUE_HEADER_SRV6
     }
 
     /// Row of `memories`; 0 if it remembers nothing.
@@ -127,6 +135,19 @@ pub struct CompiledLabel {
     /// The map entry.
     #[serde(with = "octets")]
     pub entry: abi::Sid,
+}
+
+impl CompiledLabel {
+    /// Whether its function is a firewall of this node.
+    pub(crate) fn has_firewall(&self) -> bool {
+        u32::from(self.entry.behaviour) == abi::SEGUE_LABEL_FIREWALL
+    }
+
+    /// Whether its map entry is that of a [`CompiledSid`], since a function is behind it.
+    pub(crate) fn is_among_sids(&self) -> bool {
+        let behaviour = u32::from(self.entry.behaviour);
+        matches!(behaviour, abi::SEGUE_LABEL_STATIC | abi::SEGUE_LABEL_DYNAMIC | abi::SEGUE_LABEL_FIREWALL)
+    }
 }
 
 /// An SR policy, or the list that an End.AS proxy puts back.

@@ -181,8 +181,10 @@ impl Capacity {
             matches!(sid.behaviour, Behaviour::EndAd | Behaviour::EndAm | Behaviour::EndAn | Behaviour::EndAnNf)
                 && sid.firewall.is_none()
         };
-        let stash = if state.sids.iter().any(remembers) { Self::STASH } else { 0 };
-        let by_flow = state.sids.iter().any(|sid| sid.memory() == Some(Memory::Flow));
+        let services = state.services();
+        let functions = || state.sids.iter().chain(&services);
+        let stash = if functions().any(remembers) { Self::STASH } else { 0 };
+        let by_flow = functions().any(|sid| sid.memory() == Some(Memory::Flow));
         let proxy_flows = if by_flow { state.settings.proxy_flows } else { 0 };
         let several = state.functions.values().any(|function| !function.instances.is_empty());
         let instance_flows = if several { state.settings.proxy_flows } else { 0 };

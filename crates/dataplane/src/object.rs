@@ -10,7 +10,7 @@ use segue_abi as abi;
 use sha2::{Digest, Sha256};
 
 use crate::Error;
-use crate::compiled::Compiled;
+use crate::compiled::{Compiled, CompiledLabel};
 use crate::facts::Capacity;
 use crate::map_table::{self, MAPS, Size};
 use crate::maps::{MapSet, find_map, map_error};
@@ -29,7 +29,7 @@ pub(crate) const PROGRAM: &str = "segue_port";
 
 /// Programs behind tail calls, by their slot in the map `stages`. The object need not have all of them: a stage may be part
 /// of the port's program.
-pub(crate) const STAGES: [(abi::Stage, &str); 14] = [
+pub(crate) const STAGES: [(abi::Stage, &str); 17] = [
     (abi::SEGUE_STAGE_AGAIN, "segue_again"),
     (abi::SEGUE_STAGE_ICMP, "segue_icmp"),
     (abi::SEGUE_STAGE_SERVICE, "segue_service"),
@@ -44,6 +44,9 @@ pub(crate) const STAGES: [(abi::Stage, &str); 14] = [
     (abi::SEGUE_STAGE_INSTANCE, "segue_instance"),
     (abi::SEGUE_STAGE_LABELS, "segue_labels"),
     (abi::SEGUE_STAGE_LABELS_PUSH, "segue_labels_push"),
+    (abi::SEGUE_STAGE_LABELS_BACK, "segue_labels_back"),
+    (abi::SEGUE_STAGE_LABELS_FIREWALL, "segue_labels_firewall"),
+    (abi::SEGUE_STAGE_LABELS_PASSED, "segue_labels_passed"),
 ];
 
 /// Stages of [`STAGES`] that are loaded together. The kernel's verifier takes seconds for them, so they are loaded with the first
@@ -58,10 +61,15 @@ pub(crate) enum StageGroup {
     Function,
     /// Of labels: received ones, and those of policies.
     Labels,
+    /// Of functions behind labels.
+    LabelFunction,
+    /// Of firewalls behind labels.
+    LabelFirewall,
 }
 
 impl StageGroup {
-    pub const ALL: [Self; 4] = [Self::Common, Self::Firewall, Self::Function, Self::Labels];
+    pub const ALL: [Self; 6] =
+        [Self::Common, Self::Firewall, Self::Function, Self::Labels, Self::LabelFunction, Self::LabelFirewall];
 
     pub fn stages(self) -> &'static [&'static str] {
         match self {
@@ -69,6 +77,8 @@ impl StageGroup {
             Self::Firewall => &["segue_firewall", "segue_filter", "segue_filtered", "segue_reset"],
             Self::Function => &["segue_service", "segue_proxy", "segue_inserted", "segue_instance"],
             Self::Labels => &["segue_labels", "segue_labels_push"],
+            Self::LabelFunction => &["segue_labels_back"],
+            Self::LabelFirewall => &["segue_labels_firewall", "segue_labels_passed"],
         }
     }
 
@@ -83,6 +93,8 @@ impl StageGroup {
             Self::Firewall => !compiled.firewalls.is_empty(),
             Self::Function => compiled.has_functions(),
             Self::Labels => compiled.has_labels(),
+            Self::LabelFunction => compiled.labels.iter().any(|label| label.is_among_sids() && !label.has_firewall()),
+            Self::LabelFirewall => compiled.labels.iter().any(CompiledLabel::has_firewall),
         }
     }
 }

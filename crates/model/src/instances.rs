@@ -94,7 +94,7 @@ impl Sid {
     }
 
     /// Says by which ports a virtual machine or a service is reached, and at which address.
-    fn reach(&mut self, name: &str, function: &NodeFunction) {
+    pub(crate) fn reach(&mut self, name: &str, function: &NodeFunction) {
         let Some(proxy) = self.proxy.as_mut().filter(|_| function.vm.is_some() || function.service.is_some()) else {
             return;
         };

@@ -5,7 +5,10 @@ use std::net::IpAddr;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::owner::Owner;
+use crate::proxy::{Netfilter, Proxy};
 use crate::range::NumberRange;
+use crate::value::MacAddress;
 
 /// Lower labels are special-purpose ones (RFC 7274).
 pub const FIRST_LABEL: u32 = 16;
@@ -67,6 +70,14 @@ pub enum LabelBehaviour {
     Table,
     /// The end of the stack: the packet goes to `next_hop`, whose family it must have (as End.DX4, End.DX6).
     NextHop,
+    /// The packet behind the stack goes to a function, and comes back to a stack that is configured (as End.AS).
+    StaticProxy,
+    /// The packet behind the stack goes to a function, and comes back to the rest of its own stack (as End.AD).
+    DynamicProxy,
+    /// Netfilter in a network namespace works on the packet behind the stack (as End.AN.NF).
+    Netfilter,
+    /// A firewall of this node works on the packet behind the stack (as End.AN with `firewall`).
+    Firewall,
 }
 
 impl LabelBehaviour {
@@ -80,12 +91,16 @@ impl LabelBehaviour {
             Self::Adjacency => "adjacency",
             Self::Table => "table",
             Self::NextHop => "next_hop",
+            Self::StaticProxy => "static_proxy",
+            Self::DynamicProxy => "dynamic_proxy",
+            Self::Netfilter => "netfilter",
+            Self::Firewall => "firewall",
         }
     }
 
-    /// Whether it names a next hop.
+    /// Whether it needs a next hop.
     pub fn has_next_hop(self) -> bool {
-        !matches!(self, Self::Node | Self::Table)
+        matches!(self, Self::Swap | Self::Pop | Self::ExplicitNull | Self::Adjacency | Self::NextHop)
     }
 
     /// Whether such a label means the same on all nodes, and so comes from the SRGB.
@@ -105,16 +120,32 @@ pub struct Label {
     /// swap: the label that the next hop knows it by; the same if not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub out: Option<u32>,
-    /// swap, pop, explicit_null, adjacency, next_hop: where they go.
+    /// swap, pop, explicit_null, adjacency, next_hop: where they go. static_proxy, dynamic_proxy: the function's address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_hop: Option<IpAddr>,
+    /// static_proxy, dynamic_proxy: the function's link-layer address, instead of `next_hop`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_hop_mac: Option<MacAddress>,
     /// The interface to `next_hop`; by route if not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<String>,
-    /// node, table: number of the routing table; the main one if not given.
+    /// node, table: number of the routing table; the main one if not given. Where a function is behind the label: that of packets of
+    /// whose stack nothing is left behind it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub table: Option<u32>,
+    /// static_proxy, dynamic_proxy: the function.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub proxy: Option<Proxy>,
+    /// netfilter: where it works on the packet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub netfilter: Option<Netfilter>,
+    /// firewall: which.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub firewall: Option<String>,
     /// Free text for displays.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub comment: Option<String>,
+    /// The chain that the label was made for; none for a label that chains share.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<Owner>,
 }

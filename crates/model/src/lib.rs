@@ -23,6 +23,7 @@ pub mod proxy;
 pub mod range;
 pub mod reach;
 pub mod schema;
+pub mod service_label;
 pub mod topology;
 mod topology_check;
 pub mod value;

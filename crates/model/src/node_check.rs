@@ -5,6 +5,7 @@ mod function;
 mod label;
 mod policy;
 mod proxy;
+mod service_label;
 mod sid;
 mod steering;
 

@@ -59,6 +59,10 @@ pub struct Proxy {
     /// End.AS: CACHE.LIST, the segments that are still to visit, in order of traversal.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub segments: Vec<Ipv6Addr>,
+    /// static_proxy: the labels that are still to visit, in order of traversal, at most 32. The first is one of this node's. If there are
+    /// none, packets go on by their destination.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub labels: Vec<u32>,
     /// End.AS: CACHE.SA; the node's source address if not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source_address: Option<Ipv6Addr>,
@@ -94,6 +98,9 @@ pub struct Proxy {
     /// `on_failure: reroute`: the SID that packets go to instead.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backup: Option<Ipv6Addr>,
+    /// The same for a label: the label of this node in its place.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub backup_label: Option<u32>,
     /// How to see that the function is down; not watched if not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub watch: Option<Watch>,
@@ -115,6 +122,9 @@ pub struct Netfilter {
     /// `on_failure: reroute`: the SID that packets go to instead.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backup: Option<Ipv6Addr>,
+    /// The same for a label: the label of this node in its place.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub backup_label: Option<u32>,
     /// How to see that it is down; not watched if not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub watch: Option<Watch>,
@@ -294,6 +304,7 @@ impl Proxy {
             from_function: from_function.into(),
             memory: None,
             segments: Vec::new(),
+            labels: Vec::new(),
             source_address: None,
             reduced: true,
             other_types: OtherTypes::Drop,
@@ -305,6 +316,7 @@ impl Proxy {
             may_rewrite: Vec::new(),
             on_failure: OnFailure::Drop,
             backup: None,
+            backup_label: None,
             watch: None,
         }
     }
@@ -313,7 +325,14 @@ impl Proxy {
 impl Netfilter {
     /// This namespace and nothing else given.
     pub fn new(namespace: impl Into<String>) -> Self {
-        Self { namespace: namespace.into(), own_traffic: None, on_failure: OnFailure::Drop, backup: None, watch: None }
+        Self {
+            namespace: namespace.into(),
+            own_traffic: None,
+            on_failure: OnFailure::Drop,
+            backup: None,
+            backup_label: None,
+            watch: None,
+        }
     }
 }
 

@@ -153,8 +153,9 @@ impl Sid {
 impl NodeState {
     /// The wiring of each namespace that an End.AN.NF SID uses, once, by name of the namespace.
     pub fn wirings(&self) -> Vec<Wiring> {
-        let mut names: Vec<&str> =
-            self.sids.iter().filter_map(|sid| Some(sid.netfilter.as_ref()?.namespace.as_str())).collect();
+        let of_labels = self.labels.iter().filter_map(|label| label.netfilter.as_ref());
+        let all = self.sids.iter().filter_map(|sid| sid.netfilter.as_ref()).chain(of_labels);
+        let mut names: Vec<&str> = all.map(|netfilter| netfilter.namespace.as_str()).collect();
         names.sort_unstable();
         names.dedup();
         names.into_iter().map(Wiring::of).collect()
@@ -162,7 +163,8 @@ impl NodeState {
 
     /// Whether a SID remembers packets one by one: TC programs are needed then, and the pair [`LOOP_IN`], [`LOOP_OUT`].
     pub fn needs_loop(&self) -> bool {
-        self.sids.iter().any(|sid| sid.memory() == Some(Memory::Packet))
+        let is_exact = |sid: &Sid| sid.memory() == Some(Memory::Packet);
+        self.sids.iter().any(is_exact) || self.services().iter().any(is_exact)
     }
 
     /// The configured ports, then those that the agent makes: of [`NodeState::wirings`] and [`NodeState::attached`], and [`LOOP_OUT`].

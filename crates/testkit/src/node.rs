@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+use ipnet::Ipv6Net;
 use libbpf_rs::query::{ProgInfoIter, ProgInfoQueryOptions};
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use segue_abi as abi;
@@ -14,6 +15,7 @@ use segue_dataplane::{
     TestRun, needs_xdp,
 };
 use segue_model::node::NodeState;
+use segue_model::service_label::key_label;
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::netns::Netns;
@@ -282,6 +284,11 @@ impl<'a> Node<'a> {
         self.with(|dataplane| dataplane.life().forget_neighbours(neighbours).expect("the map control"));
     }
 
+    /// The function behind a SID, or a label by its key, is down or up.
+    pub fn set_down(&self, sid: Ipv6Net, down: bool) {
+        self.with(|dataplane| dataplane.life().set([sid], down).expect("the map sid_entries"));
+    }
+
     /// Sends a frame through the data plane as if it had come in by `port`.
     ///
     /// # Panics
@@ -350,7 +357,8 @@ impl<'a> Node<'a> {
         let mut names = BTreeMap::new();
         for sid in &self.compiled.sids {
             names.insert(sid.entry.counter, format!("sid {}", sid.prefix));
-            names.insert(sid.entry.counter_return, format!("returned {}", sid.prefix));
+            let of = key_label(&sid.prefix).map_or_else(|| sid.prefix.to_string(), |label| format!("label {label}"));
+            names.insert(sid.entry.counter_return, format!("returned {of}"));
         }
         for label in &self.compiled.labels {
             names.insert(label.entry.counter, format!("label {}", label.label));

@@ -119,7 +119,8 @@ impl<P: DataPlane, K: Kernel, S: Store> Agent<P, K, S> {
     /// that does to links is followed as any change of them is.
     pub fn repair_functions(&mut self, failed: &BTreeSet<Ipv6Net>) -> Result<(), Failure> {
         let Some(state) = self.made() else { return Ok(()) };
-        let namespaces = state.sids.iter().filter_map(|sid| {
+        let services = state.services();
+        let namespaces = state.sids.iter().chain(&services).filter_map(|sid| {
             let netfilter = sid.netfilter.as_ref().filter(|_| failed.contains(&sid.sid.trunc()))?;
             Some(netfilter.namespace.clone())
         });

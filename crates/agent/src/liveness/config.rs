@@ -35,14 +35,14 @@ pub struct Watched {
 /// A SID that leads to a function.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WatchedSid {
-    /// LOC:FUNCT.
+    /// LOC:FUNCT, or the key of a label ([`segue_model::service_label::label_key`]).
     pub sid: Ipv6Net,
     /// Endpoint behaviour.
     pub behaviour: &'static str,
     /// What it does while the function is down.
     pub on_failure: OnFailure,
     /// Where it sends packets then, if it reroutes.
-    pub backup: Option<Ipv6Addr>,
+    pub backup: Option<String>,
     /// The operator's or the planner's comment.
     pub comment: Option<String>,
     /// The chain that it was made for.
@@ -65,7 +65,8 @@ pub struct ProbePlan {
 /// All functions that a state wants watched.
 pub fn watched(state: &NodeState, interfaces: &Interfaces) -> Vec<Watched> {
     let mut all: BTreeMap<String, Watched> = BTreeMap::new();
-    for sid in &state.sids {
+    let services = state.services();
+    for sid in state.sids.iter().chain(&services) {
         let (Some(watch), Some((out, into))) = (state.watch_of(sid), sid.function_ports()) else { continue };
         if let Some(name) = sid.function() {
             // Both directions live and die together.
@@ -98,9 +99,12 @@ pub fn watched(state: &NodeState, interfaces: &Interfaces) -> Vec<Watched> {
 fn member(sid: &Sid) -> WatchedSid {
     WatchedSid {
         sid: sid.sid.trunc(),
-        behaviour: sid.behaviour.name(),
+        behaviour: sid.behaviour_name(),
         on_failure: sid.on_failure(),
-        backup: sid.backup(),
+        backup: match sid.backup_label() {
+            Some(label) => Some(format!("label {label}")),
+            None => sid.backup().map(|backup| backup.to_string()),
+        },
         comment: sid.comment.clone(),
         owner: sid.owner.clone(),
     }

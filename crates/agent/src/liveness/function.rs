@@ -230,7 +230,7 @@ impl Glance {
             for_ms: for_ms.as_millis() as u64,
             changes: self.changes,
             on_failure: name_of(&sid.on_failure),
-            backup: sid.backup.map(|backup| backup.to_string()),
+            backup: sid.backup.clone(),
             probe: self.watched.probe.as_ref().map(|probe| ProbeReport {
                 kind: probe.kind.clone(),
                 last: self.last.clone(),
@@ -251,9 +251,9 @@ fn milliseconds(time: SystemTime) -> u64 {
     time.duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64
 }
 
-/// A whole address without its length, as operators write it.
+/// A whole address without its length, or a label, as operators write it.
 fn shown(prefix: ipnet::Ipv6Net) -> String {
-    if prefix.prefix_len() == 128 { prefix.addr().to_string() } else { prefix.to_string() }
+    segue_model::service_label::sid_or_label(&prefix)
 }
 
 /// A value of the model by the name that an operator writes.

@@ -161,7 +161,11 @@ impl Names {
             let name = label_name(label.label);
             let of = [node, ("sid", name.as_str()), ("behaviour", label.behaviour.name())];
             self.sids.add(&of, found.map(|label| label.entry.counter));
-            self.functions.push((0, 0));
+            let returned = found.map_or(0, |label| label.entry.counter_return);
+            if returned != 0 {
+                self.returned.add(&[node, ("sid", name.as_str())], [returned]);
+            }
+            self.functions.push((returned, found.map_or(0, |label| label.entry.scope_row())));
         }
         let policies = compiled.map(|compiled| compiled.policies.as_slice()).unwrap_or_default();
         let by_name: HashMap<&str, &CompiledPolicy> =

@@ -155,7 +155,8 @@ pub fn remove(state: Option<&NodeState>) -> Result<bool, KernelError> {
 
 /// The namespaces that probes go through: they need addresses, and their links are the agent's.
 fn probed_through(state: &NodeState) -> HashSet<&str> {
-    let all = state.sids.iter().filter_map(|sid| sid.netfilter.as_ref());
+    let of_labels = state.labels.iter().filter_map(|label| label.netfilter.as_ref());
+    let all = state.sids.iter().filter_map(|sid| sid.netfilter.as_ref()).chain(of_labels);
     let probes = all.filter_map(|netfilter| Some((netfilter, netfilter.watch.as_ref()?.probe.as_ref()?)));
     probes.filter(|(_, probe)| probe.through).map(|(netfilter, _)| netfilter.namespace.as_str()).collect()
 }

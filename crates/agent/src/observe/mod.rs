@@ -330,7 +330,7 @@ pub(crate) fn label_name(label: u32) -> String {
 
 /// A whole address without its length, as operators write it.
 pub(crate) fn shown(prefix: Ipv6Net) -> String {
-    if prefix.prefix_len() == 128 { prefix.addr().to_string() } else { prefix.to_string() }
+    segue_model::service_label::sid_or_label(&prefix)
 }
 
 fn steering_reports(rules: &[SteeringRule], counted: &Counted<'_>) -> Vec<SteeringReport> {

@@ -205,22 +205,28 @@ impl Sids<'_> {
 /// Labels, behind all SIDs.
 fn labels<'a>(counted: &'a Counted<'_>, state: &'a NodeState) -> impl Iterator<Item = SidReport> {
     let before = state.sids.len() + bindings(state).count();
-    state.labels.iter().enumerate().map(move |(position, label)| SidReport {
-        sid: label_name(label.label),
-        behaviour: label.behaviour.name().to_owned(),
-        flavours: Vec::new(),
-        to: label_destination(label),
-        kernel_route: String::new(),
-        counter: counted.of(counted.names.sid(before + position)),
-        returned: None,
-        memory: None,
-        comment: label.comment.clone(),
-        owner: None,
+    state.labels.iter().enumerate().map(move |(position, label)| {
+        let (returned, scope) = counted.names.function(before + position);
+        SidReport {
+            sid: label_name(label.label),
+            behaviour: label.behaviour.name().to_owned(),
+            flavours: Vec::new(),
+            to: label_destination(label),
+            kernel_route: String::new(),
+            counter: counted.of(counted.names.sid(before + position)),
+            returned: (returned != 0).then(|| counted.of(&[returned])),
+            memory: memory(counted.memories.get(&scope)),
+            comment: label.comment.clone(),
+            owner: label.owner.clone(),
+        }
     })
 }
 
 /// Where the packets of a label go, in words.
 fn label_destination(label: &Label) -> String {
+    if let Some(service) = label.service() {
+        return destination(&service);
+    }
     let mut parts = Vec::new();
     if label.behaviour == LabelBehaviour::Swap {
         parts.push(format!("as {}", label.out.unwrap_or(label.label)));

@@ -8,6 +8,7 @@ mod firewall;
 mod functions;
 mod hmac;
 mod instances;
+mod label_functions;
 mod labels;
 mod lifecycle;
 mod liveness;

@@ -3,6 +3,7 @@
 use std::net::Ipv6Addr;
 
 use ipnet::Ipv6Net;
+use segue_model::service_label::{key_label, sid_or_label};
 
 use crate::facts::Table;
 
@@ -130,9 +131,10 @@ impl CompileError {
     }
 }
 
-/// How messages name a SID.
+/// How messages name a SID, or a label that stands in its place.
 pub(super) fn sid_place(sid: &Ipv6Net) -> String {
-    if sid.prefix_len() == 128 { format!("SID {}", sid.addr()) } else { format!("SID {sid}") }
+    let named = sid_or_label(sid);
+    if key_label(sid).is_some() { named } else { format!("SID {named}") }
 }
 
 /// A single address as a prefix.

@@ -5,11 +5,12 @@ use std::net::IpAddr;
 use segue_abi as abi;
 use segue_model::label::{LABELS_MAX, LAST_LABEL};
 use segue_model::node::{Label, LabelBehaviour, SegmentList, TrafficClass, TtlModel};
+use segue_model::service_label::key_label;
 use zerocopy::FromZeros;
 
 use super::allocate::Indices;
 use super::{CompileError, Compiler, IFINDEX_LIMIT, counter_name};
-use crate::compiled::CompiledLabel;
+use crate::compiled::{CompiledLabel, CompiledSid};
 
 /// Explicit null of IPv4 and IPv6 (RFC 3032 section 2.1), which a node with labels always takes.
 const EXPLICIT_NULLS: [(u32, abi::Inner); 2] = [(0, abi::SEGUE_INNER_IPV4), (2, abi::SEGUE_INNER_IPV6)];
@@ -33,16 +34,45 @@ pub(super) fn entries(compiler: &mut Compiler<'_>) -> Result<Vec<CompiledLabel>,
         entry.counter = compiler.counters.take(counter_name::label(label), &place(label))?;
         entries.push(CompiledLabel { label, index: 0, entry });
     }
-    for label in labels {
+    for label in labels.iter().filter(|label| label.behaviour.of_sid().is_none()) {
         if let Some(entry) = entry(compiler, label)? {
             entries.push(CompiledLabel { label: label.label, index: 0, entry });
         }
     }
-    entries.sort_by_key(|entry| entry.label);
-    match entries.windows(2).find(|pair| pair[0].label == pair[1].label) {
+    sorted(entries)
+}
+
+fn sorted(mut labels: Vec<CompiledLabel>) -> Result<Vec<CompiledLabel>, CompileError> {
+    labels.sort_by_key(|entry| entry.label);
+    match labels.windows(2).find(|pair| pair[0].label == pair[1].label) {
         Some(pair) => Err(CompileError::Duplicate { place: place(pair[0].label) }),
-        None => Ok(entries),
+        None => Ok(labels),
     }
+}
+
+/// Makes the entry of a SID with a function that of a label with the same function.
+pub(super) fn behind_label(entry: &mut abi::Sid) {
+    entry.kind = abi::SEGUE_HEADER_MPLS as u8;
+    entry.behaviour = match u32::from(entry.behaviour) {
+        abi::SEGUE_END_AS => abi::SEGUE_LABEL_STATIC,
+        abi::SEGUE_END_AN => abi::SEGUE_LABEL_FIREWALL,
+        _ => abi::SEGUE_LABEL_DYNAMIC,
+    } as u8;
+    if u32::from(entry.behaviour) == abi::SEGUE_LABEL_FIREWALL {
+        entry.inner = (abi::SEGUE_INNER_IPV4 | abi::SEGUE_INNER_IPV6) as u8;
+    }
+}
+
+/// The labels that lead to functions: their entries are among those of SIDs, with which all that functions need is done.
+pub(super) fn add_services(labels: &mut Vec<CompiledLabel>, sids: &[CompiledSid]) -> Result<(), CompileError> {
+    let services = sids.iter().filter(|sid| u32::from(sid.entry.kind) == abi::SEGUE_HEADER_MPLS);
+    labels.extend(
+        services.filter_map(|sid| {
+            Some(CompiledLabel { label: key_label(&sid.prefix)?, index: sid.index, entry: sid.entry })
+        }),
+    );
+    *labels = sorted(std::mem::take(labels))?;
+    Ok(())
 }
 
 /// The same with their indices: those that they had if nothing of them differs.
@@ -87,6 +117,10 @@ fn entry(compiler: &mut Compiler<'_>, label: &Label) -> Result<Option<abi::Sid>,
         LabelBehaviour::Pop | LabelBehaviour::Adjacency => abi::SEGUE_LABEL_POP,
         LabelBehaviour::Table => abi::SEGUE_LABEL_TABLE,
         LabelBehaviour::NextHop => abi::SEGUE_LABEL_NEXT_HOP,
+        LabelBehaviour::StaticProxy
+        | LabelBehaviour::DynamicProxy
+        | LabelBehaviour::Netfilter
+        | LabelBehaviour::Firewall => return Ok(None),
     });
     entry.table = compiler.table(label.table, &place)?;
     entry.out_label = out;
@@ -128,7 +162,26 @@ pub(super) fn label_list(
     list: &SegmentList,
     place: &str,
 ) -> Result<abi::SegmentList, CompileError> {
-    let count = list.labels.len();
+    let mut entry = stack(how, &list.labels, place)?;
+    match list.next_hop {
+        Some(IpAddr::V6(address)) => entry.first = address.octets(),
+        Some(IpAddr::V4(address)) => {
+            // In the low word of an address, as the data plane has IPv4 addresses.
+            entry.first[8..12].copy_from_slice(&address.octets());
+            entry.way = WAY_IPV4;
+        }
+        None => return Err(CompileError::invalid(place, "a list of labels needs `next_hop`")),
+    }
+    if let Some(port) = &list.port {
+        // Without the interface there is no way, and no other one is right.
+        entry.oif = compiler.interface(place, port)?.map_or(IFINDEX_LIMIT - 1, |interface| interface.ifindex);
+    }
+    Ok(entry)
+}
+
+/// The same without a next hop, as what comes back from a function gets it.
+pub(super) fn stack(how: &Push, labels: &[u32], place: &str) -> Result<abi::SegmentList, CompileError> {
+    let count = labels.len();
     if !(1..=LABELS_MAX).contains(&count) {
         return Err(CompileError::Segments { place: place.to_owned(), count, max: LABELS_MAX });
     }
@@ -147,25 +200,12 @@ pub(super) fn label_list(
         TrafficClass::Dscp(dscp) => entry.traffic_class = dscp << 2,
     }
     entry.flags = flags as u8;
-    for (position, (label, octets)) in list.labels.iter().zip(entry.header.chunks_exact_mut(4)).enumerate() {
+    for (position, (label, octets)) in labels.iter().zip(entry.header.chunks_exact_mut(4)).enumerate() {
         if *label > LAST_LABEL {
             return Err(CompileError::invalid(place, format!("{label} is no label: they have 20 bits")));
         }
         let bottom = if position + 1 == count { BOTTOM } else { 0 };
         octets.copy_from_slice(&(label << 12 | bottom).to_be_bytes());
-    }
-    match list.next_hop {
-        Some(IpAddr::V6(address)) => entry.first = address.octets(),
-        Some(IpAddr::V4(address)) => {
-            // In the low word of an address, as the data plane has IPv4 addresses.
-            entry.first[8..12].copy_from_slice(&address.octets());
-            entry.way = WAY_IPV4;
-        }
-        None => return Err(CompileError::invalid(place, "a list of labels needs `next_hop`")),
-    }
-    if let Some(port) = &list.port {
-        // Without the interface there is no way, and no other one is right.
-        entry.oif = compiler.interface(place, port)?.map_or(IFINDEX_LIMIT - 1, |interface| interface.ifindex);
     }
     Ok(entry)
 }

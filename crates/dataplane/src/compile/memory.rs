@@ -80,7 +80,10 @@ pub(super) fn fill_failure(sid: &Sid, entry: &mut abi::Sid) -> Result<(), Compil
     } as u8;
     if sid.on_failure() == OnFailure::Reroute {
         let missing = || CompileError::invalid(sid_place(&sid.sid), "`on_failure: reroute` needs `backup`");
-        entry.backup = sid.backup().ok_or_else(missing)?.octets();
+        match sid.backup_label().filter(|_| sid.label().is_some()) {
+            Some(label) => entry.out_label = label,
+            None => entry.backup = sid.backup().ok_or_else(missing)?.octets(),
+        }
     }
     Ok(())
 }
@@ -103,13 +106,15 @@ pub(super) fn fill(
     fill_failure(sid, entry)?;
     let Some((_, from)) = sid.function_ports() else { return Ok(()) };
     if let Some(kind) = kind(sid) {
-        entry.scope = compiler.scopes.take(format!("{from} {kind}"), &place)?;
+        // What is remembered of labels and of SIDs is never mixed up.
+        let of = if sid.label().is_some() { "labels " } else { "" };
+        entry.scope = compiler.scopes.take(format!("{from} {of}{kind}"), &place)?;
     }
     entry.hop_limit_margin = sid.hop_limit_margin();
     if sid.memory() == Some(Memory::Flow) {
         entry.flow_timeout = jiffies(compiler, sid.flow_timeout());
     }
-    if sid.behaviour == Behaviour::EndAnNf {
+    if sid.behaviour == Behaviour::EndAnNf && sid.label().is_none() {
         let room = 128_u8.saturating_sub(sid.sid.prefix_len());
         if sid.argument_length > room.min(32) {
             let problem = format!("an argument of {} bits; at most {} fit", sid.argument_length, room.min(32));

@@ -4,13 +4,15 @@ use std::collections::{BTreeSet, HashMap};
 use std::net::Ipv6Addr;
 
 use segue_abi as abi;
-use segue_model::node::{Behaviour, HeadendMode, InnerType, NodeState, Policy, SegmentList, Sid, TrafficClass};
+use segue_model::node::{
+    Behaviour, HeadendMode, InnerType, LabelBehaviour, NodeState, Policy, SegmentList, Sid, TrafficClass,
+};
 use zerocopy::FromZeros;
 
 use super::allocate::Indices;
 use super::bucket::{buckets, consistent};
 use super::error::sid_place;
-use super::label::{Push, label_list};
+use super::label::{Push, label_list, stack};
 use super::template::{Encapsulation, segment_list};
 use super::{CompileError, Compiler, counter_name, repetition};
 use crate::compiled::{CompiledList, CompiledPolicy};
@@ -60,6 +62,8 @@ struct Definition<'a> {
 enum List<'a> {
     Sids(u32, &'a [Ipv6Addr]),
     Labels(&'a SegmentList, Push),
+    /// What goes back on behind a function: its labels lead on by themselves.
+    Rest(&'a [u32], Push),
 }
 
 impl<'a> List<'a> {
@@ -67,13 +71,14 @@ impl<'a> List<'a> {
         match self {
             Self::Sids(weight, _) => weight,
             Self::Labels(list, _) => list.weight,
+            Self::Rest(..) => 1,
         }
     }
 
     fn sids(self) -> &'a [Ipv6Addr] {
         match self {
             Self::Sids(_, segments) => segments,
-            Self::Labels(..) => &[],
+            Self::Labels(..) | Self::Rest(..) => &[],
         }
     }
 }
@@ -94,7 +99,39 @@ enum Spread {
 
 /// Name of the policy whose only list an End.AS proxy puts back.
 pub(super) fn proxy_policy(sid: &Sid) -> String {
-    format!("End.AS {}", sid.sid)
+    match sid.label() {
+        Some(label) => rest_policy(label),
+        None => format!("End.AS {}", sid.sid),
+    }
+}
+
+fn rest_policy(label: u32) -> String {
+    format!("static_proxy {label}")
+}
+
+/// The lists that static proxies behind labels put back.
+fn rests(state: &NodeState) -> impl Iterator<Item = Definition<'_>> {
+    let push = Push {
+        ttl: state.mpls.as_ref().map(|mpls| mpls.ttl).unwrap_or_default(),
+        hop_limit: PROXY_HOP_LIMIT,
+        traffic_class: TrafficClass::Copy,
+    };
+    state.labels.iter().filter(|label| label.behaviour == LabelBehaviour::StaticProxy).filter_map(move |label| {
+        let labels = label.proxy.as_ref()?.labels.as_slice();
+        (!labels.is_empty()).then(|| Definition {
+            name: rest_policy(label.label),
+            place: format!("label {}, labels", label.label),
+            how: Encapsulation {
+                mode: HeadendMode::Push,
+                source: state.source_address,
+                hop_limit: PROXY_HOP_LIMIT,
+                traffic_class: TrafficClass::Copy,
+            },
+            lists: vec![List::Rest(labels, push)],
+            spread: Spread::ByWeight,
+            clamp: 0,
+        })
+    })
 }
 
 /// Name of the policy whose lists lead to the instances of a function.
@@ -155,6 +192,7 @@ pub(super) fn compile(compiler: &mut Compiler<'_>) -> Result<Policies, CompileEr
 fn definitions<'a>(state: &'a NodeState, policies: &PoliciesByName<'a>) -> Result<Vec<Definition<'a>>, CompileError> {
     let mut definitions: Vec<Definition<'_>> =
         state.policies.iter().map(|policy| configured(state, policy, policy.name.clone(), policy.mode)).collect();
+    definitions.extend(rests(state));
     let mut variants = BTreeSet::new();
     for sid in &state.sids {
         if let Some(members) = sid.instances() {
@@ -294,6 +332,10 @@ impl<'a, 'b> Allocator<'a, 'b> {
                 List::Labels(list, push) => {
                     let row = counter_name::labels(name, &list.labels, repetition);
                     (label_list(self.compiler, push, list, &list_place)?, list.labels.clone(), row)
+                }
+                List::Rest(labels, push) => {
+                    let row = counter_name::labels(name, labels, repetition);
+                    (stack(push, labels, &list_place)?, labels.to_vec(), row)
                 }
             };
             list.clamp = *clamp;

@@ -25,7 +25,9 @@ pub(super) fn compile(
     let all = compiler.ports.clone();
     compiler.check_room(Table::Ports, all.len(), input.capacity.ports, "ports")?;
     let returns = returns(input.state, sids)?;
-    let remembered = input.state.sids.iter().filter(|sid| sid.memory() == Some(Memory::Packet));
+    let services = input.state.services();
+    let functions = input.state.sids.iter().chain(&services);
+    let remembered = functions.filter(|sid| sid.memory() == Some(Memory::Packet));
     let of_packets: BTreeSet<String> = remembered.filter_map(Sid::function_ports).map(|(_, from)| from).collect();
     let previous = input.previous.map(|previous| {
         previous.ports.iter().map(|port| (port.name.clone(), u32::from(port.entry.index))).collect::<BTreeMap<_, _>>()
@@ -86,7 +88,10 @@ pub fn needs_xdp(state: &NodeState, port: &Port) -> Option<&'static str> {
 
 /// Why a port that could be on socket buffers loses less on XDP: of a buffer with segments nothing can be told of labels.
 pub fn prefers_xdp(state: &NodeState, port: &Port) -> Option<&'static str> {
-    let carries = port.role != PortRole::Service && (!state.labels.is_empty() || super::policy::pushes(state));
+    // What comes back from a function may get labels again, too.
+    let returns = || state.services().iter().filter_map(Sid::function_ports).any(|(_, from)| from == port.name);
+    let carries =
+        (port.role != PortRole::Service || returns()) && (!state.labels.is_empty() || super::policy::pushes(state));
     carries.then_some(
         "packets with labels cannot stay together in one buffer, which the kernel cuts up only if it has NET_MPLS_GSO",
     )
@@ -147,7 +152,8 @@ fn place(ports: &mut [CompiledPort]) -> Result<(), CompileError> {
 /// remembered.
 fn returns(state: &NodeState, sids: &[CompiledSid]) -> Result<BTreeMap<String, u32>, CompileError> {
     let mut returns: BTreeMap<String, &CompiledSid> = BTreeMap::new();
-    for sid in &state.sids {
+    let services = state.services();
+    for sid in state.sids.iter().chain(&services) {
         let Some((_, from)) = sid.function_ports() else { continue };
         // A proxy that was left out for a missing port returns nowhere.
         let Ok(at) = sids.binary_search_by_key(&sid.sid.trunc(), |compiled| compiled.prefix) else { continue };

@@ -28,6 +28,12 @@ pub(super) fn compile(
         entry.firewall = super::firewall_index(firewalls, sid.firewall.as_deref(), &sid_place(&sid.sid))?;
         insert(&mut entries, sid.sid.trunc(), None, entry)?;
     }
+    for service in &input.state.services() {
+        let Some(mut entry) = local(compiler, policies, service)? else { continue };
+        entry.firewall = super::firewall_index(firewalls, service.firewall.as_deref(), &sid_place(&service.sid))?;
+        label::behind_label(&mut entry);
+        insert(&mut entries, service.sid, None, entry)?;
+    }
     for policy in &input.state.policies {
         let Some(address) = policy.binding_sid else { continue };
         let entry = binding(compiler, policies, policy, &host(address))?;
@@ -50,7 +56,9 @@ pub(super) fn compile(
         };
         compiled.push(CompiledSid { prefix, binding_of, index, entry });
     }
-    Ok((compiled, label::indexed(labels, known, &mut indices)?))
+    let mut labels = label::indexed(labels, known, &mut indices)?;
+    label::add_services(&mut labels, &compiled)?;
+    Ok((compiled, labels))
 }
 
 fn insert(
@@ -104,7 +112,7 @@ fn local(compiler: &mut Compiler<'_>, policies: &Policies, sid: &Sid) -> Result<
         Behaviour::EndAs | Behaviour::EndAd | Behaviour::EndAm | Behaviour::EndAn | Behaviour::EndAnNf => {
             let Some(with) = function(compiler, sid, &place, &mut entry)? else { return Ok(None) };
             flags |= with;
-            if sid.behaviour == Behaviour::EndAs {
+            if sid.behaviour == Behaviour::EndAs && has_list(sid) {
                 entry.policy = policies.index(&proxy_policy(sid), &place)?;
             }
             entry.counter_return = compiler.counters.take(counter_name::returned(&sid.sid.trunc()), &place)?;
@@ -117,6 +125,11 @@ fn local(compiler: &mut Compiler<'_>, policies: &Policies, sid: &Sid) -> Result<
     entry.flags = flags as u8;
     entry.counter = compiler.counters.take(counter_name::sid(&sid.sid.trunc()), &place)?;
     Ok(Some(entry))
+}
+
+/// Whether a static proxy puts a list back: nothing may be left of a stack of labels.
+fn has_list(sid: &Sid) -> bool {
+    sid.label().is_none() || sid.proxy.as_ref().is_some_and(|proxy| !proxy.labels.is_empty())
 }
 
 /// The entry of a SID behind which are several instances of a function: each has a SID of its own.

@@ -163,9 +163,10 @@ impl Dataplane {
         self.maps.write_all("segment_lists", lists.map(|list| (list.index, list.entry)))?;
         self.maps.write_all("policies", new().map(|policy| (policy.index, policy.entry)))?;
         self.life.write_all(&self.set, &self.maps, &compiled.sids)?;
-        let keys = compiled.sids.iter().map(|sid| (sid_key(&sid.prefix, compiled.generation), sid.index));
+        let sids = compiled.sids.iter().filter(|sid| sid.is_found_by_prefix());
+        let keys = sids.map(|sid| (sid_key(&sid.prefix, compiled.generation), sid.index));
         self.maps.write_all("sids", keys)?;
-        self.maps.write_all(SID_ENTRIES, compiled.labels.iter().map(|label| (label.index, label.entry)))?;
+        self.maps.write_all(SID_ENTRIES, labels_alone(compiled))?;
         let keys = compiled.labels.iter().map(|label| (label_key(label, compiled.generation), label.index));
         self.maps.write_all("labels", keys)?;
         for found in &compiled.returns {
@@ -416,6 +417,11 @@ fn warn_generic(name: &str, mode: AttachMode, warnings: &mut Vec<String>) {
 
 pub(super) fn sid_key(prefix: &Ipv6Net, generation: u32) -> abi::SidKey {
     abi::SidKey { prefixlen: 32 + u32::from(prefix.prefix_len()), generation, address: prefix.network().octets() }
+}
+
+/// Entries of the labels that stand in `sid_entries` by themselves.
+pub(super) fn labels_alone(compiled: &Compiled) -> impl Iterator<Item = (u32, abi::Sid)> {
+    compiled.labels.iter().filter(|label| !label.is_among_sids()).map(|label| (label.index, label.entry))
 }
 
 pub(super) fn label_key(label: &CompiledLabel, generation: u32) -> abi::LabelKey {

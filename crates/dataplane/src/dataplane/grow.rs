@@ -7,7 +7,7 @@ use libbpf_rs::MapCore;
 use segue_abi as abi;
 
 use super::adopt::load_beside;
-use super::apply::{label_key, sid_key};
+use super::apply::{label_key, labels_alone, sid_key};
 use super::{Dataplane, Options, Origin, remove_tree};
 use crate::Error;
 use crate::carried::COUNTED;
@@ -125,7 +125,8 @@ impl Dataplane {
 
 fn sids(_: &Dataplane, larger: &Dataplane, active: &Compiled, name: &str) -> Result<(), Error> {
     let key = |sid: &CompiledSid| sid_key(&sid.prefix, active.generation);
-    larger.maps.write_all(name, active.sids.iter().map(|sid| (key(sid), sid.index)))
+    let sids = active.sids.iter().filter(|sid| sid.is_found_by_prefix());
+    larger.maps.write_all(name, sids.map(|sid| (key(sid), sid.index)))
 }
 
 fn returns(_: &Dataplane, larger: &Dataplane, active: &Compiled, name: &str) -> Result<(), Error> {
@@ -140,7 +141,7 @@ fn sid_entries(old: &Dataplane, larger: &Dataplane, active: &Compiled, _: &str) 
     let mut sids = active.sids.clone();
     old.life.bring_up_to_date(&old.set, &mut sids);
     old.life.write_all(&larger.set, &larger.maps, &sids)?;
-    larger.maps.write_all(SID_ENTRIES, active.labels.iter().map(|label| (label.index, label.entry)))
+    larger.maps.write_all(SID_ENTRIES, labels_alone(active))
 }
 
 fn labels(_: &Dataplane, larger: &Dataplane, active: &Compiled, name: &str) -> Result<(), Error> {

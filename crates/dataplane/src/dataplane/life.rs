@@ -247,7 +247,8 @@ impl Life {
         let mut inner = self.lock();
         if let Some(state) = state {
             // By the desired state: a SID may be left out of what is compiled while its port is missing.
-            let known: BTreeSet<Ipv6Net> = state.sids.iter().map(|sid| sid.sid.trunc()).collect();
+            let services = state.services();
+            let known: BTreeSet<Ipv6Net> = state.sids.iter().chain(&services).map(|sid| sid.sid.trunc()).collect();
             inner.down.retain(|sid| known.contains(sid));
         }
         if let Some(target) = inner.targets.iter_mut().find(|target| target.set == set) {

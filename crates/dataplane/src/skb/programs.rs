@@ -41,6 +41,9 @@ pub const PORT: &str = object::PROGRAM;
 /// Stage behind [`OUT`]: what a function sends of its own.
 const OWN: &str = "segue_own";
 
+/// Stage behind [`OUT`]: what comes out of a function behind a label.
+const LABELS_OUT: &str = "segue_function_labels";
+
 /// The map of stages behind tail calls.
 const STAGES: &str = "skb_stages";
 
@@ -76,13 +79,15 @@ pub enum Part {
 }
 
 impl Part {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 10] = [
         Self::Usual,
         Self::Port(Reach::Node),
         Self::Port(Reach::Functions),
         Self::Stages(StageGroup::Firewall),
         Self::Stages(StageGroup::Function),
         Self::Stages(StageGroup::Labels),
+        Self::Stages(StageGroup::LabelFunction),
+        Self::Stages(StageGroup::LabelFirewall),
         Self::Functions,
         Self::Asked,
     ];
@@ -124,7 +129,7 @@ impl Part {
             Self::Usual | Self::Asked => Vec::new(),
             Self::Port(_) => of(StageGroup::Common),
             Self::Stages(group) => of(group),
-            Self::Functions => vec![(abi::SEGUE_STAGE_OWN, OWN)],
+            Self::Functions => vec![(abi::SEGUE_STAGE_OWN, OWN), (abi::SEGUE_STAGE_LABELS_OUT, LABELS_OUT)],
         }
     }
 
@@ -142,6 +147,8 @@ impl Part {
             Self::Stages(StageGroup::Firewall) => "port-firewall",
             Self::Stages(StageGroup::Function) => "port-function",
             Self::Stages(StageGroup::Labels) => "port-labels",
+            Self::Stages(StageGroup::LabelFunction) => "port-label-functions",
+            Self::Stages(StageGroup::LabelFirewall) => "port-label-firewall",
             Self::Functions => "functions",
             Self::Asked => "asked",
         };

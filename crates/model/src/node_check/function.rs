@@ -190,6 +190,9 @@ impl Check<'_> {
             self.error(&key.at("instances"), "the agent says that itself", "remove the key");
         }
         let Some(function) = sid.function().and_then(|name| self.state.functions.get(name)) else { return };
+        if sid.label().is_some() {
+            return;
+        }
         if function.service.is_some() && sid.behaviour != Behaviour::EndAn {
             let message = "a packet service gets packets with their steering header";
             self.error(&key.at("function"), message, "write `behaviour: End.AN` for its SIDs");

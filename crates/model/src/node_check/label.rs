@@ -28,12 +28,16 @@ impl Check<'_> {
                 let message = format!("the label {} is there twice", label.label);
                 self.error(&key.at("label"), message, format!("give this one or labels[{other}] another label"));
             }
-            self.label_parameters(label, &key);
+            match label.service() {
+                Some(service) => self.service_label(label, &service, &key),
+                None => self.label_parameters(label, &key),
+            }
+            self.owner(label.owner.as_ref(), &key);
         }
     }
 
     /// Whether a label can be a segment's.
-    fn label_value(&mut self, label: u32, key: &KeyPath) -> bool {
+    pub(super) fn label_value(&mut self, label: u32, key: &KeyPath) -> bool {
         let message = match label {
             0..FIRST_LABEL => format!("{label} is a special-purpose label (RFC 7274)"),
             FIRST_LABEL..=LAST_LABEL => return true,
@@ -91,6 +95,7 @@ impl Check<'_> {
         let takes = |parameter: &str| match parameter {
             "out" => label.behaviour == LabelBehaviour::Swap,
             "table" => !label.behaviour.has_next_hop(),
+            "next_hop_mac" | "proxy" | "netfilter" | "firewall" => false,
             _ => label.behaviour.has_next_hop(),
         };
         let given = [
@@ -98,6 +103,10 @@ impl Check<'_> {
             ("next_hop", label.next_hop.is_some()),
             ("port", label.port.is_some()),
             ("table", label.table.is_some()),
+            ("next_hop_mac", label.next_hop_mac.is_some()),
+            ("proxy", label.proxy.is_some()),
+            ("netfilter", label.netfilter.is_some()),
+            ("firewall", label.firewall.is_some()),
         ];
         for (parameter, _) in given.into_iter().filter(|(parameter, is_given)| *is_given && !takes(parameter)) {
             let message = format!("the behaviour {name} does not take the key {parameter:?}");

@@ -9,8 +9,8 @@ use crate::check;
 use crate::error::KeyPath;
 use crate::limits::SEGMENTS_MAX;
 use crate::node::{
-    Behaviour, HeadendMode, InnerType, Memory, Netfilter, OnFailure, OtherTypes, OwnTraffic, PortRole, Probe,
-    ProbeKind, Proxy, Sid, Watch,
+    Behaviour, HeadendMode, InnerType, Memory, Netfilter, NodeState, OnFailure, OtherTypes, OwnTraffic, PortRole,
+    Probe, ProbeKind, Proxy, Sid, Watch,
 };
 use crate::wiring::Wiring;
 
@@ -32,7 +32,7 @@ fn takes_frames(sid: &Sid) -> bool {
 impl Check<'_> {
     /// A function that packets are sent to needs an address, one that frames are handed to must not have one.
     pub(super) fn function_address(&mut self, sid: &Sid, key: &KeyPath) {
-        let name = sid.behaviour.name();
+        let name = sid.behaviour_name();
         if !matches!(sid.behaviour, Behaviour::EndAs | Behaviour::EndAd | Behaviour::EndAm | Behaviour::EndAn) {
             return;
         }
@@ -104,7 +104,9 @@ impl Check<'_> {
             if let Some(address) = proxy.source_address {
                 self.ipv6_address(address, &key.at("source_address"));
             }
-            self.proxy_segments(sid, proxy, &key.at("segments"));
+            if sid.label().is_none() {
+                self.proxy_segments(sid, proxy, &key.at("segments"));
+            }
         }
         self.failure(sid, proxy.on_failure, proxy.backup, watch, key);
     }
@@ -132,7 +134,7 @@ impl Check<'_> {
     /// Keys that another kind of proxy takes.
     fn proxy_parameters(&mut self, sid: &Sid, proxy: &Proxy, key: &KeyPath) {
         let is = |behaviour| sid.behaviour == behaviour;
-        let name = sid.behaviour.name();
+        let (name, is_sid) = (sid.behaviour_name(), sid.label().is_none());
         let dynamic = is(Behaviour::EndAd);
         let remembers = |memory| dynamic && sid.memory() == Some(memory);
         let takes_off = dynamic || is(Behaviour::EndAs);
@@ -142,9 +144,10 @@ impl Check<'_> {
         let given = [
             ("inner", !proxy.inner.is_empty(), takes_off, "End.AS and End.AD"),
             ("other_types", proxy.other_types != OtherTypes::Drop, takes_off, "End.AS and End.AD"),
-            ("segments", !proxy.segments.is_empty(), is(Behaviour::EndAs), "End.AS"),
-            ("source_address", proxy.source_address.is_some(), is(Behaviour::EndAs), "End.AS"),
-            ("reduced", !proxy.reduced, is(Behaviour::EndAs), "End.AS"),
+            ("segments", !proxy.segments.is_empty(), is(Behaviour::EndAs) && is_sid, "End.AS"),
+            ("source_address", proxy.source_address.is_some(), is(Behaviour::EndAs) && is_sid, "End.AS"),
+            ("reduced", !proxy.reduced, is(Behaviour::EndAs) && is_sid, "End.AS"),
+            ("labels", !proxy.labels.is_empty(), is(Behaviour::EndAs) || is_sid, "static_proxy"),
             ("memory", proxy.memory.is_some(), dynamic, "End.AD"),
             ("hop_limit_margin", proxy.hop_limit_margin.is_some(), dynamic, "End.AD"),
             ("flow_timeout", proxy.flow_timeout.is_some(), by_flow, "End.AN, and End.AD with `memory: flow`"),
@@ -265,6 +268,14 @@ impl Check<'_> {
             self.error(&key.at("on_failure"), message, "add `watch: {}` beside it, or remove the key");
         }
         match (on_failure, backup) {
+            (_, Some(_)) if sid.label().is_some() => {
+                self.error(&key.at("backup"), "a label's backup is a label", "write `backup_label:`");
+            }
+            (OnFailure::Reroute, None) if sid.label().is_some() => self.backup_label(sid, key),
+            (_, None) if sid.label().is_some() && sid.backup_label().is_some() => {
+                let message = "a backup is for `on_failure: reroute` only";
+                self.error(&key.at("backup_label"), message, "write that, or remove the key");
+            }
             (OnFailure::Reroute, None) => {
                 let message = "packets of a failed function have nowhere to go";
                 self.error(&key.at("on_failure"), message, "add `backup:` with the SID of another instance");
@@ -330,44 +341,54 @@ impl Check<'_> {
     }
 
     /// Which SIDs may have packets back by the same interface.
-    pub(super) fn returns(&mut self, sids: &KeyPath) {
-        let mut returns: HashMap<String, (usize, &Sid)> = HashMap::new();
-        for (position, sid) in self.state.sids.iter().enumerate() {
+    pub(super) fn returns(&mut self) {
+        let mut returns: HashMap<String, (String, &Sid)> = HashMap::new();
+        let services = self.state.services();
+        for (key, sid) in functions_of(self.state, &services) {
             let (Some(proxy), Some((_, from))) = (&sid.proxy, sid.function_ports()) else { continue };
-            let Some(&(other, first)) = returns.get(&from) else {
-                returns.insert(from, (position, sid));
+            let Some((other, first)) = returns.get(&from).map(|(other, first)| (other.clone(), *first)) else {
+                returns.insert(from, (key.to_string(), sid));
                 continue;
             };
             let named = if proxy.function.is_some() { "function" } else { "from_function" };
-            let key = sids.at(position).at("proxy").at(named);
-            if !shares(sid) || !shares(first) {
+            let key = key.at("proxy").at(named);
+            if sid.label().is_some() != first.label().is_some() {
                 let message = format!(
-                    "packets that return on {from:?} belong to sids[{other}] already: one interface serves one proxy SID of this kind"
+                    "packets that return on {from:?} belong to {other} already: SIDs and labels do not share it"
+                );
+                self.error(&key, message, "give each an interface of its own");
+            } else if !shares(sid) || !shares(first) {
+                let message = format!(
+                    "packets that return on {from:?} belong to {other} already: one interface serves one proxy SID of this kind"
                 );
                 let remedy = "give each direction and each chain an interface of its own, or let both be End.AD with `memory: flow` or packet";
                 self.error(&key, message, remedy);
             } else if let Some(what) = difference(first, sid) {
-                let message = format!("sids[{other}] shares the interface {from:?}, but differs in {what}");
+                let message = format!("{other} shares the interface {from:?}, but differs in {what}");
                 self.error(&key, message, "make both equal in it, or give this one an interface of its own");
             }
         }
     }
 
     /// Links that the agent makes must not meet those of the operator, or each other.
-    pub(super) fn wirings(&mut self, sids: &KeyPath) {
+    pub(super) fn wirings(&mut self) {
         let mut names: HashMap<String, String> = HashMap::new();
-        let mut first: HashMap<&str, (usize, &Sid)> = HashMap::new();
-        for (position, sid) in self.state.sids.iter().enumerate() {
+        let mut first: HashMap<&str, (String, &Sid)> = HashMap::new();
+        let services = self.state.services();
+        for (place, sid) in functions_of(self.state, &services) {
             let (Behaviour::EndAnNf, Some(netfilter)) = (sid.behaviour, &sid.netfilter) else { continue };
-            let key = sids.at(position).at("netfilter");
+            let key = place.at("netfilter");
             if let Some((other, first)) = first.get(netfilter.namespace.as_str()) {
                 if first.own_traffic() != sid.own_traffic() {
-                    let message = format!("sids[{other}] has the same namespace, but differs in own_traffic");
+                    let message = format!("{other} has the same namespace, but differs in own_traffic");
                     self.error(&key, message, "make both equal in it, or give this one another namespace");
+                } else if first.label().is_some() != sid.label().is_some() {
+                    let message = format!("{other} has the same namespace, but SIDs and labels do not share one");
+                    self.error(&key, message, "give each a namespace of its own");
                 }
                 continue;
             }
-            first.insert(&netfilter.namespace, (position, sid));
+            first.insert(&netfilter.namespace, (place.to_string(), sid));
             let wiring = Wiring::of(&netfilter.namespace);
             for name in [wiring.node_west, wiring.node_east] {
                 if self.ports.contains_key(name.as_str()) {
@@ -382,6 +403,15 @@ impl Check<'_> {
             }
         }
     }
+}
+
+/// SIDs with a function, and behind them `services`, those of labels, with their places.
+fn functions_of<'a>(state: &'a NodeState, services: &'a [Sid]) -> Vec<(KeyPath, &'a Sid)> {
+    let (sids, labels) = (KeyPath::root().at("sids"), KeyPath::root().at("labels"));
+    let of_sids = state.sids.iter().enumerate().filter(|(_, sid)| sid.proxy.is_some() || sid.netfilter.is_some());
+    let of_sids = of_sids.map(|(position, sid)| (sids.at(position), sid));
+    let places = state.labels.iter().enumerate().filter(|(_, label)| label.behaviour.of_sid().is_some());
+    of_sids.chain(places.map(|(position, _)| labels.at(position)).zip(services)).collect()
 }
 
 /// Whether packets that come back tell by themselves what they belong to.

@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use crate::check;
 use crate::error::KeyPath;
 use crate::node::{Behaviour, Flavour, HeadendMode, Sid};
+use crate::service_label::is_kept_for_labels;
 
 use super::{Check, family};
 
@@ -89,13 +90,18 @@ impl Check<'_> {
             self.owner(sid.owner.as_ref(), &key);
             if let Some(proxy) = &sid.proxy {
                 self.proxy(sid, proxy, &key.at("proxy"));
+                let of_labels = [("labels", !proxy.labels.is_empty()), ("backup_label", proxy.backup_label.is_some())];
+                for (parameter, _) in of_labels.into_iter().filter(|(_, is_given)| *is_given) {
+                    let message = format!("{} does not take the key {parameter:?}", sid.behaviour.name());
+                    self.error(&key.at("proxy").at(parameter), message, "remove it: it is for labels");
+                }
             }
             if let Some(netfilter) = &sid.netfilter {
                 self.netfilter(sid, netfilter, &key.at("netfilter"));
             }
         }
-        self.returns(&sids);
-        self.wirings(&sids);
+        self.returns();
+        self.wirings();
     }
 
     fn sid_address(&mut self, sid: &Sid, key: &KeyPath) {
@@ -103,6 +109,10 @@ impl Check<'_> {
         self.truncated(sid.sid, &key);
         if !self.ipv6_address(sid.sid.addr(), &key) {
             return;
+        }
+        if is_kept_for_labels(&sid.sid) {
+            let message = format!("packets to {} are discarded (RFC 6666)", sid.sid.addr());
+            self.error(&key, message, "choose one from a SID block");
         }
         if sid.sid.prefix_len() < 8 {
             let message = format!("a SID of length {} takes in too much", sid.sid.prefix_len());
@@ -149,7 +159,7 @@ impl Check<'_> {
                 _ => {}
             }
         }
-        self.sid_next_hop(sid, &needs, key);
+        self.sid_next_hop(sid, key);
         self.argument(sid, key);
         if let Some(port) = &sid.port
             && needs.port != Need::Not
@@ -211,7 +221,8 @@ impl Check<'_> {
         }
     }
 
-    fn sid_next_hop(&mut self, sid: &Sid, needs: &Needs, key: &KeyPath) {
+    pub(super) fn sid_next_hop(&mut self, sid: &Sid, key: &KeyPath) {
+        let needs = needs(sid.behaviour);
         self.function_address(sid, key);
         if let Some(mac) = sid.next_hop_mac
             && needs.next_hop_mac != Need::Not

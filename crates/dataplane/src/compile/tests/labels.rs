@@ -1,6 +1,7 @@
 //! Labels, and lists of them.
 
 use segue_abi as abi;
+use segue_model::service_label::label_key;
 use serde_json::{Value, json};
 
 use super::{Case, flags, octets};
@@ -65,6 +66,42 @@ fn lists_of_labels_are_as_they_lie_in_a_packet() {
     assert_eq!((list.entry.ttl, flags(list.entry.flags)), (64, abi::SEGUE_LIST_TRAFFIC_CLASS_COPY));
     let uniform = policy(json!({ "ttl": "uniform", "traffic_class": { "dscp": 46 } }));
     assert_eq!((flags(uniform.entry.flags), uniform.entry.traffic_class), (abi::SEGUE_LIST_TTL_UNIFORM, 184));
+}
+
+/// A label with a function has one entry, which is found as those of SIDs are: by liveness, memories and return ports.
+#[test]
+fn functions_behind_labels_are_known_as_those_behind_sids() {
+    let mut case = labels(json!([
+        { "label": 16002, "behaviour": "swap", "next_hop": "fd00:2::2" },
+        { "label": 15010, "behaviour": "static_proxy", "next_hop_mac": "02:00:00:00:00:07", "table": 100, "proxy":
+            { "inner": ["IPv4"], "to_function": "to-fw", "from_function": "to-fw", "labels": [16002, 70000] } },
+        { "label": 15020, "behaviour": "dynamic_proxy", "next_hop_mac": "02:00:00:00:00:07", "proxy":
+            { "inner": ["IPv4", "IPv6"], "to_function": "to-fw", "from_function": "from-fw", "on_failure": "reroute",
+              "backup_label": 16002, "watch": {} } },
+    ]));
+    let first = case.compiled();
+    assert_eq!(first.sids.iter().map(|sid| sid.prefix).collect::<Vec<_>>(), [label_key(15010), label_key(15020)]);
+    let [_, _, fixed, dynamic, _] = &first.labels[..] else { panic!("five labels") };
+    for (label, sid) in [fixed, dynamic].into_iter().zip(&first.sids) {
+        assert_eq!((label.index, label.entry), (sid.index, sid.entry));
+        assert_eq!(flags(label.entry.kind), abi::SEGUE_HEADER_MPLS);
+    }
+    assert_eq!((flags(fixed.entry.behaviour), fixed.entry.table), (abi::SEGUE_LABEL_STATIC, 100));
+    let list = &first.policies[0].lists[0];
+    assert_eq!((first.policies[0].index, &list.labels[..]), (fixed.entry.policy, &[16002, 70000][..]));
+    assert_eq!(list.entry.header[..8], [0x03, 0xe8, 0x20, 0, 0x11, 0x17, 0x01, 0]);
+    assert_eq!((flags(dynamic.entry.behaviour), dynamic.entry.out_label), (abi::SEGUE_LABEL_DYNAMIC, 16002));
+    assert_eq!(flags(dynamic.entry.failure), abi::SEGUE_FAILURE_REROUTE);
+    assert_eq!(first.scopes.keys().collect::<Vec<_>>(), ["from-fw labels interface"], "not that of a SID");
+    assert_eq!(first.port("from-fw").expect("the port").entry.proxy, dynamic.index);
+    assert!(first.same_as(&case.after(Some(&first)).expect("the same again")));
+    // Without a rest there is no list.
+    case.state["labels"][1]["proxy"]["labels"] = json!([]);
+    let second = case.after(Some(&first)).expect("a change");
+    assert_eq!(second.labels[2].entry.policy, abi::SEGUE_NONE);
+    assert_ne!(second.labels[2].index, fixed.index);
+    assert_eq!(second.labels[2].entry.counter, fixed.entry.counter, "it counts on");
+    assert_eq!(second.labels[3], *dynamic);
 }
 
 #[test]
