@@ -87,8 +87,9 @@ fn functions_behind_labels_are_known_as_those_behind_sids() {
         assert_eq!(flags(label.entry.kind), abi::SEGUE_HEADER_MPLS);
     }
     assert_eq!((flags(fixed.entry.behaviour), fixed.entry.table), (abi::SEGUE_LABEL_STATIC, 100));
-    let list = &first.policies[0].lists[0];
-    assert_eq!((first.policies[0].index, &list.labels[..]), (fixed.entry.policy, &[16002, 70000][..]));
+    let policy = first.policy("static_proxy 15010").expect("what goes back on");
+    let list = &policy.lists[0];
+    assert_eq!((policy.index, &list.labels[..]), (fixed.entry.policy, &[16002, 70000][..]));
     assert_eq!(list.entry.header[..8], [0x03, 0xe8, 0x20, 0, 0x11, 0x17, 0x01, 0]);
     assert_eq!((flags(dynamic.entry.behaviour), dynamic.entry.out_label), (abi::SEGUE_LABEL_DYNAMIC, 16002));
     assert_eq!(flags(dynamic.entry.failure), abi::SEGUE_FAILURE_REROUTE);
