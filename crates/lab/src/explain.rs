@@ -12,14 +12,20 @@ use crate::list::columns;
 #[must_use]
 pub fn text(plan: &LabPlan) -> String {
     let mut text = format!("lab {}\n\n", plan.name);
-    let mut rows = vec![["NODE".to_owned(), "DATA PLANE".into(), "LOOPBACK".into(), "LOCATOR".into(), "PORTS".into()]];
+    // What leads to nodes: locators with SIDs, or labels.
+    let by_labels = plan.nodes.values().any(|node| node.labels.is_some());
+    let steered = if by_labels { "LABELS" } else { "LOCATOR" };
+    let mut rows = vec![["NODE".to_owned(), "DATA PLANE".into(), "LOOPBACK".into(), steered.into(), "PORTS".into()]];
     for (name, node) in &plan.nodes {
         let ports: Vec<&str> = node.interfaces.iter().map(|interface| interface.name.as_str()).collect();
         rows.push([
             name.clone(),
             word(&node.dataplane),
             node.loopback.to_string(),
-            node.locator.to_string(),
+            match node.labels {
+                Some(labels) => format!("{} {}", labels.node, labels.block),
+                None => node.locator.to_string(),
+            },
             ports.join(" "),
         ]);
     }
@@ -56,6 +62,11 @@ fn way(steps: &[Explanation]) -> String {
                 let segments: Vec<String> = segments.iter().map(ToString::to_string).collect();
                 format!("{} <{}>", word(mode), segments.join(", "))
             }
+            StepAction::Push { labels, towards } => format!("PUSH {} to {towards}", stack(labels)),
+            StepAction::Label { labels, behaviour, function } => {
+                let function = function.as_ref().map(|name| format!(" -> function {name}")).unwrap_or_default();
+                format!("{} {}{function}", stack(labels), word(behaviour))
+            }
             StepAction::Segment { sid, behaviour, function } => {
                 let function = function.as_ref().map(|name| format!(" -> function {name}")).unwrap_or_default();
                 format!("{sid} {}{function}", word(behaviour))
@@ -68,6 +79,12 @@ fn way(steps: &[Explanation]) -> String {
         let _ = writeln!(text, "     why {}", step.why);
     }
     text
+}
+
+/// Labels in the order in which they are looked at.
+pub(crate) fn stack(labels: &[u32]) -> String {
+    let labels: Vec<String> = labels.iter().map(ToString::to_string).collect();
+    format!("<{}>", labels.join(", "))
 }
 
 /// The name that a value has in files.

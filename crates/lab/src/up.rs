@@ -5,7 +5,8 @@ use std::io;
 use std::path::Path;
 
 use segue_function::{Function, FunctionError, Runtime};
-use segue_host::{HostError, Namespace, bpffs, command, network};
+use segue_host::device::{DeviceSocket, OffloadSocket};
+use segue_host::{HostError, Namespace, bpffs, command, namespace, network};
 use segue_model::load::locate;
 use segue_wiring::Labels;
 
@@ -173,7 +174,27 @@ impl Building<'_> {
     fn addresses_and_routes(&self, spaces: &[Space<'_>]) -> Result<()> {
         self.progress.begin("addresses and routes", 2 * spaces.len());
         self.each(spaces, |space, namespace| space.network.assign(namespace))?;
-        self.each(spaces, |space, namespace| space.network.route(namespace))
+        self.each(spaces, |space, namespace| space.network.route(namespace))?;
+        self.checksums(spaces)
+    }
+
+    /// Where labels steer packets, ports are on XDP, which passes them on as they come: hosts make their checksums themselves.
+    fn checksums(&self, spaces: &[Space<'_>]) -> Result<()> {
+        if self.loaded.plan.nodes.values().all(|node| node.labels.is_none()) {
+            return Ok(());
+        }
+        let hosts = spaces.iter().filter(|space| space.kind == Kind::Host);
+        let set = |space: &Space<'_>| -> segue_host::Result<()> {
+            let devices = DeviceSocket::open()?.all()?;
+            let mut offloads = OffloadSocket::open()?;
+            for device in space.interfaces.iter().filter_map(|interface| devices.get(&interface.name)) {
+                offloads.set(device.index, "tx-checksum-ip-generic", false)?;
+            }
+            Ok(())
+        };
+        hosts.into_iter().try_for_each(|space| {
+            namespace::inside(&self.paths.namespace(space.name), || set(space)).and_then(|done| done).map_err(refused)
+        })
     }
 
     /// One step of the functions.

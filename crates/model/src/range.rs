@@ -18,7 +18,27 @@ pub struct NumberRange {
 }
 
 impl NumberRange {
+    /// The SR global block of labs that name none: a label for each id that a node can have.
+    pub(crate) const SRGB: Self = Self { low: 16_000, high: 25_999 };
+    /// The same for the SR local blocks of all nodes: 100 labels for each.
+    pub(crate) const SRLB: Self = Self { low: 30_000, high: 1_029_999 };
+
     const EXPECTED: &'static str = "a number such as 46 or 0x2e, or a range such as \"8-15\", low end first";
+
+    /// From one number to another, both included; None if there is none between them.
+    pub fn new(low: u32, high: u32) -> Option<Self> {
+        (low <= high).then_some(Self { low, high })
+    }
+
+    /// Whether it has this number.
+    pub fn contains(self, number: u32) -> bool {
+        (self.low..=self.high).contains(&number)
+    }
+
+    /// Whether some number is in both.
+    pub fn overlaps(self, other: Self) -> bool {
+        self.low <= other.high && other.low <= self.high
+    }
 
     /// Lowest number.
     pub fn low(self) -> u32 {

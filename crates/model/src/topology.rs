@@ -69,6 +69,17 @@ pub struct Topology {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct LabDomain {
+    /// What steers packets between nodes.
+    #[serde(skip_serializing_if = "SrDataplane::is_srv6")]
+    pub dataplane: SrDataplane,
+    /// sr-mpls: SR global block (RFC 8402 section 2), the same on all nodes; the label of node 12 is its first one and 12.
+    /// 16000-25999 if not given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub srgb: Option<NumberRange>,
+    /// sr-mpls: where SR local blocks of nodes lie, 100 labels each; that of node 12 begins 1200 behind its first one.
+    /// 30000-1029999 if not given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub srlb: Option<NumberRange>,
     /// Block of the SIDs. A node's locator is this and its id in the next 16 bits, decimal digits read as written: with
     /// fc00:5e9::/32, node 12 has fc00:5e9:12::/48. The length is 16, 32, 48 or 64.
     #[schemars(with = "String")]
@@ -101,6 +112,9 @@ impl Default for LabDomain {
     fn default() -> Self {
         let v6 = |second: u16, length: u8| Ipv6Net::new_assert(Ipv6Addr::new(0xfc00, second, 0, 0, 0, 0, 0, 0), length);
         Self {
+            dataplane: SrDataplane::default(),
+            srgb: None,
+            srlb: None,
             sid_block: v6(0x5e9, 32),
             loopback_prefix: v6(0x5ea, 32),
             link_prefix: v6(0x5eb, 32),
@@ -111,6 +125,38 @@ impl Default for LabDomain {
             core_mtu: 9000,
             access_mtu: 1500,
         }
+    }
+}
+
+impl LabDomain {
+    /// The SR global block.
+    #[must_use]
+    pub fn srgb(&self) -> NumberRange {
+        self.srgb.unwrap_or(NumberRange::SRGB)
+    }
+
+    /// Where SR local blocks of nodes lie.
+    #[must_use]
+    pub fn srlb(&self) -> NumberRange {
+        self.srlb.unwrap_or(NumberRange::SRLB)
+    }
+}
+
+/// What steers packets through an SR domain (RFC 8402).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum SrDataplane {
+    /// IPv6 headers with SIDs.
+    #[default]
+    Srv6,
+    /// Stacks of labels; all nodes have `dataplane: segue`.
+    SrMpls,
+}
+
+impl SrDataplane {
+    /// Whether it is the usual one.
+    pub fn is_srv6(&self) -> bool {
+        *self == Self::Srv6
     }
 }
 
@@ -128,6 +174,9 @@ pub struct Node {
     /// Loopback address; derived from the id if not given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub loopback: Option<Ipv6Addr>,
+    /// sr-mpls: its SR local block, for labels that are its own; derived from the domain's and the id if not given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub srlb: Option<NumberRange>,
     /// What forwards on it.
     pub dataplane: Dataplane,
 }
@@ -197,7 +246,7 @@ pub struct Chain {
     /// Traffic in the other direction visits the same functions in the opposite order.
     #[serde(default = "yes")]
     pub reverse: bool,
-    /// Headend behaviour: H.Encaps or H.Encaps.Red.
+    /// Headend behaviour: H.Encaps or H.Encaps.Red. Labels are pushed whatever it is (`domain.dataplane: sr-mpls`).
     #[serde(default)]
     pub mode: HeadendMode,
     /// What packets are marked with in functions with `netfilter` (`meta mark`); its position, from 1, if not given. Also the argument

@@ -4,6 +4,7 @@ mod backup;
 mod firewall;
 mod function;
 mod impairment;
+mod labels;
 mod matching;
 mod traffic;
 
@@ -29,6 +30,7 @@ impl Topology {
         let mut check = Check { topology: self, report: Report::default() };
         check.names();
         check.domain(&self.domain, &KeyPath::root().at("domain"));
+        check.label_blocks();
         check.nodes();
         let hosts = KeyPath::root().at("hosts");
         for (name, host) in &self.hosts {

@@ -2,6 +2,7 @@
 //! this.
 
 mod backup;
+mod labels;
 
 use indexmap::IndexMap;
 
@@ -20,6 +21,7 @@ const LOCATOR_MAX: u8 = 96;
 pub(crate) fn check(inventory: &Inventory, report: &mut Report) {
     let mut check = Check { inventory, approaches: approach::all(inventory), report };
     check.nodes();
+    check.labels();
     if let Reachability::Links(links) = &inventory.reachability {
         check.links(links);
     }

@@ -3,6 +3,7 @@
 use std::net::Ipv6Addr;
 
 use segue_model::limits::{HEADROOM_MAX, SEGMENTS_MAX};
+use segue_model::node::SegmentList;
 use segue_model::owner::Direction;
 use segue_model::topology::Dataplane;
 
@@ -19,6 +20,10 @@ impl Planner<'_> {
     }
 
     fn direction(&mut self, course: &Course<'_>, direction: Direction) {
+        if self.inventory.uses_labels() {
+            self.direction_by_labels(course, direction);
+            return;
+        }
         let segments = self.segments(course, direction);
         if !self.check_path(course, direction, &segments) {
             return;
@@ -36,7 +41,10 @@ impl Planner<'_> {
         }
         let (from, to) = course.ends(direction);
         match self.dataplane(from.node) {
-            Dataplane::Segue => self.headend(course, direction, &list),
+            Dataplane::Segue => {
+                let list = SegmentList::of_sids(1, list);
+                self.headend(course, direction, course.definition.mode, list);
+            }
             Dataplane::Kernel => self.kernel_headend(course, direction, &segments),
             // Refused when the chain's ends were resolved.
             Dataplane::Plain => return,
@@ -59,27 +67,38 @@ impl Planner<'_> {
             return false;
         }
         let overhead = course.definition.mode.overhead(segments.len());
+        let nodes = segments.iter().map(|segment| segment.node);
+        self.check_links(course, direction, nodes, (overhead, &format!("{} segments", segments.len())))
+    }
+
+    /// Whether each node can be reached from the one before it, with `overhead` octets of `header` in front of the least packet.
+    pub(crate) fn check_links(
+        &mut self,
+        course: &Course<'_>,
+        direction: Direction,
+        nodes: impl Iterator<Item = usize>,
+        (overhead, header): (usize, &str),
+    ) -> bool {
+        let key = course.key.at("via");
         let mut here = course.ends(direction).0.node;
-        for segment in segments {
-            let names = [here, segment.node].map(|node| self.node_name(node));
-            if !self.reach.reaches(here, segment.node) {
+        for node in nodes {
+            let names = [here, node].map(|node| self.node_name(node));
+            if !self.reach.reaches(here, node) {
                 let message = format!("no links lead from {} to {} ({direction})", names[0], names[1]);
                 self.error(&key, message, "add the missing link to `links`");
                 return false;
             }
             let needed = segue_model::check::MTU_MIN + u32::try_from(overhead).unwrap_or(u32::MAX);
-            if let Some(mtu) = self.reach.mtu(here, segment.node).filter(|mtu| *mtu < needed) {
+            if let Some(mtu) = self.reach.mtu(here, node).filter(|mtu| *mtu < needed) {
                 let message = format!(
                     "the MTU of {mtu} octets between {} and {} is too small ({direction}): a packet of 1280 octets, the least \
-                     for IPv6, takes {needed} with {} segments",
-                    names[0],
-                    names[1],
-                    segments.len()
+                     for IPv6, takes {needed} with {header}",
+                    names[0], names[1],
                 );
                 self.error(&key, message, format!("raise the links' MTU to {needed} or more"));
                 return false;
             }
-            here = segment.node;
+            here = node;
         }
         true
     }

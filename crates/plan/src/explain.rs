@@ -6,7 +6,7 @@ use segue_model::owner::Direction;
 use segue_model::topology::Dataplane;
 
 use crate::chain::Course;
-use crate::plan::{Explanation, StepAction};
+use crate::plan::StepAction;
 use crate::planner::Planner;
 use crate::segment::Segment;
 
@@ -23,13 +23,7 @@ impl Planner<'_> {
         let list: Vec<Ipv6Addr> = segments.iter().map(|segment| segment.sid).collect();
         let mut here = ingress;
         let node_name = self.node_name(ingress).to_owned();
-        let order = match (direction, course.stops.len()) {
-            (_, 0) => "no function is visited, so the list has only the egress".to_owned(),
-            (Direction::Forward, _) => "the list has the functions in the order of `via`, then the egress".to_owned(),
-            (Direction::Reverse, _) => {
-                "the list has the functions in the opposite order of `via`, then the egress".to_owned()
-            }
-        };
+        let order = order(course, direction);
         let who = match self.dataplane(ingress) {
             Dataplane::Kernel => "by a kernel route, that is by destination alone",
             _ if course.definition.matching.is_any() => "by destination and source prefix",
@@ -41,7 +35,7 @@ impl Planner<'_> {
         let mode = course.definition.mode;
         let mut steps = vec![(ingress, StepAction::Headend { mode, segments: list }, why, vec![node_name])];
         for segment in segments {
-            let (names, way) = self.reach.way(here, segment.node, |node| self.node_name(node));
+            let (names, way) = self.reach.way(here, segment.node, true, |node| self.node_name(node));
             let Segment { sid, behaviour, function, why, .. } = segment.clone();
             steps.push((
                 segment.node,
@@ -51,10 +45,15 @@ impl Planner<'_> {
             ));
             here = segment.node;
         }
-        for (step, (node, action, why, path)) in steps.into_iter().enumerate() {
-            let node = self.node_name(node).to_owned();
-            let (chain, policy) = (course.chain.to_owned(), course.policy(direction));
-            self.explanations.push(Explanation { chain, direction, policy, step, node, action, path, why });
-        }
+        self.explained(course, direction, steps);
+    }
+}
+
+/// What the list of a direction has.
+pub(crate) fn order(course: &Course<'_>, direction: Direction) -> &'static str {
+    match (direction, course.stops.len()) {
+        (_, 0) => "no function is visited, so the list has only the egress",
+        (Direction::Forward, _) => "the list has the functions in the order of `via`, then the egress",
+        (Direction::Reverse, _) => "the list has the functions in the opposite order of `via`, then the egress",
     }
 }

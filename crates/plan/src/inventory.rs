@@ -6,10 +6,12 @@ use std::net::Ipv6Addr;
 
 use indexmap::IndexMap;
 use ipnet::{IpNet, Ipv6Net};
+use serde::Serialize;
 
 use segue_model::node::InnerType;
 use segue_model::owner::Owner;
 use segue_model::proxy::{MayChange, MayRewrite, OnFailure, Watch};
+use segue_model::range::NumberRange;
 use segue_model::topology::{Capabilities, Chain, Dataplane, FunctionKind, Interfaces, ProxyChoice};
 use segue_model::value::MacAddress;
 
@@ -37,6 +39,17 @@ pub struct Node {
     pub locator: Ipv6Net,
     /// Its loopback address: the endpoint of SR policies that lead to it.
     pub loopback: Ipv6Addr,
+    /// Its labels, where the domain is one of SR-MPLS: all nodes have some, or none has.
+    pub labels: Option<NodeLabels>,
+}
+
+/// The labels of a node (RFC 8660). No label means two things anywhere in the domain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct NodeLabels {
+    /// Its node segment, the same on all nodes.
+    pub node: u32,
+    /// Its SR local block: for its table, and the functions behind it.
+    pub block: NumberRange,
 }
 
 /// How nodes reach each other.
@@ -90,6 +103,14 @@ pub struct Function {
     pub watch: Option<Watch>,
     /// The interfaces that lead to it: one attachment for each [`crate::Demand`]. What no chain needs is ignored.
     pub attachments: Vec<Attachment>,
+}
+
+impl Inventory {
+    /// Whether labels steer packets, rather than SIDs.
+    #[must_use]
+    pub fn uses_labels(&self) -> bool {
+        self.nodes.values().any(|node| node.labels.is_some())
+    }
 }
 
 impl Function {

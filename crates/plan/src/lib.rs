@@ -16,8 +16,10 @@ use planner::Planner;
 pub use approach::Approach;
 pub use demand::{Demand, Way};
 pub use function::words as in_words;
-pub use inventory::Inventory;
-pub use plan::{Encap, Explanation, FunctionPlan, KernelEntry, NodePlan, Plan, Seg6LocalAction, StepAction};
+pub use inventory::{Inventory, NodeLabels};
+pub use plan::{
+    Encap, Explanation, FunctionPlan, KernelEntry, LabelEntry, NodePlan, Plan, Seg6LocalAction, StepAction,
+};
 pub use segue_model::owner::Direction;
 
 pub mod address;
@@ -28,9 +30,11 @@ mod check;
 mod course;
 mod demand;
 mod explain;
+mod explain_labels;
 mod function;
 pub mod graph;
 pub mod inventory;
+mod labels;
 mod plan;
 mod planner;
 mod reach;
@@ -56,7 +60,11 @@ pub fn plan(inventory: &Inventory) -> Result<Plan, Errors> {
     attached::check(inventory, &demand::of_courses(inventory, &courses), &mut planner.report);
     planner.report.check()?;
     for node in 0..inventory.nodes.len() {
-        planner.end_sid(node);
+        if inventory.uses_labels() {
+            planner.node_labels(node);
+        } else {
+            planner.end_sid(node);
+        }
     }
     for course in &courses {
         planner.course(course);

@@ -6,6 +6,7 @@ use indexmap::IndexMap;
 use ipnet::IpNet;
 use serde::Serialize;
 
+use segue_model::label::{Label, LabelBehaviour};
 use segue_model::node::{Behaviour, HeadendMode, Policy, Sid, SteeringRule};
 use segue_model::owner::Direction;
 
@@ -33,6 +34,19 @@ pub struct NodePlan {
     pub steering: Vec<SteeringRule>,
     /// Only with [`segue_model::topology::Dataplane::Kernel`].
     pub kernel: Vec<KernelEntry>,
+    /// Only where the domain is one of SR-MPLS.
+    pub labels: Vec<LabelEntry>,
+    /// Policies of labels, by name: the neighbour that each list goes to first. Who knows the link adds `next_hop` and `port`.
+    pub towards: IndexMap<String, String>,
+}
+
+/// What a node does with a label, but for the link, of which the planner knows nothing.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LabelEntry {
+    /// Without `next_hop` and `port` where it goes on to a neighbour.
+    pub label: Label,
+    /// The neighbour that it goes on to.
+    pub towards: Option<String>,
 }
 
 /// What the kernel's own SRv6 data plane is to do with packets to a destination: a route, but for the interface, of which the
@@ -136,6 +150,23 @@ pub enum StepAction {
         mode: HeadendMode,
         /// The segment list, in the order of traversal.
         segments: Vec<Ipv6Addr>,
+    },
+    /// Traffic is classified, and labels are pushed.
+    Push {
+        /// In the order of traversal.
+        labels: Vec<u32>,
+        /// The neighbour that takes the first one.
+        towards: String,
+    },
+    /// Labels lead here, and are used up.
+    Label {
+        /// Those that lead here, then the one that says what happens; none if packets are here already, and nothing happens.
+        labels: Vec<u32>,
+        /// What the last one says.
+        behaviour: LabelBehaviour,
+        /// The function behind it.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        function: Option<String>,
     },
     /// A segment is visited.
     Segment {

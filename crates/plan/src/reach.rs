@@ -29,6 +29,14 @@ impl Reach {
         }
     }
 
+    /// The node that a way begins with; none if there is no way, if none is needed, or if only routing knows it.
+    pub(crate) fn first_hop(&self, from: usize, to: usize) -> Option<usize> {
+        match self {
+            Self::Links(graph) => graph.path(from, to).get(1).copied(),
+            Self::Routing => None,
+        }
+    }
+
     /// Smallest MTU on the way, as far as it is known.
     pub(crate) fn mtu(&self, from: usize, to: usize) -> Option<u32> {
         match self {
@@ -37,8 +45,14 @@ impl Reach {
         }
     }
 
-    /// The nodes of the way, as far as it is known, both ends included, and the way in words.
-    pub(crate) fn way<'a>(&self, from: usize, to: usize, name: impl Fn(usize) -> &'a str) -> (Vec<String>, String) {
+    /// The nodes of the way, as far as it is known, both ends included, and the way in words. `spread`: flows take all of several equally short ones.
+    pub(crate) fn way<'a>(
+        &self,
+        from: usize,
+        to: usize,
+        spread: bool,
+        name: impl Fn(usize) -> &'a str,
+    ) -> (Vec<String>, String) {
         let names = |path: &[usize]| -> Vec<String> { path.iter().map(|node| name(*node).to_owned()).collect() };
         if from == to {
             return (names(&[from]), "on the same node, so nothing is sent".to_owned());
@@ -50,8 +64,12 @@ impl Reach {
         let (names, distance) = (names(&path), graph.distance(from, to).unwrap_or_default());
         let forks = path.iter().any(|node| graph.first_links(*node, to).len() > 1);
         let shown = names.join(" > ");
-        let words = if forks {
+        let words = if forks && spread {
             format!("flows are spread over equally short paths, one is {shown} (distance {distance})")
+        } else if forks {
+            format!(
+                "one of the equally short paths, {shown} (distance {distance}), which all packets with the label take"
+            )
         } else {
             format!("shortest path {shown} (distance {distance})")
         };

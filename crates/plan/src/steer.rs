@@ -1,7 +1,5 @@
 //! What headends do: SR policies and steering rules; on kernel nodes what is put on by destination.
 
-use std::net::Ipv6Addr;
-
 use segue_model::node::{HeadendMode, Policy, SegmentList, SteeringRule, TrafficClass, TtlModel};
 use segue_model::owner::{AddressFamily, Direction};
 
@@ -11,7 +9,7 @@ use crate::planner::Planner;
 use crate::segment::Segment;
 
 impl Planner<'_> {
-    pub(crate) fn headend(&mut self, course: &Course<'_>, direction: Direction, list: &[Ipv6Addr]) {
+    pub(crate) fn headend(&mut self, course: &Course<'_>, direction: Direction, mode: HeadendMode, list: SegmentList) {
         let (from, to) = course.ends(direction);
         let name = course.policy(direction);
         let matching = course.matching(direction);
@@ -22,9 +20,9 @@ impl Planner<'_> {
             // RFC 9256 section 2.1 wants color and endpoint unique on a headend: two families cannot both have them.
             endpoint: course.definition.color.filter(|_| !course.split).map(|_| loopback.into()),
             binding_sid: None,
-            mode: course.definition.mode,
+            mode,
             source_address: None,
-            segment_lists: vec![SegmentList::of_sids(1, list.to_vec())],
+            segment_lists: vec![list],
             traffic_class: TrafficClass::Copy,
             hop_limit: 64,
             ttl: TtlModel::Pipe,

@@ -20,6 +20,7 @@ fn node(dataplane: Dataplane, number: u8) -> Node {
         dataplane,
         locator: format!("fc00:5e9:{number}::/48").parse().unwrap(),
         loopback: format!("fc00:5ea:{number}::1").parse().unwrap(),
+        labels: None,
     }
 }
 

@@ -8,8 +8,13 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
 use segue_model::check;
 use segue_model::error::{KeyPath, Report};
-use segue_model::topology::{Host, LabDomain, NODE_ID_MAX, Topology};
+use segue_model::range::NumberRange;
+use segue_model::topology::{Host, LabDomain, NODE_ID_MAX, Node, SrDataplane, Topology};
+use segue_plan::NodeLabels;
 use segue_plan::address::{behind, group};
+
+/// Labels of a node's SR local block.
+const BLOCK: u32 = 100;
 
 /// The address whose last four groups are given.
 pub(crate) fn tail(prefix: Ipv6Net, groups: [u16; 4]) -> Ipv6Addr {
@@ -23,6 +28,7 @@ pub(crate) struct NodeAddress {
     pub(crate) id: u16,
     pub(crate) locator: Ipv6Net,
     pub(crate) loopback: Ipv6Addr,
+    pub(crate) labels: Option<NodeLabels>,
 }
 
 /// A host's address in one family, and the node's on the same link.
@@ -55,9 +61,33 @@ pub(crate) fn nodes(topology: &Topology, report: &mut Report) -> Vec<NodeAddress
                 report.error(&key.at(name), message, "give one of them another `loopback` or `id`");
             }
         }
-        addresses.push(NodeAddress { id, locator, loopback });
+        let labels = match domain.dataplane {
+            SrDataplane::Srv6 => None,
+            SrDataplane::SrMpls => labels(domain, node, id, &key.at(name), report),
+        };
+        addresses.push(NodeAddress { id, locator, loopback, labels });
     }
     addresses
+}
+
+/// A node's labels: those of its number in the domain's blocks, unless it names a block of its own.
+fn labels(domain: &LabDomain, node: &Node, id: u16, key: &KeyPath, report: &mut Report) -> Option<NodeLabels> {
+    let (srgb, srlb, number) = (domain.srgb(), domain.srlb(), u32::from(id));
+    let label = srgb.low().checked_add(number).filter(|label| *label <= srgb.high());
+    if label.is_none() {
+        let message = format!("the SRGB {srgb} has no label for the id {id}");
+        report.error(key, message, "give it a lower `id`, or extend `domain.srgb`");
+    }
+    let derived = || {
+        let first = srlb.low().checked_add(number * BLOCK)?;
+        NumberRange::new(first, first.checked_add(BLOCK - 1)?).filter(|block| block.high() <= srlb.high())
+    };
+    let block = node.srlb.or_else(derived);
+    if block.is_none() {
+        let message = format!("the domain's SRLB {srlb} has no {BLOCK} labels for the id {id}");
+        report.error(key, message, "give it a lower `id` or its own `srlb`, or extend `domain.srlb`");
+    }
+    Some(NodeLabels { node: label?, block: block? })
 }
 
 /// Addresses of all hosts, in the order of the topology.

@@ -227,7 +227,7 @@ impl<'a> Builder<'a> {
     /// All nodes, but for the desired states of agents; takes the interfaces.
     pub(crate) fn node_plans(&mut self, planned: &Plan) -> IndexMap<String, LabNode> {
         let plans = self.topology.nodes.iter().enumerate().map(|(index, (name, node))| {
-            let NodeAddress { id, locator, loopback } = self.nodes[index];
+            let NodeAddress { id, locator, loopback, labels } = self.nodes[index];
             let mut routes = self.plain_routes(index);
             routes.extend(planned.nodes.get(name).into_iter().flat_map(|plan| self.kernel_routes(index, &plan.kernel)));
             let plan = LabNode {
@@ -235,6 +235,7 @@ impl<'a> Builder<'a> {
                 dataplane: node.dataplane,
                 loopback,
                 locator,
+                labels,
                 state: None,
                 tunnel_source: (node.dataplane == Dataplane::Kernel).then_some(loopback),
                 interfaces: Vec::new(),

@@ -11,8 +11,8 @@ use crate::build::Builder;
 pub(crate) fn of_topology(builder: &Builder<'_>) -> Inventory {
     let topology = builder.topology;
     let nodes = topology.nodes.iter().zip(&builder.nodes).map(|((name, node), address)| {
-        let NodeAddress { locator, loopback, .. } = *address;
-        (name.clone(), Node { dataplane: node.dataplane, locator, loopback })
+        let NodeAddress { locator, loopback, labels, .. } = *address;
+        (name.clone(), Node { dataplane: node.dataplane, locator, loopback, labels })
     });
     let links = topology.links.iter().map(|link| Link {
         between: link.between.clone(),

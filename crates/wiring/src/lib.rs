@@ -24,6 +24,7 @@ mod address;
 mod build;
 mod inventory;
 mod label;
+mod mpls;
 mod plan;
 mod route;
 mod service;
@@ -52,9 +53,10 @@ pub fn plan(topology: &Topology) -> Result<LabPlan, Errors> {
             function.attachments.push(attachment);
         }
     }
-    let planned = builder.report.take(segue_plan::plan(&inventory)).unwrap_or_default();
+    let mut planned = builder.report.take(segue_plan::plan(&inventory)).unwrap_or_default();
     let functions = services.plans(&mut builder, &planned);
     builder.report.check()?;
+    builder.links_of_labels(&mut planned);
     let mut nodes = builder.node_plans(&planned);
     let hosts = builder.host_plans();
     for ((name, node), planned) in nodes.iter_mut().zip(planned.nodes.into_values()) {

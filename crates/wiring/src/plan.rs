@@ -9,7 +9,7 @@ use serde::Serialize;
 use segue_model::node::NodeState;
 use segue_model::topology::{Dataplane, Impairment};
 use segue_model::value::MacAddress;
-use segue_plan::Explanation;
+use segue_plan::{Explanation, NodeLabels};
 
 use crate::route::{Neighbour, Route, Rule};
 
@@ -76,6 +76,9 @@ pub struct LabNode {
     pub loopback: Ipv6Addr,
     /// Its locator; the other nodes have a route to it.
     pub locator: Ipv6Net,
+    /// Its labels, where these steer packets.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub labels: Option<NodeLabels>,
     /// Desired state for its agent. Only with [`Dataplane::Segue`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state: Option<NodeState>,

@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use segue_model::error::{KeyPath, Report};
 use segue_model::firewall::Firewall;
+use segue_model::label::Mpls;
 use segue_model::node::{Domain, NodeState, Port, PortMode, PortRole, Settings};
 use segue_model::topology::Topology;
 use segue_plan::NodePlan;
@@ -51,6 +52,8 @@ pub(crate) fn node_state(
             IpAddr::V4(address) => Some(address),
             IpAddr::V6(_) => None,
         });
+    let block = node.labels.map(|labels| labels.block);
+    let mpls = block.map(|block| Mpls { srgb: vec![domain.srgb()], srlb: vec![block], ..Mpls::default() });
     let state = NodeState {
         node: name.to_owned(),
         source_address: node.loopback,
@@ -66,8 +69,8 @@ pub(crate) fn node_state(
         ports: node.interfaces.iter().map(port).collect(),
         functions: Default::default(),
         sids: planned.sids,
-        mpls: None,
-        labels: Vec::new(),
+        mpls,
+        labels: planned.labels.into_iter().map(|entry| entry.label).collect(),
         policies: planned.policies,
         steering: planned.steering,
         settings: Settings::default(),

@@ -104,6 +104,7 @@ fn the_main_job_explains_itself() {
         .map(|step| {
             let what = match &step.action {
                 StepAction::Headend { mode, segments } => format!("{} {}", mode.name(), segments.len()),
+                StepAction::Push { .. } | StepAction::Label { .. } => panic!("SIDs steer packets: {step:?}"),
                 StepAction::Segment { sid, behaviour, function } => {
                     format!("{sid} {} {}", behaviour.name(), function.as_deref().unwrap_or("-"))
                 }

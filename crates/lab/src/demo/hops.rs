@@ -8,6 +8,7 @@ use std::path::PathBuf;
 
 use ipnet::Ipv6Net;
 use segue_host::Run;
+use segue_model::label::LabelBehaviour;
 use segue_plan::{Explanation, StepAction};
 use segue_wiring::LabPlan;
 use serde_json::Value;
@@ -15,6 +16,7 @@ use serde_json::Value;
 use super::report::{Hop, Way};
 use crate::agent;
 use crate::error::Result;
+use crate::explain::{stack, word};
 use crate::names::LabPaths;
 
 /// Packets and octets.
@@ -96,6 +98,20 @@ impl Counters {
             sids.iter().find(|one| one.get("sid").and_then(Value::as_str).is_some_and(|prefix| covers(prefix, sid)))?;
         Some((count(found.get("counter")?)?, found.get("returned").and_then(count)))
     }
+
+    /// The same for a label.
+    pub fn of_label(&self, node: &str, label: u32) -> Option<(Count, Option<Count>)> {
+        let name = format!("label {label}");
+        let sids = self.agents.get(node)?.get("sids")?.as_array()?;
+        let found = sids.iter().find(|one| one.get("sid").and_then(Value::as_str) == Some(&name))?;
+        Some((count(found.get("counter")?)?, found.get("returned").and_then(count)))
+    }
+
+    /// What a step's own label has counted. The label of a waypoint is off when packets get there.
+    fn of_labels(&self, node: &str, labels: &[u32], behaviour: LabelBehaviour) -> Option<(Count, Option<Count>)> {
+        let own = labels.last().filter(|_| behaviour != LabelBehaviour::Node)?;
+        self.of_label(node, *own)
+    }
 }
 
 /// Whether a SID as the agent writes it, a prefix or an address, is that of a segment: what lies behind is the argument.
@@ -145,28 +161,47 @@ pub fn way(steps: &[Explanation], counters: &Counters) -> Way {
             StepAction::Headend { mode, segments } => {
                 let list: Vec<String> = segments.iter().map(ToString::to_string).collect();
                 let count = counters.of_policy(&step.node, &step.policy);
-                add(&step.node, crate::explain::word(mode), format!("<{}>", list.join(", ")), count);
+                add(&step.node, word(mode), format!("<{}>", list.join(", ")), count);
+            }
+            StepAction::Push { labels, .. } => {
+                let count = counters.of_policy(&step.node, &step.policy);
+                add(&step.node, "PUSH".to_owned(), stack(labels), count);
             }
             StepAction::Segment { sid, behaviour, function } => {
                 let count = counters.of_sid(&step.node, *sid);
-                add(&step.node, crate::explain::word(behaviour), sid.to_string(), count.map(|(arrived, _)| arrived));
-                if let Some(function) = function {
-                    let returned = count.and_then(|(_, returned)| returned);
-                    // A firewall is in its node: nothing comes back from anywhere.
-                    let what = if returned.is_some() { "nft counter" } else { "rule" };
-                    for (name, count) in counters.functions.get(function).into_iter().flatten() {
-                        add(function, format!("{what} {name}"), String::new(), Some(*count));
-                    }
-                    if returned.is_some() {
-                        add(&step.node, format!("back from {function}"), String::new(), returned);
-                    }
-                }
+                add(&step.node, word(behaviour), sid.to_string(), count.map(|(arrived, _)| arrived));
+                at_function(step, function.as_deref(), count, counters, &mut add);
+            }
+            StepAction::Label { labels, behaviour, function } => {
+                let count = counters.of_labels(&step.node, labels, *behaviour);
+                add(&step.node, word(behaviour), stack(labels), count.map(|(arrived, _)| arrived));
+                at_function(step, function.as_deref(), count, counters, &mut add);
             }
         }
     }
     let (chain, direction) =
         steps.first().map(|step| (step.chain.clone(), step.direction.to_string())).unwrap_or_default();
     Way { chain, direction, hops }
+}
+
+/// What a function has counted itself, and what came back from it.
+fn at_function(
+    step: &Explanation,
+    function: Option<&str>,
+    count: Option<(Count, Option<Count>)>,
+    counters: &Counters,
+    add: &mut impl FnMut(&str, String, String, Option<Count>),
+) {
+    let Some(function) = function else { return };
+    let returned = count.and_then(|(_, returned)| returned);
+    // A firewall is in its node: nothing comes back from anywhere.
+    let what = if returned.is_some() { "nft counter" } else { "rule" };
+    for (name, count) in counters.functions.get(function).into_iter().flatten() {
+        add(function, format!("{what} {name}"), String::new(), Some(*count));
+    }
+    if returned.is_some() {
+        add(&step.node, format!("back from {function}"), String::new(), returned);
+    }
 }
 
 /// Where a direction's packets went missing: packets at the headend, into the function, back from it, at the egress.
@@ -185,9 +220,16 @@ impl Flow {
         let mut flow = Self::default();
         for step in steps {
             match &step.action {
-                StepAction::Headend { .. } => flow.headend = counters.of_policy(&step.node, &step.policy)?.packets,
+                StepAction::Headend { .. } | StepAction::Push { .. } => {
+                    flow.headend = counters.of_policy(&step.node, &step.policy)?.packets
+                }
                 StepAction::Segment { sid, .. } => {
                     let (arrived, returned) = counters.of_sid(&step.node, *sid)?;
+                    flow.segments.push((arrived.packets, returned.unwrap_or(arrived).packets));
+                }
+                StepAction::Label { behaviour: LabelBehaviour::Node, .. } => {}
+                StepAction::Label { labels, behaviour, .. } => {
+                    let (arrived, returned) = counters.of_labels(&step.node, labels, *behaviour)?;
                     flow.segments.push((arrived.packets, returned.unwrap_or(arrived).packets));
                 }
             }

@@ -130,8 +130,10 @@ impl<'a> Scene<'a> {
 /// The function behind a step's SID.
 fn function_of(step: &Explanation) -> Option<&str> {
     match &step.action {
-        segue_plan::StepAction::Segment { function, .. } => function.as_deref(),
-        segue_plan::StepAction::Headend { .. } => None,
+        segue_plan::StepAction::Segment { function, .. } | segue_plan::StepAction::Label { function, .. } => {
+            function.as_deref()
+        }
+        segue_plan::StepAction::Headend { .. } | segue_plan::StepAction::Push { .. } => None,
     }
 }
 

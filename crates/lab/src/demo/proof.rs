@@ -162,7 +162,8 @@ impl Expected {
                 segments: segments.clone(),
                 reduced: matches!(mode, HeadendMode::HEncapsRed | HeadendMode::HEncapsL2Red),
             }),
-            StepAction::Segment { .. } => None,
+            // Labels have no SRH to look for.
+            StepAction::Segment { .. } | StepAction::Push { .. } | StepAction::Label { .. } => None,
         })
     }
 

@@ -111,7 +111,10 @@ fn way(topology: &Topology, plan: &LabPlan, chain: &str, at: &HashMap<String, us
             StepAction::Headend { segments: list, .. } => {
                 segments = list.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
             }
-            StepAction::Segment { function, .. } => {
+            StepAction::Push { labels, .. } => {
+                segments = labels.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+            }
+            StepAction::Segment { function, .. } | StepAction::Label { function, .. } => {
                 if let Some(function) = function {
                     go(at.get(function));
                     go(at.get(&step.node));

@@ -219,7 +219,8 @@ impl Asked<'_> {
         let mut stations = Vec::new();
         for step in steps().filter(|step| step.policy == first.policy) {
             stations.push(step.node.clone());
-            if let StepAction::Segment { function: Some(function), .. } = &step.action
+            if let StepAction::Segment { function: Some(function), .. }
+            | StepAction::Label { function: Some(function), .. } = &step.action
                 && self
                     .plan
                     .functions

@@ -92,7 +92,7 @@ fn stations(lab: &TestLab, chain: &str) -> Stations {
     for step in plan.explain().iter().filter(|step| step.chain == chain).filter(has_agent) {
         let way = found.entry((step.direction, step.policy.clone())).or_default();
         match &step.action {
-            StepAction::Headend { .. } => {
+            StepAction::Headend { .. } | StepAction::Push { .. } => {
                 let count = counters.of_policy(&step.node, &step.policy).unwrap();
                 way.push((format!("headend {}", step.node), count.packets));
             }
@@ -100,6 +100,13 @@ fn stations(lab: &TestLab, chain: &str) -> Stations {
                 // An egress SID serves all chains of its node: it has no count of one chain.
                 let (arrived, returned) = counters.of_sid(&step.node, *sid).unwrap();
                 if let Some(function) = function.as_ref().filter(|function| !is_shared(lab, function)) {
+                    way.push((format!("to {function}"), arrived.packets));
+                    way.push((format!("from {function}"), returned.unwrap().packets));
+                }
+            }
+            StepAction::Label { labels, function, .. } => {
+                if let Some(function) = function.as_ref().filter(|function| !is_shared(lab, function)) {
+                    let (arrived, returned) = counters.of_label(&step.node, *labels.last().unwrap()).unwrap();
                     way.push((format!("to {function}"), arrived.packets));
                     way.push((format!("from {function}"), returned.unwrap().packets));
                 }
@@ -301,6 +308,35 @@ fn ring_ecmp() {
     assert_eq!((north + south, direct), (2 * FLOWS, 0), "all by the equal ways, none by the long link");
     // 128 fair coins show a side fewer than 24 times once in 10^13.
     assert!(north.min(south) >= 24, "spread over both: {north} by north, {south} by south");
+    nothing_dropped(&lab);
+    lab.down();
+}
+
+/// Labels steer what SIDs would: by a waypoint that is not on the shortest path, and by that one.
+#[test]
+#[ignore = "needs root"]
+fn labels() {
+    let lab = example("labels");
+    let count = || {
+        let counters = Counters::read(&lab.paths(), &lab.loaded.plan).unwrap_or_else(|error| panic!("{error}"));
+        // The way there at each node, the table at its end, and the waypoint's own label.
+        [("north", 16_003), ("south", 16_003), ("far", 16_003), ("east", 30_300), ("south", 16_004)]
+            .map(|(node, label)| counters.of_label(node, label).unwrap_or_else(|| panic!("{node}: {label}")).0.packets)
+    };
+    let before = count();
+    let web = chain_carries(&lab, "web", Kind::Web)[&(Direction::Forward, "web-forward".to_owned())][0].1;
+    let moved = |before: [u64; 5]| {
+        let now = count();
+        std::array::from_fn(|at| now[at] - before[at])
+    };
+    let [north, south, far, east, own] = moved(before);
+    assert_eq!([north, south, far, east], [0, web, web, web]);
+    // Labels of the node itself come off on the way to the one that says where to go, which counts.
+    assert_eq!(own, 0);
+    let before = count();
+    let rest = chain_carries(&lab, "rest", Kind::PingAndTcp)[&(Direction::Forward, "rest-forward".to_owned())][0].1;
+    let [north, south, far, east, _] = moved(before);
+    assert_eq!([north, south, far, east], [rest, 0, 0, rest]);
     nothing_dropped(&lab);
     lab.down();
 }

@@ -1,0 +1,32 @@
+//! Blocks of labels. Whether they are apart is for the planner to check, which knows those that it derives.
+
+use crate::error::KeyPath;
+use crate::label::{FIRST_LABEL, LAST_LABEL};
+use crate::range::NumberRange;
+use crate::topology::SrDataplane;
+
+use super::Check;
+
+impl Check<'_> {
+    pub(super) fn label_blocks(&mut self) {
+        let topology = self.topology;
+        let (root, domain) = (KeyPath::root(), &topology.domain);
+        let of_domain =
+            [("srgb", domain.srgb), ("srlb", domain.srlb)].map(|(name, block)| (root.at("domain").at(name), block));
+        let nodes = topology.nodes.iter().map(|(name, node)| (root.at("nodes").at(name).at("srlb"), node.srlb));
+        for (key, block) in of_domain.into_iter().chain(nodes).filter_map(|(key, block)| Some((key, block?))) {
+            self.label_block(block, &key);
+        }
+    }
+
+    fn label_block(&mut self, block: NumberRange, key: &KeyPath) {
+        if self.topology.domain.dataplane != SrDataplane::SrMpls {
+            let remedy = "write `domain: {dataplane: sr-mpls}`, or remove the key";
+            self.report.error(key, "an SRv6 domain has no labels", remedy);
+        } else if block.low() < FIRST_LABEL || block.high() > LAST_LABEL {
+            let message = format!("the block {block} has labels that cannot be a segment's");
+            let remedy = format!("keep it within {FIRST_LABEL}-{LAST_LABEL} (RFC 3032, RFC 7274)");
+            self.report.error(key, message, remedy);
+        }
+    }
+}

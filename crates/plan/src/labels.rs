@@ -1,0 +1,164 @@
+//! The same by labels (RFC 8660): the node segments of all nodes on each, a table at each egress, and the stacks of chains.
+
+use segue_model::label::{ENTRY_OCTETS, LABELS_MAX, Label, LabelBehaviour};
+use segue_model::node::{HeadendMode, SegmentList};
+use segue_model::owner::Direction;
+
+use crate::chain::{Course, Stop};
+use crate::plan::LabelEntry;
+use crate::planner::Planner;
+
+/// Where in a node's block the label of its main table is.
+const TABLE: u32 = 0;
+
+/// What labels lead to, with what explains it.
+#[derive(Clone)]
+pub(crate) struct LabelSegment {
+    pub(crate) node: usize,
+    /// The node's, unless packets are there already, and then the one that says what happens.
+    pub(crate) labels: Vec<u32>,
+    pub(crate) behaviour: LabelBehaviour,
+    pub(crate) function: Option<String>,
+    pub(crate) why: String,
+}
+
+impl Planner<'_> {
+    /// What a node does with the node segments of all that it reaches: the last one before a node takes that one's label off, so that it
+    /// need not look at two.
+    pub(crate) fn node_labels(&mut self, node: usize) {
+        for there in 0..self.inventory.nodes.len() {
+            let Some(labels) = self.inventory.nodes[there].labels else { continue };
+            let name = self.node_name(there);
+            let next = self.reach.first_hop(node, there);
+            let (behaviour, comment) = match next {
+                _ if there == node => (LabelBehaviour::Node, format!("node {name}, this one")),
+                Some(next) if next == there => (LabelBehaviour::Pop, format!("node {name}, the next one")),
+                Some(next) => (LabelBehaviour::Swap, format!("node {name}, by {}", self.node_name(next))),
+                None => continue,
+            };
+            let towards = next.map(|next| self.node_name(next).to_owned());
+            self.nodes[node].labels.push(LabelEntry { label: label(labels.node, behaviour, comment), towards });
+        }
+    }
+
+    pub(crate) fn direction_by_labels(&mut self, course: &Course<'_>, direction: Direction) {
+        let segments = self.label_segments(course, direction);
+        let list: Vec<u32> = segments.iter().flat_map(|segment| segment.labels.iter().copied()).collect();
+        if !self.check_stack(course, direction, &segments, &list) {
+            return;
+        }
+        let (from, to) = course.ends(direction);
+        let first = segments.iter().find(|segment| !segment.labels.is_empty());
+        let Some(towards) = first.and_then(|first| self.reach.first_hop(from.node, first.node)) else { return };
+        let towards = self.node_name(towards).to_owned();
+        let pushed = SegmentList { weight: 1, segments: Vec::new(), labels: list.clone(), next_hop: None, port: None };
+        self.headend(course, direction, HeadendMode::Push, pushed);
+        self.nodes[from.node].towards.insert(course.policy(direction), towards.clone());
+        self.explain_labels(course, direction, (&from.label, from.node), &to.label, (list, towards), &segments);
+    }
+
+    fn label_segments(&mut self, course: &Course<'_>, direction: Direction) -> Vec<LabelSegment> {
+        let mut here = course.ends(direction).0.node;
+        let mut segments = Vec::new();
+        for stop in course.stops(direction) {
+            let node = stop.node();
+            let mut labels = self.way_label(here, node);
+            let segment = match stop {
+                Stop::Waypoint { .. } => {
+                    let name = self.node_name(node);
+                    let why = match labels.is_empty() {
+                        false => {
+                            format!("the chain names {name} as a waypoint; its label is off when packets get there")
+                        }
+                        true => format!("the chain names {name} as a waypoint, and packets are there already"),
+                    };
+                    LabelSegment { node, labels, behaviour: LabelBehaviour::Node, function: None, why }
+                }
+                Stop::Function { name, .. } => {
+                    let (own, behaviour, why) = self.function_label(course, direction, name, node);
+                    labels.push(own);
+                    LabelSegment { node, labels, behaviour, function: Some(name.clone()), why }
+                }
+            };
+            segments.push(segment);
+            here = node;
+        }
+        segments.push(self.label_egress(course, direction, here));
+        segments
+    }
+
+    /// The label that leads from one node to another; none is needed where they are the same.
+    fn way_label(&self, from: usize, to: usize) -> Vec<u32> {
+        self.inventory.nodes[to].labels.filter(|_| from != to).map(|labels| labels.node).into_iter().collect()
+    }
+
+    fn label_egress(&mut self, course: &Course<'_>, direction: Direction, here: usize) -> LabelSegment {
+        let (_, to) = course.ends(direction);
+        let node = to.node;
+        let own = self.own_label(node, TABLE);
+        if self.nodes[node].labels.iter().all(|entry| entry.label.label != own) {
+            let label = label(own, LabelBehaviour::Table, "egress of chains".to_owned());
+            self.nodes[node].labels.push(LabelEntry { label, towards: None });
+        }
+        let mut labels = self.way_label(here, node);
+        labels.push(own);
+        let why = format!(
+            "{} is at {}, which takes the last label off; it says the main routing table, of IPv4 and IPv6",
+            to.label,
+            self.node_name(node)
+        );
+        LabelSegment { node, labels, behaviour: LabelBehaviour::Table, function: None, why }
+    }
+
+    /// A label of a node's own block.
+    pub(crate) fn own_label(&self, node: usize, number: u32) -> u32 {
+        self.inventory.nodes[node].labels.map_or(0, |labels| labels.block.low().saturating_add(number))
+    }
+
+    /// Whether the stack fits, leads out of the headend, and every node of it can be reached.
+    fn check_stack(
+        &mut self,
+        course: &Course<'_>,
+        direction: Direction,
+        segments: &[LabelSegment],
+        list: &[u32],
+    ) -> bool {
+        let key = course.key.at("via");
+        if list.len() > LABELS_MAX {
+            let message =
+                format!("the chain takes {} labels ({direction}); a stack has at most {LABELS_MAX}", list.len());
+            self.error(&key, message, "visit fewer functions and waypoints");
+            return false;
+        }
+        let from = course.ends(direction).0.node;
+        let first = segments.iter().find(|segment| !segment.labels.is_empty());
+        if first.is_some_and(|first| first.node == from) {
+            let message = format!(
+                "the first label would be for {} itself, where the packets come in ({direction}): labels lead to neighbours",
+                self.node_name(from)
+            );
+            let remedy = "put a waypoint on another node in front, or connect the host or the function to another node";
+            self.error(&key, message, remedy);
+            return false;
+        }
+        let octets = ENTRY_OCTETS * list.len();
+        let nodes = segments.iter().map(|segment| segment.node);
+        self.check_links(course, direction, nodes, (octets, &format!("{} labels", list.len())))
+    }
+
+    fn function_label(
+        &mut self,
+        course: &Course<'_>,
+        _direction: Direction,
+        name: &str,
+        _node: usize,
+    ) -> (u32, LabelBehaviour, String) {
+        let message = format!("the function {name:?} would be behind a label, which is not possible yet");
+        self.error(&course.key.at("via"), message, "write `domain: {dataplane: srv6}`, or visit waypoints only");
+        (0, LabelBehaviour::Node, String::new())
+    }
+}
+
+fn label(label: u32, behaviour: LabelBehaviour, comment: String) -> Label {
+    Label { label, behaviour, out: None, next_hop: None, port: None, table: None, comment: Some(comment) }
+}

@@ -1,0 +1,249 @@
+//! Plans where labels steer packets: an inventory written by hand, and what must hold for any.
+
+use std::collections::BTreeMap;
+
+use indexmap::IndexMap;
+use proptest::prelude::*;
+
+use segue_model::label::{Label, LabelBehaviour};
+use segue_model::node::{HeadendMode, Policy};
+use segue_model::range::NumberRange;
+use segue_model::topology::{Chain, Dataplane, Endpoint, Match};
+use segue_plan::inventory::{Customer, Link, Node, Reachability};
+use segue_plan::{Inventory, NodeLabels, Plan, StepAction, plan};
+
+fn range(low: u32, high: u32) -> NumberRange {
+    NumberRange::new(low, high).unwrap()
+}
+
+fn node(number: u32, labels: NodeLabels) -> Node {
+    Node {
+        dataplane: Dataplane::Segue,
+        locator: format!("fc00:5e9:{number}::/48").parse().unwrap(),
+        loopback: format!("fc00:5ea:{number}::1").parse().unwrap(),
+        labels: Some(labels),
+    }
+}
+
+fn usual(number: u32) -> NodeLabels {
+    NodeLabels { node: 16_000 + number, block: range(30_000 + 100 * number, 30_099 + 100 * number) }
+}
+
+fn link(a: &str, b: &str) -> Link {
+    Link { between: [a.to_owned(), b.to_owned()], weight: 1, mtu: 1500 }
+}
+
+fn customer(node: &str, number: u32) -> Customer {
+    Customer {
+        node: node.to_owned(),
+        prefixes: vec![format!("10.0.{number}.2/32").parse().unwrap()],
+        networks: vec![format!("10.0.{number}.0/24").parse().unwrap()],
+        mtu: 1400,
+    }
+}
+
+fn chain(via: &[&str]) -> Chain {
+    Chain {
+        from: Endpoint::Host("client".to_owned()),
+        to: Endpoint::Host("server".to_owned()),
+        matching: Match::default(),
+        via: via.iter().map(|name| (*name).to_owned()).collect(),
+        reverse: true,
+        mode: HeadendMode::default(),
+        mark: None,
+        color: None,
+    }
+}
+
+/// edge1 - mid1 - mid2 - edge2, and side beside mid1.
+fn inventory(via: &[&str]) -> Inventory {
+    let names = ["edge1", "mid1", "mid2", "edge2", "side"];
+    let nodes = names.iter().zip(1..).map(|(name, number)| ((*name).to_owned(), node(number, usual(number))));
+    Inventory {
+        nodes: nodes.collect(),
+        reachability: Reachability::Links(vec![
+            link("edge1", "mid1"),
+            link("mid1", "mid2"),
+            link("mid2", "edge2"),
+            link("mid1", "side"),
+        ]),
+        functions: IndexMap::new(),
+        customers: [("client", customer("edge1", 1)), ("server", customer("edge2", 2))]
+            .map(|(name, customer)| (name.to_owned(), customer))
+            .into(),
+        chains: [("web".to_owned(), chain(via))].into(),
+    }
+}
+
+fn planned(inventory: &Inventory) -> Plan {
+    plan(inventory).unwrap_or_else(|errors| panic!("{errors}"))
+}
+
+fn errors(inventory: &Inventory) -> String {
+    plan(inventory).expect_err("it cannot be planned").to_string()
+}
+
+fn stack<'a>(plan: &'a Plan, node: &str) -> (&'a [u32], &'a str) {
+    let [policy]: &[Policy] = &plan.nodes[node].policies else { panic!("{:?}", plan.nodes[node].policies) };
+    assert_eq!(policy.mode, HeadendMode::Push);
+    (&policy.segment_lists[0].labels, &plan.nodes[node].towards[&policy.name])
+}
+
+#[test]
+fn each_node_knows_the_labels_of_all_and_the_last_but_one_takes_them_off() {
+    let plan = planned(&inventory(&[]));
+    let of = |node: &str| -> Vec<(u32, LabelBehaviour, Option<&str>)> {
+        let entries = plan.nodes[node].labels.iter();
+        entries.map(|entry| (entry.label.label, entry.label.behaviour, entry.towards.as_deref())).collect()
+    };
+    assert_eq!(
+        of("mid1"),
+        [
+            (16_001, LabelBehaviour::Pop, Some("edge1")),
+            (16_002, LabelBehaviour::Node, None),
+            (16_003, LabelBehaviour::Pop, Some("mid2")),
+            (16_004, LabelBehaviour::Swap, Some("mid2")),
+            (16_005, LabelBehaviour::Pop, Some("side")),
+        ]
+    );
+    assert_eq!(of("edge2")[5..], [(30_400, LabelBehaviour::Table, None)]);
+    assert!(plan.nodes.values().all(|node| node.sids.is_empty()), "no SIDs");
+    let complete = |label: &Label| label.next_hop.is_none() && label.port.is_none() && label.comment.is_some();
+    assert!(plan.nodes.values().flat_map(|node| &node.labels).all(|entry| complete(&entry.label)));
+}
+
+#[test]
+fn a_stack_has_the_label_of_each_node_in_front_of_what_it_does() {
+    let plan = planned(&inventory(&[]));
+    assert_eq!(stack(&plan, "edge1"), (&[16_004, 30_400][..], "mid1"));
+    assert_eq!(stack(&plan, "edge2"), (&[16_001, 30_100][..], "mid2"));
+    let through_side = inventory(&["node:side", "node:side", "node:edge2"]);
+    let plan = planned(&through_side);
+    // It is at the side already, and the egress is a waypoint itself.
+    assert_eq!(stack(&plan, "edge1"), (&[16_005, 16_004, 30_400][..], "mid1"));
+    assert_eq!(stack(&plan, "edge2"), (&[16_005, 16_001, 30_100][..], "mid2"));
+    let steps: Vec<_> = plan.explanations.iter().filter(|step| step.policy == "web-forward").collect();
+    let labels = |step: usize| match &steps[step].action {
+        StepAction::Push { labels, .. } | StepAction::Label { labels, .. } => labels.as_slice(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(labels(0), [16_005, 16_004, 30_400]);
+    assert_eq!([labels(1), labels(2), labels(3), labels(4)], [&[16_005][..], &[], &[16_004], &[30_400]]);
+    assert_eq!(steps[1].path, ["edge1", "mid1", "side"]);
+    assert!(steps.iter().all(|step| !step.why.is_empty()));
+}
+
+#[test]
+fn what_no_stack_can_say_is_refused() {
+    let mut same = inventory(&[]);
+    same.customers["server"].node = "edge1".to_owned();
+    let text = errors(&same);
+    assert!(text.contains("chains.web.via") && text.contains("the first label would be for edge1 itself"), "{text}");
+    // By way of another node it can.
+    same.chains["web"].via = vec!["node:mid1".to_owned()];
+    same.chains["web"].reverse = false;
+    assert_eq!(stack(&planned(&same), "edge1").0, [16_002, 16_001, 30_100]);
+
+    let many: Vec<String> = (0..31).map(|i| format!("node:{}", ["mid1", "mid2"][i % 2])).collect();
+    let text = errors(&inventory(&many.iter().map(String::as_str).collect::<Vec<_>>()));
+    assert!(text.contains("33 labels") && text.contains("at most 32"), "{text}");
+
+    let mut narrow = inventory(&[]);
+    if let Reachability::Links(links) = &mut narrow.reachability {
+        links[1].mtu = 1287;
+    }
+    let text = errors(&narrow);
+    assert!(text.contains("MTU of 1287") && text.contains("takes 1288 with 2 labels"), "{text}");
+
+    let mut routing = inventory(&[]);
+    routing.reachability = Reachability::Routing;
+    assert!(errors(&routing).contains("labels lead over links"));
+
+    let mut kernel = inventory(&[]);
+    kernel.nodes["mid1"].dataplane = Dataplane::Kernel;
+    kernel.nodes["side"].labels = None;
+    let text = errors(&kernel);
+    assert!(text.contains("nodes.mid1.dataplane") && text.contains("the node \"side\" has no labels"), "{text}");
+}
+
+#[test]
+fn labels_that_could_mean_two_things_are_refused_with_both_nodes() {
+    for (labels, words) in [
+        (NodeLabels { node: 16_001, block: range(40_000, 40_099) }, "the node label 16001 too"),
+        (NodeLabels { node: 16_009, block: range(30_050, 30_150) }, "30050-30150 overlaps with 30100-30199"),
+        (NodeLabels { node: 30_150, block: range(40_000, 40_099) }, "its node label 30150 lies in the block"),
+        (NodeLabels { node: 16_009, block: range(16_000, 16_001) }, "has 16001, the label"),
+    ] {
+        let mut inventory = inventory(&[]);
+        inventory.nodes["side"].labels = Some(labels);
+        let text = errors(&inventory);
+        assert!(text.contains("nodes.side") && text.contains("edge1") && text.contains(words), "{text}");
+    }
+    let mut own = inventory(&[]);
+    own.nodes["side"].labels = Some(NodeLabels { node: 50_000, block: range(50_000, 50_099) });
+    assert!(errors(&own).contains("its node label 50000 lies in its own block"));
+    own.nodes["side"].labels = Some(NodeLabels { node: 15, block: range(1_048_500, 1_048_599) });
+    assert!(errors(&own).contains("do not lie within 16-1048575"));
+}
+
+/// Numbers from so small a space that many collide.
+fn any_labels() -> impl Strategy<Value = Vec<(u32, u32, u32)>> {
+    prop::collection::vec((16u32..120, 16u32..120, 0u32..12), 1..7)
+}
+
+proptest! {
+    /// Two nodes never share a label that means different things: either the plan is refused, and the error names both, or each label has one
+    /// meaning wherever it is known.
+    #[test]
+    fn a_label_means_one_thing_or_the_plan_is_refused(numbers in any_labels(), ends in (0usize..7, 0usize..7)) {
+        let count = numbers.len();
+        let names: Vec<String> = (0..count).map(|i| format!("n{i}")).collect();
+        let labels: Vec<NodeLabels> = numbers
+            .iter()
+            .map(|(node, low, more)| NodeLabels { node: *node, block: range(*low, low + more) })
+            .collect();
+        let nodes = (1u32..).zip(&names).zip(&labels).map(|((number, name), labels)| (name.clone(), node(number, *labels)));
+        let mut inventory = inventory(&[]);
+        inventory.nodes = nodes.collect();
+        inventory.reachability = Reachability::Links((1..count).map(|i| link(&names[i - 1], &names[i])).collect());
+        inventory.customers["client"].node.clone_from(&names[ends.0 % count]);
+        inventory.customers["server"].node.clone_from(&names[ends.1 % count]);
+        if ends.0 % count == ends.1 % count {
+            inventory.chains.clear();
+        }
+        // All that a node's labels stand for, told apart by who says so.
+        let mut meanings: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
+        for (position, labels) in labels.iter().enumerate() {
+            meanings.entry(labels.node).or_default().push(position);
+            for label in labels.block.low()..=labels.block.high() {
+                meanings.entry(label).or_default().push(position);
+            }
+        }
+        let clash = meanings.values().find(|who| who.len() > 1);
+        match (plan(&inventory), clash) {
+            (Err(errors), Some(who)) => {
+                let text = errors.to_string();
+                for node in who {
+                    prop_assert!(text.contains(&names[*node]), "{text} does not name {}", names[*node]);
+                }
+            }
+            (Ok(plan), None) => {
+                let mut known: BTreeMap<u32, String> = BTreeMap::new();
+                for (name, planned) in &plan.nodes {
+                    for entry in &planned.labels {
+                        let meaning = match entry.label.behaviour {
+                            LabelBehaviour::Table => format!("table of {name}"),
+                            _ => {
+                                let position = labels.iter().position(|labels| labels.node == entry.label.label);
+                                format!("node {position:?}")
+                            }
+                        };
+                        let before = known.entry(entry.label.label).or_insert_with(|| meaning.clone());
+                        prop_assert_eq!(&*before, &meaning);
+                    }
+                }
+            }
+            (planned, clash) => prop_assert!(false, "{planned:?} with {clash:?}"),
+        }
+    }
+}
