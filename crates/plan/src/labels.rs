@@ -160,5 +160,18 @@ impl Planner<'_> {
 }
 
 fn label(label: u32, behaviour: LabelBehaviour, comment: String) -> Label {
-    Label { label, behaviour, out: None, next_hop: None, port: None, table: None, comment: Some(comment) }
+    Label {
+        label,
+        behaviour,
+        out: None,
+        next_hop: None,
+        next_hop_mac: None,
+        port: None,
+        table: None,
+        proxy: None,
+        netfilter: None,
+        firewall: None,
+        comment: Some(comment),
+        owner: None,
+    }
 }
