@@ -232,8 +232,10 @@ impl Capacity {
             Table::Firewalls => (&mut self.firewalls, MAX),
             Table::FirewallRules => (&mut self.firewall_rules, MAX),
             Table::FirewallLines => (&mut self.classifier, CLASSIFIER_MAX),
-            Table::Counters => return false,
+            // Instances of functions have SIDs of their own, which are met one by one.
+            Table::Counters => (&mut self.sids, MAX),
         };
+        let needed = if table == Table::Counters { 0 } else { needed };
         let mut grown = size.saturating_mul(2).clamp(1, max);
         while grown < needed.min(max) {
             grown = grown.saturating_mul(2).min(max);

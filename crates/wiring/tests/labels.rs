@@ -85,7 +85,7 @@ fn seed() -> impl Strategy<Value = (usize, Vec<(usize, usize, u32)>, Chains)> {
             let mut kept: Chains = Vec::new();
             for (from, to, via) in chains {
                 let ends = |(a, b, _): &(usize, usize, Vec<usize>)| [(*a, *b), (*b, *a)].contains(&(from, to));
-                if from != to && !kept.iter().any(|chain| ends(chain)) {
+                if from != to && !kept.iter().any(ends) {
                     kept.push((from, to, via));
                 }
             }
@@ -169,9 +169,11 @@ fn blocks_are_derived_from_ids_or_given() {
     assert_eq!(state(&plan, "n0").policies[0].segment_lists[0].labels, [16_002, 50_000]);
 }
 
+type Change = fn(&mut Topology);
+
 #[test]
 fn blocks_that_cannot_be_are_refused() {
-    let cases: [(fn(&mut Topology), &str); 7] = [
+    let cases: [(Change, &str); 7] = [
         (|topology| topology.domain.srgb = "100-101".parse().ok(), "the SRGB 100-101 has no label for the id 2"),
         (
             |topology| topology.domain.srlb = "30000-30250".parse().ok(),

@@ -22,13 +22,16 @@ pub(super) fn compile(
     firewalls: &FirewallsByName<'_>,
 ) -> Result<(Vec<CompiledSid>, Vec<CompiledLabel>), CompileError> {
     let input = compiler.input;
+    let services = input.state.services();
+    // Before each takes its counters, of which there are as many as all tables need.
+    compiler.check_room(Table::Sids, input.state.sids.len() + services.len(), input.capacity.sids, "sids")?;
     let mut entries: BTreeMap<Ipv6Net, (Option<String>, abi::Sid)> = BTreeMap::new();
     for sid in &input.state.sids {
         let Some(mut entry) = local(compiler, policies, sid)? else { continue };
         entry.firewall = super::firewall_index(firewalls, sid.firewall.as_deref(), &sid_place(&sid.sid))?;
         insert(&mut entries, sid.sid.trunc(), None, entry)?;
     }
-    for service in &input.state.services() {
+    for service in &services {
         let Some(mut entry) = local(compiler, policies, service)? else { continue };
         entry.firewall = super::firewall_index(firewalls, service.firewall.as_deref(), &sid_place(&service.sid))?;
         label::behind_label(&mut entry);

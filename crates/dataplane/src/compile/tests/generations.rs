@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::{Case, base};
 use crate::compile::CompileError;
 use crate::compiled::Compiled;
-use crate::facts::Table;
+use crate::facts::{Capacity, Table};
 
 /// Every index that the two generations share has the same content in both.
 fn assert_no_index_changes(old: &Compiled, new: &Compiled) {
@@ -107,6 +107,24 @@ fn full_table_is_refused_however_often_one_applies() {
     case.state["sids"] = json!(sids(1, 9));
     let error = case.error();
     assert!(matches!(&error, CompileError::TableFull { table: Table::Sids, capacity: 8, .. }), "{error}");
+    // More than there are counters, too.
+    case.state["sids"] = json!(sids(1, case.capacity.counters()));
+    let error = case.error();
+    let wanted = case.capacity.counters();
+    assert!(
+        matches!(&error, CompileError::TableFull { table: Table::Sids, needed, .. } if *needed == wanted),
+        "{error}"
+    );
+}
+
+/// Their number says nothing of how many SIDs they need.
+#[test]
+fn tables_grow_with_counters() {
+    let mut capacity = Capacity { sids: 8, ..Capacity::default() };
+    let before = capacity.counters();
+    assert!(capacity.grow(Table::Counters, before + 1));
+    assert_eq!(capacity, Capacity { sids: 16, ..Capacity::default() });
+    assert!(capacity.counters() > before);
 }
 
 #[test]
