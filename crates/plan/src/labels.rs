@@ -153,7 +153,7 @@ impl Planner<'_> {
         name: &str,
         _node: usize,
     ) -> (u32, LabelBehaviour, String) {
-        let message = format!("the function {name:?} would be behind a label, which is not possible yet");
+        let message = format!("the function {name:?} would be behind a label: nodes can do that, plans cannot yet");
         self.error(&course.key.at("via"), message, "write `domain: {dataplane: srv6}`, or visit waypoints only");
         (0, LabelBehaviour::Node, String::new())
     }

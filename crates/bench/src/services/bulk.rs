@@ -167,8 +167,8 @@ fn buffers(chain: &Chain, extent: &Extent<'_>, tell: Tell<'_>) -> Result<()> {
     gone.measured("bound 1 - 1/n of whole segments", places.iter().map(|size| Some(exactly(bound(*size)))).collect());
     gone.thesis("1 - MSS/buffer", &places.iter().map(|size| Some(formula(*size))).collect::<Vec<_>>());
     for (buffer, found) in places.iter().zip(&found) {
-        let share = found.gone.unwrap_or_default() / bound(*buffer);
-        gone.notes.push(target(&format!("share of the bound, packets of {buffer}"), share, 0.98));
+        let Some(percent) = found.gone else { continue };
+        gone.notes.push(target(&format!("share of the bound, packets of {buffer}"), percent / bound(*buffer), 0.98));
     }
     both.note(
         "of a real connection: a packet with PSH, which ends what Linux gives to the device at once, ends an aggregate too. A packet's size counts its steering header here, so it holds one \

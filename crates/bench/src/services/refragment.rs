@@ -126,7 +126,11 @@ pub fn run(extent: &Extent<'_>, tell: Tell<'_>) -> Result<()> {
             for _ in 0..extent.rounds {
                 crate::interrupt::check()?;
                 let passed = pass(&*service, &packets, Manner { workers: 1, keep: false, gap: GAP })?;
-                made = passed.counters.metrics.get("reassembled_datagrams").copied().unwrap_or_default() as usize;
+                let counted = passed.counters.metrics.get("reassembled_datagrams").copied();
+                made = counted.ok_or_else(|| Error::NotDone {
+                    what: format!("refragment, {}", arrival.name),
+                    reason: "the service does not count what it puts together".to_owned(),
+                })? as usize;
                 found.push(passed.rate * 1e-6);
             }
             if made > possible {
