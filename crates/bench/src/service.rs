@@ -59,8 +59,6 @@ struct Shape {
     config: serde_json::Value,
     workers: u32,
     ring_size: u32,
-    /// Whether its threads share the processor of the measurement.
-    shares: bool,
     /// Microseconds that it looks for packets before it sleeps.
     spin: u32,
     /// `defer_times` and `defer_time` of its file.
@@ -79,7 +77,6 @@ impl Shape {
             config,
             workers: 1,
             ring_size: 2048,
-            shares: false,
             spin: 0,
             defer: (0, 0),
             node_waits: true,
@@ -94,7 +91,7 @@ impl Shape {
 
 impl Shape {
     fn start(&self, namespace: &Namespace, pinned: &Pinned, name: &str) -> Result<Process> {
-        let cpu = if self.shares { pinned.cpu } else { other_cpu(pinned) };
+        let cpu = other_cpu(pinned);
         let document = json!({
             "service": self.service, "config": self.config, "name": name, "interface": LINK[1].0,
             "workers": self.workers, "ring_size": self.ring_size, "spin": self.spin,
@@ -146,7 +143,7 @@ pub enum Course {
     Kernel,
     /// Beside relays on AF_PACKET, TUN and NFQUEUE
     Relays,
-    /// By workers, ring size, pinning, and how it waits
+    /// By workers, ring size, and how it waits; by processor: `service-tcp`
     Shapes,
     /// Beside the first service of another program (`--program`), such as one in Python
     Program,
@@ -193,7 +190,6 @@ impl Course {
                 Shape { defer: (2, 200), ..shape("deferred by 200 us") },
                 Shape { defer: (10, 50), ..shape("deferred by 50 us") },
                 Shape { node_waits: false, ..shape("a node that takes packets one by one") },
-                Shape { shares: true, ..shape("on the processor of the rest") },
             ]
             .into_iter()
             .map(|shape| beside(Side::Service(shape), None))
@@ -411,7 +407,7 @@ fn run(
         let targets = required.map(|required| target(&format!("ratio to {name}"), ratio, required));
         let notes = [
             format!("{} {}, {name} {}", first.name(), mpps(&ours.rate), mpps(&theirs.rate)),
-            "threads of services and relays have a processor of their own, if nothing else is said; all else is on that of the measurement"
+            "threads of services and relays have a processor of their own; all else is on that of the measurement"
                 .into(),
             format!(
                 "lost when saturated: {} of {} and {} of {}; paced at 0.4 of the own rate: {} and {}",

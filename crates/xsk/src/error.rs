@@ -2,6 +2,8 @@
 
 use std::io;
 
+use nix::errno::Errno;
+
 /// Result of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -44,6 +46,11 @@ pub enum Error {
 impl Error {
     pub(crate) fn last(what: impl Into<String>, remedy: &'static str) -> Self {
         Self::Call { what: what.into(), cause: io::Error::last_os_error(), remedy }
+    }
+
+    /// Whether somebody else has what was asked for.
+    pub(crate) fn is_busy(&self) -> bool {
+        matches!(self, Self::Call { cause, .. } if cause.raw_os_error() == Some(Errno::EBUSY as i32))
     }
 
     pub(crate) fn bpf(what: impl Into<String>, remedy: &'static str) -> impl FnOnce(libbpf_rs::Error) -> Self {

@@ -6,6 +6,7 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::{Arc, MutexGuard};
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 
@@ -24,6 +25,12 @@ const SEND_BATCH: u32 = 16;
 /// `SO_PREFER_BUSY_POLL` and `SO_BUSY_POLL_BUDGET`, which libc lacks.
 const SO_PREFER_BUSY_POLL: i32 = 69;
 const SO_BUSY_POLL_BUDGET: i32 = 70;
+
+/// How long a queue may still be another's: the kernel lets go of one some time after its last socket has been closed, as when a
+/// service is ended and started again.
+const LET_GO_WITHIN: Duration = Duration::from_secs(3);
+/// Pause between two attempts.
+const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(10);
 
 /// What to do when memory for rings and frames is refused.
 const MEMORY: &str = "allow locked memory (`ulimit -l`), or choose a smaller ring";
@@ -231,7 +238,13 @@ impl Socket {
     fn bind(&self, index: u32, queue: u32, options: Options) -> Result<()> {
         let copy = if options.zero_copy { libc::XDP_ZEROCOPY } else { libc::XDP_COPY };
         let several = if options.several_frames { libc::XDP_USE_SG } else { 0 };
-        self.bind_as(index, queue, copy | libc::XDP_USE_NEED_WAKEUP | several, 0)
+        let end = Instant::now() + LET_GO_WITHIN;
+        loop {
+            match self.bind_as(index, queue, copy | libc::XDP_USE_NEED_WAKEUP | several, 0) {
+                Err(error) if error.is_busy() && Instant::now() < end => std::thread::sleep(LOOK_AGAIN_AFTER),
+                bound => return bound,
+            }
+        }
     }
 
     fn bind_as(&self, index: u32, queue: u32, flags: u16, shared: u32) -> Result<()> {

@@ -242,6 +242,19 @@ impl Row {
         Ok(())
     }
 
+    /// Whether the hosts hand over segments put together, and take them so.
+    ///
+    /// # Errors
+    /// If `ethtool` fails.
+    pub fn segmentation_offload(&self, on: bool) -> Result<()> {
+        let state = if on { "on" } else { "off" };
+        for host in [&self.client, &self.server] {
+            let words = ["-K", "eth0", "tso", state, "gso", state];
+            Run::new("ethtool", words).inside(host.name()).text()?;
+        }
+        Ok(())
+    }
+
     /// Who forwards.
     #[must_use]
     pub fn engine(&self) -> Engine {

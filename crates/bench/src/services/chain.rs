@@ -106,6 +106,17 @@ impl Chain {
         self.measure_through(&processes, load, extent)
     }
 
+    /// The same with hosts that send each segment by itself.
+    ///
+    /// # Errors
+    /// As [`Chain::measure`]; if `ethtool` fails.
+    pub fn measure_single(&self, services: &[Service], load: &Load, extent: &Extent<'_>) -> Result<Found> {
+        self.row.segmentation_offload(false)?;
+        let found = self.measure(services, load, extent);
+        self.row.segmentation_offload(true)?;
+        found
+    }
+
     /// The same through services that are there.
     pub(crate) fn measure_through(&self, services: &[Process], load: &Load, extent: &Extent<'_>) -> Result<Found> {
         let (mut with, mut without) = (Vec::new(), Vec::new());
