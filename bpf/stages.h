@@ -49,7 +49,7 @@ PROGRAM(segue_port)
 	}
 	if (likely(packet.port->role == SEGUE_ROLE_CORE))
 		return core_port(&packet);
-	if (likely(packet.port->role == SEGUE_ROLE_ACCESS))
+	if (likely(access_here && packet.port->role == SEGUE_ROLE_ACCESS))
 		return access_port(&packet);
 	if (likely(functions_here)) {
 		action = service_fast(&packet);
@@ -107,6 +107,8 @@ PROGRAM(segue_access)
 
 	if (unlikely(packet_begin(ctx, &packet, SEGUE_STAGE_ACCESS, epoch_carried())))
 		return drop_unknown_port(ctx);
+	if (unlikely(!access_here))
+		return drop(&packet, SEGUE_OUTCOME_drop_recirculation);
 	return access_port(&packet);
 }
 

@@ -250,7 +250,7 @@ struct segue_forgotten {
 	__u32 cpu;
 };
 
-#define SEGUE_FORGOTTEN_MAX 256 /* in one list */
+#define SEGUE_FORGOTTEN_MAX 64 /* in one list */
 
 #define SEGUE_TAKES_FRAMES_MAX 4096 /* interfaces that XDP redirects frames into. Map `takes_frames` */
 

@@ -8,13 +8,16 @@
 #include "lib/base/maps.h"
 
 /*
- * Whether packets may meet functions behind this node. Where it is 0 the verifier follows nothing of what is for them,
- * which is more than half of its work: most nodes have none. On XDP there is one load, for both.
+ * Whether packets may meet functions behind this node, and come in by access ports. Where it is 0 the verifier follows
+ * nothing of what is for them, which is more than half of its work: most nodes have none of either. On XDP there is one
+ * load, for all.
  */
 #ifdef SEGUE_SKB
 const volatile u32 functions_here SEC(".rodata.functions") = 1;
+const volatile u32 access_here SEC(".rodata.access") = 1;
 #else
 #define functions_here 1
+#define access_here 1
 #endif
 
 /* Node-wide settings: rarely needed, so not kept in hand. */

@@ -38,20 +38,28 @@ RARE int srh_remove(buffer *ctx, u32 offset, u32 previous)
 	length = (srh->length + 1) * 8;
 	*next_header = srh->next_header;
 	ip->payload_len = bpf_htons(bpf_ntohs(ip->payload_len) - length);
-	/* From the top down, so that nothing is overwritten before it has moved. Headers are multiples of 4 octets. */
+	/* From the top down, so that nothing is overwritten before it has moved. */
 	at = offset;
-	for (int i = 0; i < 256; i++) {
-		if (at < ETHERNET_LENGTH + 4)
-			break;
-		at -= 4;
-		u32 from = at & OFFSET_MASK, to = (at + length) & OFFSET_MASK;
+	for (int i = 0; i < 128; i++) {
+		u32 from, to;
 
-		if (data + from + 4 > end || data + to + 4 > end)
+		if (at < ETHERNET_LENGTH + 8)
+			break;
+		at -= 8;
+		from = at & OFFSET_MASK;
+		to = (at + length) & OFFSET_MASK;
+		if (data + from + 8 > end || data + to + 8 > end)
 			return -1;
-		*(u32 *)(data + to) = *(u32 *)(data + from);
+		*(u64 *)(data + to) = *(u64 *)(data + from);
 	}
-	if (at >= ETHERNET_LENGTH + 4)
-		return -1;
+	/* Headers are multiples of 4 octets, an Authentication Header of an odd one. */
+	if (at >= ETHERNET_LENGTH + 4) {
+		u32 to = (ETHERNET_LENGTH + length) & OFFSET_MASK;
+
+		if (at != ETHERNET_LENGTH + 4 || data + to + 4 > end)
+			return -1;
+		*(u32 *)(data + to) = *(u32 *)(data + ETHERNET_LENGTH);
+	}
 	return buffer_adjust_head(ctx, length);
 }
 

@@ -33,27 +33,40 @@ PERCPU(sum_scratches, struct sum_scratch, 1);
 #define SKB_STEP 2048
 #define SKB_STEPS 34
 
+struct skb_emptied {
+	buffer *skb;
+	u32 length;
+	u32 refused;
+};
+
+/* Takes off one step, or what is left of it. */
+static long skb_empty_step(u32 index, struct skb_emptied *emptied)
+{
+	u32 step = emptied->length - SKB_LEAST;
+
+	(void)index;
+	if (emptied->length <= SKB_LEAST)
+		return 1;
+	if (step > SKB_STEP)
+		step = SKB_STEP;
+	emptied->refused = !!bpf_skb_adjust_room(emptied->skb, -(int)step, BPF_ADJ_ROOM_MAC, 0);
+	emptied->length -= step;
+	return emptied->refused;
+}
+
 /*
  * Makes it a buffer of `octets`, of which all but the last SKB_LEAST are to be written. The kernel drops the order for
- * a checksum when what it is to begin at is taken away, which is so unless less than SKB_LEAST follow. 0: done.
+ * a checksum when what it is to begin at is taken away, which is so unless less than SKB_LEAST follow. 0: done. The
+ * steps are a call of the kernel's because the verifier would follow each of them by itself.
  */
 RARE int skb_empty(buffer *skb, u32 octets)
 {
-	u32 length = skb->len, step;
+	struct skb_emptied emptied = {.skb = skb, .length = skb->len};
 
-	for (int i = 0; i < SKB_STEPS; i++) {
-		if (length <= SKB_LEAST)
-			break;
-		step = length - SKB_LEAST;
-		if (step > SKB_STEP)
-			step = SKB_STEP;
-		if (bpf_skb_adjust_room(skb, -(int)step, BPF_ADJ_ROOM_MAC, 0))
-			return -1;
-		length -= step;
-	}
-	if (length > octets)
+	bpf_loop(SKB_STEPS, skb_empty_step, &emptied, 0);
+	if (emptied.refused || emptied.length > octets)
 		return -1;
-	return length == octets ? 0 : bpf_skb_adjust_room(skb, octets - length, BPF_ADJ_ROOM_MAC, 0);
+	return emptied.length == octets ? 0 : bpf_skb_adjust_room(skb, octets - emptied.length, BPF_ADJ_ROOM_MAC, 0);
 }
 
 /* The innermost layer-4 header of a short packet, which may have an order for its checksum. */

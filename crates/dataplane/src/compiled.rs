@@ -353,6 +353,11 @@ impl Compiled {
         self.ports.iter().any(|port| u32::from(port.entry.role) == abi::SEGUE_ROLE_SERVICE)
     }
 
+    /// Whether packets may come in from outside the SR domain.
+    pub fn has_access_ports(&self) -> bool {
+        self.ports.iter().any(|port| u32::from(port.entry.role) == abi::SEGUE_ROLE_ACCESS)
+    }
+
     /// Whether packets come with labels, or get some.
     pub fn has_labels(&self) -> bool {
         let pushes = |policy: &CompiledPolicy| policy.lists.iter().any(|list| !list.labels.is_empty());

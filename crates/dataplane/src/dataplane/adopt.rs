@@ -31,7 +31,7 @@ use crate::map_table::{self, CONNECTIONS};
 use crate::maps::MapSet;
 use crate::object::{self, Selection, StageGroup, build_id};
 use crate::records::{Records, STATE};
-use crate::skb::{self, Part, Reach};
+use crate::skb::{self, Part};
 
 const MAPS: &str = "maps-";
 const PROGRAMS: &str = "programs-";
@@ -189,14 +189,12 @@ impl Dataplane {
     /// Loads the stages that a generation needs, unless they are there: to be called before the first packet may need them, since the
     /// verifier takes a second or more.
     pub(super) fn load_stages(&self, compiled: &Compiled) -> Result<(), Error> {
-        let needed = Part::needed(compiled);
-        let with_functions = Part::Port(Reach::Functions);
-        let wider = needed.contains(&with_functions) && !skb::is_loaded(&self.set, with_functions);
-        for part in needed {
+        let wider = compiled.has_skb_ports() && !skb::reaches(&self.set, compiled);
+        for part in Part::needed(compiled) {
             self.filter_programs(part)?;
         }
         if wider {
-            // Before a packet may meet the first function: what the ports have knows none.
+            // Before a packet may meet the first function or come in by the first access port: what the ports have knows none.
             self.attach_filters()?;
         }
         if !compiled.has_xdp_ports() {

@@ -117,7 +117,7 @@ impl Dataplane {
             }
             Some(slot) => in_slot(own_maps(&self.set)?.get("stages")?, slot).map_err(failed)?.ok_or_else(missing)?,
             None if on_skb => {
-                let part = self.applied().map_or(Part::Port(Reach::Functions), Part::port);
+                let part = self.applied().map_or(Part::Port(Reach::WHOLE), Part::port);
                 let programs = self.filter_programs(part)?;
                 programs.get(program).ok_or_else(missing)?.try_clone_to_owned().map_err(failed)?
             }

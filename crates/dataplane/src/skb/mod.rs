@@ -20,7 +20,7 @@ mod tcx;
 
 pub(crate) use self::filter::{Side, attach, attached, detach, met};
 pub(crate) use self::programs::{
-    EGRESS, IN, INJECT, OUT, PORT, Part, Programs, Reach, is_loaded, keep_only_needed, open_or_load, port_stages,
+    EGRESS, IN, INJECT, OUT, PORT, Part, Programs, Reach, keep_only_needed, open_or_load, port_stages, reaches,
 };
 pub(crate) use self::tcx::Met;
 

@@ -47,19 +47,52 @@ const LABELS_OUT: &str = "segue_function_labels";
 /// The map of stages behind tail calls.
 const STAGES: &str = "skb_stages";
 
-/// Section of the constant that says whether packets may meet functions (bpf/lib/base/config.h).
+/// Sections of the constants that say whether packets may meet functions, and come in by access ports (bpf/lib/base/config.h).
 const FUNCTIONS_HERE: &str = ".rodata.functions";
+const ACCESS_HERE: &str = ".rodata.access";
 
 const PROGRAMS: &str = "functions-";
 const LOADING: &str = "functions-loading";
 
-/// What packets on the ports of this hook may meet.
+/// What packets on the ports of this hook may meet besides the node's own SIDs. What they cannot meet is not in a load of the programs:
+/// the verifier takes most of its time for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reach {
-    /// Nothing behind this node: a load that has no function's ways in it, which are most of what the verifier has to follow.
-    Node,
+pub struct Reach {
     /// Functions behind this node.
-    Functions,
+    pub functions: bool,
+    /// Access ports, where packets come in from outside the SR domain.
+    pub access: bool,
+}
+
+impl Reach {
+    /// Everything.
+    pub const WHOLE: Self = Self { functions: true, access: true };
+
+    /// Those that hold nothing twice and lack nothing, wider ones behind narrower ones.
+    const ALL: [Self; 4] = [
+        Self { functions: false, access: false },
+        Self { functions: false, access: true },
+        Self { functions: true, access: false },
+        Self::WHOLE,
+    ];
+
+    fn of(compiled: &Compiled) -> Self {
+        // A firewall's SID has a proxy's behaviour.
+        Self { functions: compiled.has_proxies(), access: compiled.has_access_ports() }
+    }
+
+    fn with(self, other: Self) -> Self {
+        Self { functions: self.functions || other.functions, access: self.access || other.access }
+    }
+
+    fn covers(self, other: Self) -> bool {
+        self.with(other) == self
+    }
+
+    /// The widest that `set` has pinned. Each one loaded after another covers it: see [`open_or_load`].
+    fn loaded(set: &Path) -> Option<Self> {
+        Self::ALL.into_iter().rev().find(|reach| set.join(Part::Port(*reach).directory()).is_dir())
+    }
 }
 
 /// Programs that are loaded together, when the first port needs one of them: the kernel's verifier takes seconds for all.
@@ -67,8 +100,8 @@ pub enum Reach {
 pub enum Part {
     /// What every port with the XDP program has: [`IN`].
     Usual,
-    /// What every port on socket buffers has: [`PORT`], and the stages that every node needs. Once there has been a function, what is
-    /// loaded for [`Reach::Functions`] stands for both.
+    /// What every port on socket buffers has: [`PORT`], and the stages that every node needs. What was loaded for a wider reach stands
+    /// for a narrower one.
     Port(Reach),
     /// Further stages of [`Part::Port`].
     Stages(StageGroup),
@@ -79,10 +112,12 @@ pub enum Part {
 }
 
 impl Part {
-    const ALL: [Self; 10] = [
+    const ALL: [Self; 12] = [
         Self::Usual,
-        Self::Port(Reach::Node),
-        Self::Port(Reach::Functions),
+        Self::Port(Reach::ALL[0]),
+        Self::Port(Reach::ALL[1]),
+        Self::Port(Reach::ALL[2]),
+        Self::Port(Reach::ALL[3]),
         Self::Stages(StageGroup::Firewall),
         Self::Stages(StageGroup::Function),
         Self::Stages(StageGroup::Labels),
@@ -106,8 +141,7 @@ impl Part {
 
     /// What a generation needs on its ports.
     pub fn port(compiled: &Compiled) -> Self {
-        // A firewall's SID has a proxy's behaviour.
-        Self::Port(if compiled.has_proxies() { Reach::Functions } else { Reach::Node })
+        Self::Port(Reach::of(compiled))
     }
 
     /// Those that are attached somewhere, or run, and pinned.
@@ -142,8 +176,10 @@ impl Part {
     fn directory(self) -> String {
         let part = match self {
             Self::Usual => "usual",
-            Self::Port(Reach::Node) => "port-node",
-            Self::Port(Reach::Functions) | Self::Stages(StageGroup::Common) => "port",
+            Self::Port(Reach { functions: false, access: false }) => "port-node",
+            Self::Port(Reach { functions: false, access: true }) => "port-access",
+            Self::Port(Reach { functions: true, access: false }) => "port-core",
+            Self::Port(Reach::WHOLE) | Self::Stages(StageGroup::Common) => "port",
             Self::Stages(StageGroup::Firewall) => "port-firewall",
             Self::Stages(StageGroup::Function) => "port-function",
             Self::Stages(StageGroup::Labels) => "port-labels",
@@ -169,10 +205,11 @@ pub fn open_or_load(
     capacity: &Capacity,
     part: Part,
 ) -> Result<Programs, Error> {
-    let wider = (part == Part::Port(Reach::Node)).then_some(Part::Port(Reach::Functions));
-    if let Some(programs) = wider.and_then(|wider| Programs::open(&set.join(wider.directory()), wider)) {
-        return Ok(programs);
-    }
+    let part = match part {
+        // So that what is loaded last covers all before: ports go from one to the next and back to none.
+        Part::Port(reach) => Part::Port(Reach::loaded(set).map_or(reach, |loaded| loaded.with(reach))),
+        part => part,
+    };
     let directory = set.join(part.directory());
     if let Some(programs) = Programs::open(&directory, part) {
         return Ok(programs);
@@ -181,8 +218,8 @@ pub fn open_or_load(
     let mut reused: Vec<(String, &MapHandle)> = shared.iter().chain(own.iter()).collect();
     let stages = match part {
         Part::Stages(_) => Some(port_stages(set)?),
-        // Where ports have the load without functions' ways, it goes on with these stages until all have changed over.
-        Part::Port(Reach::Functions) => port_stages(set).ok(),
+        // Where ports have a load of narrower reach, it goes on with these stages until all have changed over.
+        Part::Port(_) => port_stages(set).ok(),
         _ => None,
     };
     reused.extend(stages.iter().map(|stages| (STAGES.to_owned(), stages)));
@@ -212,20 +249,20 @@ impl Programs {
 
 /// The stages of ports on socket buffers that `set` has pinned.
 pub fn port_stages(set: &Path) -> Result<MapHandle, Error> {
-    let paths = [Reach::Functions, Reach::Node].map(|reach| set.join(Part::Port(reach).directory()).join(STAGES));
-    let path = paths.iter().find(|path| path.exists()).unwrap_or(&paths[0]);
+    let path = set.join(Part::Port(Reach::loaded(set).unwrap_or(Reach::WHOLE)).directory()).join(STAGES);
     MapHandle::from_pinned_path(path).map_err(map_error(STAGES, "open its pin"))
 }
 
-/// Whether `set` has pinned this part.
-pub fn is_loaded(set: &Path, part: Part) -> bool {
-    set.join(part.directory()).is_dir()
+/// Whether `set` has pinned the ports' programs with all that this generation's packets may meet.
+pub fn reaches(set: &Path, compiled: &Compiled) -> bool {
+    Reach::loaded(set).is_some_and(|loaded| loaded.covers(Reach::of(compiled)))
 }
 
-/// Removes the pins of other builds, and those of the load without functions' ways where no port has it any more.
+/// Removes the pins of other builds, and those of the ports' programs that others of wider reach have replaced.
 pub fn keep_only_needed(set: &Path) -> Result<(), Error> {
-    let replaced = is_loaded(set, Part::Port(Reach::Functions)).then_some(Part::Port(Reach::Node));
-    let own: Vec<String> = Part::ALL.into_iter().filter(|part| Some(*part) != replaced).map(Part::directory).collect();
+    let widest = Reach::loaded(set);
+    let is_replaced = |part: &Part| matches!(part, Part::Port(reach) if widest.is_some_and(|widest| widest != *reach));
+    let own: Vec<String> = Part::ALL.into_iter().filter(|part| !is_replaced(part)).map(Part::directory).collect();
     for entry in fs::read_dir(set).map_err(failed(set, "list it"))? {
         let Ok(entry) = entry else { continue };
         let name = entry.file_name();
@@ -252,8 +289,12 @@ pub(super) fn open(capacity: &Capacity) -> Result<OpenObject, Error> {
 fn load(reused: &[(String, &MapHandle)], directory: &Path, capacity: &Capacity, part: Part) -> Result<(), Error> {
     let mut open = open(capacity)?;
     for mut map in open.maps_mut() {
-        if part == Part::Port(Reach::Node) && map.name() == FUNCTIONS_HERE {
-            object::set_constant(&mut map, FUNCTIONS_HERE, 0)?;
+        if let Part::Port(reach) = part {
+            for (section, here) in [(FUNCTIONS_HERE, reach.functions), (ACCESS_HERE, reach.access)] {
+                if map.name() == section {
+                    object::set_constant(&mut map, section, here.into())?;
+                }
+            }
         }
         let Some(name) = object::pin_name(map.name()) else { continue };
         if let Some((_, handle)) = reused.iter().find(|(reused, _)| *reused == name) {
@@ -313,17 +354,33 @@ mod tests {
     #[test]
     fn each_program_of_the_object_belongs_to_one_part() {
         for program in open(&Capacity::default()).expect("the embedded object opens").progs() {
-            // What ports have is loaded in two ways.
-            let parts = Part::ALL.iter().filter(|part| **part != Part::Port(Reach::Node) && part.has(program.name()));
+            // What ports have is loaded in four ways.
+            let is_narrow = |part: &Part| matches!(part, Part::Port(reach) if *reach != Reach::WHOLE);
+            let parts = Part::ALL.iter().filter(|part| !is_narrow(part) && part.has(program.name()));
             assert_eq!(parts.count(), 1, "{:?}", program.name());
         }
     }
 
-    /// Else a node without functions would load their ways, and nobody would notice.
+    /// Else a node without functions or access ports would load their ways, and nobody would notice.
     #[test]
-    fn the_object_says_by_a_constant_whether_there_are_functions() {
+    fn the_object_says_by_constants_what_packets_may_meet() {
         let object = open(&Capacity::default()).expect("the embedded object opens");
-        let constants = object.maps().find(|map| map.name() == FUNCTIONS_HERE).expect("the section");
-        assert_eq!(constants.initial_value(), Some(&1_u32.to_ne_bytes()[..]));
+        for section in [FUNCTIONS_HERE, ACCESS_HERE] {
+            let constants = object.maps().find(|map| map.name() == section).expect("the section");
+            assert_eq!(constants.initial_value(), Some(&1_u32.to_ne_bytes()[..]), "{section}");
+        }
+    }
+
+    /// Else a port could get programs that know less than those of the generation before.
+    #[test]
+    fn what_is_loaded_later_covers_what_was_loaded_before() {
+        for first in Reach::ALL {
+            for second in Reach::ALL {
+                let both = first.with(second);
+                assert!(both.covers(first) && both.covers(second), "{first:?} and {second:?}");
+                let position = |reach| Reach::ALL.iter().position(|other| *other == reach);
+                assert!(position(both) >= position(first).max(position(second)), "{first:?} and {second:?}");
+            }
+        }
     }
 }

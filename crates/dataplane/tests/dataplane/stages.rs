@@ -84,6 +84,16 @@ fn ports_on_socket_buffers_know_functions_once_there_is_one() {
         let [directory] = &pinned(pins, "/functions-")[..] else { panic!("one part is loaded") };
         assert!(directory.to_string_lossy().ends_with("-port-node"), "{directory:?}");
 
+        // An access port first: programs that know it, and no function.
+        let mut from_outside = plain.clone();
+        from_outside["ports"][1]["role"] = "access".into();
+        apply(&mut dataplane, &from_outside);
+        let with_access = verified(pins);
+        for (less, more) in without.iter().zip(&with_access) {
+            assert!(less.1 < more.1, "{less:?}: so many instructions were looked at, now {more:?}");
+        }
+        assert!(matches!(&pinned(pins, "/functions-")[..], [one] if one.to_string_lossy().ends_with("-port-access")));
+
         let mut with = plain.clone();
         let proxy = json!({ "inner": ["IPv4"], "memory": "flow", "to_function": "p2", "from_function": "p2" });
         let sid =
@@ -95,7 +105,9 @@ fn ports_on_socket_buffers_know_functions_once_there_is_one() {
         for (port, (less, more)) in without.iter().zip(&after).map(|(less, more)| (less.0, (less.1, more.1))) {
             assert!(2 * less < more, "interface {port}: {less} instructions were looked at, now {more}");
         }
-        let loaded = || pinned(pins, "/functions-").iter().any(|path| path.to_string_lossy().ends_with("-port-node"));
+        // What knew access ports knows them still: with functions it is the whole.
+        let narrow = |path: &std::path::PathBuf| ["-port-node", "-port-access", "-port-core"].iter().any(|end| path.to_string_lossy().ends_with(end));
+        let loaded = || pinned(pins, "/functions-").iter().any(narrow);
         assert!(!loaded(), "no port has it any more");
 
         // What is loaded stays, and is adopted.
