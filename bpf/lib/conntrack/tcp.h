@@ -160,13 +160,25 @@ enum tcp_place {
 	TCP_PLACE_OUTSIDE,
 };
 
-/* The segment, of side `from`, against the windows: where it lies, and what it changes if inside. */
-INLINE u32 tcp_window(struct segue_connection *entry, const struct tcp_segment *segment, u32 from, u32 liberal)
+/*
+ * The segment, of side `from`, against the windows: where it lies, and what it changes if inside. By itself, because
+ * the verifier would follow it for each way there is to it.
+ */
+RARE u32 tcp_window(struct segue_connection *entry, const struct tcp_segment *segment, u32 from, u32 liberal)
 {
-	struct segue_tcp_side *sender = &entry->side[from & 1], *receiver = &entry->side[!from];
-	u32 sequence = segment->sequence, end = segment->end, acknowledgment = segment->acknowledgment, selective;
-	u32 flags = segment->flags, window = segment->window, most, oldest, recent, place = TCP_PLACE_INSIDE;
+	u32 sequence, end, acknowledgment, selective, flags, window, most, oldest, recent, place = TCP_PLACE_INSIDE;
+	struct segue_tcp_side *sender, *receiver;
 
+	if (!entry || !segment)
+		return TCP_PLACE_OUTSIDE;
+	from &= 1;
+	sender = &entry->side[from];
+	receiver = &entry->side[!from];
+	sequence = segment->sequence;
+	end = segment->end;
+	acknowledgment = segment->acknowledgment;
+	flags = segment->flags;
+	window = segment->window;
 	selective = entry->side_flags[!from] & SEGUE_SIDE_SACK ? segment->selective : acknowledgment;
 	if (!sender->window) {
 		if (flags & TCP_SYN) {

@@ -57,6 +57,58 @@ RARE int addresses_name_sid(buffer *ctx, u32 at, u32 count, u32 generation)
 #define BEHIND_REMEMBER (1U << 24) /* in `place`: on the way to the function */
 #define BEHIND_INSIDE (1U << 25)   /* in `place`: within an inner packet, whose routing headers may be its user's */
 
+struct behind_walk {
+	buffer *ctx;
+	u32 limit;
+	u32 generation;
+	u32 at;
+	u32 next;
+	u32 inside;
+	u32 unsure;
+	u32 leads; /* the offset behind the last thing that leads on */
+	int found; /* what behind_end() is to return */
+};
+
+/* Looks at one header, and names the next. A call of the kernel's, of whose turns the verifier follows a few. */
+static long behind_step(u32 index, struct behind_walk *walk)
+{
+	void *data = buffer_start(walk->ctx);
+	void *end = buffer_end(walk->ctx);
+	u32 at = walk->at, next = walk->next, length;
+	const u8 *octet;
+
+	if (!leads_behind(next)) {
+		walk->found = walk->leads;
+		return 1;
+	}
+	octet = data + (at & OFFSET_MASK);
+	if (at > OFFSET_MASK || (void *)(octet + 8) > end)
+		return 1;
+	length = next == PROTOCOL_IPV6 ? IPV6_LENGTH : extension_length(next, octet);
+	if (at + length > walk->limit)
+		return 1;
+	walk->next = next == PROTOCOL_IPV6 ? octet[6] : octet[0];
+	walk->at = at + length;
+	if (next == PROTOCOL_IPV6) {
+		/* Of one inner packet, right behind the outer headers, enough can be remembered. */
+		walk->unsure |= index;
+		walk->inside = 1;
+		if (addresses_name_sid(walk->ctx, at + 24, 1, walk->generation))
+			walk->leads = at + length;
+	} else if (next == PROTOCOL_ROUTING) {
+		/* The addresses of a routing header begin behind its first 8 octets, whatever its type. */
+		if (!walk->inside || addresses_name_sid(walk->ctx, at + 8, octet[1] / 2, walk->generation))
+			walk->leads = at + length;
+	} else if (next == PROTOCOL_FRAGMENT) {
+		if (fragment_later(octet)) {
+			walk->found = walk->leads;
+			return 1;
+		}
+		walk->unsure |= octet[3] & 1;
+	}
+	return walk->leads && walk->unsure;
+}
+
 /*
  * Walks from the header of type `place` >> 16 & 0xff at the offset `place` & 0xffff on, up to `limit`, the packet's
  * end. 0: nothing leads on; otherwise the offset behind the last thing that does; -1: that cannot be said, or not be
@@ -64,45 +116,18 @@ RARE int addresses_name_sid(buffer *ctx, u32 at, u32 count, u32 generation)
  */
 RARE int behind_end(buffer *ctx, u32 place, u32 limit, u32 generation)
 {
-	void *data = buffer_start(ctx);
-	void *end = buffer_end(ctx);
-	u32 at = place & OFFSET_MASK, next = (place >> 16) & 0xff, leads = 0, unsure = 0, length;
-	u32 inside = place & BEHIND_INSIDE;
-	const u8 *octet;
+	struct behind_walk walk = {
+		.ctx = ctx,
+		.limit = limit,
+		.generation = generation,
+		.at = place & OFFSET_MASK,
+		.next = (place >> 16) & 0xff,
+		.inside = place & BEHIND_INSIDE,
+		.found = -1,
+	};
 
-	for (int i = 0; i < BEHIND_MAX; i++) {
-		if (!leads_behind(next))
-			return leads;
-		octet = data + (at & OFFSET_MASK);
-		if (at > OFFSET_MASK || (void *)(octet + 8) > end)
-			return -1;
-		length = next == PROTOCOL_IPV6 ? IPV6_LENGTH : extension_length(next, octet);
-		if (at + length > limit)
-			return -1;
-		if (next == PROTOCOL_IPV6) {
-			/* Of one inner packet, right behind the outer headers, enough can be remembered. */
-			unsure |= i;
-			inside = 1;
-			if (addresses_name_sid(ctx, at + 24, 1, generation))
-				leads = at + length;
-			next = octet[6];
-		} else {
-			/* The addresses of a routing header begin behind its first 8 octets, whatever its type. */
-			if (next == PROTOCOL_ROUTING &&
-			    (!inside || addresses_name_sid(ctx, at + 8, octet[1] / 2, generation)))
-				leads = at + length;
-			if (next == PROTOCOL_FRAGMENT) {
-				if (fragment_later(octet))
-					return leads;
-				unsure |= octet[3] & 1;
-			}
-			next = octet[0];
-		}
-		if (leads && unsure)
-			return -1;
-		at += length;
-	}
-	return -1;
+	bpf_loop(BEHIND_MAX, behind_step, &walk, 0);
+	return walk.found;
 }
 
 /* Octets of the frame from `at` on as a draft for the stash; `length` is a multiple of 8. 0: done. */
