@@ -1,5 +1,6 @@
 //! The command line: `segue-service`, which `segue service` runs.
 
+use std::ffi::OsString;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -143,11 +144,11 @@ fn size(text: &str) -> std::result::Result<usize, String> {
     possible.contains(&size).then_some(size).ok_or_else(|| format!("use 256 to {} octets", dictionary::LARGEST))
 }
 
-/// Does what the command line says.
+/// Does what the command line says. `words`: what starts this program again; its process's own file if there are none.
 ///
 /// # Errors
 /// What went wrong.
-pub fn main(command: &Command, kinds: Kinds) -> Result<()> {
+pub fn main(command: &Command, kinds: Kinds, words: &[OsString]) -> Result<()> {
     let json = command.output == Output::Json;
     match &command.action {
         Action::Run { file, socket, netns, restart, take_over } => {
@@ -157,7 +158,7 @@ pub fn main(command: &Command, kinds: Kinds) -> Result<()> {
             let (running, _) = Running::read(file, kinds)?;
             let socket = socket.clone().unwrap_or_else(|| command.directory.join(format!("{}.socket", running.name())));
             if *restart {
-                crate::supervise::run(file, &running, &socket, *take_over)
+                crate::supervise::run(file, &running, &socket, *take_over, words)
             } else if *take_over {
                 crate::take_over(file, Some(socket), kinds)
             } else {

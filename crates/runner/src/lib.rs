@@ -41,6 +41,8 @@ mod status;
 mod supervise;
 mod worker;
 
+use std::ffi::OsString;
+
 pub use cgroup::Limits;
 pub use confine::Confinement;
 pub use error::{Error, Result};
@@ -50,13 +52,29 @@ pub use status::{Status, WorkerStatus};
 
 /// The whole of a program that runs these services: `segue-service` does, and so does that of a service of one's own.
 pub fn program(kinds: Kinds) -> std::process::ExitCode {
-    use std::process::ExitCode;
+    let arguments: Vec<_> = std::env::args_os().skip(1).collect();
+    std::process::ExitCode::from(interpreted(kinds, &arguments, &[]))
+}
 
-    match cli::main(&<cli::Command as clap::Parser>::parse(), kinds) {
-        Ok(()) => ExitCode::SUCCESS,
+/// The same where the process's own file is not the program, but an interpreter of it. `arguments`: those of the program, without its
+/// name. `words`: what starts it again, to which arguments are added (for `--restart`); the process's own file if there are none.
+///
+/// Returns the exit status. It does not end the process: what the interpreter has to do at its end is still to be done.
+pub fn interpreted(kinds: Kinds, arguments: &[OsString], words: &[OsString]) -> u8 {
+    let called = [OsString::from("segue-service")].into_iter().chain(arguments.iter().cloned());
+    let command = match <cli::Command as clap::Parser>::try_parse_from(called) {
+        Ok(command) => command,
+        Err(error) => {
+            // Help and version are errors for it, too. Who does not read them has gone.
+            let _ = error.print();
+            return u8::try_from(error.exit_code()).unwrap_or(2);
+        }
+    };
+    match cli::main(&command, kinds, words) {
+        Ok(()) => 0,
         Err(error) => {
             eprintln!("segue-service: {error}");
-            if matches!(error, Error::Usage(_)) { ExitCode::from(2) } else { ExitCode::FAILURE }
+            if matches!(error, Error::Usage(_)) { 2 } else { 1 }
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Starts a service again when it dies.
 
+use std::ffi::OsString;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -20,13 +21,21 @@ const FORGIVEN: Duration = Duration::from_secs(10);
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Runs the service in a process of its own, and starts it again when that dies, until this one is told to stop. While it is dead, its
-/// interface is down.
+/// interface is down. `words`: what starts this program; its process's own file if there are none.
 ///
 /// # Errors
 /// If it cannot be started at all, or ends before it has taken a packet.
-pub(crate) fn run(file: &Path, running: &Running, socket: &Path, take_over: bool) -> Result<()> {
+pub(crate) fn run(
+    file: &Path,
+    running: &Running,
+    socket: &Path,
+    take_over: bool,
+    words: &[OsString],
+) -> Result<()> {
     // Now: once a new program was built, the file of this one has no name any more.
-    let program = std::env::current_exe().map_err(Error::file("find the program of", file, "call it by its path"))?;
+    let own = std::env::current_exe().map_err(Error::file("find the program of", file, "call it by its path"))?;
+    let own = [own.into_os_string()];
+    let words = if words.is_empty() { &own[..] } else { words };
     let failed = || Error::file("start", file, "allow more processes (`ulimit -u`)");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed())?;
     runtime.block_on(async {
@@ -39,7 +48,7 @@ pub(crate) fn run(file: &Path, running: &Running, socket: &Path, take_over: bool
             link(&running.interface, "up");
             let begun = Instant::now();
             let takes_over = take_over && !has_run;
-            let mut child = start(&program, file, socket, takes_over).map_err(failed())?;
+            let mut child = start(words, file, socket, takes_over).map_err(failed())?;
             let status = loop {
                 tokio::select! {
                     status = child.wait() => break status.map_err(failed())?,
@@ -77,9 +86,10 @@ pub(crate) fn run(file: &Path, running: &Running, socket: &Path, take_over: bool
     })
 }
 
-fn start(program: &Path, file: &Path, socket: &Path, take_over: bool) -> std::io::Result<Child> {
+fn start(words: &[OsString], file: &Path, socket: &Path, take_over: bool) -> std::io::Result<Child> {
+    let (program, before) = words.split_first().ok_or(std::io::ErrorKind::NotFound)?;
     let mut command = Command::new(program);
-    command.arg("run").arg(file).arg("--socket").arg(socket).args(take_over.then_some("--take-over"));
+    command.args(before).arg("run").arg(file).arg("--socket").arg(socket).args(take_over.then_some("--take-over"));
     command.kill_on_drop(true).spawn()
 }
 

@@ -209,13 +209,27 @@ impl Driver {
     /// # Panics
     /// If it does.
     pub fn stop(&mut self) {
+        if let Err(text) = self.try_stop() {
+            panic!("{text}");
+        }
+    }
+
+    /// The same for a caller who has another way to fail than a panic.
+    ///
+    /// # Errors
+    /// What it holds still.
+    pub fn try_stop(&mut self) -> Result<(), String> {
+        let mut held = Vec::new();
         for (worker, engine) in self.engines.iter_mut().enumerate() {
             let mut sink = Collect { sent: &mut self.sent, worker, now: self.now };
             let lost = engine.stop(self.now, &mut sink);
-            assert_eq!(lost, 0, "worker {worker} took packets that it neither sent nor dropped");
+            if lost > 0 {
+                held.push(format!("worker {worker} took {lost} packets that it neither sent nor dropped"));
+            }
         }
         self.stopped = true;
         self.check();
+        if held.is_empty() { Ok(()) } else { Err(held.join("; ")) }
     }
 
     /// Packets that have left since the last call, in order.
