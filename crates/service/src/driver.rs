@@ -224,7 +224,7 @@ impl Driver {
             let mut sink = Collect { sent: &mut self.sent, worker, now: self.now };
             let lost = engine.stop(self.now, &mut sink);
             if lost > 0 {
-                held.push(format!("worker {worker} took {lost} packets that it neither sent nor dropped"));
+                held.push(format!("worker {worker} took packets that it neither sent nor dropped: {lost}"));
             }
         }
         self.stopped = true;
