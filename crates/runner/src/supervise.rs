@@ -25,13 +25,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 ///
 /// # Errors
 /// If it cannot be started at all, or ends before it has taken a packet.
-pub(crate) fn run(
-    file: &Path,
-    running: &Running,
-    socket: &Path,
-    take_over: bool,
-    words: &[OsString],
-) -> Result<()> {
+pub(crate) fn run(file: &Path, running: &Running, socket: &Path, take_over: bool, words: &[OsString]) -> Result<()> {
     // Now: once a new program was built, the file of this one has no name any more.
     let own = std::env::current_exe().map_err(Error::file("find the program of", file, "call it by its path"))?;
     let own = [own.into_os_string()];

@@ -96,7 +96,13 @@ impl Driver {
             built.unwrap_or_else(|error| panic!("cannot make the service {}: {error}", prepared.name()))
         };
         let driver = Self::with((0..workers).map(build).collect(), prepared.mode(), MTU, prepared.metrics());
-        Self { spread: prepared.spread(), ..driver }
+        driver.spread_by(prepared.spread())
+    }
+
+    /// With another choice of which packets go to one worker; that of the flow at first.
+    #[must_use]
+    pub fn spread_by(self, spread: Spread) -> Self {
+        Self { spread, ..self }
     }
 
     /// With everything said.
