@@ -5,6 +5,7 @@ mod counter;
 mod forward;
 mod kernel;
 mod new;
+mod python;
 mod site;
 mod transfer;
 mod tun;
