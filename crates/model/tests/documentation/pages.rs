@@ -32,6 +32,7 @@ fn texts() -> Vec<(PathBuf, String)> {
         "examples",
         "packaging",
         "srft",
+        "python",
         "fuzz",
         "x",
     ] {
@@ -95,8 +96,15 @@ fn pages_that_are_named_exist() {
 /// Files of the repository that pages name by their paths: from its root, or from `bpf/` as the data plane's own files do.
 #[test]
 fn files_that_pages_name_exist() {
-    const FROM: [(&str, &str); 6] =
-        [("bpf/", ""), ("crates/", ""), ("examples/", ""), ("packaging/", ""), ("fuzz/", ""), ("lib/", "bpf")];
+    const FROM: [(&str, &str); 7] = [
+        ("bpf/", ""),
+        ("crates/", ""),
+        ("examples/", ""),
+        ("packaging/", ""),
+        ("python/", ""),
+        ("fuzz/", ""),
+        ("lib/", "bpf"),
+    ];
     let part_of_path = |letter: char| letter.is_ascii_alphanumeric() || "/._-".contains(letter);
     let root = root();
     let mut wrong = Vec::new();
