@@ -9,7 +9,7 @@
 //! # Packets belong to Python
 //!
 //! A packet that Python code gets is a copy in memory of its own, which is written back if it was changed. So Python may keep it for as long
-//! as it likes, no reference can outlive a frame of the device, and none of this crate is `unsafe`. The copy costs less than the call.
+//! as it likes, no reference can outlive a frame of the device, and none of this crate is `unsafe`. The copy costs an allocation.
 //!
 //! # The GIL
 //!
