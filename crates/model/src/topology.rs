@@ -250,7 +250,7 @@ pub struct Chain {
     #[serde(default)]
     pub mode: HeadendMode,
     /// What packets are marked with in functions with `netfilter` (`meta mark`); its position, from 1, if not given. Also the argument
-    /// of firewalls' SIDs, which `seg6-eval-args` reads; 0 if not given.
+    /// of firewalls' SIDs, which `seg6-eval-args` reads; 0 if not given. Labels have no room for it (`domain.dataplane: sr-mpls`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mark: Option<u16>,
     /// Color of its SR policies (RFC 9256 section 2.1), not 0.

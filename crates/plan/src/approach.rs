@@ -21,6 +21,8 @@
 //! | End.AN.NF | | no | no |
 //! | End.AN | only with `may_rewrite: [addresses]` | the same | |
 //!
+//! Where labels steer packets the same holds, but for masquerading and End.AN: what needs a segment routing header is refused.
+//!
 //! A packet service of Segue says itself what it does: one that rewrites flows or makes packets gets `may_rewrite: [addresses]`.
 //!
 //! docs/using/proxies.md has the reasons.
@@ -272,18 +274,25 @@ impl Nature {
     }
 
     /// What to do with a function that one chain visits twice, and whose proxy cannot tell the visits apart.
-    pub(crate) fn remedy_for_visits(&self) -> String {
+    pub(crate) fn remedy_for_visits(&self, by_labels: bool) -> String {
         if self.fits(Approach::Exact) {
             "give the function `proxy: exact` (or none: it is chosen then), or add a second function".to_owned()
-        } else if self.fits(Approach::Masquerading) {
+        } else if self.fits(Approach::Masquerading) && !by_labels {
             "add a second function, or give this one `proxy: masquerading`".to_owned()
         } else {
             format!("add a second function: this one {}", self.obstacles())
         }
     }
 
+    /// The names of the proxies that can serve it.
+    pub(crate) fn fitting_proxies(&self, by_labels: bool) -> String {
+        let fits = |proxy: Approach| self.fits(proxy) && !(by_labels && proxy == Approach::Masquerading);
+        let fitting: Vec<&str> = PROXIES.iter().filter(|(_, proxy)| fits(*proxy)).map(|(name, _)| *name).collect();
+        fitting.join(", ")
+    }
+
     /// Whether what is wanted of the function and what is known of it go together.
-    pub(crate) fn check(&self, key: &KeyPath, report: &mut Report) {
+    pub(crate) fn check(&self, by_labels: bool, key: &KeyPath, report: &mut Report) {
         let capabilities = key.at("capabilities");
         if self.kind == FunctionKind::Tap && self.capabilities.kernel_path == Some(true) {
             let message = "what goes through a TAP device leaves the kernel's path: whoever is behind it gets frames";
@@ -308,9 +317,7 @@ impl Nature {
                 report.error(&capabilities.at(capability), message, remedy);
             }
             _ => {
-                let others: Vec<&str> =
-                    PROXIES.iter().filter(|(_, proxy)| self.fits(*proxy)).map(|(name, _)| *name).collect();
-                let others = others.join(", ");
+                let others = self.fitting_proxies(by_labels);
                 let remedy = format!("write one of them: {others}; or remove the key, and the planner chooses");
                 report.error(&key.at("proxy"), message, remedy);
             }

@@ -86,7 +86,7 @@ impl Check<'_, '_> {
     }
 
     fn function(&mut self, name: &str, function: &Function, key: &KeyPath) {
-        Nature::of(function).check(key, self.report);
+        Nature::of(function).check(self.inventory.uses_labels(), key, self.report);
         self.node_exists(&function.node, &key.at("node"));
         if self.inventory.nodes.get(&function.node).is_some_and(|node| node.dataplane != Dataplane::Segue) {
             let message =
@@ -129,7 +129,8 @@ impl Check<'_, '_> {
             if chain.via[..position].contains(name) && !allows_two {
                 let message =
                     format!("the chain visits {name:?} twice, and its proxy could not tell the two visits apart");
-                self.report.error(&key, message, Nature::of(function).remedy_for_visits());
+                let by_labels = self.inventory.uses_labels();
+                self.report.error(&key, message, Nature::of(function).remedy_for_visits(by_labels));
             }
         }
         self.backups_of(chain, &key.at("mode"));

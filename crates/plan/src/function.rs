@@ -6,9 +6,10 @@ use std::net::Ipv6Addr;
 use ipnet::Ipv6Net;
 
 use segue_model::error::KeyPath;
-use segue_model::node::{Behaviour, HeadendMode, InnerType, Memory, Netfilter, Proxy, Sid};
+use segue_model::node::{Behaviour, HeadendMode, Memory, Netfilter, Proxy, Sid};
 use segue_model::owner::Direction;
 use segue_model::topology::Interfaces;
+use segue_model::value::MacAddress;
 
 use crate::address;
 use crate::approach::Approach;
@@ -20,18 +21,19 @@ use crate::sid::local_sid;
 /// Bits of a chain's mark in the SIDs of End.AN.NF.
 const MARK_BITS: u8 = 16;
 
-/// An approach in words.
-pub fn words(approach: Approach) -> &'static str {
-    match approach {
-        Approach::Static => "static proxy (End.AS)",
-        Approach::Dynamic => "dynamic proxy (End.AD)",
-        Approach::Flow => "dynamic proxy by flow (End.AD)",
-        Approach::Exact => "exact proxy (End.AD by packet)",
-        Approach::Masquerading => "masquerading proxy (End.AM)",
-        Approach::Aware => "SR-aware function (End.AN)",
-        Approach::Netfilter => "netfilter on the inner packet (End.AN.NF)",
-        Approach::Firewall => "firewall of the node itself (End.AN)",
-    }
+/// An approach in words, with the behaviour of the SIDs; behind labels no SID has one.
+pub fn words(approach: Approach, by_labels: bool) -> String {
+    let (words, behaviour) = match approach {
+        Approach::Static => ("static proxy", "End.AS"),
+        Approach::Dynamic => ("dynamic proxy", "End.AD"),
+        Approach::Flow => ("dynamic proxy by flow", "End.AD"),
+        Approach::Exact => ("exact proxy", "End.AD by packet"),
+        Approach::Masquerading => ("masquerading proxy", "End.AM"),
+        Approach::Aware => ("SR-aware function", "End.AN"),
+        Approach::Netfilter => ("netfilter on the inner packet", "End.AN.NF"),
+        Approach::Firewall => ("firewall of the node itself", "End.AN"),
+    };
+    if by_labels { words.to_owned() } else { format!("{words} ({behaviour})") }
 }
 
 pub(crate) fn behaviour(approach: Approach) -> Behaviour {
@@ -52,6 +54,55 @@ pub(crate) fn without_links(approach: Approach) -> bool {
 /// Whether the function gets packets with their steering header.
 pub(crate) fn keeps_header(approach: Approach) -> bool {
     matches!(approach, Approach::Masquerading | Approach::Aware)
+}
+
+/// Which way through a function that chains share one direction of a chain takes, and whether both take the same.
+pub(crate) fn shared_way(function: &Function, approach: Approach, direction: Direction) -> (Direction, bool) {
+    let one_way = without_links(approach) || function.interfaces == Interfaces::One;
+    (if one_way { Direction::Forward } else { direction }, one_way)
+}
+
+/// What goes that way, for comments.
+pub(crate) fn through((way, one_way): (Direction, bool)) -> &'static str {
+    match (way, one_way) {
+        (_, true) => "all chains",
+        (Direction::Forward, false) => "all chains, west to east",
+        (Direction::Reverse, false) => "all chains, east to west",
+    }
+}
+
+/// The proxy of a function that chains share, for one way through it, and the function's link-layer address.
+pub(crate) fn shared_proxy(function: &Function, approach: Approach, way: Direction) -> Option<(MacAddress, Proxy)> {
+    // Checked before: what chains need is attached.
+    let (out, back) = sides(function.attachment(None)?, way);
+    let (memory, inner) = match approach {
+        Approach::Flow => (Some(Memory::Flow), function.inner.clone()),
+        Approach::Exact => (Some(Memory::Packet), function.inner.clone()),
+        _ => (None, Vec::new()),
+    };
+    let proxy = Proxy {
+        inner,
+        memory,
+        may_change: function.may_change,
+        may_rewrite: function.may_rewrite(),
+        on_failure: function.on_failure,
+        watch: function.watch,
+        ..Proxy::new(&out.interface, &back.interface)
+    };
+    Some((out.function, proxy))
+}
+
+/// The same of a proxy that serves one direction of one course, but for what it puts on.
+pub(crate) fn own_proxy(course: &Course<'_>, direction: Direction, function: &Function) -> Option<(MacAddress, Proxy)> {
+    let attachment = function.attachment(Some(&course.owner_of_attachment(function.interfaces, direction)))?;
+    let (out, back) = sides(attachment, direction);
+    let proxy = Proxy {
+        inner: course.families.iter().map(|family| family.inner()).collect(),
+        on_failure: function.on_failure,
+        watch: function.watch,
+        ..Proxy::new(&out.interface, &back.interface)
+    };
+    Some((out.function, proxy))
 }
 
 /// IFACE-OUT and IFACE-IN of one direction.
@@ -75,8 +126,7 @@ impl Planner<'_> {
     ) -> Option<(Ipv6Addr, Behaviour)> {
         let function = self.inventory.functions.get(name)?;
         let approach = self.approach(name)?;
-        let one_way = without_links(approach) || function.interfaces == Interfaces::One;
-        let way = if one_way { Direction::Forward } else { direction };
+        let (way, one_way) = shared_way(function, approach, direction);
         let known = self.functions.get(name).and_then(|plan| plan.sids.get(&way)).copied();
         let sid = match known {
             Some(sid) => sid,
@@ -140,12 +190,8 @@ impl Planner<'_> {
         node: usize,
         sid: Ipv6Addr,
     ) -> Sid {
-        let through = match (way, one_way) {
-            (_, true) => "all chains".to_owned(),
-            (Direction::Forward, false) => "all chains, west to east".to_owned(),
-            (Direction::Reverse, false) => "all chains, east to west".to_owned(),
-        };
-        let mut entry = local_sid(sid, behaviour(approach), format!("function {name}, {through}"));
+        let comment = format!("function {name}, {}", through((way, one_way)));
+        let mut entry = local_sid(sid, behaviour(approach), comment);
         let (on_failure, watch) = (function.on_failure, function.watch);
         // An argument is behind the SID.
         let prefix = Ipv6Net::new(sid, self.prefix_length(node)).unwrap_or(sid.into());
@@ -156,25 +202,10 @@ impl Planner<'_> {
             let netfilter = Some(Netfilter { on_failure, watch, ..Netfilter::new(name) });
             return Sid { sid: prefix, argument_length: MARK_BITS, netfilter, ..entry };
         }
-        // Checked before: what chains need is attached.
-        let Some(attachment) = function.attachment(None) else { return entry };
-        let (out, back) = sides(attachment, way);
-        let (memory, inner) = match approach {
-            Approach::Flow => (Some(Memory::Flow), function.inner.clone()),
-            Approach::Exact => (Some(Memory::Packet), function.inner.clone()),
-            _ => (None, Vec::new()),
-        };
+        let Some((address, proxy)) = shared_proxy(function, approach, way) else { return entry };
         // Fixed, so that no neighbour lookup is needed.
-        entry.next_hop_mac = Some(out.function);
-        entry.proxy = Some(Proxy {
-            inner,
-            memory,
-            may_change: function.may_change,
-            may_rewrite: function.may_rewrite(),
-            on_failure,
-            watch,
-            ..Proxy::new(&out.interface, &back.interface)
-        });
+        entry.next_hop_mac = Some(address);
+        entry.proxy = Some(proxy);
         entry
     }
 
@@ -187,21 +218,16 @@ impl Planner<'_> {
         (node, sid): (usize, Ipv6Addr),
         remaining: &[Ipv6Addr],
     ) -> Option<Sid> {
-        let attachment = function.attachment(Some(&course.owner_of_attachment(function.interfaces, direction)))?;
-        let (out, back) = sides(attachment, direction);
-        let inner: Vec<InnerType> = course.families.iter().map(|family| family.inner()).collect();
+        let (address, proxy) = own_proxy(course, direction, function)?;
         let approach = self.approach(name)?;
         let is_static = approach == Approach::Static;
         Some(Sid {
-            next_hop_mac: Some(out.function),
+            next_hop_mac: Some(address),
             proxy: Some(Proxy {
-                inner,
                 segments: if is_static { remaining.to_vec() } else { Vec::new() },
                 reduced: !is_static || course.definition.mode == HeadendMode::HEncapsRed,
-                on_failure: function.on_failure,
-                watch: function.watch,
                 backup: self.backup(course, direction, name, node),
-                ..Proxy::new(&out.interface, &back.interface)
+                ..proxy
             }),
             owner: Some(course.owner(direction)),
             ..local_sid(sid, behaviour(approach), format!("function {name}"))

@@ -37,7 +37,7 @@ impl Planner<'_> {
                 None => continue,
             };
             let towards = next.map(|next| self.node_name(next).to_owned());
-            self.nodes[node].labels.push(LabelEntry { label: label(labels.node, behaviour, comment), towards });
+            self.nodes[node].labels.push(LabelEntry { label: local_label(labels.node, behaviour, comment), towards });
         }
     }
 
@@ -48,6 +48,7 @@ impl Planner<'_> {
             return;
         }
         let (from, to) = course.ends(direction);
+        self.own_labels(course, direction, &segments, &list);
         let first = segments.iter().find(|segment| !segment.labels.is_empty());
         let Some(towards) = first.and_then(|first| self.reach.first_hop(from.node, first.node)) else { return };
         let towards = self.node_name(towards).to_owned();
@@ -62,8 +63,8 @@ impl Planner<'_> {
         let mut segments = Vec::new();
         for stop in course.stops(direction) {
             let node = stop.node();
-            let mut labels = self.way_label(here, node);
-            let segment = match stop {
+            let labels = self.way_label(here, node);
+            segments.extend(match stop {
                 Stop::Waypoint { .. } => {
                     let name = self.node_name(node);
                     let why = match labels.is_empty() {
@@ -72,15 +73,10 @@ impl Planner<'_> {
                         }
                         true => format!("the chain names {name} as a waypoint, and packets are there already"),
                     };
-                    LabelSegment { node, labels, behaviour: LabelBehaviour::Node, function: None, why }
+                    Some(LabelSegment { node, labels, behaviour: LabelBehaviour::Node, function: None, why })
                 }
-                Stop::Function { name, .. } => {
-                    let (own, behaviour, why) = self.function_label(course, direction, name, node);
-                    labels.push(own);
-                    LabelSegment { node, labels, behaviour, function: Some(name.clone()), why }
-                }
-            };
-            segments.push(segment);
+                Stop::Function { name, .. } => self.label_of_function(course, direction, name, (here, node)),
+            });
             here = node;
         }
         segments.push(self.label_egress(course, direction, here));
@@ -88,7 +84,7 @@ impl Planner<'_> {
     }
 
     /// The label that leads from one node to another; none is needed where they are the same.
-    fn way_label(&self, from: usize, to: usize) -> Vec<u32> {
+    pub(crate) fn way_label(&self, from: usize, to: usize) -> Vec<u32> {
         self.inventory.nodes[to].labels.filter(|_| from != to).map(|labels| labels.node).into_iter().collect()
     }
 
@@ -97,7 +93,7 @@ impl Planner<'_> {
         let node = to.node;
         let own = self.own_label(node, TABLE);
         if self.nodes[node].labels.iter().all(|entry| entry.label.label != own) {
-            let label = label(own, LabelBehaviour::Table, "egress of chains".to_owned());
+            let label = local_label(own, LabelBehaviour::Table, "egress of chains".to_owned());
             self.nodes[node].labels.push(LabelEntry { label, towards: None });
         }
         let mut labels = self.way_label(here, node);
@@ -145,21 +141,10 @@ impl Planner<'_> {
         let nodes = segments.iter().map(|segment| segment.node);
         self.check_links(course, direction, nodes, (octets, &format!("{} labels", list.len())))
     }
-
-    fn function_label(
-        &mut self,
-        course: &Course<'_>,
-        _direction: Direction,
-        name: &str,
-        _node: usize,
-    ) -> (u32, LabelBehaviour, String) {
-        let message = format!("the function {name:?} would be behind a label: nodes can do that, plans cannot yet");
-        self.error(&course.key.at("via"), message, "write `domain: {dataplane: srv6}`, or visit waypoints only");
-        (0, LabelBehaviour::Node, String::new())
-    }
 }
 
-fn label(label: u32, behaviour: LabelBehaviour, comment: String) -> Label {
+/// A label with nothing but what every label has.
+pub(crate) fn local_label(label: u32, behaviour: LabelBehaviour, comment: String) -> Label {
     Label {
         label,
         behaviour,

@@ -34,6 +34,7 @@ mod explain_labels;
 mod function;
 pub mod graph;
 pub mod inventory;
+mod label_function;
 mod labels;
 mod plan;
 mod planner;

@@ -115,6 +115,8 @@ pub struct FunctionPlan {
     /// SIDs of a function that chains share, by the way that packets go through it; [`Direction::Forward`] alone where one SID
     /// serves both ways. Empty if no chain visits it. An SR-aware function must take them for its own.
     pub sids: IndexMap<Direction, Ipv6Addr>,
+    /// The same where labels steer packets.
+    pub labels: IndexMap<Direction, u32>,
 }
 
 /// One step of a chain's traffic.

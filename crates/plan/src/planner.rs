@@ -1,5 +1,6 @@
 //! What the steps of planning share.
 
+use indexmap::IndexMap;
 use ipnet::Ipv6Net;
 
 use segue_model::error::{KeyPath, Report};
@@ -14,6 +15,8 @@ use crate::reach::Reach;
 /// Numbers of the SIDs of functions; decimal digits read as written.
 const FIRST_FUNCTION: u16 = 100;
 const LAST_FUNCTION: u16 = 9999;
+/// Where in a node's block of labels those of functions begin; before it is that of its table.
+const FIRST_FUNCTION_LABEL: u32 = 1;
 
 /// A plan in the making. Nodes are called by their position in the inventory.
 pub(crate) struct Planner<'a> {
@@ -21,17 +24,16 @@ pub(crate) struct Planner<'a> {
     pub(crate) report: Report,
     pub(crate) reach: Reach,
     pub(crate) nodes: Vec<NodePlan>,
-    pub(crate) functions: indexmap::IndexMap<String, FunctionPlan>,
+    pub(crate) functions: IndexMap<String, FunctionPlan>,
     pub(crate) explanations: Vec<Explanation>,
-    /// Per node: SIDs that functions have so far.
+    /// Per node: SIDs or labels that functions have so far.
     numbers: Vec<u16>,
 }
 
 impl<'a> Planner<'a> {
     pub(crate) fn new(inventory: &'a Inventory) -> Self {
-        let functions = approach::all(inventory)
-            .into_iter()
-            .map(|(name, (approach, why))| (name.to_owned(), FunctionPlan { approach, why, sids: Default::default() }));
+        let chosen = |(approach, why)| FunctionPlan { approach, why, sids: IndexMap::new(), labels: IndexMap::new() };
+        let functions = approach::all(inventory).into_iter().map(|(name, choice)| (name.to_owned(), chosen(choice)));
         Self {
             inventory,
             report: Report::default(),
@@ -83,5 +85,24 @@ impl<'a> Planner<'a> {
             self.error(&course.key.at("via"), message, "spread the functions over more nodes");
         }
         number.min(LAST_FUNCTION)
+    }
+
+    /// The next label of a node's own block for a function. None: it has no more.
+    pub(crate) fn next_label(&mut self, node: usize, course: &Course<'_>) -> Option<u32> {
+        let block = self.node(node).labels?.block;
+        let number = FIRST_FUNCTION_LABEL + u32::from(self.numbers[node]);
+        self.numbers[node] = self.numbers[node].saturating_add(1);
+        let label = block.low().saturating_add(number);
+        if !block.contains(label) {
+            let message =
+                format!("node {} has no labels left for functions: its block {block} is used up", self.node_name(node));
+            self.error(
+                &course.key.at("via"),
+                message,
+                "give the node a larger `srlb`, or spread the functions over more nodes",
+            );
+            return None;
+        }
+        Some(label)
     }
 }

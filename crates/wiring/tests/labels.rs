@@ -6,21 +6,51 @@ use proptest::prelude::*;
 use segue_model::label::{Label, LabelBehaviour};
 use segue_model::node::{NodeState, SegmentList};
 use segue_model::topology::{Dataplane, LabDomain, SrDataplane, Topology};
+use segue_plan::StepAction;
 use segue_wiring::{LabPlan, load_plan, plan};
 
-fn text(nodes: usize, links: &[(usize, usize, u32)], chains: &[(usize, usize, Vec<usize>)]) -> String {
+/// What a chain visits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stop {
+    Node(usize),
+    Function(usize),
+}
+
+/// From a host to another one, and the stops between.
+type Chains = Vec<(usize, usize, Vec<Stop>)>;
+
+/// How functions are written behind their node.
+const KINDS: [&str; 4] = ["", ", proxy: exact", ", netfilter: {}", ", firewall: {ipv6: rules.v6}"];
+
+#[derive(Debug, Clone, Default)]
+struct Seed {
+    nodes: usize,
+    links: Vec<(usize, usize, u32)>,
+    /// Node and kind.
+    functions: Vec<(usize, usize)>,
+    chains: Chains,
+}
+
+fn text(seed: &Seed) -> String {
     let list = |items: Vec<String>| items.join(", ");
-    let nodes_text = list((0..nodes).map(|i| format!("n{i}: {{}}")).collect());
-    let hosts = list((0..nodes).map(|i| format!("h{i}: {{ node: n{i} }}")).collect());
+    let nodes = list((0..seed.nodes).map(|i| format!("n{i}: {{}}")).collect());
+    let hosts = list((0..seed.nodes).map(|i| format!("h{i}: {{ node: n{i} }}")).collect());
     let link = |(a, b, weight): &(usize, usize, u32)| format!("{{ between: [n{a}, n{b}], weight: {weight} }}");
-    let chain = |(number, (from, to, via)): (usize, &(usize, usize, Vec<usize>))| {
-        let via = list(via.iter().map(|node| format!("\"node:n{node}\"")).collect());
-        format!("c{number}: {{ from: h{from}, to: h{to}, via: [{via}] }}")
+    let function =
+        |(number, (node, kind)): (usize, &(usize, usize))| format!("f{number}: {{ node: n{node}{} }}", KINDS[*kind]);
+    let stop = |stop: &Stop| match stop {
+        Stop::Node(node) => format!("\"node:n{node}\""),
+        Stop::Function(function) => format!("f{function}"),
+    };
+    let chain = |(number, (from, to, via)): (usize, &(usize, usize, Vec<Stop>))| {
+        format!("c{number}: {{ from: h{from}, to: h{to}, via: [{}] }}", list(via.iter().map(stop).collect()))
     };
     format!(
-        "name: x\ndomain: {{ dataplane: sr-mpls }}\nnodes: {{ {nodes_text} }}\nhosts: {{ {hosts} }}\nlinks: [{}]\nchains: {{ {} }}\n",
-        list(links.iter().map(link).collect()),
-        list(chains.iter().enumerate().map(chain).collect())
+        "name: x\ndomain: {{ dataplane: sr-mpls }}\nnodes: {{ {nodes} }}\nhosts: {{ {hosts} }}\nlinks: [{}]\nfunctions: {{ {} }}\n\
+         chains: {{ {} }}\n",
+        list(seed.links.iter().map(link).collect()),
+        list(seed.functions.iter().enumerate().map(function).collect()),
+        list(seed.chains.iter().enumerate().map(chain).collect())
     )
 }
 
@@ -38,10 +68,32 @@ fn over<'a>(plan: &'a LabPlan, node: &str, port: Option<&String>, next_hop: Opti
     &interface.peer.namespace
 }
 
-/// Follows a stack from its headend; the nodes on the way, the last one where the table is.
-fn walk(plan: &LabPlan, from: &str, list: &SegmentList) -> Vec<String> {
+/// The function that a label leads to, by the interfaces of its node: what leaves by one comes back by one of the same function.
+fn function_of(plan: &LabPlan, node: &str, label: &Label) -> String {
+    if let Some(netfilter) = &label.netfilter {
+        return netfilter.namespace.clone();
+    }
+    if let Some(firewall) = &label.firewall {
+        assert!(state(plan, node).firewalls.iter().any(|one| one.name == *firewall), "{firewall} is on {node}");
+        return firewall.clone();
+    }
+    let proxy = label.proxy.as_ref().expect("a proxy");
+    let interface = |port: &str| {
+        let interfaces = &plan.nodes[node].interfaces;
+        interfaces.iter().find(|one| one.name == port).unwrap_or_else(|| panic!("{node} has no {port}"))
+    };
+    let (out, back) = (interface(&proxy.to_function), interface(&proxy.from_function));
+    assert_eq!(out.peer.namespace, back.peer.namespace);
+    let function = &plan.functions[&out.peer.namespace];
+    let inside = function.interfaces.iter().find(|one| one.name == out.peer.interface).expect("its far end");
+    assert_eq!(label.next_hop_mac, Some(inside.mac));
+    out.peer.namespace.clone()
+}
+
+/// Follows a stack from its headend: the nodes on the way, the last one where the table is, and the functions that it visits.
+fn walk(plan: &LabPlan, from: &str, list: &SegmentList) -> (Vec<String>, Vec<String>) {
     let mut stack: Vec<u32> = list.labels.iter().rev().copied().collect();
-    let mut way = vec![from.to_owned()];
+    let (mut way, mut visited) = (vec![from.to_owned()], Vec::new());
     let mut here = over(plan, from, list.port.as_ref(), list.next_hop);
     loop {
         way.push(here.to_owned());
@@ -55,13 +107,29 @@ fn walk(plan: &LabPlan, from: &str, list: &SegmentList) -> Vec<String> {
                     stack.pop();
                     continue;
                 }
+                LabelBehaviour::StaticProxy
+                | LabelBehaviour::DynamicProxy
+                | LabelBehaviour::Netfilter
+                | LabelBehaviour::Firewall => {
+                    stack.pop();
+                    let rest: Vec<u32> = stack.iter().rev().copied().collect();
+                    if known.behaviour == LabelBehaviour::StaticProxy {
+                        assert_eq!(
+                            known.proxy.as_ref().expect("a proxy").labels,
+                            rest,
+                            "what goes back on is the rest"
+                        );
+                    }
+                    visited.push(function_of(plan, here, known));
+                    continue;
+                }
                 LabelBehaviour::Pop => {
                     stack.pop();
                 }
                 LabelBehaviour::Swap => assert_eq!(known.out, None, "one SRGB"),
                 LabelBehaviour::Table => {
                     assert_eq!(stack.len(), 1, "the last label");
-                    return way;
+                    return (way, visited);
                 }
                 other => panic!("{other:?}"),
             }
@@ -71,26 +139,46 @@ fn walk(plan: &LabPlan, from: &str, list: &SegmentList) -> Vec<String> {
     }
 }
 
-type Chains = Vec<(usize, usize, Vec<usize>)>;
+/// Whether a direction has a label for a neighbour first: a function where its packets come in is refused.
+fn leads_out<'a>(from: usize, via: impl Iterator<Item = &'a Stop>, functions: &[(usize, usize)]) -> bool {
+    for stop in via {
+        match stop {
+            Stop::Node(node) if *node == from => {}
+            Stop::Node(_) => return true,
+            Stop::Function(function) => return functions[*function].0 != from,
+        }
+    }
+    true
+}
 
-fn seed() -> impl Strategy<Value = (usize, Vec<(usize, usize, u32)>, Chains)> {
+fn seed() -> impl Strategy<Value = Seed> {
     (2usize..8).prop_flat_map(|nodes| {
         let tree = prop::collection::vec((any::<prop::sample::Index>(), 1u32..4), nodes - 1);
         let more = prop::collection::vec((0..nodes, 0..nodes, 1u32..4), 0..6);
-        let chain = (0..nodes, 0..nodes, prop::collection::vec(0..nodes, 0..5));
-        (Just(nodes), tree, more, prop::collection::vec(chain, 1..4)).prop_map(|(nodes, tree, more, chains)| {
-            let tree = tree.iter().enumerate().map(|(i, (to, weight))| (to.index(i + 1), i + 1, *weight));
-            let links = tree.chain(more.into_iter().filter(|(a, b, _)| a != b)).collect();
-            // One chain for each two hosts.
-            let mut kept: Chains = Vec::new();
-            for (from, to, via) in chains {
-                let ends = |(a, b, _): &(usize, usize, Vec<usize>)| [(*a, *b), (*b, *a)].contains(&(from, to));
-                if from != to && !kept.iter().any(ends) {
-                    kept.push((from, to, via));
+        let functions = prop::collection::vec((0..nodes, 0..KINDS.len()), 1..5);
+        let stop = (any::<bool>(), 0..nodes, any::<prop::sample::Index>());
+        let chain = (0..nodes, 0..nodes, prop::collection::vec(stop, 0..5));
+        (Just(nodes), tree, more, functions, prop::collection::vec(chain, 1..4)).prop_map(
+            |(nodes, tree, more, functions, chains)| {
+                let tree = tree.iter().enumerate().map(|(i, (to, weight))| (to.index(i + 1), i + 1, *weight));
+                let links = tree.chain(more.into_iter().filter(|(a, b, _)| a != b)).collect();
+                // One chain for each two hosts.
+                let mut kept: Chains = Vec::new();
+                for (from, to, via) in chains {
+                    let ends = |(a, b, _): &(usize, usize, Vec<Stop>)| [(*a, *b), (*b, *a)].contains(&(from, to));
+                    let stop = |(is_function, node, function): &(bool, usize, prop::sample::Index)| match is_function {
+                        true => Stop::Function(function.index(functions.len())),
+                        false => Stop::Node(*node),
+                    };
+                    let via: Vec<Stop> = via.iter().map(stop).collect();
+                    let out = leads_out(from, via.iter(), &functions) && leads_out(to, via.iter().rev(), &functions);
+                    if from != to && out && !kept.iter().any(ends) {
+                        kept.push((from, to, via));
+                    }
                 }
-            }
-            (nodes, links, kept)
-        })
+                Seed { nodes, links, functions, chains: kept }
+            },
+        )
     })
 }
 
@@ -98,8 +186,8 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
     #[test]
-    fn every_stack_leads_where_its_chain_goes((nodes, links, chains) in seed()) {
-        let (topology, plan) = load_plan(&text(nodes, &links, &chains), "x").unwrap_or_else(|errors| panic!("{errors}"));
+    fn every_stack_leads_where_its_chain_goes(seed in seed()) {
+        let (topology, plan) = load_plan(&text(&seed), "x").unwrap_or_else(|errors| panic!("{errors}"));
         for (name, chain) in &topology.chains {
             for (direction, from, to) in [("forward", &chain.from, &chain.to), ("reverse", &chain.to, &chain.from)] {
                 let node_of = |end: &segue_model::topology::Endpoint| match end {
@@ -109,20 +197,29 @@ proptest! {
                 let headend = node_of(from);
                 let policies = &state(&plan, &headend).policies;
                 let policy = policies.iter().find(|policy| policy.name == format!("{name}-{direction}")).expect("a policy");
-                let way = walk(&plan, &headend, &policy.segment_lists[0]);
+                let (way, visited) = walk(&plan, &headend, &policy.segment_lists[0]);
                 prop_assert_eq!(way.last(), Some(&node_of(to)));
-                // The waypoints are on it, in order.
-                let mut stops: Vec<&str> = chain.via.iter().map(|name| name.trim_start_matches("node:")).collect();
+                let mut via = chain.via.clone();
                 if direction == "reverse" {
-                    stops.reverse();
+                    via.reverse();
                 }
+                let functions: Vec<_> = via.iter().filter(|stop| !stop.starts_with("node:")).cloned().collect();
+                prop_assert_eq!(visited, functions);
+                // The stops are on it, in order.
                 let mut rest = way.iter().peekable();
-                for stop in stops {
-                    while rest.peek().is_some_and(|node| *node != stop) {
+                for stop in &via {
+                    let node = stop.strip_prefix("node:").unwrap_or_else(|| &topology.functions[stop].node);
+                    while rest.peek().is_some_and(|here| *here != node) {
                         rest.next();
                     }
                     prop_assert!(rest.peek().is_some(), "{stop} is not on {way:?} after the stops before it");
                 }
+                let steps = plan.explain().iter().filter(|step| step.policy == policy.name);
+                let explained = steps.filter_map(|step| match &step.action {
+                    StepAction::Label { labels, .. } => Some(labels.as_slice()),
+                    _ => None,
+                });
+                prop_assert_eq!(explained.collect::<Vec<_>>().concat(), policy.segment_lists[0].labels.clone());
             }
         }
         prop_assert_eq!(segue_wiring::plan(&topology).unwrap(), plan);
@@ -133,14 +230,16 @@ proptest! {
 #[test]
 fn of_equal_ways_a_label_takes_one_that_ends_where_it_should() {
     let links = [(0, 2, 1), (2, 1, 1), (0, 1, 2), (0, 1, 2)];
-    let (_, plan) = load_plan(&text(3, &links, &[(0, 1, vec![])]), "x").unwrap_or_else(|errors| panic!("{errors}"));
+    let seed = Seed { nodes: 3, links: links.to_vec(), chains: vec![(0, 1, vec![])], ..Seed::default() };
+    let (_, plan) = load_plan(&text(&seed), "x").unwrap_or_else(|errors| panic!("{errors}"));
     let list = &state(&plan, "n0").policies[0].segment_lists[0];
-    assert_eq!(walk(&plan, "n0", list).last().map(String::as_str), Some("n1"));
+    assert_eq!(walk(&plan, "n0", list).0.last().map(String::as_str), Some("n1"));
 }
 
 fn with(change: impl Fn(&mut Topology)) -> Result<LabPlan, String> {
     let domain = LabDomain { dataplane: SrDataplane::SrMpls, ..LabDomain::default() };
-    let text = text(3, &[(0, 1, 1), (1, 2, 1)], &[(0, 2, vec![])]);
+    let (links, chains) = (vec![(0, 1, 1), (1, 2, 1)], vec![(0, 2, vec![])]);
+    let text = text(&Seed { nodes: 3, links, chains, ..Seed::default() });
     let (mut topology, _) = load_plan(&text, "x").unwrap_or_else(|errors| panic!("{errors}"));
     assert_eq!(topology.domain, domain);
     change(&mut topology);

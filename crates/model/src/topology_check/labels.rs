@@ -1,6 +1,7 @@
-//! Blocks of labels. Whether they are apart is for the planner to check, which knows those that it derives.
+//! Blocks of labels, and firewalls behind labels. Whether blocks are apart is for the planner to check, which knows those that it derives.
 
 use crate::error::KeyPath;
+use crate::firewall::{Firewall, FirewallMode};
 use crate::label::{FIRST_LABEL, LAST_LABEL};
 use crate::range::NumberRange;
 use crate::topology::SrDataplane;
@@ -27,6 +28,19 @@ impl Check<'_> {
             let message = format!("the block {block} has labels that cannot be a segment's");
             let remedy = format!("keep it within {FIRST_LABEL}-{LAST_LABEL} (RFC 3032, RFC 7274)");
             self.report.error(key, message, remedy);
+        }
+    }
+
+    /// Rules about segment routing headers would silently hold for nothing.
+    pub(super) fn firewall_behind_label(&mut self, name: &str, firewall: &Firewall, key: &KeyPath) {
+        let topology = self.topology;
+        let is_visited = topology.chains.values().any(|chain| chain.via.iter().any(|stop| stop == name));
+        if topology.domain.dataplane == SrDataplane::SrMpls && is_visited && firewall.mode == FirewallMode::Advanced {
+            let message = format!(
+                "the firewall {name:?} looks at segment routing headers, which packets with labels do not have"
+            );
+            let remedy = "write `mode: basic`, or let SIDs lead (`domain: {dataplane: srv6}`)";
+            self.report.error(&key.at("firewall").at("mode"), message, remedy);
         }
     }
 }

@@ -23,7 +23,8 @@ impl Check<'_, '_> {
                 let message = format!("{backup:?} has a proxy for one chain, and cannot take what comes for {name:?}");
                 self.report.error(key, message, Nature::of(other).remedy_for_backup());
             }
-            Some(Approach::Netfilter | Approach::Firewall) => {
+            // Behind a label they have none.
+            Some(Approach::Netfilter | Approach::Firewall) if !self.inventory.uses_labels() => {
                 let message =
                     format!("{backup:?} has marks of its own, which the segment lists of {name:?} do not have");
                 self.report.error(key, message, "name a function with `proxy: exact`, or another that has no mark");
@@ -34,13 +35,38 @@ impl Check<'_, '_> {
             let message = format!("{backup:?} does not take {inner:?} packets, which come for {name:?}");
             self.report.error(key, message, "add the type to `inner` of the backup, or name another function");
         }
+        if self.inventory.uses_labels() {
+            self.backup_label((name, function), (backup, other), key);
+        }
+    }
+
+    /// In place of a label whose function is down comes one other label, of the same node.
+    fn backup_label(&mut self, (name, function): (&str, &Function), (backup, other): (&str, &Function), key: &KeyPath) {
+        if function.node != other.node {
+            let message = format!(
+                "{backup:?} is on node {:?}, and one label in place of that of {name:?} leads to functions of node {:?} only",
+                other.node, function.node
+            );
+            let remedy = format!(
+                "name a function of node {:?}, or let SIDs lead (`domain: {{dataplane: srv6}}`)",
+                function.node
+            );
+            self.report.error(key, message, remedy);
+        }
+        if self.leads_round(name) {
+            let message = format!(
+                "the backups of {name:?} lead round in a circle: while all of them are down, packets would go round in their node"
+            );
+            self.report.error(key, message, "let the last of them drop packets, or let them pass");
+        }
     }
 
     /// A packet that went from a failed function to its backup shows it by its list, whose active segment is another than its
     /// destination: if that is down too, the packet is dropped. The first segment of a reduced list is not in it. So it must not be
     /// one whose backups lead round in a circle.
     pub(super) fn backups_of(&mut self, chain: &Chain, key: &KeyPath) {
-        if chain.mode != HeadendMode::HEncapsRed {
+        // Stacks of labels have no mode, and circles of theirs are refused whatever it is.
+        if chain.mode != HeadendMode::HEncapsRed || self.inventory.uses_labels() {
             return;
         }
         let mut ways = vec![chain.via.iter().collect::<Vec<_>>()];

@@ -1,11 +1,13 @@
-//! Whether labels can be told apart: none means two things, wherever it is looked at.
+//! Whether labels can be told apart: none means two things, wherever it is looked at. And whether they can lead to functions.
 
 use segue_model::error::KeyPath;
 use segue_model::label::{FIRST_LABEL, LAST_LABEL};
-use segue_model::topology::Dataplane;
+use segue_model::topology::{Dataplane, FunctionKind};
 
 use super::Check;
-use crate::inventory::{NodeLabels, Reachability};
+use crate::approach::{Approach, Nature};
+use crate::inventory::{Function, NodeLabels, Reachability};
+use crate::label_function;
 
 impl Check<'_, '_> {
     pub(super) fn labels(&mut self) {
@@ -42,6 +44,47 @@ impl Check<'_, '_> {
             }
             before.push((name, labels));
         }
+        let inventory = self.inventory;
+        for (name, function) in &inventory.functions {
+            self.behind_label(name, function, &root.at("functions").at(name));
+        }
+        for (name, _) in inventory.chains.iter().filter(|(_, chain)| chain.mark.is_some()) {
+            let message = "a mark is the argument of a SID, and a label has none";
+            let remedy = "remove the key, and give what must be told apart functions of its own; or let SIDs lead (`domain: {dataplane: srv6}`)";
+            self.report.error(&root.at("chains").at(name).at("mark"), message, remedy);
+        }
+    }
+
+    /// Whether a label can lead to a function: not to one that has to see a segment routing header.
+    fn behind_label(&mut self, name: &str, function: &Function, key: &KeyPath) {
+        let Some(approach) = self.approach(name).filter(|approach| label_function::behaviour(*approach).is_none())
+        else {
+            return;
+        };
+        let srv6 = "let SIDs lead (`domain: {dataplane: srv6}`)";
+        let (key, what, remedy) = match (approach, function.kind) {
+            (Approach::Masquerading, _) => {
+                let others = Nature::of(function).fitting_proxies(true);
+                (
+                    key.at("proxy"),
+                    "has a masquerading proxy, which shows it packets with",
+                    format!("write one of them: {others}; or {srv6}"),
+                )
+            }
+            (_, FunctionKind::Service) => (
+                key.at("service"),
+                "is a packet service, which gets packets with",
+                format!("run it in `namespace`, or {srv6}"),
+            ),
+            _ => (
+                key.at("aware"),
+                "is SR-aware, and gets packets with",
+                format!("remove the key, so that a proxy stands in for it, or {srv6}"),
+            ),
+        };
+        let message =
+            format!("the function {name:?} {what} their segment routing header: packets with labels have none");
+        self.report.error(&key, message, remedy);
     }
 
     fn label_values(&mut self, labels: NodeLabels, key: &KeyPath) {

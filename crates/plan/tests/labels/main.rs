@@ -1,87 +1,18 @@
-//! Plans where labels steer packets: an inventory written by hand, and what must hold for any.
+//! Plans where labels steer packets: an inventory written by hand, and what must hold for any. Functions behind labels: `functions.rs`.
+
+mod common;
+mod functions;
 
 use std::collections::BTreeMap;
 
-use indexmap::IndexMap;
 use proptest::prelude::*;
 
+use common::{attach, errors, function, inventory, link, node, planned, range};
 use segue_model::label::{Label, LabelBehaviour};
 use segue_model::node::{HeadendMode, Policy};
-use segue_model::range::NumberRange;
-use segue_model::topology::{Chain, Dataplane, Endpoint, Match};
-use segue_plan::inventory::{Customer, Link, Node, Reachability};
-use segue_plan::{Inventory, NodeLabels, Plan, StepAction, plan};
-
-fn range(low: u32, high: u32) -> NumberRange {
-    NumberRange::new(low, high).unwrap()
-}
-
-fn node(number: u32, labels: NodeLabels) -> Node {
-    Node {
-        dataplane: Dataplane::Segue,
-        locator: format!("fc00:5e9:{number}::/48").parse().unwrap(),
-        loopback: format!("fc00:5ea:{number}::1").parse().unwrap(),
-        labels: Some(labels),
-    }
-}
-
-fn usual(number: u32) -> NodeLabels {
-    NodeLabels { node: 16_000 + number, block: range(30_000 + 100 * number, 30_099 + 100 * number) }
-}
-
-fn link(a: &str, b: &str) -> Link {
-    Link { between: [a.to_owned(), b.to_owned()], weight: 1, mtu: 1500 }
-}
-
-fn customer(node: &str, number: u32) -> Customer {
-    Customer {
-        node: node.to_owned(),
-        prefixes: vec![format!("10.0.{number}.2/32").parse().unwrap()],
-        networks: vec![format!("10.0.{number}.0/24").parse().unwrap()],
-        mtu: 1400,
-    }
-}
-
-fn chain(via: &[&str]) -> Chain {
-    Chain {
-        from: Endpoint::Host("client".to_owned()),
-        to: Endpoint::Host("server".to_owned()),
-        matching: Match::default(),
-        via: via.iter().map(|name| (*name).to_owned()).collect(),
-        reverse: true,
-        mode: HeadendMode::default(),
-        mark: None,
-        color: None,
-    }
-}
-
-/// edge1 - mid1 - mid2 - edge2, and side beside mid1.
-fn inventory(via: &[&str]) -> Inventory {
-    let names = ["edge1", "mid1", "mid2", "edge2", "side"];
-    let nodes = names.iter().zip(1..).map(|(name, number)| ((*name).to_owned(), node(number, usual(number))));
-    Inventory {
-        nodes: nodes.collect(),
-        reachability: Reachability::Links(vec![
-            link("edge1", "mid1"),
-            link("mid1", "mid2"),
-            link("mid2", "edge2"),
-            link("mid1", "side"),
-        ]),
-        functions: IndexMap::new(),
-        customers: [("client", customer("edge1", 1)), ("server", customer("edge2", 2))]
-            .map(|(name, customer)| (name.to_owned(), customer))
-            .into(),
-        chains: [("web".to_owned(), chain(via))].into(),
-    }
-}
-
-fn planned(inventory: &Inventory) -> Plan {
-    plan(inventory).unwrap_or_else(|errors| panic!("{errors}"))
-}
-
-fn errors(inventory: &Inventory) -> String {
-    plan(inventory).expect_err("it cannot be planned").to_string()
-}
+use segue_model::topology::{Dataplane, ProxyChoice};
+use segue_plan::inventory::{Function, Reachability};
+use segue_plan::{NodeLabels, Plan, StepAction, plan};
 
 fn stack<'a>(plan: &'a Plan, node: &str) -> (&'a [u32], &'a str) {
     let [policy]: &[Policy] = &plan.nodes[node].policies else { panic!("{:?}", plan.nodes[node].policies) };
@@ -191,11 +122,29 @@ fn any_labels() -> impl Strategy<Value = Vec<(u32, u32, u32)>> {
     prop::collection::vec((16u32..120, 16u32..120, 0u32..12), 1..7)
 }
 
+/// Functions, each by its node, and whether chains share it.
+fn any_functions() -> impl Strategy<Value = Vec<(usize, bool)>> {
+    prop::collection::vec((0usize..7, any::<bool>()), 0..4)
+}
+
+/// What a label of a plan stands for, told apart by who says so.
+fn meaning(node: &str, label: &Label, labels: &[NodeLabels]) -> String {
+    match label.behaviour {
+        LabelBehaviour::Table => format!("table of {node}"),
+        LabelBehaviour::StaticProxy | LabelBehaviour::DynamicProxy => format!("{:?} of {node}", label.comment),
+        _ => format!("node {:?}", labels.iter().position(|labels| labels.node == label.label)),
+    }
+}
+
 proptest! {
     /// Two nodes never share a label that means different things: either the plan is refused, and the error names both, or each label has one
     /// meaning wherever it is known.
     #[test]
-    fn a_label_means_one_thing_or_the_plan_is_refused(numbers in any_labels(), ends in (0usize..7, 0usize..7)) {
+    fn a_label_means_one_thing_or_the_plan_is_refused(
+        numbers in any_labels(),
+        ends in (0usize..7, 0usize..7),
+        functions in any_functions(),
+    ) {
         let count = numbers.len();
         let names: Vec<String> = (0..count).map(|i| format!("n{i}")).collect();
         let labels: Vec<NodeLabels> = numbers
@@ -208,6 +157,13 @@ proptest! {
         inventory.reachability = Reachability::Links((1..count).map(|i| link(&names[i - 1], &names[i])).collect());
         inventory.customers["client"].node.clone_from(&names[ends.0 % count]);
         inventory.customers["server"].node.clone_from(&names[ends.1 % count]);
+        for (number, (at, is_shared)) in functions.iter().enumerate() {
+            let proxy = if *is_shared { ProxyChoice::Exact } else { ProxyChoice::Static };
+            inventory.functions.insert(format!("f{number}"), Function { proxy, ..function(&names[at % count]) });
+        }
+        let is_edge = |at: usize| [ends.0 % count, ends.1 % count].contains(&(at % count));
+        inventory.chains["web"].via =
+            (0..functions.len()).filter(|number| !is_edge(functions[*number].0)).map(|number| format!("f{number}")).collect();
         if ends.0 % count == ends.1 % count {
             inventory.chains.clear();
         }
@@ -220,6 +176,14 @@ proptest! {
             }
         }
         let clash = meanings.values().find(|who| who.len() > 1);
+        // A label for each direction, behind that of the table.
+        let is_used_up = inventory.chains.values().any(|chain| {
+            let on = |node: &String| chain.via.iter().filter(|name| inventory.functions[*name].node == *node).count();
+            names.iter().zip(&numbers).any(|(node, (_, _, more))| 2 * on(node) > *more as usize)
+        });
+        if clash.is_none() {
+            attach(&mut inventory);
+        }
         match (plan(&inventory), clash) {
             (Err(errors), Some(who)) => {
                 let text = errors.to_string();
@@ -227,17 +191,17 @@ proptest! {
                     prop_assert!(text.contains(&names[*node]), "{text} does not name {}", names[*node]);
                 }
             }
-            (Ok(plan), None) => {
+            (Err(errors), None) if is_used_up => {
+                prop_assert!(errors.to_string().contains("has no labels left for functions"), "{errors}");
+            }
+            (Ok(plan), None) if !is_used_up => {
                 let mut known: BTreeMap<u32, String> = BTreeMap::new();
                 for (name, planned) in &plan.nodes {
+                    let mut own = planned.labels.iter().map(|entry| entry.label.label).collect::<Vec<_>>();
+                    own.sort_unstable();
+                    prop_assert!(own.windows(2).all(|pair| pair[0] != pair[1]), "{name} has a label twice: {own:?}");
                     for entry in &planned.labels {
-                        let meaning = match entry.label.behaviour {
-                            LabelBehaviour::Table => format!("table of {name}"),
-                            _ => {
-                                let position = labels.iter().position(|labels| labels.node == entry.label.label);
-                                format!("node {position:?}")
-                            }
-                        };
+                        let meaning = meaning(name, &entry.label, &labels);
                         let before = known.entry(entry.label.label).or_insert_with(|| meaning.clone());
                         prop_assert_eq!(&*before, &meaning);
                     }
