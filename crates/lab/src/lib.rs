@@ -26,6 +26,7 @@ pub mod list;
 mod loaded;
 pub mod names;
 pub mod netns;
+mod offloads;
 mod output;
 pub mod parallel;
 pub mod progress;

@@ -5,9 +5,9 @@ use std::io;
 use std::path::Path;
 
 use segue_function::{Function, FunctionError, Runtime};
-use segue_host::device::{DeviceSocket, OffloadSocket};
-use segue_host::{HostError, Namespace, bpffs, command, namespace, network};
+use segue_host::{HostError, Namespace, bpffs, command, network};
 use segue_model::load::locate;
+use segue_model::topology::SrDataplane;
 use segue_wiring::Labels;
 
 use crate::error::{LabError, Result};
@@ -17,7 +17,9 @@ use crate::progress::Progress;
 pub use crate::read::of_lab as loaded_of;
 use crate::state::{self, Kind, LabRecord, NodeRecord};
 use crate::wiring::{self, Space};
-use crate::{agent, down, firewall, functions, labels, netns, parallel, read, recorder, relay, service, traffic};
+use crate::{
+    agent, down, firewall, functions, labels, netns, offloads, parallel, read, recorder, relay, service, traffic,
+};
 
 const AS_ROOT: &str = "check that you are root and that the file system has space";
 const REPORT: &str = "the topology was accepted but the kernel was not: report it together with the topology file";
@@ -93,8 +95,15 @@ impl Building<'_> {
         self.addresses_and_routes(&spaces)?;
         // Before the agents, which then find devices with somebody behind them.
         self.functions("functions", |runtime, function| runtime.start(function))?;
+        let by_labels = self.loaded.topology.domain.dataplane == SrDataplane::SrMpls;
+        if by_labels {
+            offloads::checksums(self.paths, &self.loaded.plan)?;
+        }
         if let Some(program) = program {
             self.agents(&spaces, &program, &mut record)?;
+        }
+        if by_labels {
+            offloads::receive(self.paths, &self.loaded.plan)?;
         }
         self.commands()?;
         // Before the traffic: what is captured is whole.
@@ -174,27 +183,7 @@ impl Building<'_> {
     fn addresses_and_routes(&self, spaces: &[Space<'_>]) -> Result<()> {
         self.progress.begin("addresses and routes", 2 * spaces.len());
         self.each(spaces, |space, namespace| space.network.assign(namespace))?;
-        self.each(spaces, |space, namespace| space.network.route(namespace))?;
-        self.checksums(spaces)
-    }
-
-    /// Where labels steer packets, ports are on XDP, which passes them on as they come: hosts make their checksums themselves.
-    fn checksums(&self, spaces: &[Space<'_>]) -> Result<()> {
-        if self.loaded.plan.nodes.values().all(|node| node.labels.is_none()) {
-            return Ok(());
-        }
-        let hosts = spaces.iter().filter(|space| space.kind == Kind::Host);
-        let set = |space: &Space<'_>| -> segue_host::Result<()> {
-            let devices = DeviceSocket::open()?.all()?;
-            let mut offloads = OffloadSocket::open()?;
-            for device in space.interfaces.iter().filter_map(|interface| devices.get(&interface.name)) {
-                offloads.set(device.index, "tx-checksum-ip-generic", false)?;
-            }
-            Ok(())
-        };
-        hosts.into_iter().try_for_each(|space| {
-            namespace::inside(&self.paths.namespace(space.name), || set(space)).and_then(|done| done).map_err(refused)
-        })
+        self.each(spaces, |space, namespace| space.network.route(namespace))
     }
 
     /// One step of the functions.

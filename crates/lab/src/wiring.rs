@@ -120,7 +120,8 @@ pub fn links_batch(paths: &LabPaths, plan: &LabPlan, space: &Space<'_>) -> Strin
 #[must_use]
 pub fn desired_state(paths: &LabPaths, state: &NodeState) -> NodeState {
     let mut state = state.clone();
-    for netfilter in state.sids.iter_mut().filter_map(|sid| sid.netfilter.as_mut()) {
+    let of_labels = state.labels.iter_mut().filter_map(|label| label.netfilter.as_mut());
+    for netfilter in state.sids.iter_mut().filter_map(|sid| sid.netfilter.as_mut()).chain(of_labels) {
         netfilter.namespace = paths.namespace(&netfilter.namespace);
     }
     state
@@ -214,6 +215,25 @@ chains:
         let names: Vec<_> =
             state.sids.iter().filter_map(|sid| Some(sid.netfilter.as_ref()?.namespace.as_str())).collect();
         assert_eq!(names, ["sg-w-g"]);
+    }
+
+    #[test]
+    fn netfilter_behind_a_label_is_in_a_namespace_of_the_lab() {
+        let text = "
+name: w
+domain: { dataplane: sr-mpls }
+nodes: { a: {}, b: {}, c: {} }
+hosts: { h: { node: a }, i: { node: c } }
+links: [{ between: [a, b] }, { between: [b, c] }]
+functions: { g: { node: b, netfilter: {} } }
+chains: { c: { from: h, to: i, via: [g] } }
+";
+        let topology = load_topology(text, "test").unwrap_or_else(|error| panic!("{error}"));
+        let plan = segue_wiring::plan(&topology).unwrap_or_else(|error| panic!("{error}"));
+        let state =
+            desired_state(&LabPaths::new(&Roots::default(), "w").unwrap(), plan.nodes["b"].state.as_ref().unwrap());
+        let names = state.labels.iter().filter_map(|label| Some(label.netfilter.as_ref()?.namespace.as_str()));
+        assert_eq!(names.collect::<Vec<_>>(), ["sg-w-g"]);
     }
 
     #[test]
