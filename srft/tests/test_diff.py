@@ -2,6 +2,7 @@
 """Differences by layer and field; checksums by what they must be."""
 
 import pytest
+from scapy.contrib.mpls import MPLS
 from scapy.layers.inet import ICMP, IP, TCP, UDP, IPerror, fragment
 from scapy.layers.inet6 import ICMPv6EchoRequest, IPv6, IPv6ExtHdrFragment, IPv6ExtHdrSegmentRouting
 from scapy.layers.l2 import Ether
@@ -101,6 +102,7 @@ def test_padding_of_the_link_is_nothing() -> None:
 def test_steering_headers() -> None:
     assert has_steering_header(V6 / SRH / UDP())
     assert has_steering_header(V6 / V4 / UDP())
+    assert has_steering_header(MPLS(label=16001, s=1) / V4 / UDP())
     assert not has_steering_header(V6 / UDP())
     assert not has_steering_header(canonical(V4 / ICMP(type=3) / IPerror(bytes(V4 / UDP()))))
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from fake import LABELS, to_frame
+from scapy.contrib.mpls import MPLS
 from scapy.layers.inet import ICMP, IP, TCP, UDP, fragment
 from scapy.layers.inet6 import (
     ICMPv6DestUnreach,
@@ -132,6 +133,8 @@ FLOW = Flow(77)
         OUTER / V4 / TCP(),
         IPv6(fl=1) / IPv6ExtHdrSegmentRouting(addresses=["fc00::3"], nh=143) / Ether() / V6 / UDP(),
         IPv6(fl=1) / IPv6ExtHdrHopByHop() / V6 / UDP(),
+        Ether() / MPLS(label=16001, s=0) / MPLS(label=30100, s=1) / V4 / UDP(),
+        Ether() / MPLS(label=30100, s=1) / V6 / TCP(),
         IPv6() / ICMPv6DestUnreach() / IPerror6(bytes(V6 / UDP())),
         IPv6() / ICMPv6DestUnreach() / IPerror6(bytes(OUTER / V4 / UDP())),
         IP() / ICMP(type=3, code=3) / V4 / UDP(),
@@ -171,11 +174,13 @@ def test_what_neighbours_say_is_nobodys() -> None:
 
 def test_frames_that_are_cut_anywhere() -> None:
     """No frame makes a reader stop."""
-    whole = to_frame(OUTER / IPv6() / ICMPv6DestUnreach() / IPerror6(bytes(V6 / UDP() / FLOW.payload())))
-    for length in range(len(whole)):
-        marks(whole[:length])
-        for at in range(0, length, 7):
-            marks(whole[:at] + b"\xff" + whole[at + 1 : length])
+    error = IPv6() / ICMPv6DestUnreach() / IPerror6(bytes(V6 / UDP() / FLOW.payload()))
+    for packet in (OUTER / error, Ether() / MPLS(s=0) / MPLS(s=1) / error):
+        whole = to_frame(packet)
+        for length in range(len(whole)):
+            marks(whole[:length])
+            for at in range(0, length, 7):
+                marks(whole[:at] + b"\xff" + whole[at + 1 : length])
 
 
 def test_capture_file(tmp_path: Path) -> None:

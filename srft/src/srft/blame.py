@@ -8,7 +8,7 @@ from scapy.layers.inet6 import IPv6, IPv6ExtHdrSegmentRouting
 from scapy.packet import Packet
 
 from srft.agent import AgentError
-from srft.diff import network_layer
+from srft.diff import behind_labels, network_layer
 from srft.flow import Flow
 from srft.match import SECOND, Fault, Finding, Got, Matcher, Wanted
 from srft.network import Network, Service
@@ -83,7 +83,7 @@ def _inspect(matcher: Matcher, into: Sequence[Seen], back: Sequence[Seen], kinds
 
 def _behind(packet: Packet) -> Packet:
     """What is behind the steering header; all of a packet that has none."""
-    packet = network_layer(packet)
+    packet = behind_labels(network_layer(packet))
     if not isinstance(packet, IPv6):
         return packet
     inner = packet.payload.payload if isinstance(packet.payload, IPv6ExtHdrSegmentRouting) else packet.payload

@@ -6,6 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
+from scapy.contrib.mpls import MPLS  # and from here on scapy reads labels in frames
 from scapy.layers.inet import ICMP, IP, TCP, UDP, IPerror, TCPerror, UDPerror
 from scapy.layers.inet6 import IPerror6, IPv6, IPv6ExtHdrFragment, IPv6ExtHdrSegmentRouting
 from scapy.layers.l2 import Ether
@@ -94,6 +95,13 @@ def from_frame(data: bytes) -> Packet:
 def network_layer(packet: Packet) -> Packet:
     """What is in a frame; any other packet as it is."""
     return packet.payload if isinstance(packet, Ether) else packet
+
+
+def behind_labels(packet: Packet) -> Packet:
+    """What is behind a stack of labels; any other packet as it is."""
+    while isinstance(packet, MPLS):
+        packet = packet.payload
+    return packet
 
 
 def _value(layer: Packet, field: str) -> Any:
@@ -205,9 +213,10 @@ def differences(expected: Packet, received: Packet, ignore: Collection[str] = ()
 
 
 def has_steering_header(packet: Packet) -> bool:
-    """Whether there is an SRH, or IP in IPv6."""
+    """Whether there is an SRH, IP in IPv6, or a label."""
     inner = [layer for layer in layers(packet) if isinstance(layer, (IP, IPv6)) and not isinstance(layer, _QUOTED)]
-    return packet.haslayer(IPv6ExtHdrSegmentRouting) or (len(inner) > 1 and isinstance(inner[0], IPv6))
+    encapsulated = len(inner) > 1 and isinstance(inner[0], IPv6)
+    return packet.haslayer(IPv6ExtHdrSegmentRouting) or packet.haslayer(MPLS) or encapsulated
 
 
 def summary(packet: Packet) -> str:
@@ -216,6 +225,8 @@ def summary(packet: Packet) -> str:
     for layer in layers(packet):
         if isinstance(layer, (IP, IPv6)):
             parts.append(f"{layer_name(layer)} {layer.src} > {layer.dst}")
+        elif isinstance(layer, MPLS):
+            parts.append(f"label {layer.label}")
         elif isinstance(layer, IPv6ExtHdrSegmentRouting):
             parts.append(f"SRH <{', '.join(reversed(layer.addresses))}> left {layer.segleft}")
         elif isinstance(layer, TCP):

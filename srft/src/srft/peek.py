@@ -10,7 +10,8 @@ from srft.wire import Frame
 TOKEN = b"SRFT"
 _TOKEN = re.compile(TOKEN + b"(.{4})", re.DOTALL)
 
-_IPV4, _IPV6 = 0x0800, 0x86DD
+_IPV4, _IPV6, _MPLS = 0x0800, 0x86DD, 0x8847
+_BOTTOM = 0x100
 _IN_IPV4, _IN_IPV6 = 4, 41
 _TCP, _UDP, _ICMP, _ICMPV6 = 6, 17, 1, 58
 _FRAGMENT = 44
@@ -57,11 +58,23 @@ def _number(data: bytes, at: int, size: int = 2) -> int:
 
 
 def _ethernet(data: bytes, at: int, found: Marks) -> None:
-    kind = _number(data, at + 12)
+    kind, at = _number(data, at + 12), at + 14
+    if kind == _MPLS:
+        at = _behind_labels(data, at)
+        kind = {4: _IPV4, 6: _IPV6}.get(data[at] >> 4 if at < len(data) else 0, 0)
     if kind == _IPV6:
-        _ipv6(data, at + 14, found)
+        _ipv6(data, at, found)
     elif kind == _IPV4:
-        _ipv4(data, at + 14, found)
+        _ipv4(data, at, found)
+
+
+def _behind_labels(data: bytes, at: int) -> int:
+    """Where the packet begins that is behind a stack of labels at `at`; the end of a frame that is cut before."""
+    while at + 4 <= len(data):
+        at += 4
+        if _number(data, at - 4, 4) & _BOTTOM:
+            return at
+    return len(data)
 
 
 def _ipv4(data: bytes, at: int, found: Marks) -> None:
