@@ -84,3 +84,28 @@ fn schemas_know_every_key_of_the_examples() {
     }
     assert!(checked > 200, "only {checked} keys");
 }
+
+/// The stacks that its comment names; and with one line changed the same chains go by SIDs.
+#[test]
+fn the_chains_of_p4_sfc_go_by_labels_and_by_sids() {
+    let text = std::fs::read_to_string(root().join("examples/p4-sfc.yaml")).expect("the example");
+    let (_, plan) = load_plan(&text, "p4-sfc.yaml").unwrap_or_else(|errors| panic!("{errors}"));
+    let border = plan.nodes["border"].state.as_ref().expect("Segue is on it");
+    for (chain, to_functions) in [
+        ("a", &[16_002, 30_201][..]),
+        ("b", &[16_003, 30_301, 30_302]),
+        ("c", &[16_002, 30_203, 16_003, 16_004, 30_401]),
+    ] {
+        let policy = border.policies.iter().find(|policy| policy.name == format!("{chain}-forward")).expect("a policy");
+        assert_eq!(policy.segment_lists[0].labels, [to_functions, &[16_001, 30_100]].concat(), "{chain}");
+        let words: Vec<String> = to_functions.iter().map(ToString::to_string).collect();
+        let line = text.lines().find(|line| line.starts_with(&format!("#   {chain} "))).expect("a line for the chain");
+        assert!(line.ends_with(&format!(" {}", words.join(" "))), "{line}");
+    }
+    let by_sids = text.replace("  dataplane: sr-mpls\n", "  dataplane: srv6\n");
+    assert_ne!(by_sids, text);
+    let (_, plan) = load_plan(&by_sids, "p4-sfc.yaml").unwrap_or_else(|errors| panic!("{errors}"));
+    let border = plan.nodes["border"].state.as_ref().expect("Segue is on it");
+    let segments: Vec<usize> = border.policies.iter().map(|policy| policy.segment_lists[0].segments.len()).collect();
+    assert_eq!(segments, [2, 2, 3, 3, 4, 4], "the functions and waypoints of each direction, and the egress");
+}

@@ -9,6 +9,7 @@ use crate::common::TestLab;
 use segue_lab::demo::hops::Counters;
 use segue_lab::demo::traffic::{self, End, Flow};
 use segue_lab::{agent, netns};
+use segue_model::label::LabelBehaviour;
 use segue_model::topology::Endpoint;
 use segue_plan::{Approach, Direction, Explanation, StepAction};
 
@@ -124,31 +125,41 @@ fn is_shared(lab: &TestLab, function: &str) -> bool {
     approach(lab, function).is_shared()
 }
 
-/// The SID that a segment of the plan belongs to, without its argument, and whether a function stands behind it.
+/// The SID that a segment of the plan belongs to, without its argument, or the label; and whether a function stands behind it.
 fn shared_sid(lab: &TestLab, step: &Explanation) -> Option<(String, bool)> {
-    let StepAction::Segment { sid, function, .. } = &step.action else { return None };
-    if function.as_ref().is_some_and(|function| !is_shared(lab, function)) {
-        return None;
+    let is_own = |function: &Option<String>| function.as_ref().is_some_and(|function| !is_shared(lab, function));
+    match &step.action {
+        StepAction::Segment { sid, function, .. } if !is_own(function) => {
+            let state = lab.loaded.plan.nodes[&step.node].state.as_ref()?;
+            let found = state.sids.iter().find(|one| one.sid.contains(sid))?;
+            Some((found.sid.to_string(), function.is_some()))
+        }
+        // The label of a waypoint is off when packets get there.
+        StepAction::Label { behaviour: LabelBehaviour::Node, .. } => None,
+        StepAction::Label { labels, function, .. } if !is_own(function) => {
+            Some((format!("label {}", labels.last()?), function.is_some()))
+        }
+        _ => None,
     }
-    let state = lab.loaded.plan.nodes[&step.node].state.as_ref()?;
-    let found = state.sids.iter().find(|one| one.sid.contains(sid))?;
-    Some((found.sid.to_string(), function.is_some()))
 }
 
-/// Packets at all SIDs that several chains may share, by SID; those back from a function beside those to it.
+/// Packets at all SIDs and labels that several chains may share, by SID or label; those back from a function beside those to it.
 fn shared(lab: &TestLab) -> BTreeMap<String, u64> {
     let plan = &lab.loaded.plan;
     let counters = Counters::read(&lab.paths(), plan).unwrap_or_else(|error| panic!("{error}"));
     let mut found = BTreeMap::new();
     for step in plan.explain() {
-        if let (Some((name, is_function)), StepAction::Segment { sid, .. }) = (shared_sid(lab, step), &step.action)
-            && let Some((arrived, returned)) = counters.of_sid(&step.node, *sid)
-        {
-            if is_function {
-                found.insert(format!("{name} back"), returned.unwrap().packets);
-            }
-            found.insert(name, arrived.packets);
+        let Some((name, is_function)) = shared_sid(lab, step) else { continue };
+        let counted = match &step.action {
+            StepAction::Segment { sid, .. } => counters.of_sid(&step.node, *sid),
+            StepAction::Label { labels, .. } => counters.of_label(&step.node, *labels.last().unwrap()),
+            _ => None,
+        };
+        let Some((arrived, returned)) = counted else { continue };
+        if is_function {
+            found.insert(format!("{name} back"), returned.unwrap().packets);
         }
+        found.insert(name, arrived.packets);
     }
     found
 }
@@ -337,6 +348,33 @@ fn labels() {
     let rest = chain_carries(&lab, "rest", Kind::PingAndTcp)[&(Direction::Forward, "rest-forward".to_owned())][0].1;
     let [north, south, far, east, _] = moved(before);
     assert_eq!([north, south, far, east], [rest, 0, 0, rest]);
+    nothing_dropped(&lab);
+    lab.down();
+}
+
+/// Functions of every kind behind labels, on the kernel's path and off it: pings, and TCP with its checksums and segments.
+#[test]
+#[ignore = "needs root"]
+fn functions_behind_labels() {
+    let lab = TestLab::up(
+        "lfn",
+        "
+domain: { dataplane: sr-mpls }
+nodes: { west: {}, nfv: {}, east: {} }
+hosts: { left: { node: west }, right: { node: east } }
+links: [{ between: [west, nfv] }, { between: [nfv, east] }]
+functions:
+  filter: { node: nfv, netfilter: {} }
+  scan: { node: nfv }
+  meter: { node: nfv }
+chains:
+  web: { from: left, to: right, match: { protocol: tcp, destination_ports: [80, 8080] }, via: [filter, scan, meter] }
+  rest: { from: left, to: right, via: [scan] }
+",
+    );
+    assert_eq!([approach(&lab, "scan"), approach(&lab, "meter")], [Approach::Exact, Approach::Static]);
+    chain_carries(&lab, "web", Kind::Web);
+    chain_carries(&lab, "rest", Kind::PingAndTcp);
     nothing_dropped(&lab);
     lab.down();
 }
