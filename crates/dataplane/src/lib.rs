@@ -41,3 +41,4 @@ pub use firewall::{
 };
 pub use maps::Sums;
 pub use object::{OBJECT, build_id};
+pub use skb::OBJECT as SKB_OBJECT;

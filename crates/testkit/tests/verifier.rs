@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use segue_testkit::command::{output, printed};
@@ -10,10 +11,23 @@ use segue_testkit::{object, vm};
 const BPFTOOL: &str = "/usr/sbin/bpftool";
 const LOADED: &str = "segue-verifier: all loaded";
 
-fn objects(name: &str) -> Vec<PathBuf> {
-    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    std::fs::create_dir_all(&directory).expect("the directory for objects");
-    object::sources().iter().map(|source| object::compile(source, &directory)).collect()
+/// All of them: the data plane's as they are in the programs, the others compiled now.
+fn objects() -> &'static [PathBuf] {
+    static OBJECTS: OnceLock<Vec<PathBuf>> = OnceLock::new();
+    OBJECTS.get_or_init(|| {
+        let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("verifier");
+        std::fs::create_dir_all(&directory).expect("the directory for objects");
+        let embedded = [("segue.bpf.c", segue_dataplane::OBJECT), ("segue_skb.bpf.c", segue_dataplane::SKB_OBJECT)];
+        let object = |source: &PathBuf| match embedded.iter().find(|(name, _)| source.ends_with(name)) {
+            Some((name, octets)) => {
+                let object = directory.join(name).with_extension("o");
+                std::fs::write(&object, octets).expect("the object is written");
+                object
+            }
+            None => object::compile(source, &directory),
+        };
+        object::sources().iter().map(object).collect()
+    })
 }
 
 #[test]
@@ -22,7 +36,7 @@ fn every_program_loads_on_the_running_kernel() {
     let bpf = tempfile::tempdir().expect("a directory");
     segue_testkit::command::run(Command::new("mount").args(["-t", "bpf", "bpf"]).arg(bpf.path()));
     let mut refused = Vec::new();
-    for (index, object) in objects("verifier-host").iter().enumerate() {
+    for (index, object) in objects().iter().enumerate() {
         let pins = bpf.path().join(index.to_string());
         let loaded = output(Command::new(BPFTOOL).args(["prog", "loadall"]).arg(object).arg(&pins));
         let programs = std::fs::read_dir(&pins).map_or(0, |entries| entries.flatten().count());
@@ -38,7 +52,7 @@ fn every_program_loads_on_the_running_kernel() {
 #[ignore = "needs root"] // not for itself: it is long, and belongs with those that run one after the other
 fn every_program_loads_on_the_kernel_of_debian_12() {
     let kernel = vm::debian_12_kernel(Path::new(env!("CARGO_TARGET_TMPDIR"))).unwrap_or_else(|error| panic!("{error}"));
-    let objects = objects("verifier-vm");
+    let objects = objects();
     let mut script = String::from("echo kernel $(uname -r); sysctl -q kernel.printk=1; failed=0\n");
     for (index, _) in objects.iter().enumerate() {
         script += &format!(

@@ -19,6 +19,7 @@ mod side;
 mod tcx;
 
 pub(crate) use self::filter::{Side, attach, attached, detach, met};
+pub use self::programs::OBJECT;
 pub(crate) use self::programs::{
     EGRESS, IN, INJECT, OUT, PORT, Part, Programs, Reach, keep_only_needed, open_or_load, port_stages, reaches,
 };

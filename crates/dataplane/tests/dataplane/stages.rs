@@ -106,7 +106,9 @@ fn ports_on_socket_buffers_know_functions_once_there_is_one() {
             assert!(2 * less < more, "interface {port}: {less} instructions were looked at, now {more}");
         }
         // What knew access ports knows them still: with functions it is the whole.
-        let narrow = |path: &std::path::PathBuf| ["-port-node", "-port-access", "-port-core"].iter().any(|end| path.to_string_lossy().ends_with(end));
+        let narrow = |path: &std::path::PathBuf| {
+            ["-port-node", "-port-access", "-port-core"].iter().any(|end| path.to_string_lossy().ends_with(end))
+        };
         let loaded = || pinned(pins, "/functions-").iter().any(narrow);
         assert!(!loaded(), "no port has it any more");
 
