@@ -162,11 +162,12 @@ enum tcp_place {
 
 /*
  * The segment, of side `from`, against the windows: where it lies, and what it changes if inside. By itself, because
- * the verifier would follow it for each way there is to it.
+ * the verifier would follow it for each way there is to it. Flags and window are read again rather than kept: of the
+ * stack there is just enough.
  */
 RARE u32 tcp_window(struct segue_connection *entry, const struct tcp_segment *segment, u32 from, u32 liberal)
 {
-	u32 sequence, end, acknowledgment, selective, flags, window, most, oldest, recent, place = TCP_PLACE_INSIDE;
+	u32 sequence, end, acknowledgment, selective, window, most, oldest, recent, place = TCP_PLACE_INSIDE;
 	struct segue_tcp_side *sender, *receiver;
 
 	if (!entry || !segment)
@@ -177,29 +178,27 @@ RARE u32 tcp_window(struct segue_connection *entry, const struct tcp_segment *se
 	sequence = segment->sequence;
 	end = segment->end;
 	acknowledgment = segment->acknowledgment;
-	flags = segment->flags;
-	window = segment->window;
 	selective = entry->side_flags[!from] & SEGUE_SIDE_SACK ? segment->selective : acknowledgment;
 	if (!sender->window) {
-		if (flags & TCP_SYN) {
+		if (segment->flags & TCP_SYN) {
 			tcp_side_begin(entry, segment, from);
-			if (!(flags & TCP_ACK))
+			if (!(segment->flags & TCP_ACK))
 				return TCP_PLACE_INSIDE;
 		} else {
 			tcp_side_join(entry, segment, from, selective);
 		}
-	} else if (flags & TCP_SYN && tcp_before(sender->end, end) &&
+	} else if (segment->flags & TCP_SYN && tcp_before(sender->end, end) &&
 		   (entry->state == SEGUE_TCP_SYN_SENT || entry->state == SEGUE_TCP_SYN_RECV)) {
 		/* RFC 9293 section 3.5: it starts anew with a higher number. */
 		tcp_side_begin(entry, segment, from);
-		if (from && !(flags & TCP_ACK))
+		if (from && !(segment->flags & TCP_ACK))
 			return TCP_PLACE_INSIDE;
 	}
 	/* A segment without ACK acknowledges nothing new; neither does a RST of those that set ACK, and 0. */
-	if (!(flags & TCP_ACK) || (flags & TCP_RST && !acknowledgment))
+	if (!(segment->flags & TCP_ACK) || (segment->flags & TCP_RST && !acknowledgment))
 		acknowledgment = selective = receiver->end;
 	/* A RST that answers a SYN may have no number. */
-	if (flags & TCP_RST && !sequence && entry->state == SEGUE_TCP_SYN_SENT)
+	if (segment->flags & TCP_RST && !sequence && entry->state == SEGUE_TCP_SYN_SENT)
 		sequence = end = sender->end;
 	/* How much of it lies in later fragments is not known: all that there is room for, at most. */
 	if (unlikely(segment->incomplete) && tcp_before(end, sender->limit))
@@ -223,7 +222,8 @@ RARE u32 tcp_window(struct segue_connection *entry, const struct tcp_segment *se
 	if (place != TCP_PLACE_INSIDE)
 		return liberal || entry->side_flags[from & 1] & SEGUE_SIDE_LIBERAL ? TCP_PLACE_INSIDE : place;
 
-	if (!(flags & TCP_SYN))
+	window = segment->window;
+	if (!(segment->flags & TCP_SYN))
 		window <<= entry->scale[from & 1] & 15;
 	most = window + (selective - acknowledgment);
 	if (sender->window < most)
@@ -232,8 +232,8 @@ RARE u32 tcp_window(struct segue_connection *entry, const struct tcp_segment *se
 		sender->end = end;
 		entry->side_flags[from & 1] |= SEGUE_SIDE_UNACKNOWLEDGED;
 	}
-	if (flags & TCP_ACK && (!(entry->side_flags[from & 1] & SEGUE_SIDE_ACKNOWLEDGES) ||
-				tcp_before(sender->acknowledged, acknowledgment))) {
+	if (segment->flags & TCP_ACK && (!(entry->side_flags[from & 1] & SEGUE_SIDE_ACKNOWLEDGES) ||
+					 tcp_before(sender->acknowledged, acknowledgment))) {
 		sender->acknowledged = acknowledgment;
 		entry->side_flags[from & 1] |= SEGUE_SIDE_ACKNOWLEDGES;
 	}
