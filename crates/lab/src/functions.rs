@@ -33,10 +33,9 @@ pub fn all(paths: &LabPaths, loaded: &Loaded) -> Result<Vec<Function>> {
             let program = match service {
                 // Without a chain that visits it there is no interface to serve.
                 Some(_) if plan.interfaces.is_empty() => None,
-                Some(_) => Some(service::command(paths, name)?),
+                Some(service) => Some(service::command(paths, name, service.program.as_deref())?),
                 None => topology.and_then(|function| function.program()).map(str::to_owned),
             };
-            let directory = loaded.file.parent().filter(|directory| *directory != Path::new(""));
             Ok(Function {
                 name: name.clone(),
                 kind,
@@ -45,7 +44,7 @@ pub fn all(paths: &LabPaths, loaded: &Loaded) -> Result<Vec<Function>> {
                 links: links(paths, &loaded.plan, name),
                 network,
                 ruleset: ruleset(loaded, name)?,
-                program: program.map(|command| Program { command, directory: directory.map(Path::to_owned) }),
+                program: program.map(|command| Program { command, directory: loaded.directory().map(Path::to_owned) }),
                 control: service.map(|_| service::control(paths, name)),
                 log: paths.file(name, "log"),
             })

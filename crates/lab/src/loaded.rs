@@ -1,6 +1,6 @@
 //! A topology file that was read.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use segue_model::topology::Topology;
 use segue_wiring::LabPlan;
@@ -16,4 +16,12 @@ pub struct Loaded {
     pub topology: Topology,
     /// What follows from it.
     pub plan: LabPlan,
+}
+
+impl Loaded {
+    /// The directory of the file; none: the one that this program is in.
+    #[must_use]
+    pub fn directory(&self) -> Option<&Path> {
+        self.file.parent().filter(|directory| *directory != Path::new(""))
+    }
 }

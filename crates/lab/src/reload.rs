@@ -52,13 +52,20 @@ pub fn reload(roots: &Roots, lab: &str, function: &str) -> Result<Reloaded> {
         let remedy = "write it as it was, or bring the lab up again";
         return Err(fail("in the topology's file it is no packet service in a chain any more", remedy));
     };
+    let own = loaded.topology.functions.get(name).and_then(|function| function.service()?.program.as_deref());
     let file = service::file(&paths, name);
     let old = fs::read_to_string(&file).map_err(LabError::io("read", &file, "bring the lab up again"))?;
     state::write_file(&file, &text)?;
-    let done = match is_other_program(before)? {
+    let checked = own.map_or(Ok(()), |own| service::check(own, &file, loaded.directory(), name));
+    let done = checked.and_then(|()| match own.is_some() || is_other_program(before)? {
         false => service::ask(&paths, name, "reload").map(|_| false),
-        true => take_over(&paths, name, &node.namespace, before).map(|()| true),
-    };
+        true => {
+            let line = format!("{} --take-over", service::command(&paths, name, own)?);
+            let run = Run::new("sh", ["-c", &line]).inside(&node.namespace);
+            let run = loaded.directory().into_iter().fold(run, Run::directory);
+            take_over(&paths, name, run, before).map(|()| true)
+        }
+    });
     if done.is_err() {
         // It starts again as it runs.
         state::write_file(&file, &old)?;
@@ -73,7 +80,8 @@ pub fn reload(roots: &Roots, lab: &str, function: &str) -> Result<Reloaded> {
     })
 }
 
-/// Whether the program is another file than the one that a process runs.
+/// Whether the program is another file than the one that a process runs. Not asked of a program of one's own: what of it has changed cannot be
+/// seen, as where an interpreter runs it.
 fn is_other_program(process: i64) -> Result<bool> {
     let program = agent::segue_service()?;
     let remedy = "build it, or set SEGUE_SERVICE to its path";
@@ -84,7 +92,7 @@ fn is_other_program(process: i64) -> Result<bool> {
 }
 
 /// Starts the new program beside the old one, to which the old one hands over; what supervised the old one ends with it.
-fn take_over(paths: &LabPaths, name: &str, namespace: &str, before: i64) -> Result<()> {
+fn take_over(paths: &LabPaths, name: &str, run: Run<'_>, before: i64) -> Result<()> {
     let log = paths.file(name, "log");
     let appended = || File::options().create(true).append(true).open(&log);
     let remedy = "check that the file system has space";
@@ -92,8 +100,7 @@ fn take_over(paths: &LabPaths, name: &str, namespace: &str, before: i64) -> Resu
     let output = output.map_err(LabError::io("write", &log, remedy))?;
     let errors = errors.map_err(LabError::io("write", &log, remedy))?;
     let said_before = fs::metadata(&log).map_or(0, |found| found.len());
-    let line = format!("{} --take-over", service::command(paths, name)?);
-    let mut child = Run::new("sh", ["-c", &line]).inside(namespace).spawn(|command| {
+    let mut child = run.spawn(|command| {
         use std::os::unix::process::CommandExt;
         command.stdout(output).stderr(errors).process_group(0);
     })?;

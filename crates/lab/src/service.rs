@@ -2,9 +2,10 @@
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use segue_host::Run;
 use segue_model::error::{Errors, KeyPath, Report};
 use segue_model::topology::Topology;
 use serde_json::{Value, json};
@@ -17,7 +18,8 @@ use crate::{agent, state};
 /// How long a service may take to answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Checks the services of a topology, and writes down what each does to packets, by which the planner decides.
+/// Checks the services of a topology, and writes down what each does to packets, by which the planner decides. One of a program of its own
+/// is checked when that is to be started ([`write`]): what it does to packets the topology says.
 ///
 /// # Errors
 /// All that is wrong, by key; the caller knows the lines.
@@ -26,10 +28,18 @@ pub fn complete(topology: &mut Topology) -> std::result::Result<(), Errors> {
     for (name, function) in &mut topology.functions {
         let Some(written) = function.service() else { continue };
         let key = KeyPath::root().at("functions").at(name).at("service");
+        if let Some(program) = &written.program {
+            if program.trim().is_empty() {
+                report.error(&key.at("program"), "no program is named", "write what starts it, or remove the key");
+            }
+            continue;
+        }
         let Some(service) = segue_services::find(&written.name) else {
             let known: Vec<_> = segue_services::ALL.iter().map(|service| service.name()).collect();
             let message = format!("there is no service {:?}", written.name);
-            report.error(&key.at("name"), message, format!("write one of them: {}", known.join(", ")));
+            let remedy =
+                format!("write one of them: {}; or name the program that has it (`program`)", known.join(", "));
+            report.error(&key.at("name"), message, remedy);
             continue;
         };
         let prepared = report.take(service.prepare_value(&written.config, &key.at("config")));
@@ -46,14 +56,34 @@ pub fn complete(topology: &mut Topology) -> std::result::Result<(), Errors> {
 /// Writes the files of the services.
 ///
 /// # Errors
-/// If they cannot be written.
+/// If they cannot be written, or a program of one's own does not take its file.
 pub fn write(paths: &LabPaths, loaded: &Loaded) -> Result<()> {
-    for name in loaded.topology.functions.keys() {
-        if let Some(text) = document(paths, loaded, name) {
-            state::write_file(&file(paths, name), &text)?;
+    for (name, function) in &loaded.topology.functions {
+        let Some(text) = document(paths, loaded, name) else { continue };
+        state::write_file(&file(paths, name), &text)?;
+        if let Some(program) = function.service().and_then(|service| service.program.as_deref()) {
+            check(program, &file(paths, name), loaded.directory(), name)?;
         }
     }
     Ok(())
+}
+
+/// Asks a program of one's own whether it can be started with this file.
+pub(crate) fn check(program: &str, file: &Path, directory: Option<&Path>, name: &str) -> Result<()> {
+    let mut run = Run::new("sh", ["-c", &format!("{program} check {}", quoted(file))]);
+    if let Some(directory) = directory {
+        run = run.directory(directory);
+    }
+    let output = run.output()?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr).replace(&file.display().to_string(), "its file");
+    Err(LabError::Process {
+        function: name.to_owned(),
+        what: format!("its program ({program}) cannot be started as the topology says: {}", said.trim()),
+        remedy: format!("change functions.{name}.service, or the program"),
+    })
 }
 
 /// What a service is started with; none if the function is no service, or no chain visits it.
@@ -117,13 +147,21 @@ pub fn control(paths: &LabPaths, name: &str) -> PathBuf {
     paths.file(name, "socket")
 }
 
-/// What starts it: a program that starts it again when it dies.
+/// What starts it: a program that starts it again when it dies. `own`: words of a program of one's own.
 ///
 /// # Errors
 /// If the program is not there.
-pub fn command(paths: &LabPaths, name: &str) -> Result<String> {
-    let program = agent::segue_service()?;
-    let words = [program, "run".into(), file(paths, name), "--restart".into(), "--socket".into(), control(paths, name)];
-    let quoted = words.map(|word| format!("'{}'", word.display().to_string().replace('\'', r"'\''")));
-    Ok(format!("exec {}", quoted.join(" ")))
+pub fn command(paths: &LabPaths, name: &str, own: Option<&str>) -> Result<String> {
+    let program =
+        own.map_or_else(|| agent::segue_service().map(|program| quoted(&program)), |own| Ok(own.to_owned()))?;
+    Ok(format!(
+        "exec {program} run {} --restart --socket {}",
+        quoted(&file(paths, name)),
+        quoted(&control(paths, name))
+    ))
+}
+
+/// A path as a word for the shell.
+fn quoted(path: &Path) -> String {
+    format!("'{}'", path.display().to_string().replace('\'', r"'\''"))
 }

@@ -287,13 +287,17 @@ pub struct OnTap {
     pub program: Option<String>,
 }
 
-/// A packet service of Segue in user space (docs/using/services.md). It knows Segment Routing, has one interface in a namespace of its own,
+/// A packet service in user space (docs/using/services.md). It knows Segment Routing, has one interface in a namespace of its own,
 /// and serves any number of chains.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct InService {
-    /// Which service: `segue service kinds` lists them.
+    /// Which service: `segue service kinds` lists those of Segue.
     pub name: String,
+    /// Shell words that start a program with services of one's own (docs/developing/writing-a-service.md), such as `python3 gentle.py`, run
+    /// in the topology's directory; `run FILE` is put behind them. Segue's own program if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub program: Option<String>,
     /// Its configuration; all defaults if not given. `segue service schema NAME` says what belongs here.
     #[serde(default, skip_serializing_if = "serde_json::Value::is_null")]
     pub config: serde_json::Value,

@@ -232,13 +232,11 @@ fn in_the_node<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Fire
 
 fn in_service<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<InService>, D::Error> {
     let refuse = |key: &str| match key {
-        "nftables" | "sysctls" | "commands" | "interfaces" | "program" => {
-            let place = if key == "program" { "tap" } else { "namespace" };
-            let message =
-                format!("a service is a program of Segue with one interface: it has nothing for the key {key:?}");
+        "nftables" | "sysctls" | "commands" | "interfaces" => {
+            let message = format!("a service is a program with one interface: it has nothing for the key {key:?}");
             Some(Refusal::new(
                 message,
-                format!("write `{place}: {{{key}: ..}}` instead of `service`, or remove the key"),
+                format!("write `namespace: {{{key}: ..}}` instead of `service`, or remove the key"),
             ))
         }
         _ => beside("service", key),
