@@ -3,6 +3,7 @@
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -14,7 +15,9 @@ use nix::sys::socket::{
 use nix::sys::time::{TimeVal, TimeValLike};
 use nix::unistd::Pid;
 use segue_host::polling;
-use segue_lab::{agent, netns, up};
+use segue_lab::demo::traffic;
+use segue_lab::names::Roots;
+use segue_lab::{agent, netns, reload, up};
 use serde_json::Value;
 
 use crate::common::TestLab;
@@ -215,6 +218,153 @@ chains: { way: { from: client, to: server, via: [relay] } }
     lab.down();
 }
 
+/// A datagram of each family each way, larger than any link outside.
+fn large_datagrams(lab: &TestLab) {
+    for [from, to] in [["client", "server"], ["server", "client"]] {
+        for address in lab.addresses(to) {
+            let address: IpAddr = address.parse().unwrap();
+            let there = bound(lab, to, SocketAddr::new(address, 7003));
+            let any = if address.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
+            let here = bound(lab, from, any.parse().unwrap());
+            let text = vec![7; 4000];
+            here.send_to(&text, (address, 7003)).unwrap();
+            let mut octets = [0; 5000];
+            let length = there.recv(&mut octets).unwrap_or_else(|error| panic!("to {address}: {error}: {}", told(lab)));
+            assert_eq!(octets[..length], text);
+        }
+    }
+}
+
+/// A file over HTTP each way, over IPv4 and IPv6.
+fn files(lab: &TestLab) {
+    let end = |name: &str| traffic::End {
+        name: name.into(),
+        namespace: lab.namespace(name),
+        addresses: lab.addresses(name).iter().map(|text| text.parse().unwrap()).collect(),
+    };
+    let directory = tempfile::tempdir().unwrap();
+    for [from, to] in [["client", "server"], ["server", "client"]] {
+        let to = end(to);
+        let web = traffic::serve(&to, &directory.path().join(&to.name), 1 << 20).unwrap();
+        for address in &to.addresses {
+            let got = traffic::download(&end(from), *address, &directory.path().join("got")).unwrap();
+            assert_eq!(got.digest, web.digest, "{from}, {address}");
+        }
+    }
+}
+
+/// In the example of its own, between hosts that send datagrams of all sizes and files over TCP.
+fn does_its_work(example: &str, work: &[(&str, &str)]) {
+    let lab = TestLab::example(example);
+    wait_way(&lab);
+    datagrams(&lab);
+    large_datagrams(&lab);
+    files(&lab);
+    for (function, metric) in work {
+        let total = &status(&lab, function)["total"];
+        assert!(total["metrics"][*metric].as_u64() > Some(0), "{example}, {function}, {metric}: {total:#}");
+        for dropped in ["dropped_received", "dropped_taken", "dropped_own"] {
+            let drops = total[dropped].as_object().into_iter().flatten();
+            assert_eq!(drops.filter(|(_, count)| count.as_u64() != Some(0)).count(), 0, "{function}: {total:#}");
+        }
+    }
+    lab.down();
+}
+
+#[test]
+#[ignore = "needs root"]
+fn compress_and_decompress_do_their_work_in_their_example() {
+    let both = [("squeeze", "compressed_packets"), ("restore", "decompressed_packets")];
+    let back = [("squeeze-back", "compressed_packets"), ("restore-back", "decompressed_packets")];
+    does_its_work("service-compress", &[both, back].concat());
+}
+
+#[test]
+#[ignore = "needs root"]
+fn bulk_and_debulk_do_their_work_in_their_example() {
+    let both = [("collect", "aggregated_packets"), ("apart", "delivered_packets")];
+    let back = [("collect-back", "aggregated_packets"), ("apart-back", "delivered_packets")];
+    does_its_work("service-bulk", &[both, back].concat());
+}
+
+#[test]
+#[ignore = "needs root"]
+fn tcp_bulk_does_its_work_in_its_example() {
+    does_its_work("service-tcp-bulk", &[("merge", "merged_packets")]);
+}
+
+#[test]
+#[ignore = "needs root"]
+fn refragment_does_its_work_in_its_example() {
+    let work = [("together", "reassembled_datagrams"), ("apart", "cut_packets")];
+    does_its_work("service-refragment", &work);
+}
+
+#[test]
+#[ignore = "needs root"]
+fn tun_does_its_work_in_its_example() {
+    does_its_work("service-tun", &[("watch", "given_packets")]);
+}
+
+/// With a service in Python, which Segue knows nothing of.
+fn own_program(configuration: &str) -> String {
+    let python = crate::common::repository("target/python-binding/bin/python");
+    assert!(python.exists(), "{} is missing: `./x python` makes it", python.display());
+    let script = crate::common::repository("python/examples/gentle.py");
+    format!(
+        "nodes: {{ nfv: {{}} }}
+hosts: {{ client: {{ node: nfv }}, server: {{ node: nfv }} }}
+functions:
+  gentle:
+    node: nfv
+    service: {{ name: gentle, program: \"'{}' '{}'\", config: {configuration} }}
+    watch: {{}}
+chains: {{ way: {{ from: client, to: server, via: [gentle] }} }}
+",
+        python.display(),
+        script.display()
+    )
+}
+
+#[test]
+#[ignore = "needs root"]
+fn a_program_of_ones_own_is_a_service_of_a_chain() {
+    let lab = TestLab::up("own", &own_program("{ largest: 1400, pause_ms: 3600000 }"));
+    wait_way(&lab);
+    let sent = datagrams(&lab);
+    let before = status(&lab, "gentle");
+    assert!(before["total"]["onward"].as_u64() >= Some(sent), "{before:#}");
+    assert_eq!(before["confinement"]["system_calls"], true, "{before:#}");
+
+    // Its program is started anew, and takes over what the old one has.
+    let reloaded = reload::reload(&lab.roots, &lab.name, "gentle").unwrap();
+    assert!(reloaded.program && reloaded.processes[0] != reloaded.processes[1], "{reloaded:?}");
+    datagrams(&lab);
+
+    kill_service(&lab, "gentle");
+    wait_state(&lab, "down");
+    wait_state(&lab, "up");
+    wait_way(&lab);
+    datagrams(&lab);
+    lab.down();
+}
+
+/// What its program refuses is told before anything is started.
+#[test]
+#[ignore = "needs root"]
+fn a_program_of_ones_own_says_what_is_wrong_with_its_configuration() {
+    let name = crate::common::unique("bad");
+    let text = format!("name: {name}\n{}", own_program("{ largest: many }"));
+    let file = crate::common::topology_file(&text);
+    let output =
+        Command::new(agent::segue().unwrap()).args(["lab", "up"]).arg(&file.path).output().expect("segue is run");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success(), "{said}");
+    assert!(said.contains("config.largest: \"many\" is of another kind than integer"), "{said}");
+    assert!(said.contains("functions.gentle.service"), "{said}");
+    crate::common::assert_nothing_left(&Roots::default(), &name);
+}
+
 /// UDP port that the program behind the device does not let through.
 const REFUSED: u16 = 7002;
 
@@ -311,7 +461,8 @@ fn services_that_cannot_be_are_told_with_their_line() {
             "limits: {memory_mib: 4}\n      config:",
             "functions.count.service.limits.memory_mib: 4 is not possible",
         ),
-        ("config:", "program: x\n      config:", "it has nothing for the key \"program\""),
+        ("config:", "program: ''\n      config:", "functions.count.service.program: no program is named"),
+        ("config:", "commands: [x]\n      config:", "it has nothing for the key \"commands\""),
         ("watch: {}", "watch: {}\n    proxy: exact", "no proxy stands in for such a function"),
     ] {
         let file = crate::common::topology_file(&text.replace(from, to));
