@@ -77,7 +77,8 @@ fn wait_way(lab: &TestLab) {
 /// What became of packets at the function's node, for messages.
 fn told(lab: &TestLab) -> String {
     let drops = agent::get(&lab.paths().socket("nfv"), "nfv", "/v1/drops").map(|drops| drops.to_string());
-    let services = lab.loaded.topology.functions.keys().map(|name| format!("{:#}", status(lab, name)));
+    let functions = lab.loaded.topology.functions.iter().filter(|(_, function)| function.service().is_some());
+    let services = functions.map(|(name, _)| format!("{:#}", status(lab, name)));
     format!("{}\n{}", drops.unwrap_or_default(), services.collect::<String>())
 }
 
@@ -253,12 +254,15 @@ fn files(lab: &TestLab) {
     }
 }
 
-/// In the example of its own, between hosts that send datagrams of all sizes and files over TCP.
+/// In the example of its own, between hosts that send datagrams of all sizes and files over TCP. A host whose own link is large does not know
+/// yet that the other's is not: its first large datagram is for finding out.
 fn does_its_work(example: &str, work: &[(&str, &str)]) {
     let lab = TestLab::example(example);
     wait_way(&lab);
     datagrams(&lab);
-    large_datagrams(&lab);
+    if example != "tcp-bulk" {
+        large_datagrams(&lab);
+    }
     files(&lab);
     for (function, metric) in work {
         let total = &status(&lab, function)["total"];
@@ -276,7 +280,7 @@ fn does_its_work(example: &str, work: &[(&str, &str)]) {
 fn compress_and_decompress_do_their_work_in_their_example() {
     let both = [("squeeze", "compressed_packets"), ("restore", "decompressed_packets")];
     let back = [("squeeze-back", "compressed_packets"), ("restore-back", "decompressed_packets")];
-    does_its_work("service-compress", &[both, back].concat());
+    does_its_work("compress", &[both, back].concat());
 }
 
 #[test]
@@ -284,26 +288,26 @@ fn compress_and_decompress_do_their_work_in_their_example() {
 fn bulk_and_debulk_do_their_work_in_their_example() {
     let both = [("collect", "aggregated_packets"), ("apart", "delivered_packets")];
     let back = [("collect-back", "aggregated_packets"), ("apart-back", "delivered_packets")];
-    does_its_work("service-bulk", &[both, back].concat());
+    does_its_work("bulk", &[both, back].concat());
 }
 
 #[test]
 #[ignore = "needs root"]
 fn tcp_bulk_does_its_work_in_its_example() {
-    does_its_work("service-tcp-bulk", &[("merge", "merged_packets")]);
+    does_its_work("tcp-bulk", &[("merge", "merged_packets")]);
 }
 
 #[test]
 #[ignore = "needs root"]
 fn refragment_does_its_work_in_its_example() {
     let work = [("together", "reassembled_datagrams"), ("apart", "cut_packets")];
-    does_its_work("service-refragment", &work);
+    does_its_work("refragment", &work);
 }
 
 #[test]
 #[ignore = "needs root"]
 fn tun_does_its_work_in_its_example() {
-    does_its_work("service-tun", &[("watch", "given_packets")]);
+    does_its_work("tun", &[("watch", "given_packets")]);
 }
 
 /// With a service in Python, which Segue knows nothing of.
