@@ -6,6 +6,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use segue_service::driver::srv6;
 use segue_wire::{Ipv6Repr, PacketBuilder, UdpRepr};
+use segue_xsk::{Options, Socket};
 
 use crate::site::{Site, expected, frame};
 
@@ -274,4 +275,24 @@ fn one_that_dies_is_started_again() {
         site.port = segue_testkit::packet_socket::PacketSocket::open(&site.node, "node");
     }
     site.stop();
+}
+
+/// The kernel itself lets go of one some time after its last socket was closed.
+#[test]
+#[ignore = "needs root"]
+fn a_queue_that_somebody_lets_go_of_is_waited_for() {
+    let site = Site::new(1500, 1);
+    site.far.enter(|| {
+        let open = || Socket::open("port", 0, 1, Options::default());
+        let held = open().unwrap();
+        let holder = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(500));
+            drop(held);
+        });
+        let held = open().expect("it is let go");
+        holder.join().unwrap();
+        let refused = open().err().expect("one has it").to_string();
+        assert!(refused.contains("bind to queue 0 of port") && refused.contains("end the other program"), "{refused}");
+        drop(held);
+    });
 }
