@@ -204,7 +204,7 @@ def test_bulk_puts_packets_into_one(tester: Tester, family: int) -> None:
         return True
 
     def craft(flow: Flow) -> list[Step]:
-        packets = [from_tester(flow, "$nfv1.bulk", flow.mark(inner(flow, family, one)), number) for one in range(count)]
+        packets = [from_tester(flow, "$nfv1.patient", flow.mark(inner(flow, family, one)), number) for one in range(count)]
         craft.sent = [behind(packet)[1] for packet in packets]  # type: ignore[attr-defined]
         return [*(send(packet, "tester") for packet in packets), expect(packets[0], "tester")]
 
