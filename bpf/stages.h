@@ -60,13 +60,18 @@ PROGRAM(segue_port)
 	return drop(&packet, SEGUE_OUTCOME_drop_recirculation);
 }
 
-/* The packet now goes to a segment that is local: as if it had come in by a core port. */
+/*
+ * The packet now goes to a segment that is local: as if it had come in by a core port. Or it has, and is none that
+ * segue_port takes: hand_on().
+ */
 PROGRAM(segue_again)
 {
 	struct packet packet;
+	u32 unasked = unasked_carried();
 
 	if (unlikely(packet_begin(ctx, &packet, SEGUE_STAGE_AGAIN, epoch_carried())))
 		return drop_unknown_port(ctx);
+	packet.unasked = unasked;
 	return core_port(&packet);
 }
 

@@ -40,11 +40,22 @@ INLINE int in_prefixes(const struct segue_prefix *prefixes, u32 count, struct ad
 	return 0;
 }
 
-INLINE int in_sid_block(u32 generation, struct address a)
+/* Does an address lie in a SID block? Inlined where many packets are asked. */
+INLINE int in_sid_block_here(u32 generation, struct address a)
 {
 	const struct segue_config *config = config_get(generation);
 
 	return config && in_prefixes(config->sid_blocks, config->sid_blocks_count, a);
+}
+
+RARE int sid_block_has(u32 generation, u64 high, u64 low)
+{
+	return in_sid_block_here(generation, (struct address){high, low});
+}
+
+INLINE int in_sid_block(u32 generation, struct address a)
+{
+	return sid_block_has(generation, a.high, a.low);
 }
 
 #endif

@@ -37,4 +37,17 @@ typedef __s32 s32;
 /* Keeps the compiler from reasoning about a value, so that the bound which the verifier needs stays in the code. */
 #define opaque(x) asm volatile("" : "+r"(x))
 
+/*
+ * 0, which the verifier does not know: what is added to it is any number, so that what comes behind is followed once,
+ * and not again for each number that it knows. `any`: some number that it does not know either.
+ */
+INLINE u32 unknown_zero(u32 any)
+{
+	u32 zero = any;
+
+	opaque(zero);
+	asm volatile("%0 ^= %1" : "+r"(zero) : "r"(any));
+	return zero;
+}
+
 #endif

@@ -214,6 +214,7 @@ INLINE struct segue_connection_bucket *connection_find(struct conntrack *track, 
 {
 	void *table = bpf_map_lookup_elem(&connections, &slot);
 	u32 tag = connection_tag(track->hash), index = connection_first(track->hash, buckets);
+	u32 unknown = unknown_zero(tag);
 	struct segue_connection_bucket *bucket;
 	u64 evicted;
 	s32 found;
@@ -226,7 +227,7 @@ INLINE struct segue_connection_bucket *connection_find(struct conntrack *track, 
 		return NULL;
 	found = connection_way(bucket, &track->key, tag);
 	if (likely(found >= 0)) {
-		*way = found & (SEGUE_CONNECTION_WAYS - 1);
+		*way = (found ^ unknown) & (SEGUE_CONNECTION_WAYS - 1);
 		return bucket;
 	}
 	evicted = bucket->evicted;
@@ -236,7 +237,7 @@ INLINE struct segue_connection_bucket *connection_find(struct conntrack *track, 
 		return NULL;
 	found = connection_way(bucket, &track->key, tag);
 	if (likely(found >= 0)) {
-		*way = found & (SEGUE_CONNECTION_WAYS - 1);
+		*way = (found ^ unknown) & (SEGUE_CONNECTION_WAYS - 1);
 		return bucket;
 	}
 	track->evicted = evicted > bucket->evicted ? evicted : bucket->evicted;

@@ -135,7 +135,7 @@ INLINE u32 conntrack_known(struct conntrack *track, struct segue_connection_buck
  */
 RARE u32 conntrack_state(buffer *ctx, struct firewall_work *work, const struct segue_firewall *firewall)
 {
-	u32 protocol, ports = 0, icmp = 0, state, way = 0, liberal;
+	u32 protocol, ports = 0, icmp = 0, state, way = 0, liberal, unknown;
 	struct segue_connection_bucket *bucket;
 	struct segue_classifier_key *key;
 	struct conntrack *track;
@@ -173,6 +173,11 @@ RARE u32 conntrack_state(buffer *ctx, struct firewall_work *work, const struct s
 	}
 	if (protocol == PROTOCOL_TCP && !tcp_read(ctx, work, track))
 		return SEGUE_STATE_INVALID;
+	/* From here on the verifier follows all kinds of packets at once. */
+	unknown = unknown_zero(now);
+	ports ^= unknown;
+	icmp ^= unknown;
+	protocol ^= unknown;
 	conntrack_key(track, firewall, key->source, key->destination, ports, protocol, key->family, icmp);
 	track->change = track->hash;
 	track->version = connection_version(track->change);

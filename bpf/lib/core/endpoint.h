@@ -111,18 +111,23 @@ INLINE int function_dead_last(const struct packet *packet, const struct segue_si
 	return drop(packet, SEGUE_OUTCOME_drop_function_down);
 }
 
+/* The last segment, with an inner packet that the SID takes. */
+INLINE int inner_taken(const struct packet *packet, const struct segue_sid *sid, const struct outer *outer)
+{
+	if (unlikely(functions_here && sid->flags & SEGUE_SID_DOWN))
+		return function_dead_last(packet, sid, outer);
+	if (functions_here && sid->behaviour == SEGUE_END_AS)
+		return proxy_to_function(packet, sid, outer, &(struct advance){});
+	return end_decapsulate(packet, sid, outer);
+}
+
 /* Segments Left is 0 or there is no SRH: RFC 8986 section 4.1.1 and the decapsulating behaviours. */
 INLINE int upper_layer(const struct packet *packet, const struct segue_sid *sid, const struct outer *outer)
 {
 	struct scratch *scratch;
 
-	if (likely(takes_inner(sid, outer->protocol) && !behaviour_needs_next(sid->behaviour))) {
-		if (unlikely(functions_here && sid->flags & SEGUE_SID_DOWN))
-			return function_dead_last(packet, sid, outer);
-		if (functions_here && sid->behaviour == SEGUE_END_AS)
-			return proxy_to_function(packet, sid, outer, &(struct advance){});
-		return end_decapsulate(packet, sid, outer);
-	}
+	if (likely(takes_inner(sid, outer->protocol) && !behaviour_needs_next(sid->behaviour)))
+		return inner_taken(packet, sid, outer);
 	if (outer->protocol == PROTOCOL_ICMPV6 && sid->flags & SEGUE_SID_ALLOW_ICMPV6 && !outer->fragment) {
 		void *data = buffer_start(packet->ctx);
 		void *end = buffer_end(packet->ctx);
@@ -272,71 +277,106 @@ INLINE int refuse_option(const struct packet *packet, u32 refused)
 	return parameter_problem(packet, SEGUE_OUTCOME_drop_option, ETHERNET_LENGTH, 2, at);
 }
 
+/* An SRH in use right behind the IPv6 header, as nearly all steered packets have it. */
+INLINE int srh_in_use(const struct ipv6hdr *ip, const struct srh *srh, const void *end, u32 limit)
+{
+	return ip->nexthdr == PROTOCOL_ROUTING && (const void *)(srh + 1) <= end &&
+	       ETHERNET_LENGTH + IPV6_LENGTH + SRH_FIXED_LENGTH <= limit && srh->type == ROUTING_TYPE_SRH &&
+	       srh->segments_left;
+}
+
 /*
- * A packet whose destination is a local SID. `ip` lies within the frame; `limit`: end of the packet by its Payload
+ * A packet whose destination is a local SID, where it comes in: what nearly all have, an SRH in use right behind the
+ * IPv6 header, or an inner packet that this SID takes, with a used up SRH in front or without. segue_again takes all
+ * others. `ip` lies within the frame; `limit`: end of the packet by its Payload Length, and of the frame.
+ */
+INLINE int endpoint_usual(const struct packet *packet, const struct segue_sid *sid, void *data, void *end,
+			  struct ipv6hdr *ip, u32 limit)
+{
+	u32 offset = ETHERNET_LENGTH + IPV6_LENGTH, units = 0;
+	struct outer outer = {.limit = limit, .frame = limit};
+	const struct srh *srh = data + offset;
+
+	outer.ecn = (((const u8 *)ip)[1] >> 4) & 3;
+	if (likely(srh_in_use(ip, srh, end, limit))) {
+		if (unlikely(sid->firewall)) {
+			stage(packet, SEGUE_STAGE_FIREWALL);
+			return drop(packet, SEGUE_OUTCOME_drop_recirculation);
+		}
+		return segment_advance(packet, sid, data, end, ip, offset, ETHERNET_LENGTH + 6, &outer);
+	}
+	outer.protocol = ip->nexthdr;
+	if (outer.protocol == PROTOCOL_ROUTING && (void *)(srh + 1) <= end && srh->type == ROUTING_TYPE_SRH) {
+		units = srh->length + 1;
+		outer.protocol = srh->next_header;
+	}
+	/* One way for both, with any length. */
+	units = (units ^ unknown_zero(limit)) & 0x1ff;
+	outer.offset = offset + units * 8;
+	if (likely(outer.offset <= limit && takes_inner(sid, outer.protocol) && !behaviour_needs_next(sid->behaviour)))
+		return inner_taken(packet, sid, &outer);
+	hand_on(packet, 0);
+	return drop(packet, SEGUE_OUTCOME_drop_recirculation);
+}
+
+/*
+ * Any packet whose destination is a local SID. `ip` lies within the frame; `limit`: end of the packet by its Payload
  * Length, within `frame`.
  */
 INLINE int endpoint(const struct packet *packet, const struct segue_sid *sid, void *data, void *end, struct ipv6hdr *ip,
 		    u32 limit, u32 frame)
 {
-	u32 offset = ETHERNET_LENGTH + IPV6_LENGTH, previous = ETHERNET_LENGTH + 6;
+	u32 offset = ETHERNET_LENGTH + IPV6_LENGTH, previous = ETHERNET_LENGTH + 6, unknown;
 	struct outer outer = {.limit = limit, .frame = frame};
 	const struct srh *srh = data + offset;
 	struct headers headers = {};
 
 	outer.ecn = (((const u8 *)ip)[1] >> 4) & 3;
 	/* The usual case, without a walk. */
-	if (likely(ip->nexthdr == PROTOCOL_ROUTING && (void *)(srh + 1) <= end && offset + 8 <= limit &&
-		   srh->type == ROUTING_TYPE_SRH && srh->segments_left)) {
+	if (likely(srh_in_use(ip, srh, end, limit))) {
 		/* All that follows is done there. */
 		if (!packet_handed_on(packet) && unlikely(sid->firewall)) {
 			stage(packet, SEGUE_STAGE_FIREWALL);
 			return drop(packet, SEGUE_OUTCOME_drop_recirculation);
 		}
-		return segment_advance(packet, sid, data, end, ip, offset, previous, &outer);
-	}
-	if (!packet_handed_on(packet) &&
-	    (ip->nexthdr == PROTOCOL_IPV4 || ip->nexthdr == PROTOCOL_IPV6 || ip->nexthdr == PROTOCOL_ETHERNET)) {
-		outer.offset = offset;
-		outer.protocol = ip->nexthdr;
-		return upper_layer(packet, sid, &outer);
-	}
-	if (!packet_handed_on(packet) && ip->nexthdr == PROTOCOL_ROUTING && (void *)(srh + 1) <= end &&
-	    srh->type == ROUTING_TYPE_SRH && offset + (srh->length + 1) * 8 <= limit &&
-	    takes_inner(sid, srh->next_header)) {
-		outer.offset = offset + (srh->length + 1) * 8;
-		outer.protocol = srh->next_header;
-		return upper_layer(packet, sid, &outer);
-	}
-	headers_walk(packet->ctx, previous, offset, limit, &headers);
-	if (headers.error == SEGUE_OUTCOME_drop_routing_type)
-		return parameter_problem(packet, headers.error, ETHERNET_LENGTH, 0, headers.error_at);
-	/* RFC 8200 section 4: a Next Header value of 0 is not recognized there. */
-	if (headers.error == SEGUE_OUTCOME_drop_too_many_headers && headers.error_at)
-		return parameter_problem(packet, headers.error, ETHERNET_LENGTH, 1, headers.error_at);
-	if (headers.error)
-		return drop(packet, headers.error);
-	/* In the stages that it is handed on to it has been seen that there is none. */
-	if (!packet_handed_on(packet) && headers.options) {
-		u32 refused = options_refused(packet->ctx, limit);
+		headers.srh = offset;
+		headers.previous = previous;
+	} else {
+		headers_walk(packet->ctx, previous, offset, limit, &headers);
+		if (headers.error == SEGUE_OUTCOME_drop_routing_type)
+			return parameter_problem(packet, headers.error, ETHERNET_LENGTH, 0, headers.error_at);
+		/* RFC 8200 section 4: a Next Header value of 0 is not recognized there. */
+		if (headers.error == SEGUE_OUTCOME_drop_too_many_headers && headers.error_at)
+			return parameter_problem(packet, headers.error, ETHERNET_LENGTH, 1, headers.error_at);
+		if (headers.error)
+			return drop(packet, headers.error);
+		/* In the stages that it is handed on to it has been seen that there is none. */
+		if (!packet_handed_on(packet) && headers.options) {
+			u32 refused = options_refused(packet->ctx, limit);
 
-		if (refused)
-			return refuse_option(packet, refused);
+			if (refused)
+				return refuse_option(packet, refused);
+		}
+		if (packet_handed_on(packet) && !headers.srh)
+			return drop(packet, SEGUE_OUTCOME_drop_upper_layer);
+		if (!packet_handed_on(packet) && !headers.srh) {
+			outer.offset = headers.upper;
+			outer.protocol = headers.protocol;
+			outer.fragment = headers.fragment;
+			return upper_layer(packet, sid, &outer);
+		}
 	}
-	if (packet_handed_on(packet) && !headers.srh)
-		return drop(packet, SEGUE_OUTCOME_drop_upper_layer);
-	if (!packet_handed_on(packet) && !headers.srh) {
-		outer.offset = headers.upper;
-		outer.protocol = headers.protocol;
-		outer.fragment = headers.fragment;
-		return upper_layer(packet, sid, &outer);
-	}
+	/* With any offsets, so that the verifier follows both cases at once. The firewall's stage has no stack for it.
+	 */
+	asm volatile("" : : : "memory");
+	unknown = packet->stage == SEGUE_STAGE_FIREWALL ? 0 : unknown_zero(limit);
 	data = buffer_start(packet->ctx);
 	end = buffer_end(packet->ctx);
 	ip = data + ETHERNET_LENGTH;
 	if ((void *)(ip + 1) > end)
 		return drop(packet, SEGUE_OUTCOME_drop_truncated);
-	return segment_advance(packet, sid, data, end, ip, headers.srh & OFFSET_MASK, headers.previous, &outer);
+	return segment_advance(packet, sid, data, end, ip, (headers.srh ^ unknown) & OFFSET_MASK,
+			       (headers.previous ^ unknown) & OFFSET_MASK, &outer);
 }
 
 #endif

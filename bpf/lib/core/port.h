@@ -57,13 +57,15 @@ INLINE int core_ipv6(struct packet *packet, void *data, void *end)
 	source = address_load(&ip->saddr);
 	if (unlikely(!address_forwardable(source) || address_equal(source, destination)))
 		return refuse_source(packet, source, destination);
-	if (unlikely(packet->port->config_flags & SEGUE_CONFIG_CHECK_SOURCE) && !again) {
+	if (unlikely(packet->port->config_flags & SEGUE_CONFIG_CHECK_SOURCE) && (!again || packet->unasked)) {
 		const struct segue_config *config_ = config_get(packet->generation);
 
 		if (!config_ || !in_prefixes(config_->source_prefixes, config_->source_prefixes_count, source))
 			return drop(packet, SEGUE_OUTCOME_drop_source_outside_domain);
 	}
-	return endpoint(packet, sid, data, end, ip, limit, limit);
+	if (again)
+		return endpoint(packet, sid, data, end, ip, limit, limit);
+	return endpoint_usual(packet, sid, data, end, ip, limit);
 }
 
 INLINE int core_port(struct packet *packet)
@@ -88,6 +90,10 @@ INLINE int core_port(struct packet *packet)
 			outcome = 0;
 		if (outcome)
 			return pass_odd(packet, outcome);
+		if (!packet_recirculated(packet)) {
+			hand_on(packet, 1);
+			return drop(packet, SEGUE_OUTCOME_drop_recirculation);
+		}
 		outcome = core_trim(packet->ctx, packet->epoch, packet->port->config_flags);
 		if (outcome)
 			return core_trimmed(packet, outcome);

@@ -27,7 +27,7 @@ INLINE int transit(const struct packet *packet, u32 limit)
 	if ((void *)(ip + 1) > end)
 		return drop(packet, SEGUE_OUTCOME_drop_truncated);
 	destination = address_load(&ip->daddr);
-	if (!in_sid_block(packet->generation, destination))
+	if (!in_sid_block_here(packet->generation, destination))
 		return pass(packet, SEGUE_OUTCOME_passed_not_for_segue);
 	if (!address_forwardable(address_load(&ip->saddr)))
 		return refuse_source(packet, address_load(&ip->saddr), destination);

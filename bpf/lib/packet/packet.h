@@ -20,6 +20,7 @@ struct packet {
 	u32 length;   /* layer 3 octets as received, for byte counters */
 	u32 stage;    /* enum segue_stage, or STAGE_PORT: the program that it is in. A constant in each, so that each
 			 leaves out what others do */
+	u32 unasked;  /* 1: handed on by hand_on(): its source has not been looked at */
 	u64 icmp_way; /* where ICMP errors about it are routed: ICMP_WAY() */
 };
 
@@ -172,6 +173,7 @@ INLINE int rarely_in_sid_block(const struct packet *packet, struct address a)
 INLINE int packet_begin(buffer *ctx, struct packet *packet, u32 stage, u64 epoch)
 {
 	packet->stage = stage;
+	packet->unasked = 0;
 	packet->icmp_way = 0;
 	packet->ctx = ctx;
 	packet->epoch = epoch;

@@ -48,6 +48,7 @@ struct label_order {
 /* What one stage tells the next across a tail call. Each stage writes all that the next one reads. */
 struct scratch {
 	u64 epoch;    /* of the packet, for the next stage: see stage() */
+	u32 unasked;  /* hand_on(): whoever sets it goes there at once, and there it is cleared */
 	u8 icmp_kind; /* enum segue_icmp, the row to count */
 	u8 family;
 	u8 type;
@@ -90,6 +91,34 @@ INLINE void stage(const struct packet *packet, u32 number)
 	scratch->epoch = packet->epoch;
 	bpf_tail_call(packet->ctx, &stages, number);
 	scratch->epoch = 0;
+}
+
+/*
+ * A packet at a core port that is not as nearly all are goes on in segue_again, which takes any: so what takes such
+ * packets is in one program, for the verifier too. Nothing of it has been changed.
+ */
+INLINE void hand_on(const struct packet *packet, u32 unasked)
+{
+	struct scratch *scratch = scratch_get();
+
+	if (!scratch)
+		return;
+	scratch->unasked = unasked;
+	stage(packet, SEGUE_STAGE_AGAIN);
+	scratch->unasked = 0;
+}
+
+/* Whether hand_on() said so. */
+INLINE u32 unasked_carried(void)
+{
+	struct scratch *scratch = scratch_get();
+	u32 unasked;
+
+	if (!scratch)
+		return 0;
+	unasked = scratch->unasked;
+	scratch->unasked = 0;
+	return unasked;
 }
 
 /* The epoch in which the stage before this one was. */

@@ -52,11 +52,12 @@ struct aware_order {
 };
 
 /* A segment that the function has added: no way out of the domain, and none back to the function. */
-INLINE int segment_may_be_new(const struct aware_order *order, struct address segment)
+RARE int segment_may_be_new(const struct aware_order *order, u64 high, u64 low)
 {
+	struct address segment = {high, low};
 	const struct segue_sid *sid;
 
-	if (!address_forwardable(segment) || !in_sid_block(order->generation, segment))
+	if (!order || !address_forwardable(segment) || !in_sid_block(order->generation, segment))
 		return 0;
 	sid = sid_find(order->epoch, segment);
 	return !sid || sid->behaviour != SEGUE_END_AN || sid->scope != order->scope;
@@ -92,7 +93,7 @@ RARE int aware_permitted(buffer *ctx, const struct aware_order *order)
 			at++;
 			continue;
 		}
-		if (!segment_may_be_new(order, address_load(now)))
+		if (!segment_may_be_new(order, now[0], now[1]))
 			return 0;
 		if (i == 0 && order->permission < SEGUE_MAY_REPLACE_LAST)
 			return 0;
