@@ -27,6 +27,8 @@ CHAINS = {
     "fw": 7011,
     "apart": 7012,
     "mixed": 7013,
+    "first": 7015,
+    "ends": 7016,
 }
 PATIENCE = 20.0
 SPARE = "function spare, all chains, west to east"

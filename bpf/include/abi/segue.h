@@ -299,6 +299,7 @@ enum segue_list_flags {
 	SEGUE_LIST_HAS_SRH = 1 << 1,
 	SEGUE_LIST_FLOW_LABEL_COPY = 1 << 2, /* inner IPv6 flow label where it is not 0; else the flow hash */
 	SEGUE_LIST_TTL_UNIFORM = 1 << 3,     /* labels: the inner TTL, after it was lowered; else `ttl` (RFC 3443) */
+	SEGUE_LIST_LOCAL = 1 << 4,	     /* labels: the first one is this node's own; there is no next hop */
 };
 
 /*

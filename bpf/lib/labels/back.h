@@ -99,19 +99,6 @@ INLINE int back_deliver(struct packet *packet, const struct segue_sid *sid, cons
 	return leave(packet, adjacency, ethertype);
 }
 
-/* A packet with its labels on again goes where these lead, as one that comes in by a core port. */
-INLINE int back_onward(const struct packet *packet)
-{
-	void *data = buffer_start(packet->ctx);
-
-	if (data + ETHERNET_LENGTH > buffer_end(packet->ctx))
-		return drop(packet, SEGUE_OUTCOME_drop_adjust);
-	((u32 *)data)[0] = *(const u32 *)&packet->port->mac[0];
-	((u16 *)data)[2] = *(const u16 *)&packet->port->mac[4];
-	stage(packet, SEGUE_STAGE_LABELS);
-	return drop(packet, SEGUE_OUTCOME_drop_recirculation);
-}
-
 /* TC of a packet's traffic class, as it lies in an entry. */
 INLINE u32 class_in_entry(u32 traffic_class)
 {
@@ -149,7 +136,7 @@ INLINE int back_wrap(struct packet *packet, const struct segue_sid *sid, const s
 	if (failed)
 		return drop(packet, SEGUE_OUTCOME_drop_adjust);
 	count(packet, sid->counter_return);
-	return back_onward(packet);
+	return labels_here(packet);
 }
 
 /* Back from a function behind a label. */

@@ -87,6 +87,19 @@ INLINE const struct adjacency *label_adjacency(const struct packet *packet, cons
 	return adjacency_find(packet, towards, tag, sid->oif | inside, 0);
 }
 
+/* A packet whose labels are on goes where these lead, as one that comes in by a core port. */
+INLINE int labels_here(const struct packet *packet)
+{
+	void *data = buffer_start(packet->ctx);
+
+	if (data + ETHERNET_LENGTH > buffer_end(packet->ctx))
+		return drop(packet, SEGUE_OUTCOME_drop_adjust);
+	((u32 *)data)[0] = *(const u32 *)&packet->port->mac[0];
+	((u16 *)data)[2] = *(const u16 *)&packet->port->mac[4];
+	stage(packet, SEGUE_STAGE_LABELS);
+	return drop(packet, SEGUE_OUTCOME_drop_recirculation);
+}
+
 /* Sends a packet with labels, complete but for its Ethernet header. */
 INLINE int labels_leave(const struct packet *packet, const struct adjacency *adjacency)
 {

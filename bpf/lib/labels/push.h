@@ -42,15 +42,35 @@ INLINE u32 labels_fill(const struct segue_segment_list *list, u32 traffic_class,
 	return bpf_htonl((traffic_class >> 5 & 7) << 9 | ttl);
 }
 
+/*
+ * The way of the packet with its labels. NULL: there is none, and it has ended with `action`. Not asked where the first
+ * label is this node's own: what that one says finds the way, and what stands against it.
+ */
+INLINE const struct adjacency *push_way(const struct packet *packet, const struct segue_segment_list *list,
+					const struct push_order *order, const struct payload *payload, int *action)
+{
+	const struct adjacency *adjacency = list_adjacency(packet, list, order->flow);
+	struct sending sending = wrapped(payload, list->header_length & 0xff);
+
+	if (unlikely(!adjacency)) {
+		*action = drop(packet, SEGUE_OUTCOME_drop_no_route);
+		return NULL;
+	}
+	sending.table = 1; /* the kernel knows nothing of labels */
+	if (unlikely(!adjacency_fits(packet, adjacency, payload->length + sending.push)) &&
+	    obstacle(packet, adjacency, &sending, action))
+		return NULL;
+	return adjacency;
+}
+
 INLINE int labels_push(struct packet *packet, const struct push_order *order)
 {
 	struct payload payload = {.offset = ETHERNET_LENGTH,
 				  .length = order->length,
 				  .protocol = order->family == 4 ? PROTOCOL_IPV4 : PROTOCOL_IPV6};
 	const struct segue_segment_list *list;
-	const struct adjacency *adjacency;
+	const struct adjacency *adjacency = NULL;
 	u32 index = order->list, family = order->family, push, ttl, fill;
-	struct sending sending;
 	void *data, *end;
 	int action;
 
@@ -61,13 +81,9 @@ INLINE int labels_push(struct packet *packet, const struct push_order *order)
 	if (unlikely(labels_of_segments(packet->ctx)))
 		return drop(packet, SEGUE_OUTCOME_drop_offload);
 	push = list->header_length & 0xff;
-	adjacency = list_adjacency(packet, list, order->flow);
-	if (unlikely(!adjacency))
-		return drop(packet, SEGUE_OUTCOME_drop_no_route);
-	if (unlikely(!adjacency_fits(packet, adjacency, payload.length + push))) {
-		sending = wrapped(&payload, push);
-		sending.table = 1; /* the kernel knows nothing of labels */
-		if (obstacle(packet, adjacency, &sending, &action))
+	if (likely(!(list->flags & SEGUE_LIST_LOCAL))) {
+		adjacency = push_way(packet, list, order, &payload, &action);
+		if (unlikely(!adjacency))
 			return action;
 	}
 	data = buffer_start(packet->ctx);
@@ -95,7 +111,7 @@ INLINE int labels_push(struct packet *packet, const struct push_order *order)
 		return drop(packet, SEGUE_OUTCOME_drop_adjust);
 	count(packet, order->counter);
 	count(packet, list->counter);
-	return labels_leave(packet, adjacency);
+	return likely(adjacency) ? labels_leave(packet, adjacency) : labels_here(packet);
 }
 
 #endif

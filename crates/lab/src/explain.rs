@@ -62,7 +62,8 @@ fn way(steps: &[Explanation]) -> String {
                 let segments: Vec<String> = segments.iter().map(ToString::to_string).collect();
                 format!("{} <{}>", word(mode), segments.join(", "))
             }
-            StepAction::Push { labels, towards } => format!("PUSH {} to {towards}", stack(labels)),
+            StepAction::Push { labels, towards: Some(towards) } => format!("PUSH {} to {towards}", stack(labels)),
+            StepAction::Push { labels, towards: None } => format!("PUSH {}, the first of them its own", stack(labels)),
             StepAction::Label { labels, behaviour, function } => {
                 let function = function.as_ref().map(|name| format!(" -> function {name}")).unwrap_or_default();
                 format!("{} {}{function}", stack(labels), word(behaviour))

@@ -351,7 +351,7 @@ pub struct SegmentList {
     /// PUSH: labels in order of traversal, 1 to 32.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub labels: Vec<u32>,
-    /// PUSH: the neighbour that knows the first label.
+    /// PUSH: the neighbour that knows the first label. Without it that is one of the node's own labels, where packets begin.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_hop: Option<IpAddr>,
     /// PUSH: the interface to `next_hop`; by route if not given.

@@ -9,14 +9,14 @@ use crate::plan::{Explanation, StepAction};
 use crate::planner::Planner;
 
 impl Planner<'_> {
-    /// How the traffic of one direction goes, for people. `pushed`: the stack, and the neighbour that takes it.
+    /// How the traffic of one direction goes, for people. `pushed`: the stack, and the neighbour that takes it, if one does.
     pub(crate) fn explain_labels(
         &mut self,
         course: &Course<'_>,
         direction: Direction,
         (from, ingress): (&str, usize),
         to: &str,
-        (labels, towards): (Vec<u32>, String),
+        (labels, towards): (Vec<u32>, Option<String>),
         segments: &[LabelSegment],
     ) {
         let node_name = self.node_name(ingress).to_owned();

@@ -49,12 +49,18 @@ impl Planner<'_> {
         }
         let (from, to) = course.ends(direction);
         self.own_labels(course, direction, &segments, &list);
-        let first = segments.iter().find(|segment| !segment.labels.is_empty());
-        let Some(towards) = first.and_then(|first| self.reach.first_hop(from.node, first.node)) else { return };
-        let towards = self.node_name(towards).to_owned();
+        let first = segments.iter().find(|segment| !segment.labels.is_empty()).map(|first| first.node);
+        let towards =
+            first.filter(|first| *first != from.node).and_then(|first| self.reach.first_hop(from.node, first));
+        if first != Some(from.node) && towards.is_none() {
+            return;
+        }
+        let towards = towards.map(|towards| self.node_name(towards).to_owned());
         let pushed = SegmentList { weight: 1, segments: Vec::new(), labels: list.clone(), next_hop: None, port: None };
         self.headend(course, direction, HeadendMode::Push, pushed);
-        self.nodes[from.node].towards.insert(course.policy(direction), towards.clone());
+        if let Some(towards) = &towards {
+            self.nodes[from.node].towards.insert(course.policy(direction), towards.clone());
+        }
         self.explain_labels(course, direction, (&from.label, from.node), &to.label, (list, towards), &segments);
     }
 
@@ -111,7 +117,7 @@ impl Planner<'_> {
         self.inventory.nodes[node].labels.map_or(0, |labels| labels.block.low().saturating_add(number))
     }
 
-    /// Whether the stack fits, leads out of the headend, and every node of it can be reached.
+    /// Whether the stack fits, and every node of it can be reached.
     fn check_stack(
         &mut self,
         course: &Course<'_>,
@@ -124,17 +130,6 @@ impl Planner<'_> {
             let message =
                 format!("the chain takes {} labels ({direction}); a stack has at most {LABELS_MAX}", list.len());
             self.error(&key, message, "visit fewer functions and waypoints");
-            return false;
-        }
-        let from = course.ends(direction).0.node;
-        let first = segments.iter().find(|segment| !segment.labels.is_empty());
-        if first.is_some_and(|first| first.node == from) {
-            let message = format!(
-                "the first label would be for {} itself, where the packets come in ({direction}): labels lead to neighbours",
-                self.node_name(from)
-            );
-            let remedy = "put a waypoint on another node in front, or connect the host or the function to another node";
-            self.error(&key, message, remedy);
             return false;
         }
         let octets = ENTRY_OCTETS * list.len();

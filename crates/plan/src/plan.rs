@@ -157,8 +157,9 @@ pub enum StepAction {
     Push {
         /// In the order of traversal.
         labels: Vec<u32>,
-        /// The neighbour that takes the first one.
-        towards: String,
+        /// The neighbour that takes the first one; none if that is the node's own.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        towards: Option<String>,
     },
     /// Labels lead here, and are used up.
     Label {

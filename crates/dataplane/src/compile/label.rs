@@ -170,13 +170,22 @@ pub(super) fn label_list(
             entry.first[8..12].copy_from_slice(&address.octets());
             entry.way = WAY_IPV4;
         }
-        None => return Err(CompileError::invalid(place, "a list of labels needs `next_hop`")),
+        None if starts_here(compiler, list) => entry.flags |= abi::SEGUE_LIST_LOCAL as u8,
+        None => {
+            let problem = "a list of labels needs `next_hop`, unless its first label is one of this node's";
+            return Err(CompileError::invalid(place, problem));
+        }
     }
     if let Some(port) = &list.port {
         // Without the interface there is no way, and no other one is right.
         entry.oif = compiler.interface(place, port)?.map_or(IFINDEX_LIMIT - 1, |interface| interface.ifindex);
     }
     Ok(entry)
+}
+
+/// Whether the first label of a list is one of the node's own, so that what that says finds the way.
+fn starts_here(compiler: &Compiler<'_>, list: &SegmentList) -> bool {
+    list.labels.first().is_some_and(|first| compiler.input.state.labels.iter().any(|label| label.label == *first))
 }
 
 /// The same without a next hop, as what comes back from a function gets it.

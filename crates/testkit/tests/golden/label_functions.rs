@@ -63,12 +63,28 @@ labels:
     proxy: {inner: [IPv6], to_function: mask0, from_function: mask0, on_failure: reroute, backup_label: 15020, watch: {}}
 ";
 
+/// Policies that begin with a label of the node under test.
+const POLICIES: &str = "
+  - {name: here, mode: PUSH, ttl: TTL, segment_lists: [{labels: [15020, 16002, 70000]}]}
+  - {name: here-static, mode: PUSH, ttl: TTL, segment_lists: [{labels: [16001, 15010, 16002, 70000]}]}
+  - {name: here-on, mode: PUSH, ttl: TTL, segment_lists: [{labels: [16002, 70000]}]}
+";
+
+const STEERING: &str = "
+  - {name: here-6, destination: 'fd00:0:f00::/48', policy: here}
+  - {name: here-4, destination: 10.30.0.0/16, policy: here}
+  - {name: here-static-6, destination: 'fd00:0:f01::/48', policy: here-static}
+  - {name: here-on-6, destination: 'fd00:0:f02::/48', policy: here-on}
+";
+
 fn functions(ttl: &str) -> String {
     let text = configuration(DOMAIN);
     let (before, after) = text.split_once("sids:").expect("SIDs");
-    let (_, after) = after.split_once("policies:").expect("policies");
+    let (_, after) = after.split_once("policies:\n").expect("policies");
+    let after = after.replacen("steering:\n", &STEERING.replacen('\n', "steering:\n", 1), 1);
+    let policies = POLICIES.replace("TTL", ttl);
     format!(
-        "{before}sids: []\npolicies:{after}mpls: {{srgb: ['16000-23999'], srlb: ['15000-15999'], ttl: {ttl}}}{LABELS}"
+        "{before}sids: []\npolicies:{policies}{after}mpls: {{srgb: ['16000-23999'], srlb: ['15000-15999'], ttl: {ttl}}}{LABELS}"
     )
 }
 
@@ -108,11 +124,23 @@ fn out(node: &Golden<'_>, case: &str, frame: &PacketBuilder, expected: &PacketBu
 
 /// A packet comes back from a function and leaves as `expected`; each counter in `counters` moves by one packet.
 fn back(node: &Golden<'_>, case: &str, port: &str, frame: &PacketBuilder, expected: &PacketBuilder, counters: &[&str]) {
+    moves(node, case, (port, "forwarded"), frame, expected, counters);
+}
+
+/// A packet that comes in by a port leaves as `expected`, with that outcome; each counter in `counters` moves by one packet.
+fn moves(
+    node: &Golden<'_>,
+    case: &str,
+    (port, outcome): (&str, &str),
+    frame: &PacketBuilder,
+    expected: &PacketBuilder,
+    counters: &[&str],
+) {
     let found = node.send(port, frame);
     assert_eq!(found.verdict, Verdict::Redirect, "{case}: {:?}", found.moved);
     assert_eq!(found.frame, expected.build(), "{case}");
     let moved: Vec<(&str, u64)> = found.moved.iter().map(|(name, (packets, _))| (name.as_str(), *packets)).collect();
-    let outcome = format!("{port} forwarded");
+    let outcome = format!("{port} {outcome}");
     let mut counted: Vec<(&str, u64)> = counters.iter().chain([&outcome.as_str()]).map(|name| (*name, 1)).collect();
     counted.sort_unstable();
     assert_eq!(moved, counted, "{case}");
@@ -320,6 +348,60 @@ fn errors_at_functions_behind_labels() {
     node.finish();
 }
 
+/// A policy whose first label is the node's own: the packet is behind it here, as if it had come with its labels.
+#[test]
+#[ignore = "needs root"]
+fn a_policy_begins_with_a_label_of_its_own_node() {
+    let network = Network::new();
+    let node = Golden::load(&network, &functions("pipe"));
+    let to6 = |network: u16| Ipv6Addr::new(0xfd00, 0, network, 0, 0, 0, 0, 7);
+    let six = |packet: PacketBuilder, entries: &[(u32, u8)], network: u16, hops: u8, octets: usize| {
+        let repr = Ipv6Repr { hop_limit: hops, traffic_class: 0xb8, ..Ipv6Repr::new(CLIENT, to6(network)) };
+        let packet = if entries.is_empty() { packet } else { packet.mpls(&stack(5, entries)) };
+        packet.inner_ipv6(repr).udp(UdpRepr::new(1, 2)).payload(&vec![7; octets - 48])
+    };
+    let four = |packet: PacketBuilder, entries: &[(u32, u8)], hops: u8| {
+        let to = [10, 30, 0, 7].into();
+        let repr = Ipv4Repr { time_to_live: hops, type_of_service: 0xb8, ..Ipv4Repr::new(CLIENT4, to) };
+        let packet = if entries.is_empty() { packet } else { packet.mpls(&stack(5, entries)) };
+        packet.inner_ipv4(repr).udp(UdpRepr::new(1, 2)).payload(b"from here")
+    };
+    // Octets are counted with the labels, as of what comes with them.
+    let into = |case: &str, frame: &PacketBuilder, expected: &PacketBuilder, counters: &[&str]| {
+        moves(&node, case, ("acc0", "to_function"), frame, expected, counters);
+    };
+    let forwards = |case: &str, frame: &PacketBuilder, expected: &PacketBuilder, counters: &[&str]| {
+        moves(&node, case, ("acc0", "forwarded"), frame, expected, counters);
+    };
+    let left = [(SWAP_TO, 63), (70_000, 64)];
+    let counters = ["list here/0", "rule here-6", "label 15020"];
+    into("IPv6", &six(arriving("acc0"), &[], 0xf00, 9, 99), &six(leaving("dyn0"), &[], 0xf00, 8, 99), &counters);
+    let frame = six(arriving("dyn1"), &[], 0xf00, 8, 99);
+    let counters = ["label 16002", "returned label 15020"];
+    back(&node, "IPv6", "dyn1", &frame, &six(leaving("core1"), &left, 0xf00, 7, 99), &counters);
+    let counted = ["list here/0", "rule here-4", "label 15020"];
+    into("IPv4", &four(arriving("acc0"), &[], 9), &four(leaving("dyn0"), &[], 8), &counted);
+    back(&node, "IPv4", "dyn1", &four(arriving("dyn1"), &[], 8), &four(leaving("core1"), &left, 7), &counters);
+    let counters = ["list here-static/0", "rule here-static-6", "label 15010"];
+    into("static", &six(arriving("acc0"), &[], 0xf01, 9, 99), &six(leaving("fun0"), &[], 0xf01, 8, 99), &counters);
+    // No function: the label is swapped here.
+    let expected = six(leaving("core1"), &left, 0xf02, 8, 99);
+    let counters = ["list here-on/0", "rule here-on-6", "label 16002"];
+    forwards("on", &six(arriving("acc0"), &[], 0xf02, 9, 99), &expected, &counters);
+    // What the function's link does not take, its sender is told, as of the packet itself.
+    let found = node.send("acc0", &six(arriving("acc0"), &[], 0xf00, 9, 1501));
+    assert_eq!(found.verdict, Verdict::Redirect, "{:?}", found.moved);
+    assert_eq!((&found.frame[54..56], &found.frame[58..62]), (&[2, 0][..], &1500_u32.to_be_bytes()[..]), "too big");
+    assert!(found.moved.contains_key("acc0 drop_too_big"), "{:?}", found.moved);
+    node.drops(
+        "labels of its own",
+        "acc0",
+        &six(arriving("acc0"), &[(DYNAMIC, 9)], 0xf00, 9, 99),
+        "drop_labels_from_outside",
+    );
+    node.finish();
+}
+
 /// What nobody may choose, and what is no stack.
 #[test]
 #[ignore = "needs root"]
@@ -406,7 +488,7 @@ fn a_million_mutated_packets_at_functions_behind_labels() {
     let packets = mutation::packets();
     let labels =
         [OWN, SWAP, POP, NARROW, STATIC, STATIC_LAST, STATIC_BYPASS, DYNAMIC, FLOW, FLOW_OTHER, REROUTE, 0, 2, 70_000];
-    let ports = ["core0", "core0", "core0", "fun1", "fun2", "fun3", "dyn1", "flow0"];
+    let ports = ["core0", "core0", "core0", "fun1", "fun2", "fun3", "dyn1", "flow0", "acc0"];
     let mut random = Random::new(0x1abe_1f00);
     let mut faults = mutation::Faults::new();
     let mut seen = [0_u64; 5];
@@ -421,6 +503,10 @@ fn a_million_mutated_packets_at_functions_behind_labels() {
                 0 => six(arriving(port), &entries, 7).build(),
                 _ => four(arriving(port), &entries, 7).build(),
             };
+            if port == "acc0" && frame[14] >> 4 == 6 {
+                // Into one of the policies that begin here: the destination's fifth and sixth octets.
+                frame[42..44].copy_from_slice(&(0xf00 + random.below(3) as u16).to_be_bytes());
+            }
             if random.below(3) != 0 {
                 mutate(&mut random, &mut frame);
             }
