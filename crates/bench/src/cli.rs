@@ -78,7 +78,7 @@ pub struct Args {
     /// tcp, udp-gso: through a function with nftables rules at the middle node, by this proxy of ours
     #[arg(long, value_enum)]
     pub through: Option<Through>,
-    /// end, end-dx6, end-dx4, h-encaps, h-encaps-v4: our ports are on socket buffers, not on XDP
+    /// end, end-dx6, end-dx4, h-encaps, h-encaps-v4, mpls-*: our ports are on socket buffers, not on XDP
     #[arg(long)]
     pub skb: bool,
     /// wrong-header: packets for each memory, both processors together
@@ -127,6 +127,15 @@ pub enum Choice {
     HEncaps,
     /// H.Encaps with two segments, inner IPv4
     HEncapsV4,
+    /// PUSH of two labels; --vs bare
+    MplsPush,
+    /// PUSH of ten labels; --vs bare
+    #[value(name = "mpls-push-10")]
+    MplsPush10,
+    /// A label swapped; --vs bare
+    MplsSwap,
+    /// A label popped; --vs bare
+    MplsPop,
     /// End.AS through a function
     ProxyAs,
     /// End.AD through a function, header remembered by interface
@@ -227,6 +236,10 @@ impl Choice {
             Self::EndDx4 => vec![Task::Forward(Scenario::EndDx4)],
             Self::HEncaps => vec![Task::Forward(Scenario::HEncaps)],
             Self::HEncapsV4 => vec![Task::Forward(Scenario::HEncapsV4)],
+            Self::MplsPush => vec![Task::Forward(Scenario::MplsPush)],
+            Self::MplsPush10 => vec![Task::Forward(Scenario::MplsPush10)],
+            Self::MplsSwap => vec![Task::Forward(Scenario::MplsSwap)],
+            Self::MplsPop => vec![Task::Forward(Scenario::MplsPop)],
             Self::ProxyAs => vec![Task::Proxy(Proxy::ProxyAs)],
             Self::ProxyAd => vec![Task::Proxy(Proxy::ProxyAd)],
             Self::ProxyAdFlow => vec![Task::Proxy(Proxy::ProxyAdFlow)],
@@ -447,6 +460,14 @@ fn forward(args: &Args, scenario: Scenario, pinned: &Pinned) -> Result<Vec<Repor
         return Err(Error::Usage(
             "--vs plain and --vs xdp are for tcp and udp-gso: use kernel, kernel-xdp or bare".into(),
         ));
+    };
+    let peer = match peer {
+        Engine::Kernel(_) if scenario.is_by_labels() && args.scenario == Choice::All => Engine::Bare(Redirect::Ifindex),
+        Engine::Kernel(_) if scenario.is_by_labels() => {
+            let name = scenario.name();
+            return Err(Error::Usage(format!("{name}: the bench does not set up the kernel's MPLS; use --vs bare")));
+        }
+        other => other,
     };
     let ours = if args.skb { Engine::SegueSkb } else { Engine::Segue };
     let mut reports = Vec::new();

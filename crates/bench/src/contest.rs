@@ -158,8 +158,8 @@ fn report(scenario: Scenario, octets: usize, tallies: [&Tally; 3], effort: &Effo
     if let (Some(required), Engine::Kernel(_)) = (scenario.required_ratio(ours.engine), theirs.engine) {
         notes.push(target("ratio to the kernel", ratio, required));
     }
-    if scenario == Scenario::End && ours.engine == Engine::Segue {
-        notes.push(target("share of the bare redirect", share, 0.85));
+    if let Some(required) = scenario.required_share(ours.engine) {
+        notes.push(target("share of the bare redirect", share, required));
     }
     for tally in tallies {
         let Tally { engine, sent, lost, paced, drops, .. } = tally;

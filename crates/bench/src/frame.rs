@@ -223,6 +223,18 @@ fn with_steering(inner: Packet, steering: &Steering<'_>, next: u8) -> Packet {
     inner.inside(&header)
 }
 
+/// `inner` behind a stack of labels, each with its TTL (RFC 3032 section 2.1). TC is 0; the last one is the bottom.
+#[must_use]
+pub fn labelled(inner: Packet, entries: &[(u32, u8)]) -> Packet {
+    let last = entries.len().saturating_sub(1);
+    let words = entries.iter().enumerate().map(|(position, (label, ttl))| {
+        let bottom = u32::from(position == last) << 8;
+        label << 12 | bottom | u32::from(*ttl)
+    });
+    let stack: Vec<u8> = words.flat_map(u32::to_be_bytes).collect();
+    Packet { ethertype: 0x8847, ..inner.inside(&stack) }
+}
+
 /// An IPv4 packet's TTL lowered to `ttl`, with its header checksum.
 #[must_use]
 pub fn with_ttl(mut packet: Packet, ttl: u8) -> Packet {
@@ -299,6 +311,13 @@ mod tests {
         assert_eq!(&packet.octets[40..48], &[17, 4, 4, 1, 1, 0, 0, 0]);
         let arrived = inserted(udp_over_ipv6(A, B, 64, 112), &[A], 0);
         assert_eq!(&arrived.octets[24..40], &B.octets());
+    }
+
+    #[test]
+    fn a_stack_ends_at_its_last_label() {
+        let packet = labelled(udp_over_ipv6(A, B, 64, 112), &[(16_002, 64), (0xf_ffff, 1)]);
+        assert_eq!((packet.ethertype, packet.octets.len(), packet.headers, packet.port), (0x8847, 120, 56, 48));
+        assert_eq!(packet.octets[..8], [0x03, 0xe8, 0x20, 64, 0xff, 0xff, 0xf1, 1]);
     }
 
     #[test]

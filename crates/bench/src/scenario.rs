@@ -30,6 +30,15 @@ pub enum Scenario {
     HEncaps,
     /// H.Encaps with two segments; inner IPv4.
     HEncapsV4,
+    /// PUSH of two labels; inner IPv6.
+    MplsPush,
+    /// PUSH of ten labels; inner IPv6.
+    #[value(name = "mpls-push-10")]
+    MplsPush10,
+    /// CONTINUE: another label in place of the first of two.
+    MplsSwap,
+    /// NEXT over a link: the first of two labels comes off.
+    MplsPop,
 }
 
 /// Who forwards.
@@ -94,6 +103,11 @@ pub struct Arrival {
 }
 
 const TTL: u8 = 64;
+/// Labels: the node's own, which are swapped and popped, and those that others know.
+const SWAPPED: u32 = 16_002;
+const POPPED: u32 = 16_003;
+const NEXT_LABEL: u32 = 17_002;
+const BOTTOM_LABEL: u32 = 17_100;
 
 impl Scenario {
     /// Its name on the command line and in reports.
@@ -105,6 +119,10 @@ impl Scenario {
             Self::EndDx4 => "end-dx4",
             Self::HEncaps => "h-encaps",
             Self::HEncapsV4 => "h-encaps-v4",
+            Self::MplsPush => "mpls-push",
+            Self::MplsPush10 => "mpls-push-10",
+            Self::MplsSwap => "mpls-swap",
+            Self::MplsPop => "mpls-pop",
         }
     }
 
@@ -117,11 +135,36 @@ impl Scenario {
             Self::End => Some(2.8),
             Self::EndDx6 | Self::HEncaps => Some(2.5),
             Self::EndDx4 | Self::HEncapsV4 => None,
+            Self::MplsPush | Self::MplsPush10 | Self::MplsSwap | Self::MplsPop => None,
         }
     }
 
+    /// The share of the bare redirect's rate that the project must reach with this engine, if it has set itself one.
+    #[must_use]
+    pub fn required_share(self, ours: Engine) -> Option<f64> {
+        match self {
+            _ if ours != Engine::Segue => None,
+            Self::End => Some(0.85),
+            Self::MplsPush => Some(0.92),
+            Self::MplsPush10 => Some(0.88),
+            _ => None,
+        }
+    }
+
+    /// Whether labels lead: the kernel's work is not set up for that here, since its MPLS is a module that few kernels have loaded.
+    #[must_use]
+    pub fn is_by_labels(self) -> bool {
+        matches!(self, Self::MplsPush | Self::MplsPush10 | Self::MplsSwap | Self::MplsPop)
+    }
+
     fn is_headend(self) -> bool {
-        matches!(self, Self::HEncaps | Self::HEncapsV4)
+        matches!(self, Self::HEncaps | Self::HEncapsV4 | Self::MplsPush | Self::MplsPush10)
+    }
+
+    /// The labels that the node pushes.
+    fn pushed(self) -> Vec<u32> {
+        let count = if self == Self::MplsPush10 { 10 } else { 2 };
+        (0..count).map(|position| NEXT_LABEL + position).collect()
     }
 
     fn inner(self, octets: usize, ttl: u8) -> Packet {
@@ -129,9 +172,7 @@ impl Scenario {
             Self::EndDx4 | Self::HEncapsV4 => {
                 frame::udp_over_ipv4(INNER_SOURCE_IPV4, INNER_DESTINATION_IPV4, ttl, octets)
             }
-            Self::End | Self::EndDx6 | Self::HEncaps => {
-                frame::udp_over_ipv6(INNER_SOURCE, INNER_DESTINATION, ttl, octets)
-            }
+            _ => frame::udp_over_ipv6(INNER_SOURCE, INNER_DESTINATION, ttl, octets),
         }
     }
 
@@ -149,9 +190,11 @@ impl Scenario {
         }
         let inner = self.inner(octets, TTL);
         let (segments, left) = match self {
-            Self::HEncaps | Self::HEncapsV4 => return Ok(inner),
+            _ if self.is_headend() => return Ok(inner),
+            Self::MplsSwap => return Ok(frame::labelled(inner, &[(SWAPPED, TTL), (BOTTOM_LABEL, TTL)])),
+            Self::MplsPop => return Ok(frame::labelled(inner, &[(POPPED, TTL), (BOTTOM_LABEL, TTL)])),
             Self::End => ([SID, NEXT_SID], 1),
-            Self::EndDx6 | Self::EndDx4 => ([NEXT_SID, SID], 0),
+            _ => ([NEXT_SID, SID], 0),
         };
         Ok(frame::encapsulated(
             inner,
@@ -181,6 +224,14 @@ impl Scenario {
             (_, Self::EndDx6) => self.inner(octets, TTL),
             (_, Self::EndDx4) => self.inner(octets, TTL),
             (_, Self::HEncaps | Self::HEncapsV4) => encapsulated(self.inner(octets, TTL)),
+            (_, Self::MplsPush | Self::MplsPush10) => {
+                let entries: Vec<(u32, u8)> = self.pushed().into_iter().map(|label| (label, TTL)).collect();
+                frame::labelled(self.inner(octets, TTL - 1), &entries)
+            }
+            (_, Self::MplsSwap) => {
+                frame::labelled(self.inner(octets, TTL), &[(NEXT_LABEL, TTL - 1), (BOTTOM_LABEL, TTL)])
+            }
+            (_, Self::MplsPop) => frame::labelled(self.inner(octets, TTL), &[(BOTTOM_LABEL, TTL)]),
         };
         let frame = packet.frame(SINK_MAC, OUT_MAC);
         let mut mask = vec![0xff; frame.len()];
@@ -203,7 +254,7 @@ impl Scenario {
             mask[at + 10..at + 12].fill(0);
         };
         match self {
-            Self::End => {}
+            Self::End | Self::MplsPush | Self::MplsPush10 | Self::MplsSwap | Self::MplsPop => {}
             Self::EndDx6 => mask[IP + 7] = 0,
             Self::EndDx4 => ttl_of_ipv4(mask, IP),
             Self::HEncaps | Self::HEncapsV4 => {
@@ -216,11 +267,12 @@ impl Scenario {
         }
     }
 
-    /// `ip` commands that make the kernel of the node do this scenario's work.
+    /// `ip` commands that make the kernel of the node do this scenario's work; none where labels lead.
     #[must_use]
     pub fn kernel_commands(self) -> Vec<String> {
         let encapsulation = format!("encap seg6 mode encap segs {NEXT_SID},{LAST_SID} via");
         match self {
+            Self::MplsPush | Self::MplsPush10 | Self::MplsSwap | Self::MplsPop => Vec::new(),
             Self::End => vec![format!("-6 route add {SID}/128 encap seg6local action End dev out")],
             // A next hop behind a gateway, not the sink's own address: for one on the link the kernel makes a route entry
             // for every packet (ip6_rt_cache_alloc), which costs it a third of its rate. The peer gets its better side.
@@ -254,6 +306,7 @@ impl Scenario {
             "ports": [{"name": "in", "role": role, "mode": mode}, {"name": "out", "role": "core", "mode": mode}],
         });
         let sid = |behaviour: &str, next_hop: Option<IpAddr>| serde_json::json!([{"sid": SID, "behaviour": behaviour, "next_hop": next_hop}]);
+        let labels = |label: u32, behaviour: &str| serde_json::json!([{"label": label, "behaviour": behaviour, "next_hop": SINK_ADDRESS}]);
         match self {
             Self::End => state["sids"] = sid("End", None),
             Self::EndDx6 => state["sids"] = sid("End.DX6", Some(SINK_ADDRESS.into())),
@@ -268,6 +321,19 @@ impl Scenario {
                 }]);
                 state["steering"] = serde_json::json!([{"destination": destination, "policy": "two"}]);
             }
+            Self::MplsPush | Self::MplsPush10 => {
+                state["policies"] = serde_json::json!([{
+                    "name": "labels", "mode": "PUSH",
+                    "segment_lists": [{"labels": self.pushed(), "next_hop": SINK_ADDRESS}]
+                }]);
+                let destination = format!("{INNER_DESTINATION}/128");
+                state["steering"] = serde_json::json!([{"destination": destination, "policy": "labels"}]);
+            }
+            Self::MplsSwap => {
+                state["labels"] = labels(SWAPPED, "swap");
+                state["labels"][0]["out"] = NEXT_LABEL.into();
+            }
+            Self::MplsPop => state["labels"] = labels(POPPED, "pop"),
         }
         state
     }
