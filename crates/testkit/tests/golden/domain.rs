@@ -124,6 +124,20 @@ fn a71_sources_outside_the_domain() {
     );
     let outside = frame(CLIENT, 64, arriving("core0"), path[0], 1);
     node.drops("another source", "core0", &outside, "drop_source_outside_domain");
+    // What goes on in segue_again is asked the same, with more octets in its frame or headers to walk.
+    let padded = outside.trailer(&[0xee; 9]).build();
+    let found = node.node().send("core0", &padded);
+    assert!(found.moved.contains_key("core0 drop_source_outside_domain"), "padded: {:?}", found.moved);
+    let behind = |source| {
+        let front = arriving("core0").ipv6(Ipv6Repr::new(source, path[0])).destination_options(OptionsRepr::default());
+        udp(front.srh(SrhRepr::new(&path)).inner_ipv6(Ipv6Repr::new(CLIENT, SERVER)))
+    };
+    node.drops("behind options", "core0", &behind(CLIENT), "drop_source_outside_domain");
+    let found = node.send("core0", &behind(HEADEND));
+    assert!(found.moved.contains_key("core0 forwarded"), "within the domain, behind options: {:?}", found.moved);
+    let padded = frame(HEADEND, 64, arriving("core0"), path[0], 1).trailer(&[0xee; 9]).build();
+    let found = node.node().send("core0", &padded);
+    assert!(found.moved.contains_key("core0 forwarded"), "within the domain, padded: {:?}", found.moved);
     let outside =
         udp(arriving("core0").ipv6(Ipv6Repr::new(CLIENT, local(END_DX6))).inner_ipv6(Ipv6Repr::new(CLIENT, SERVER)));
     node.drops("A72: without SRH", "core0", &outside, "drop_source_outside_domain");
