@@ -321,13 +321,13 @@ INLINE int endpoint_usual(const struct packet *packet, const struct segue_sid *s
 
 /*
  * Any packet whose destination is a local SID. `ip` lies within the frame; `limit`: end of the packet by its Payload
- * Length, within `frame`.
+ * Length, and of the frame.
  */
 INLINE int endpoint(const struct packet *packet, const struct segue_sid *sid, void *data, void *end, struct ipv6hdr *ip,
-		    u32 limit, u32 frame)
+		    u32 limit)
 {
 	u32 offset = ETHERNET_LENGTH + IPV6_LENGTH, previous = ETHERNET_LENGTH + 6, unknown;
-	struct outer outer = {.limit = limit, .frame = frame};
+	struct outer outer = {.limit = limit, .frame = limit};
 	const struct srh *srh = data + offset;
 	struct headers headers = {};
 
@@ -366,8 +366,7 @@ INLINE int endpoint(const struct packet *packet, const struct segue_sid *sid, vo
 			return upper_layer(packet, sid, &outer);
 		}
 	}
-	/* With any offsets, so that the verifier follows both cases at once. The firewall's stage has no stack for it.
-	 */
+	/* With any offsets, so that the verifier follows both cases at once; the firewall's stage has no stack left. */
 	asm volatile("" : : : "memory");
 	unknown = packet->stage == SEGUE_STAGE_FIREWALL ? 0 : unknown_zero(limit);
 	data = buffer_start(packet->ctx);

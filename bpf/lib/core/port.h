@@ -47,7 +47,7 @@ INLINE int core_ipv6(struct packet *packet, void *data, void *end)
 	if (again) /* here, where the verifier of 6.1 keeps in mind what it is */
 		sid = sid_find(packet->epoch, destination);
 	if (packet_handed_on(packet))
-		return sid ? endpoint(packet, sid, data, end, ip, limit, limit)
+		return sid ? endpoint(packet, sid, data, end, ip, limit)
 			   : drop(packet, SEGUE_OUTCOME_drop_recirculation);
 	if (unlikely(!sid)) {
 		if (relay_wanted(packet, ip, end))
@@ -64,7 +64,7 @@ INLINE int core_ipv6(struct packet *packet, void *data, void *end)
 			return drop(packet, SEGUE_OUTCOME_drop_source_outside_domain);
 	}
 	if (again)
-		return endpoint(packet, sid, data, end, ip, limit, limit);
+		return endpoint(packet, sid, data, end, ip, limit);
 	return endpoint_usual(packet, sid, data, end, ip, limit);
 }
 

@@ -451,6 +451,15 @@ fn soak(args: &Args, pinned: &Pinned) -> Result<()> {
 fn forward(args: &Args, scenario: Scenario, pinned: &Pinned) -> Result<Vec<Report>> {
     let effort = effort(args);
     let peer = match args.vs {
+        PeerChoice::Kernel | PeerChoice::KernelXdp if scenario.is_by_labels() => {
+            if args.scenario != Choice::All {
+                let name = scenario.name();
+                return Err(Error::Usage(format!(
+                    "{name}: the bench does not set up the kernel's MPLS; use --vs bare"
+                )));
+            }
+            Some(Engine::Bare(Redirect::Ifindex))
+        }
         PeerChoice::Kernel => Some(Engine::Kernel(Napi::Gro)),
         PeerChoice::KernelXdp => Some(Engine::Kernel(Napi::Xdp)),
         PeerChoice::Bare => Some(Engine::Bare(Redirect::Ifindex)),
@@ -460,14 +469,6 @@ fn forward(args: &Args, scenario: Scenario, pinned: &Pinned) -> Result<Vec<Repor
         return Err(Error::Usage(
             "--vs plain and --vs xdp are for tcp and udp-gso: use kernel, kernel-xdp or bare".into(),
         ));
-    };
-    let peer = match peer {
-        Engine::Kernel(_) if scenario.is_by_labels() && args.scenario == Choice::All => Engine::Bare(Redirect::Ifindex),
-        Engine::Kernel(_) if scenario.is_by_labels() => {
-            let name = scenario.name();
-            return Err(Error::Usage(format!("{name}: the bench does not set up the kernel's MPLS; use --vs bare")));
-        }
-        other => other,
     };
     let ours = if args.skb { Engine::SegueSkb } else { Engine::Segue };
     let mut reports = Vec::new();

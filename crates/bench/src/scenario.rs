@@ -172,7 +172,13 @@ impl Scenario {
             Self::EndDx4 | Self::HEncapsV4 => {
                 frame::udp_over_ipv4(INNER_SOURCE_IPV4, INNER_DESTINATION_IPV4, ttl, octets)
             }
-            _ => frame::udp_over_ipv6(INNER_SOURCE, INNER_DESTINATION, ttl, octets),
+            Self::End
+            | Self::EndDx6
+            | Self::HEncaps
+            | Self::MplsPush
+            | Self::MplsPush10
+            | Self::MplsSwap
+            | Self::MplsPop => frame::udp_over_ipv6(INNER_SOURCE, INNER_DESTINATION, ttl, octets),
         }
     }
 
@@ -190,11 +196,11 @@ impl Scenario {
         }
         let inner = self.inner(octets, TTL);
         let (segments, left) = match self {
-            _ if self.is_headend() => return Ok(inner),
+            Self::HEncaps | Self::HEncapsV4 | Self::MplsPush | Self::MplsPush10 => return Ok(inner),
             Self::MplsSwap => return Ok(frame::labelled(inner, &[(SWAPPED, TTL), (BOTTOM_LABEL, TTL)])),
             Self::MplsPop => return Ok(frame::labelled(inner, &[(POPPED, TTL), (BOTTOM_LABEL, TTL)])),
             Self::End => ([SID, NEXT_SID], 1),
-            _ => ([NEXT_SID, SID], 0),
+            Self::EndDx6 | Self::EndDx4 => ([NEXT_SID, SID], 0),
         };
         Ok(frame::encapsulated(
             inner,

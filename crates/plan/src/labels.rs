@@ -49,13 +49,11 @@ impl Planner<'_> {
         }
         let (from, to) = course.ends(direction);
         self.own_labels(course, direction, &segments, &list);
-        let first = segments.iter().find(|segment| !segment.labels.is_empty()).map(|first| first.node);
-        let towards =
-            first.filter(|first| *first != from.node).and_then(|first| self.reach.first_hop(from.node, first));
-        if first != Some(from.node) && towards.is_none() {
+        let Some(first) = segments.iter().find(|segment| !segment.labels.is_empty()) else { return };
+        let towards = self.reach.first_hop(from.node, first.node).map(|next| self.node_name(next).to_owned());
+        if towards.is_none() && first.node != from.node {
             return;
         }
-        let towards = towards.map(|towards| self.node_name(towards).to_owned());
         let pushed = SegmentList { weight: 1, segments: Vec::new(), labels: list.clone(), next_hop: None, port: None };
         self.headend(course, direction, HeadendMode::Push, pushed);
         if let Some(towards) = &towards {

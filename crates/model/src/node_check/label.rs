@@ -173,14 +173,17 @@ impl Check<'_> {
                     self.label_value(*label, &labels.at(position));
                 }
             }
-            let is_own = |label: &u32| self.state.labels.iter().any(|own| own.label == *label);
-            if list.next_hop.is_none() && !list.labels.first().is_some_and(is_own) {
-                let message = "nothing says which neighbour knows the first label, and it is none of this node's";
-                self.error(&key, message, "add `next_hop:` with its address, or the label to `labels:`");
-            }
-            if list.next_hop.is_none() && list.port.is_some() {
-                let message = "there is no `next_hop` on that link: the first label is this node's own";
-                self.error(&key.at("port"), message, "remove it, or add `next_hop:`");
+            let is_own = |first: &u32| self.state.labels.iter().any(|own| own.label == *first);
+            match (list.next_hop, list.labels.first().is_some_and(is_own)) {
+                (None, false) => {
+                    let message = "nothing says which neighbour knows the first label, and it is none of this node's";
+                    self.error(&key, message, "add `next_hop:` with its address, or the label to `labels:`");
+                }
+                (None, true) if list.port.is_some() => {
+                    let message = "there is no `next_hop` on that link: the first label is this node's own";
+                    self.error(&key.at("port"), message, "remove it, or add `next_hop:`");
+                }
+                _ => {}
             }
             self.label_next_hop(list.next_hop, list.port.as_deref(), &key);
         }

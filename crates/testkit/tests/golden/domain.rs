@@ -144,6 +144,27 @@ fn a71_sources_outside_the_domain() {
     node.finish();
 }
 
+/// What this node has wrapped itself is not asked for its source, whatever came before it.
+#[test]
+#[ignore = "needs root"]
+fn sources_are_asked_where_packets_come_in_and_not_again() {
+    let network = Network::new();
+    // The node's own source address lies outside.
+    let domain = "{sid_blocks: ['fc00::/16'], source_prefixes: ['fd00:0:9::/48']}";
+    let node = Golden::load(&network, &configuration(domain));
+    let path = [local(END), behind_core1(1)];
+    let front = arriving("core0").ipv6(Ipv6Repr::new(HEADEND, path[0])).srh(SrhRepr::new(&path));
+    let padded = udp(front.inner_ipv6(Ipv6Repr::new(CLIENT, SERVER))).trailer(&[0xee; 9]).build();
+    let to_itself = udp(arriving("acc0").ipv6(Ipv6Repr::new(CLIENT, "fd00:0:ea::7".parse().expect("an address"))));
+    for round in 0..8 {
+        let found = node.node().send("core0", &padded);
+        assert!(found.moved.contains_key("core0 forwarded"), "{round}, handed on: {:?}", found.moved);
+        let found = node.send("acc0", &to_itself);
+        assert!(found.moved.contains_key("acc0 forwarded"), "{round}, to a SID of its own: {:?}", found.moved);
+    }
+    node.finish();
+}
+
 #[test]
 #[ignore = "needs root"]
 fn transit_packets_are_forwarded_without_a_look_at_their_srh() {
