@@ -38,6 +38,7 @@ pub mod netlink;
 pub mod network;
 pub mod polling;
 pub mod process;
+pub mod ready;
 pub mod settle;
 pub mod sysctl;
 pub mod tap;

@@ -1,7 +1,7 @@
 //! The network of one namespace, as iproute2 is told of it: in few calls, and in the order in which the kernel wants it.
 //!
 //! The links themselves are made by whoever knows both ends. Then, for each namespace: [`Network::before_links`], the links,
-//! [`Network::bring_up`], [`Network::poll`], [`Network::assign`], [`Network::route`]; where two namespaces share a link, each step in both
+//! [`Network::bring_up`], [`Network::assign`], [`Network::route`], [`Network::wait_ready`]; where two namespaces share a link, each step in both
 //! before the next one.
 
 use std::net::IpAddr;
@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 
 use crate::link::{Link, LinkSocket};
-use crate::{HostError, Result, Run, namespace, sysctl};
+use crate::{HostError, Result, Run, namespace, ready, sysctl};
 
 /// One end of a link.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -110,6 +110,14 @@ impl Network {
     /// If `ip` fails.
     pub fn route(&self, namespace: &str) -> Result<()> {
         ["-4", "-6"].into_iter().try_for_each(|family| batch(namespace, &[family], &self.routes(family)))
+    }
+
+    /// Waits until the interfaces can be reached by IPv6 ([`ready::wait`]).
+    ///
+    /// # Errors
+    /// If that takes longer than 30 seconds.
+    pub fn wait_ready(&self, namespace: &str) -> Result<()> {
+        ready::wait(namespace, &self.interfaces.iter().map(|interface| interface.name.as_str()).collect::<Vec<_>>())
     }
 
     /// What [`Network::route`] tells `ip` for a family.

@@ -88,6 +88,7 @@ impl Building<'_> {
         let spaces = wiring::spaces(&self.loaded.plan);
         let program = if spaces.iter().any(|space| space.kind == Kind::Segue) { Some(agent::program()?) } else { None };
         let mut record = self.begin_record(&spaces)?;
+        let all = spaces.clone();
         // Functions are their runtimes'.
         let spaces: Vec<_> = spaces.into_iter().filter(|space| space.kind != Kind::Function).collect();
         self.namespaces(&spaces)?;
@@ -105,6 +106,8 @@ impl Building<'_> {
         if by_labels {
             offloads::receive(self.paths, &self.loaded.plan)?;
         }
+        self.progress.begin("IPv6", all.len());
+        self.each(&all, |space, namespace| space.network.wait_ready(namespace))?;
         self.commands()?;
         // Before the traffic: what is captured is whole.
         let captures = recorder::captures(self.loaded);

@@ -37,3 +37,29 @@ fn a_panic_leaves_no_namespace_behind() {
     let name = name.downcast::<String>().expect("the name");
     assert!(!sh("ip netns list").split_whitespace().any(|word| word == *name), "{name} is still there");
 }
+
+/// Duplicate address detection holds the address back for a second here; elsewhere a busy kernel does.
+#[test]
+#[ignore = "needs root"]
+fn interfaces_are_waited_for_until_they_can_be_reached() {
+    let (left, right) = (Netns::new(), Netns::new());
+    left.script("sysctl -qw net.ipv6.conf.all.accept_dad=1 net.ipv6.conf.default.accept_dad=1");
+    veth(
+        End { netns: &left, name: "v0", mac: "02:00:00:00:00:01" },
+        End { netns: &right, name: "v1", mac: "02:00:00:00:00:02" },
+        1500,
+    );
+    // Nobody is behind the first, and the second is to have no such address.
+    left.script(
+        "ip tuntap add name t0 mode tap
+        ip link set t0 up
+        ip link add d0 type veth peer name d1
+        ip link set d1 up
+        sysctl -qw net.ipv6.conf.d0.addr_gen_mode=1
+        ip link set d0 up",
+    );
+    let tentative = || left.sh("ip -6 addr show dev v0 tentative");
+    assert!(tentative().contains("fe80::ff:fe00:1"), "{}", tentative());
+    segue_host::ready::wait(left.name(), &["v0", "t0", "d0"]).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(tentative(), "");
+}

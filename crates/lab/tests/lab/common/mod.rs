@@ -130,6 +130,15 @@ impl Drop for TestLab {
                 if !log.is_empty() {
                     eprintln!("--- log of {}:\n{log}", node.name);
                 }
+                let namespace = self.namespace(&node.name);
+                for line in ["ip neigh", "ip -s link", "nstat -as"] {
+                    let run = Run::new("sh", ["-c", line]).inside(&namespace);
+                    eprintln!("--- {}: {line}:\n{}", node.name, run.text().unwrap_or_else(|error| error.to_string()));
+                }
+                let socket = self.paths().socket(&node.name);
+                if let Ok(report) = segue_lab::agent::get(&socket, &node.name, segue_lab::agent::REPORT) {
+                    eprintln!("--- {}: {report}", node.name);
+                }
             }
         }
         if let Err(error) = down::down(&self.roots, &self.name) {
