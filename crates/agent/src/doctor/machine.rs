@@ -111,6 +111,45 @@ pub fn sysctls(state: &NodeState) -> Vec<Check> {
     checks
 }
 
+/// The kernel's tables of neighbours, which all network namespaces of the machine share. Not to be seen but from its first one.
+pub fn neighbour_tables() -> Vec<Check> {
+    let table = |(about, file, family): (&str, &str, &str)| {
+        let text = fs::read_to_string(format!("/proc/net/stat/{file}")).ok()?;
+        let name = format!("net/{family}/neigh/default/gc_thresh3");
+        let room = sysctl::get(&name).ok().flatten()?.parse().ok()?;
+        neighbour_table(about, &text, room, &name.replace('/', "."))
+    };
+    [("IPv4 neighbours", "arp_cache", "ipv4"), ("IPv6 neighbours", "ndisc_cache", "ipv6")]
+        .into_iter()
+        .filter_map(table)
+        .collect()
+}
+
+/// `text`: a line of names, then one of hexadecimal numbers for each processor. `room`: neighbours that the table takes.
+fn neighbour_table(about: &str, text: &str, room: u64, sysctl: &str) -> Option<Check> {
+    let mut lines = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let names = lines.next()?;
+    let place = |wanted: &str| names.iter().position(|name| *name == wanted);
+    let (entries, full) = (place("entries")?, place("table_fulls")?);
+    let rows: Vec<_> = lines.collect();
+    let number = |row: &[&str], at: usize| row.get(at).and_then(|word| u64::from_str_radix(word, 16).ok());
+    // That of the whole table in each line.
+    let entries = number(rows.first()?, entries)?;
+    let refused: u64 = rows.iter().filter_map(|row| number(row, full)).sum();
+    let remedy = || format!("`sysctl -w {sysctl}={}`, and look with `ip neigh` for who asks for so many", room * 8);
+    let says = format!("{entries} of {room} places are taken");
+    Some(if entries * 10 >= room * 9 {
+        let reason = format!("{says}: packets to new neighbours are lost, in all network namespaces");
+        Check::wrong("kernel", about, reason, remedy())
+    } else if refused > 0 {
+        let reason =
+            format!("{says}; since the machine was started it was full {refused} times, and packets were lost");
+        Check::note("kernel", about, reason, remedy())
+    } else {
+        Check::ok("kernel", about, says)
+    })
+}
+
 /// The table that keeps interfaces which are no ports out of the domain.
 pub fn boundary(there: io::Result<bool>, is_applied: bool) -> Check {
     let about = "table ip6 segue of nf_tables";
@@ -140,6 +179,22 @@ mod tests {
         assert_eq!(parse("6.18"), Some((6, 18)));
         assert!(parse("6.18").unwrap() > TCX && parse("5.10.0").unwrap() < OLDEST);
         assert_eq!(parse("next"), None);
+    }
+
+    #[test]
+    fn a_table_of_neighbours_that_is_full_is_wrong() {
+        let text = |entries: &str, full: &str| {
+            format!("entries  allocs   table_fulls\n{entries} 00000010 {full}\n{entries} 00000020 00000001\n")
+        };
+        let check = |text: &str| neighbour_table("IPv6 neighbours", text, 1024, "net.ipv6.neigh.default.gc_thresh3");
+        assert_eq!(check(&text("00000100", "00000000").replace("00000001", "00000000")).unwrap().result, Finding::Ok);
+        let note = check(&text("00000100", "0000000f")).unwrap();
+        assert_eq!(note.result, Finding::Note);
+        assert!(format!("{note:?}").contains("it was full 16 times"), "{note:?}");
+        let wrong = check(&text("000003a0", "00000000")).unwrap();
+        assert_eq!(wrong.result, Finding::Wrong);
+        assert!(format!("{wrong:?}").contains("928 of 1024"), "{wrong:?}");
+        assert!(check("").is_none() && check("entries\n00000001\n").is_none());
     }
 
     #[test]

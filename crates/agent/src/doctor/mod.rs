@@ -118,6 +118,7 @@ fn pins(node: &Node) -> Check {
 
 fn report(taken: &Taken, ports: &[PortReport], functions: &[FunctionReport]) -> DoctorReport {
     let mut checks = machine::kernel();
+    checks.extend(machine::neighbour_tables());
     checks.extend(taken.checks.iter().cloned());
     let Some(state) = &taken.state else {
         checks.push(Check::note("state", "node", "nothing is applied yet", "`segue apply FILE`"));

@@ -6,6 +6,7 @@
 pub mod boundary;
 pub mod events;
 mod hmac;
+mod neighbour_room;
 mod netlink;
 pub mod nftables;
 mod own_routes;

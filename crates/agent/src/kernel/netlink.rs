@@ -21,7 +21,9 @@ use segue_host::netlink::{Netlink, NetlinkError};
 use segue_host::sysctl;
 use segue_model::node::NodeState;
 
-use super::{Boundary, Kernel, KernelError, KernelHmacKey, ROUTE_PROTOCOL, SidRoute, hmac::Keys, nftables, route};
+use super::{
+    Boundary, Kernel, KernelError, KernelHmacKey, ROUTE_PROTOCOL, SidRoute, hmac::Keys, neighbour_room, nftables, route,
+};
 use crate::{functions, netfilter, vlan};
 
 /// At most so many neighbours are asked for in one go.
@@ -324,6 +326,7 @@ impl Kernel for LinuxKernel {
             wanted.remove(&fixed);
         }
         // A neighbour on a link that is down is refused; that is for the data plane to count, not for us to report.
+        let wanted = neighbour_room::askable(wanted, &neighbours, neighbour_room::silent_at_most);
         Ok(wanted.into_iter().take(NEIGHBOURS_MAX).filter(|neighbour| self.use_neighbour(*neighbour).is_ok()).count())
     }
 }
