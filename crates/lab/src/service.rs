@@ -48,6 +48,10 @@ pub fn complete(topology: &mut Topology) -> std::result::Result<(), Errors> {
             let message = format!("the service {} has one thread as it is configured", written.name);
             report.error(&key.at("workers"), message, "remove the key");
         }
+        if written.merged && prepared.as_ref().is_some_and(|prepared| !prepared.takes_merged()) {
+            let message = format!("the service {} takes each packet by itself as it is configured", written.name);
+            report.error(&key.at("merged"), message, "remove the key");
+        }
         function.capabilities.rewrites_flows |= prepared.is_some_and(|prepared| prepared.rewrites_flows());
     }
     report.finish()
@@ -106,6 +110,9 @@ pub fn document(paths: &LabPaths, loaded: &Loaded, name: &str) -> Option<String>
         "cpus": service.cpus,
         "node_mac": node.map(|node| node.mac.to_string()),
     });
+    if service.merged {
+        text["merged"] = json!(true);
+    }
     if let Some(limits) = &service.limits {
         text["limits"] = json!(limits);
     }

@@ -60,6 +60,11 @@ pub struct NodeService {
     /// Processors that its threads are bound to, one for each; not bound if empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cpus: Vec<u32>,
+    /// Packets that segmentation offload has merged come and go whole, up to 64 KiB (packet sockets in place of AF_XDP): for TCP between hosts that
+    /// have it, many times as fast; for small packets, slower. Only for services that let what is behind the steering header be as it is, as
+    /// `forward` does.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub merged: bool,
     /// What it may use; as much as there is if not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<ServiceLimits>,

@@ -60,6 +60,7 @@ pub(crate) fn check(running: &Running, prepared: &dyn Prepared) -> Result<()> {
         (prepared.makes_devices(), "has a device of its own, which goes with its process"),
         (prepared.uses_kernel(), "gives packets to the kernel by a device of its own"),
         (!running.limits.is_none(), "has limits, which are of its process"),
+        (running.merged, "has `merged`: its packet sockets are of its process"),
     ];
     match own.iter().find(|(applies, _)| *applies) {
         Some((_, why)) => Err(Error::Usage(format!("{} {why}; start it again instead", running.name()))),

@@ -33,6 +33,7 @@ mod confine;
 pub mod control;
 mod error;
 mod handover;
+mod merged;
 mod new;
 mod ports;
 mod run;

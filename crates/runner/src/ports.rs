@@ -20,7 +20,7 @@ impl Link {
         Self { own: interface.mac, node, mtu: interface.mtu }
     }
 
-    fn header(&self) -> Result<[u8; LINK_LENGTH], Reason> {
+    pub(crate) fn header(&self) -> Result<[u8; LINK_LENGTH], Reason> {
         // Who has received nothing does not know where to send to.
         let node = self.node.ok_or(Reason::NotDelivered)?;
         let mut header = [0; LINK_LENGTH];
@@ -30,13 +30,13 @@ impl Link {
         Ok(header)
     }
 
-    fn fits(&self, packet: &Packet<'_>) -> Result<(), Reason> {
-        if packet.len() > self.mtu { Err(Reason::TooBig) } else { Ok(()) }
+    pub(crate) fn fits(&self, packet: &Packet<'_>) -> Result<(), Reason> {
+        if packet.longest() > self.mtu { Err(Reason::TooBig) } else { Ok(()) }
     }
 }
 
 /// Gives a packet to the kernel of the namespace.
-fn deliver(kernel: Option<&Tun>, packet: &Packet<'_>) -> Result<(), Reason> {
+pub(crate) fn deliver(kernel: Option<&Tun>, packet: &Packet<'_>) -> Result<(), Reason> {
     let device = kernel.ok_or(Reason::NotDelivered)?;
     device.send(packet.octets()).map_err(|_| Reason::NotDelivered)
 }

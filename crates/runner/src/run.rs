@@ -20,6 +20,7 @@ use crate::confine::{self, Confinement};
 use crate::control::{Listener, Served};
 use crate::error::{Error, Result};
 use crate::handover;
+use crate::merged::MergedSource;
 use crate::ports::Link;
 use crate::running::{Kinds, Running};
 use crate::status::{Status, WorkerStatus};
@@ -144,6 +145,7 @@ impl Service {
         let link = Link::new(&interface, running.node_mac.map(|mac| mac.octets()));
         let begun = Instant::now();
         let (program, sources) = match prepared.mode() {
+            Mode::Synchronous if running.merged => merged(&running, prepared.spread(), &interface)?,
             Mode::Synchronous => waiting(&running, prepared.spread(), interface.queues)?,
             Mode::Asynchronous => copying(&running, prepared.sampling(), &interface)?,
         };
@@ -161,7 +163,9 @@ impl Service {
         };
         service.begin(sources, link)?;
         // Packets come from now on, and everything is there that takes them.
-        service.program.attach()?;
+        if !service.running.merged {
+            service.program.attach()?;
+        }
         Ok(service)
     }
 
@@ -397,12 +401,13 @@ impl Served for Service {
 
 /// The program for packets that wait.
 fn loaded(running: &Running, spread: segue_service::Spread) -> Result<Program> {
+    let mode = if running.merged { segue_xsk::Mode::Merged } else { segue_xsk::Mode::Wait };
     let spread = match spread {
         segue_service::Spread::Flow => Spread::Flow,
         segue_service::Spread::Way => Spread::Way,
     };
     let settings = Settings { workers: running.workers, spread, ..Settings::default() };
-    Ok(Program::load(&running.interface, segue_xsk::Mode::Wait, settings)?)
+    Ok(Program::load(&running.interface, mode, settings)?)
 }
 
 fn options(running: &Running) -> Options {
@@ -435,6 +440,14 @@ fn waiting(running: &Running, spread: segue_service::Spread, queues: u32) -> Res
         }
     }
     Ok((program, sources.into_iter().map(Source::Wait).collect()))
+}
+
+/// A packet socket for each worker, behind programs that are attached: what came to both would go on twice.
+fn merged(running: &Running, spread: segue_service::Spread, interface: &Interface) -> Result<(Program, Vec<Source>)> {
+    let mut program = loaded(running, spread)?;
+    program.attach()?;
+    let sockets = program.merged_sockets(interface)?;
+    Ok((program, sockets.into_iter().map(|socket| Source::Merged(MergedSource::new(socket))).collect()))
 }
 
 /// The ring with copies.

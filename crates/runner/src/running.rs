@@ -39,6 +39,10 @@ pub struct Running {
     /// Packets that each ring of a worker holds: a power of two from 64 to 32768.
     #[serde(default = "ring_size")]
     pub ring_size: u32,
+    /// Packets that segmentation offload has merged come and go whole, up to 64 KiB, by packet sockets in place of AF_XDP: for TCP between hosts
+    /// that have it, many times as fast; for small packets, slower. Only for a service that lets what is behind the steering header be as it is.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub merged: bool,
     /// Microseconds that a call polls the interface by itself (SO_BUSY_POLL), 0 to 1000. 0: interrupts bring packets.
     #[serde(default)]
     pub busy_poll: u32,
@@ -126,6 +130,21 @@ impl Running {
             let message = format!("the service {} has one worker as it is configured", self.service);
             report.error(&root.at("workers"), message, "remove the key");
         }
+        if let Some(prepared) = &prepared
+            && self.merged
+            && (!prepared.takes_merged()
+                || prepared.uses_kernel()
+                || prepared.mode() == segue_service::Mode::Asynchronous)
+        {
+            let message = format!("the service {} takes each packet by itself as it is configured", self.service);
+            report.error(&root.at("merged"), message, "remove the key");
+        }
+        for (key, given) in [("busy_poll", self.busy_poll > 0), ("ring_size", self.ring_size != ring_size())] {
+            if self.merged && given {
+                let message = "it is of AF_XDP sockets, which a service with `merged` has none of";
+                report.error(&root.at(key), message, "remove one of the two keys");
+            }
+        }
         if !self.ring_size.is_power_of_two() || !(64..=32768).contains(&self.ring_size) {
             let message = format!("{} is no size of a ring", self.ring_size);
             report.error(&root.at("ring_size"), message, "write a power of two from 64 to 32768");
@@ -187,6 +206,7 @@ impl Running {
             ("workers", self.workers != other.workers),
             ("cpus", self.cpus != other.cpus),
             ("ring_size", self.ring_size != other.ring_size),
+            ("merged", self.merged != other.merged),
             ("busy_poll", self.busy_poll != other.busy_poll),
             ("spin", self.spin != other.spin),
             ("defer_times", self.defer_times != other.defer_times),

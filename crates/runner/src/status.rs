@@ -54,6 +54,9 @@ pub struct WorkerStatus {
     /// Its AF_XDP sockets: one for each queue of the interface.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub sockets: Vec<SocketStatus>,
+    /// With `merged`: packets that its socket had no room for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lost: Option<u64>,
     /// What the service says.
     #[serde(skip_serializing_if = "serde_json::Value::is_null")]
     pub report: serde_json::Value,

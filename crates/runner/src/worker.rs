@@ -13,6 +13,7 @@ use segue_service::{Engine, Packet, Service, Time};
 use segue_xsk::interface::RawSocket;
 use segue_xsk::{Arrival, Copies, LINK_LENGTH, Part, Socket};
 
+use crate::merged::MergedSource;
 use crate::ports::{Frames, Link, Raw};
 use crate::status::{SocketStatus, WorkerStatus};
 
@@ -54,6 +55,8 @@ pub(crate) enum Source {
     /// They wait for the verdict. A socket for each queue of the interface; what leaves, leaves by the first, so that queues cannot
     /// change the order.
     Wait(Vec<Socket>),
+    /// The same, those that segmentation offload has merged whole.
+    Merged(MergedSource),
     /// They have gone on: these are copies.
     Copy(CopySource),
 }
@@ -126,6 +129,7 @@ impl Worker {
                 }
                 count
             }
+            Source::Merged(source) => source.run(&mut self.engine, &mut self.link, kernel, now)?,
             Source::Copy(source) => copy_batch(&mut self.engine, source, self.link, kernel, now),
         };
         if self.engine.wake().is_some_and(|wake| wake <= now) {
@@ -147,6 +151,7 @@ impl Worker {
                 transmitter.flush().map_err(|error| format!("the interface does not send: {error}"))?;
                 Ok(result)
             }
+            Source::Merged(source) => Ok(work(&mut self.engine, &mut source.sink(self.link, kernel))),
             Source::Copy(source) => {
                 Ok(work(&mut self.engine, &mut Raw { link: self.link, kernel, socket: &source.socket }))
             }
@@ -209,14 +214,15 @@ impl Worker {
     fn parts(&self) -> std::io::Result<Vec<Part>> {
         match &self.source {
             Source::Wait(sockets) => sockets.iter().map(|socket| socket.part(self.index == 0)).collect(),
-            Source::Copy(_) => Ok(Vec::new()),
+            Source::Merged(_) | Source::Copy(_) => Ok(Vec::new()),
         }
     }
 
-    fn status(&self) -> WorkerStatus {
-        let sockets = match &self.source {
-            Source::Wait(sockets) => sockets.iter().filter_map(SocketStatus::of).collect(),
-            Source::Copy(_) => Vec::new(),
+    fn status(&mut self) -> WorkerStatus {
+        let (sockets, lost) = match &mut self.source {
+            Source::Wait(sockets) => (sockets.iter().filter_map(SocketStatus::of).collect(), None),
+            Source::Merged(source) => (Vec::new(), Some(source.lost())),
+            Source::Copy(_) => (Vec::new(), None),
         };
         WorkerStatus {
             index: self.index,
@@ -224,6 +230,7 @@ impl Worker {
             counters: self.engine.counters().snapshot(),
             held: self.engine.counters().snapshot().held(),
             sockets,
+            lost,
             report: self.engine.service().report(),
         }
     }
@@ -233,7 +240,7 @@ impl Worker {
         let now = self.now();
         let until_timer = self.engine.wake().map_or(SLEEP, |wake| wake.since(now));
         let longest = match &self.source {
-            Source::Wait(_) => SLEEP,
+            Source::Wait(_) | Source::Merged(_) => SLEEP,
             Source::Copy(_) => LOOK,
         };
         let timeout = until_timer.min(longest);
@@ -245,6 +252,7 @@ impl Worker {
             let of_service = self.engine.service().descriptor();
             let of_sockets: Vec<BorrowedFd<'_>> = match &self.source {
                 Source::Wait(sockets) => sockets.iter().map(AsFd::as_fd).collect(),
+                Source::Merged(source) => vec![source.as_fd()],
                 Source::Copy(_) => Vec::new(),
             };
             let mut fds = vec![PollFd::new(self.bell.as_fd(), PollFlags::POLLIN)];
@@ -368,7 +376,7 @@ impl WaitBatch<'_> {
 }
 
 /// The node's address is that of who sends.
-fn learn(link: &mut Link, frame: &[u8]) {
+pub(crate) fn learn(link: &mut Link, frame: &[u8]) {
     if let Some(source) = frame.get(6..12).and_then(|octets| octets.try_into().ok()) {
         link.node = Some(source);
     }

@@ -115,6 +115,13 @@ pub trait Kind: Send + Sync + 'static {
         false
     }
 
+    /// Whether it can be given packets merged by segmentation offload ([`crate::Packet::segment_size`]), of up to 64 KiB, with checksums that are left to the
+    /// kernel ([`crate::Packet::offload`]). For services that let what is behind the steering header be as it is.
+    fn takes_merged(configuration: &Self::Configuration) -> bool {
+        let _ = configuration;
+        false
+    }
+
     /// Makes a worker's part. Called in the service's own namespace, before packets come.
     ///
     /// # Errors
@@ -142,6 +149,10 @@ pub trait Prepared: Send + Sync {
     fn makes_devices(&self) -> bool;
     /// [`Kind::rewrites_flows`].
     fn rewrites_flows(&self) -> bool;
+    /// [`Kind::takes_merged`].
+    fn takes_merged(&self) -> bool {
+        false
+    }
     /// [`Kind::build`].
     ///
     /// # Errors
@@ -218,6 +229,10 @@ impl<K: Kind> Prepared for With<K> {
 
     fn rewrites_flows(&self) -> bool {
         K::rewrites_flows(&self.0)
+    }
+
+    fn takes_merged(&self) -> bool {
+        K::takes_merged(&self.0)
     }
 
     fn build(&self, worker: Worker) -> Result<Box<dyn Service>, BuildError> {

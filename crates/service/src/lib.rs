@@ -52,7 +52,7 @@ pub use engine::{Engine, Sink};
 pub use flow::{FlowKey, five_tuple};
 pub use kind::{BuildError, Kind, Mode, Prepared, Registered, Sampling, Spread, kind};
 pub use metric::{Metric, MetricKind};
-pub use packet::{Packet, TooLong};
+pub use packet::{Offload, Packet, TooLong};
 pub use reason::Reason;
 pub use service::Service;
 pub use steering::{Srv6, Steering};

@@ -20,6 +20,33 @@ pub struct TooLong(
     pub usize,
 );
 
+/// What is left to the kernel to do with a packet when it leaves this host, as `virtio_net_hdr` says it (virtio 1.2 section 5.1.6).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Offload {
+    /// What kind of segments these are (`VIRTIO_NET_HDR_GSO_*`); 0: it is one packet.
+    pub kind: u8,
+    /// Where the transport header of the inner packet begins, octets from the outer IP header on; its checksum is of the pseudo header only, yet.
+    pub transport: u16,
+    /// Where the checksum is, octets from there on: 16 with TCP, 6 with UDP.
+    pub checksum: u16,
+}
+
+impl Offload {
+    /// Where TCP has its checksum.
+    const OF_TCP: u16 = 16;
+
+    /// Octets of a packet of `octets` up to the end of the transport header.
+    #[must_use]
+    pub fn header_length(&self, octets: &[u8]) -> usize {
+        let start = usize::from(self.transport);
+        if self.checksum == Self::OF_TCP {
+            start + octets.get(start + 12).map_or(20, |offset| usize::from(offset >> 4) * 4)
+        } else {
+            start + usize::from(self.checksum) + 2
+        }
+    }
+}
+
 enum Storage<'a> {
     /// A frame that somebody else owns, for the length of one batch.
     Frame(&'a mut [u8]),
@@ -36,6 +63,7 @@ pub struct Packet<'a> {
     places: Places,
     wire_length: usize,
     segment_size: Option<NonZeroU16>,
+    offload: Option<Offload>,
     arrived: Time,
     verdict: Option<Verdict>,
 }
@@ -74,6 +102,7 @@ impl<'a> Packet<'a> {
             places,
             wire_length: total,
             segment_size: None,
+            offload: None,
             arrived,
             verdict: None,
         })
@@ -139,6 +168,28 @@ impl<'a> Packet<'a> {
     /// Says that this packet is to be cut into segments of so many octets on its way out, by who can.
     pub fn set_segment_size(&mut self, octets: Option<NonZeroU16>) {
         self.segment_size = octets;
+    }
+
+    /// What is left to the kernel to do with it. None: it is complete.
+    #[must_use]
+    pub fn offload(&self) -> Option<Offload> {
+        self.offload
+    }
+
+    /// Says what is left to the kernel to do.
+    pub fn set_offload(&mut self, offload: Option<Offload>) {
+        self.offload = offload;
+    }
+
+    /// Octets of the largest packet that it is cut into on its way out: its own if it is not.
+    #[must_use]
+    pub fn longest(&self) -> usize {
+        match (self.segment_size, self.offload) {
+            (Some(size), Some(offload)) => {
+                self.len().min(offload.header_length(self.octets()) + usize::from(size.get()))
+            }
+            _ => self.len(),
+        }
     }
 
     /// When the batch came that it was in.
@@ -214,7 +265,7 @@ impl<'a> Packet<'a> {
         octets[announced_at] = protocol;
         steering::set_length(octets);
         self.wire_length = length;
-        self.segment_size = None;
+        (self.segment_size, self.offload) = (None, None);
         Ok(())
     }
 
@@ -237,6 +288,7 @@ impl<'a> Packet<'a> {
             places: self.places,
             wire_length: self.wire_length,
             segment_size: self.segment_size,
+            offload: self.offload,
             arrived: self.arrived,
             verdict: None,
         }
@@ -329,6 +381,7 @@ fn behind(
         places,
         wire_length: length,
         segment_size: None,
+        offload: None,
         arrived,
         verdict: None,
     })

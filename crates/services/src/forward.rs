@@ -24,6 +24,10 @@ impl Kind for Forward {
         Mode::Synchronous
     }
 
+    fn takes_merged(_: &Configuration) -> bool {
+        true
+    }
+
     fn build(_: &Configuration, _: Worker) -> Result<Box<dyn Service>, BuildError> {
         Ok(Box::new(Relay))
     }

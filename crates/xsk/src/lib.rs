@@ -1,4 +1,5 @@
-//! Packets of an interface in user space: AF_XDP sockets, and copies through a BPF ring buffer.
+//! Packets of an interface in user space: AF_XDP sockets, copies through a BPF ring buffer, and packet sockets for packets merged by
+//! segmentation offload.
 //!
 //! # Promise
 //!
@@ -14,12 +15,13 @@
 //! | `ring::Producer`, `ring::Consumer` | one end of a ring that is shared with the kernel (or, in tests, with a model of it) |
 //! | `pool::Pool` | the frames of a queue with the rings by which they go to the kernel and come back; one user at a time |
 //! | [`Socket`] | the rings of received packets and of those to send of one worker at one queue, with the queue's pool |
+//! | [`merged::MergedSocket`] | a worker's packet socket: what segmentation offload has merged comes and goes whole |
 //! | [`Program`] | the eBPF object of `bpf/service.bpf.c`, attached |
 //!
 //! # Where `unsafe` is
 //!
 //! `ring` reads and writes memory that the kernel shares: indices with acquire and release, entries only between them. `memory` maps it and
-//! gives out frames: a socket has those that it received, each given out once in a batch, and [`Frames`] lets no two sockets receive the same. `socket` calls the kernel.
+//! gives out frames: a socket has those that it received, each given out once in a batch, and [`Frames`] lets no two sockets receive the same. `socket`, `merged` and `interface` call the kernel.
 //! Nothing that the kernel writes is believed: an address outside of the UMEM or of a frame that is elsewhere is counted as a fault.
 //!
 //! # What it is not
@@ -31,6 +33,7 @@ mod error;
 mod frames;
 pub mod interface;
 mod memory;
+pub mod merged;
 pub mod pass;
 mod pool;
 mod program;

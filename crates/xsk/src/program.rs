@@ -1,12 +1,17 @@
-//! What XDP does on the interface of a service: `bpf/service.bpf.c`, loaded and attached.
+//! What XDP, or tc, does on the interface of a service: `bpf/service.bpf.c`, loaded and attached.
 
-#![allow(unsafe_code)] // a call that libbpf-rs lacks for links of other processes
+#![allow(unsafe_code)] // calls that libbpf-rs lacks: for links of other processes, and for those of tc
 
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, Object, ObjectBuilder, RingBuffer, RingBufferBuilder};
+use libbpf_rs::{
+    Link, MapCore, MapFlags, MapHandle, Object, ObjectBuilder, RingBuffer, RingBufferBuilder, TC_EGRESS, TC_INGRESS,
+    TcHookBuilder,
+};
 
 use crate::error::{Error, Result};
+use crate::interface::Interface;
+use crate::merged::MergedSocket;
 use crate::socket::Socket;
 
 /// The object, aligned as libbpf wants it.
@@ -21,7 +26,7 @@ pub const COUNTERS: [(&str, &str); 5] = [
     ("to_kernel", "not steered, or not to go further: left to the kernel"),
     ("not_sampled", "went on without a copy, since not every packet is copied"),
     ("copy_lost", "went on without a copy, since the ring was full"),
-    ("invalid", "dropped, since the segment list contradicts itself"),
+    ("invalid", "dropped, since the segment list contradicts itself, or since merged segments could not go on in it"),
 ];
 
 /// Whether packets wait.
@@ -31,7 +36,37 @@ pub enum Mode {
     Wait,
     /// They go on, and copies into the ring.
     Copy,
+    /// They go to packet sockets, those that are merged by segmentation offload whole.
+    Merged,
 }
+
+impl Mode {
+    /// The programs that it needs.
+    fn programs(self) -> &'static [&'static str] {
+        match self {
+            Self::Wait => &["service_wait"],
+            Self::Copy => &["service_copy"],
+            Self::Merged => &[MERGED_IN, MERGED_OUT, MERGED_FILTER, MERGED_SPREAD],
+        }
+    }
+
+    /// The maps that it can do without.
+    fn spared(self) -> &'static [&'static str] {
+        match self {
+            Self::Wait => &["copies", "tunnels"],
+            Self::Copy => &["sockets", "tunnels"],
+            Self::Merged => &["copies", "sockets"],
+        }
+    }
+}
+
+const MERGED_IN: &str = "merged_in";
+const MERGED_OUT: &str = "merged_out";
+const MERGED_FILTER: &str = "merged_filter";
+const MERGED_SPREAD: &str = "merged_spread";
+
+/// Where the filters of tc are. The interface is the service's own.
+const FILTER: (u32, u32) = (1, 1);
 
 /// What packets that belong to one worker have in common.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,9 +86,9 @@ pub struct Settings {
     pub snap_length: u32,
     /// For [`Mode::Copy`]: octets of the ring: a power of two, a page at least.
     pub ring_length: u32,
-    /// For [`Mode::Wait`]: sockets of each queue, at least 1.
+    /// For [`Mode::Wait`]: sockets of each queue, at least 1. For [`Mode::Merged`]: sockets.
     pub workers: u32,
-    /// For [`Mode::Wait`]: how packets are spread over them.
+    /// For [`Mode::Wait`] and [`Mode::Merged`]: how packets are spread over them.
     pub spread: Spread,
 }
 
@@ -70,6 +105,7 @@ pub struct Program {
     object: Object,
     interface: i32,
     workers: u32,
+    mode: Mode,
 }
 
 /// What keeps the program on the interface.
@@ -78,6 +114,11 @@ enum Held {
     Own(Link),
     /// Another process attached one, and has given what keeps it there.
     Given(OwnedFd),
+    /// Both programs of tc.
+    Both(#[expect(dead_code, reason = "open, they keep the programs there")] Vec<OwnedFd>),
+    /// Both as filters, before Linux 6.6. They stay until the interface goes, or who has the rights takes them off: until then what is
+    /// steered ends there.
+    Filters,
 }
 
 const REPORT: &str = "be root (CAP_BPF, CAP_NET_ADMIN), on Linux 6.1 or newer";
@@ -89,26 +130,22 @@ impl Program {
     /// If the kernel refuses it.
     pub fn load(interface: &str, mode: Mode, settings: Settings) -> Result<Self> {
         let index = nix::net::if_::if_nametoindex(interface).map_err(|_| Error::NoInterface(interface.to_owned()))?;
-        let wanted = match mode {
-            Mode::Wait => "service_wait",
-            Mode::Copy => "service_copy",
-        };
         let failed = || Error::bpf("load the program of the service's interface", REPORT);
         let mut open = ObjectBuilder::default().open_memory(&OBJECT.0).map_err(failed())?;
         for mut program in open.progs_mut() {
-            program.set_autoload(program.name() == wanted);
+            program.set_autoload(mode.programs().iter().any(|wanted| program.name() == *wanted));
         }
         for mut map in open.maps_mut() {
-            if map.name() == "copies" {
-                match mode {
-                    Mode::Copy => map.set_max_entries(settings.ring_length).map_err(failed())?,
-                    Mode::Wait => map.set_autocreate(false).map_err(failed())?,
-                }
+            if mode.spared().iter().any(|spared| map.name() == *spared) {
+                map.set_autocreate(false).map_err(failed())?;
+            } else if map.name() == "copies" {
+                map.set_max_entries(settings.ring_length).map_err(failed())?;
             }
         }
         let object = open.load().map_err(failed())?;
         let workers = settings.workers.max(1);
-        let program = Self { link: None, object, interface: i32::try_from(index).unwrap_or(i32::MAX), workers };
+        let interface = i32::try_from(index).unwrap_or(i32::MAX);
+        let program = Self { link: None, object, interface, workers, mode };
         let words = [settings.one_in.max(1), settings.snap_length, workers, settings.spread as u32];
         let value = words.map(u32::to_ne_bytes).concat();
         let map = program.map("settings")?;
@@ -157,11 +194,26 @@ impl Program {
         Ok(Copies { ring: builder.build().map_err(failed())? })
     }
 
+    /// The loaded program of this name.
+    fn fd(&self, name: &str) -> Result<BorrowedFd<'_>> {
+        let mut programs = self.object.progs();
+        let program = programs.find(|program| program.name() == name && program.autoload());
+        let program =
+            program.ok_or_else(|| Error::Option { what: format!("no program {name}"), remedy: "build it again" })?;
+        let fd = program.as_fd().as_raw_fd();
+        // SAFETY: the object keeps it open as long as it lives.
+        Ok(unsafe { BorrowedFd::borrow_raw(fd) })
+    }
+
     /// Puts it on the interface.
     ///
     /// # Errors
     /// If another program is there, or the driver refuses.
     pub fn attach(&mut self) -> Result<()> {
+        if self.mode == Mode::Merged {
+            self.link = Some(self.both()?);
+            return Ok(());
+        }
         let failed = Error::bpf(
             format!("attach the service's program to interface {}", self.interface),
             "see with `ip link` whether another XDP program is there",
@@ -170,6 +222,52 @@ impl Program {
         let program = program.ok_or_else(|| Error::Option { what: "no program".into(), remedy: "build it again" })?;
         self.link = Some(Held::Own(program.attach_xdp(self.interface).map_err(failed)?));
         Ok(())
+    }
+
+    /// The programs of tc: of what goes out first, so that nothing that comes in leaves unmarked.
+    fn both(&self) -> Result<Held> {
+        let sides =
+            [(MERGED_OUT, TC_EGRESS, libbpf_sys::BPF_TCX_EGRESS), (MERGED_IN, TC_INGRESS, libbpf_sys::BPF_TCX_INGRESS)];
+        let mut links = Vec::new();
+        for (name, _, kind) in sides {
+            // SAFETY: an open descriptor, a number, and no options.
+            let link = unsafe {
+                libbpf_sys::bpf_link_create(self.fd(name)?.as_raw_fd(), self.interface, kind, std::ptr::null())
+            };
+            if link >= 0 {
+                // SAFETY: it was just opened, and nobody else has it.
+                links.push(unsafe { OwnedFd::from_raw_fd(link) });
+            } else if std::io::Error::last_os_error().raw_os_error() == Some(libc::EINVAL) {
+                break;
+            } else {
+                let what = format!("attach the service's programs to interface {}", self.interface);
+                return Err(Error::last(what, REPORT));
+            }
+        }
+        if links.len() == sides.len() {
+            return Ok(Held::Both(links));
+        }
+        for (name, side, _) in sides {
+            let failed = || {
+                let what = format!("attach the service's filters to interface {}", self.interface);
+                Error::bpf(what, "see with `tc filter show` whether others are there")
+            };
+            let mut builder = TcHookBuilder::new(self.fd(name)?);
+            builder.ifindex(self.interface).handle(FILTER.0).priority(FILTER.1).replace(true);
+            let mut hook = builder.hook(side);
+            hook.create().map_err(failed())?;
+            hook.attach().map_err(failed())?;
+        }
+        Ok(Held::Filters)
+    }
+
+    /// The sockets of all workers, for [`Mode::Merged`]. To be opened when it is attached: else what they take goes on as well.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn merged_sockets(&self, interface: &Interface) -> Result<Vec<MergedSocket>> {
+        let (filter, spread) = (self.fd(MERGED_FILTER)?.as_raw_fd(), self.fd(MERGED_SPREAD)?.as_raw_fd());
+        MergedSocket::open(interface, self.workers, filter, spread)
     }
 
     /// Puts it in the place of another process's program, without a packet in between; `link` is what keeps that there.
@@ -197,6 +295,9 @@ impl Program {
         match &self.link {
             Some(Held::Own(link)) => link.as_fd().try_clone_to_owned(),
             Some(Held::Given(link)) => link.try_clone(),
+            Some(Held::Both(_) | Held::Filters) => {
+                Err(std::io::Error::other("programs of tc do not go to another process"))
+            }
             None => Err(std::io::Error::other("the program is not attached")),
         }
     }

@@ -155,6 +155,9 @@ fn text(wiring: &Wiring, service: &NodeService) -> String {
         "name": wiring.namespace, "service": service.name, "config": service.config, "interface": PORT,
         "workers": service.workers.unwrap_or(1), "cpus": service.cpus, "node_mac": wiring.node_west_mac.to_string(),
     });
+    if service.merged {
+        file["merged"] = json!(true);
+    }
     if let Some(limits) = &service.limits {
         file["limits"] = json!(limits);
     }

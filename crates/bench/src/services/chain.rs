@@ -22,6 +22,8 @@ pub struct Service {
     pub ring_size: u32,
     /// Processors that workers are bound to, in order; not bound if empty.
     pub cpus: Vec<u32>,
+    /// Packets that segmentation offload has merged come whole.
+    pub merged: bool,
     /// The program that runs it; `segue-service` if not given.
     pub program: Option<Program>,
 }
@@ -30,13 +32,13 @@ impl Service {
     /// With one worker, as agent and lab start it.
     #[must_use]
     pub fn new(name: &str, config: Value) -> Self {
-        Self { name: name.into(), config, workers: 1, ring_size: 2048, cpus: Vec::new(), program: None }
+        Self { name: name.into(), config, workers: 1, ring_size: 2048, cpus: Vec::new(), merged: false, program: None }
     }
 
     fn document(&self, name: &str) -> Value {
         json!({
             "service": self.name, "config": self.config, "name": name, "interface": "port", "workers": self.workers,
-            "ring_size": self.ring_size, "cpus": self.cpus,
+            "ring_size": self.ring_size, "cpus": self.cpus, "merged": self.merged,
         })
     }
 }

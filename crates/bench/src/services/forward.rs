@@ -34,6 +34,11 @@ fn forward() -> Service {
     Service::new("forward", json!({}))
 }
 
+/// With packets as hosts send them whole.
+fn merged() -> Service {
+    Service { merged: true, ..forward() }
+}
+
 fn load(extent: &Extent<'_>) -> Load {
     Load { warm_up: extent.warm_up, ..Load::default() }
 }
@@ -65,13 +70,18 @@ fn services(chain: &Chain, extent: &Extent<'_>) -> Result<Figure> {
     let mut figure = Figure::new("service-tcp/services", title, "octets of a segment", &names, "Mbit/s");
     let counter = Service::new("counter", json!({"snap_length": 65_575}));
     let (mut none, mut through, mut counted) = (Vec::new(), Vec::new(), Vec::new());
-    let (mut none_single, mut through_single) = (Vec::new(), Vec::new());
+    let (mut none_single, mut through_single, mut whole_segments) = (Vec::new(), Vec::new(), Vec::new());
     for (name, segment) in places {
         let load = Load { segment: *segment, ..load(extent) };
+        let whole = chain.measure(&[merged()], &load, extent)?;
+        let what = format!("forward with `merged` by the chain without it, segments of {name}");
+        figure.notes.push(target(&what, whole.share(), WANTED));
         let found = chain.measure(&[forward()], &load, extent)?;
         let copies = chain.measure(std::slice::from_ref(&counter), &load, extent)?;
-        let what = format!("forward by the chain without it, segments of {name}");
-        figure.notes.push(target(&what, found.share(), WANTED));
+        figure.notes.push(format!(
+            "forward, one segment at a time, by the chain without it, segments of {name}: {:.2}",
+            found.share()
+        ));
         figure.notes.push(format!("counter by the chain without it, segments of {name}: {:.2}", copies.share()));
         // As in the thesis: on both sides each segment goes by itself.
         let single = chain.measure_single(&[forward()], &load, extent)?;
@@ -79,11 +89,13 @@ fn services(chain: &Chain, extent: &Extent<'_>) -> Result<Figure> {
         figure.notes.push(target(&what, single.share(), WANTED));
         none_single.push(Some(single.without));
         through_single.push(Some(single.goodput));
-        none.push(Some(found.without));
+        whole_segments.push(Some(whole.goodput));
+        none.push(Some(whole.without));
         through.push(Some(found.goodput));
         counted.push(Some(copies.goodput));
     }
     figure.measured("no service", none);
+    figure.measured("forward, merged", whole_segments);
     figure.measured("forward", through);
     figure.measured("counter", counted);
     figure.measured("no service, offload off", none_single);
@@ -93,7 +105,7 @@ fn services(chain: &Chain, extent: &Extent<'_>) -> Result<Figure> {
     figure.thesis("COUNTER", &tail(extent, &COUNTER));
     figure.notes.push(
         "the thesis: three computers with 10 Gbit/s between them, all offloads off; here: namespaces of one machine, offloads as hosts have them if nothing else is said, \
-         so that the chain without a service carries segments of up to 64 KiB, and the service each by itself"
+         so that the chain without a service carries segments of up to 64 KiB, and so does the service with `merged`; else it takes each by itself"
             .into(),
     );
     figure.notes.push(extent.conditions());

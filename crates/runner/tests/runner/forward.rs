@@ -11,6 +11,7 @@ use segue_xsk::{Options, Socket};
 use crate::site::{Site, expected, frame};
 
 const TEXT: &str = "service: forward\n";
+const MERGED: &str = "service: forward\nmerged: true\n";
 
 fn numbered(count: u32, length: usize) -> Vec<Vec<u8>> {
     (0..count)
@@ -38,8 +39,24 @@ fn assert_frames(status: &serde_json::Value, count: u64) {
 #[test]
 #[ignore = "needs root"]
 fn packets_come_back_one_segment_further_and_in_order() {
+    let (mut site, status) = come_back(&format!("{TEXT}ring_size: 256\n"));
+    assert_frames(&status, 768);
+    site.stop();
+}
+
+/// By packet sockets.
+#[test]
+#[ignore = "needs root"]
+fn packets_that_may_be_merged_come_back_one_segment_further_and_in_order() {
+    let (mut site, status) = come_back(MERGED);
+    assert_eq!(status["workers"][0]["lost"], 0, "{status:#}");
+    site.stop();
+}
+
+/// A site that runs what `text` says, after packets of all sizes have come back from it; and its status.
+fn come_back(text: &str) -> (Site, serde_json::Value) {
     let mut site = Site::new(9000, 1);
-    site.start(&format!("{TEXT}ring_size: 256\n"));
+    site.start(text);
     // More than there are frames: each is used several times.
     for round in 0..8 {
         let frames = numbered(250, 100);
@@ -62,8 +79,7 @@ fn packets_come_back_one_segment_further_and_in_order() {
     assert_eq!(status["total"]["received"], 2100);
     assert_eq!(status["total"]["onward"], 2100);
     assert_eq!(status["xdp"]["to_service"], 2100);
-    assert_frames(&status, 768);
-    site.stop();
+    (site, status)
 }
 
 /// Packets come all the time while the file is read again and again: none is lost.
@@ -89,6 +105,9 @@ fn a_reload_loses_no_packet_and_a_wrong_file_changes_nothing() {
     for (text, said) in [
         ("service: forward\nring_size: 100\n", "is no size of a ring"),
         ("service: forward\nring_size: 4096\n", "ring_size has changed"),
+        (MERGED, "merged has changed"),
+        ("service: compress\nmerged: true\n", "takes each packet by itself"),
+        ("service: forward\nmerged: true\nbusy_poll: 50\n", "it is of AF_XDP sockets"),
         ("service: counter\n", "service has changed"),
     ] {
         site.write(text);
@@ -105,8 +124,14 @@ fn a_reload_loses_no_packet_and_a_wrong_file_changes_nothing() {
 #[test]
 #[ignore = "needs root"]
 fn other_packets_are_left_to_the_kernel() {
+    for text in [TEXT, MERGED] {
+        left_to_the_kernel(text);
+    }
+}
+
+fn left_to_the_kernel(text: &str) {
     let mut site = Site::new(1500, 1);
-    site.start(TEXT);
+    site.start(text);
     let whole = numbered(1, 100).remove(0);
     let with = |at: usize, octet: u8| {
         let mut frame = whole.clone();
@@ -159,10 +184,15 @@ fn bind(cpu: usize) {
 #[test]
 #[ignore = "needs root"]
 fn two_workers_keep_every_flow_in_order() {
+    assert_frames(&in_order("service: forward\nworkers: 2\n"), 4 * 2048);
+    in_order("service: forward\nworkers: 2\nmerged: true\n");
+}
+
+fn in_order(text: &str) -> serde_json::Value {
     const FLOWS: u16 = 16;
     const PACKETS: u32 = 400;
     let mut site = Site::new(1500, 1);
-    site.start("service: forward\nworkers: 2\n");
+    site.start(text);
     let frames = flows(FLOWS, PACKETS);
     let mut next = [0; FLOWS as usize];
     // As many at a time as the test's own socket holds.
@@ -187,8 +217,8 @@ fn two_workers_keep_every_flow_in_order() {
         status["workers"].as_array().unwrap().iter().map(|worker| worker["received"].as_u64().unwrap()).collect();
     assert_eq!(received.iter().sum::<u64>(), u64::from(FLOWS) * u64::from(PACKETS));
     assert!(received.iter().all(|count| *count > 0 && count % u64::from(PACKETS) == 0), "{received:?}");
-    assert_frames(&status, 4 * 2048);
     site.stop();
+    status
 }
 
 /// With two queues as well: a flow has the same worker by whichever queue its packets come.
@@ -259,8 +289,14 @@ fn it_gives_up_what_it_does_not_need() {
 #[test]
 #[ignore = "needs root"]
 fn one_that_dies_is_started_again() {
+    for text in [TEXT, MERGED] {
+        dies(text);
+    }
+}
+
+fn dies(text: &str) {
     let mut site = Site::new(1500, 1);
-    site.start_with(TEXT, &["--restart"]);
+    site.start_with(text, &["--restart"]);
     let frames = numbered(10, 100);
     for round in 0..2 {
         frames.iter().for_each(|frame| site.port.send(frame));

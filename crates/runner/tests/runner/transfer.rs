@@ -54,8 +54,8 @@ const LAST: &str = "fc00:5e9:46:100::";
 const CLIENT: &str = "2001:db8:1::2";
 const SERVER: &str = "2001:db8:2::2";
 
-/// A link from the node, with permanent neighbours: `fe80::1` is the node, `fe80::2` the other end.
-fn link(node: &Netns, near: &str, other: &Netns, far: &str, number: usize) {
+/// A link from the node, with permanent neighbours: `fe80::1` is the node, `fe80::2` the other end. `offloads`: those that it has by itself.
+fn link(node: &Netns, near: &str, other: &Netns, far: &str, number: usize, offloads: bool) {
     let [mine, theirs] = [1, 2].map(|side| format!("02:00:00:00:{number:02x}:{side:02x}"));
     node.sh(&format!(
         "ip link add name {near} mtu 9000 address {mine} type veth peer name {far} netns {} mtu 9000 address {theirs}",
@@ -64,7 +64,9 @@ fn link(node: &Netns, near: &str, other: &Netns, far: &str, number: usize) {
     node.sh(&format!("ip link set dev {near} up"));
     other.sh(&format!("ip link set dev {far} up"));
     // XDP takes packets as they are, without checksums that were left to the link.
-    node.sh(&format!("ethtool -K {near} tx off"));
+    if !offloads {
+        node.sh(&format!("ethtool -K {near} tx off"));
+    }
     node.sh(&format!("ip -6 neighbour replace fe80::2 lladdr {theirs} dev {near} nud permanent"));
     other.sh(&format!("ip -6 neighbour replace fe80::1 lladdr {mine} dev {far} nud permanent"));
 }
@@ -77,9 +79,11 @@ impl Chain {
             netns.sh("sysctl -q -w net.ipv6.conf.all.accept_dad=0 net.ipv6.conf.default.accept_dad=0");
         }
         node.sh("sysctl -q -w net.ipv6.conf.all.forwarding=1");
-        link(&node, "client", &client, "port", 0xc0);
-        link(&node, "server", &server, "port", 0xd0);
-        let hops: Vec<_> = (1..).zip(services).map(|(number, service)| hop(&node, number, *service, &files)).collect();
+        let offloads = services.iter().all(|(_, config)| config.contains("merged: true"));
+        link(&node, "client", &client, "port", 0xc0, offloads);
+        link(&node, "server", &server, "port", 0xd0, offloads);
+        let start = |(number, service)| hop(&node, number, service, &files, offloads);
+        let hops: Vec<_> = (1..).zip(services.iter().copied()).map(start).collect();
         let segments: Vec<_> = (1..=hops.len()).map(sid).chain([LAST.to_owned()]).collect();
         let segments = segments.join(",");
         for line in [
@@ -218,10 +222,10 @@ fn accepted(listener: &TcpListener) -> TcpStream {
     }
 }
 
-fn hop(node: &Netns, number: usize, (service, config): (&str, &str), files: &TempDir) -> Hop {
+fn hop(node: &Netns, number: usize, (service, config): (&str, &str), files: &TempDir, offloads: bool) -> Hop {
     let namespace = Netns::new();
     let near = format!("service{number}");
-    link(node, &near, &namespace, "port", number);
+    link(node, &near, &namespace, "port", number, offloads);
     node.sh(&format!("ip -6 route add {}/128 via fe80::2 dev {near}", sid(number)));
     let file = files.path().join(format!("{number}.yaml"));
     std::fs::write(&file, format!("name: {service}-{number}\nservice: {service}\nconfig: {config}\nworkers: 2\n"))
@@ -272,4 +276,20 @@ fn a_transfer_through_tcp_bulk_arrives_whole() {
         assert!(left(&status) * 2 < total(&status, "received"), "{mode}: {status:#}");
         chain.transfer_disturbed(octets(), 0);
     }
+}
+
+/// Segments come as the hosts' offload has merged them: of TCP over IPv6, between hosts that cut nothing up themselves.
+#[test]
+#[ignore = "needs root"]
+fn a_transfer_of_merged_segments_arrives_whole() {
+    let chain = Chain::new(&[("forward", "{}\nmerged: true"), ("forward", "{}\nmerged: true")]);
+    let [sent, arrived] = chain.transfer(octets());
+    assert_eq!(sent, arrived);
+    for hop in [0, 1] {
+        let status = chain.status(hop);
+        assert_eq!(left(&status), total(&status, "received"), "{status:#}");
+        assert!(total(&status, "received_octets") > 10_000 * total(&status, "received"), "merged: {status:#}");
+        assert_eq!(status["xdp"]["invalid"], 0, "{status:#}");
+    }
+    chain.transfer_disturbed(octets(), 1);
 }
