@@ -36,6 +36,8 @@ pub struct Function {
     pub program: Option<Program>,
     /// Socket on which its program answers once it takes packets: for [`Kind::Service`].
     pub control: Option<PathBuf>,
+    /// Its program takes packets as segmentation offload has merged them, with checksums that are left to the link: for [`Kind::Service`].
+    pub merged: bool,
     /// File for what its program says.
     pub log: PathBuf,
 }

@@ -39,8 +39,9 @@ impl Runtime for Service {
         Namespace.attach(function)?;
         // XDP takes packets as they are: a checksum that the node left to the device would never be made. And what it sends back itself
         // the node's end takes only while it polls, which a port on socket buffers does not do by itself.
+        let checksums = if function.merged { "on" } else { "off" };
         for link in &function.links {
-            let line = ["-K", &link.node.name, "tx", "off", "gro", "on"];
+            let line = ["-K", &link.node.name, "tx", checksums, "gro", "on"];
             Run::new("ethtool", line).inside(&link.node.namespace).text()?;
             let defer = || polling::defer(&link.node.name, polling::OF_SERVICES);
             namespace::inside(&link.node.namespace, defer)??;

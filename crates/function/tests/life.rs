@@ -53,6 +53,7 @@ impl Site {
             ruleset: None,
             program: None,
             control: None,
+            merged: false,
             log: files.path().join("log"),
         };
         Self { node, function, _files: files }

@@ -46,6 +46,7 @@ pub fn all(paths: &LabPaths, loaded: &Loaded) -> Result<Vec<Function>> {
                 ruleset: ruleset(loaded, name)?,
                 program: program.map(|command| Program { command, directory: loaded.directory().map(Path::to_owned) }),
                 control: service.map(|_| service::control(paths, name)),
+                merged: service.is_some_and(|service| service.merged),
                 log: paths.file(name, "log"),
             })
         })

@@ -107,7 +107,7 @@ pub fn make(sockets: &mut LinkSocket, wiring: &Wiring, service: &NodeService, mt
     };
     quiet(&near)?;
     sockets.settle(&near, Some(&alias), mtu)?;
-    suit(&near)?;
+    suit(&near, service.merged)?;
     // It makes the service faster, no more.
     if let Err(error) = polling::defer(&near, polling::OF_SERVICES) {
         tracing::warn!(function = wiring.namespace, "packets of the service are taken one by one: {error}");
@@ -117,16 +117,17 @@ pub fn make(sockets: &mut LinkSocket, wiring: &Wiring, service: &NodeService, mt
 }
 
 /// Suits the node's end to a program that takes packets by XDP: checksums are complete, since nobody behind makes those that are left to the
-/// link; and the end polls, since else what XDP sends back does not reach it.
-fn suit(near: &str) -> Result<(), KernelError> {
+/// link; and the end polls, since else what XDP sends back does not reach it. `merged`: to one that takes packets as they are on a link with
+/// its offloads.
+fn suit(near: &str, merged: bool) -> Result<(), KernelError> {
     let Some(link) = LinkSocket::open()?.find(near)? else { return Ok(()) };
     let mut offloads = OffloadSocket::open()?;
     let now = offloads.of(link.index())?;
     if !now.gro() {
         offloads.set(link.index(), "rx-gro", true)?;
     }
-    if now.tx_checksum() {
-        offloads.set(link.index(), "tx-checksum-ip-generic", false)?;
+    if now.tx_checksum() != merged {
+        offloads.set(link.index(), "tx-checksum-ip-generic", merged)?;
     }
     Ok(())
 }

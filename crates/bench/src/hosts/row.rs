@@ -255,6 +255,14 @@ impl Row {
         Ok(())
     }
 
+    /// Suits the link of a place to its service ([`Slots::suit`]).
+    ///
+    /// # Errors
+    /// If `ethtool` fails.
+    pub(crate) fn suit_slot(&self, slot: usize, merged: bool) -> Result<()> {
+        Slots::suit(&self.steps[1], slot, merged)
+    }
+
     /// Who forwards.
     #[must_use]
     pub fn engine(&self) -> Engine {

@@ -50,13 +50,23 @@ impl Slots {
             let namespace = Namespace::create(&format!("{name}-service{slot}"))?;
             let (near, [mine, theirs]) = (near(slot), macs(slot));
             link(CORE_MTU, (middle, &near, mine), (&namespace, "port", theirs))?;
-            Run::new("ethtool", ["-K", &near, "tx", "off", "gro", "on"]).inside(middle.name()).text()?;
+            Self::suit(middle, slot, false)?;
             let _inside = middle.enter()?;
             polling::defer(&near, polling::OF_SERVICES)?;
             Ok(namespace)
         };
         let namespaces = (0..count.min(8)).map(make).collect::<Result<_>>()?;
         Ok(Self { namespaces, rewrites })
+    }
+
+    /// Suits the node's end of a place to its service, as agent and lab do. `merged`: it takes packets as they are on a link with its offloads.
+    ///
+    /// # Errors
+    /// If `ethtool` fails.
+    pub(crate) fn suit(middle: &Namespace, slot: usize, merged: bool) -> Result<()> {
+        let checksums = if merged { "on" } else { "off" };
+        Run::new("ethtool", ["-K", &near(slot), "tx", checksums, "gro", "on"]).inside(middle.name()).text()?;
+        Ok(())
     }
 
     /// Where the service of a place runs, on the interface `port`.

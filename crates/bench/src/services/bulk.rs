@@ -20,8 +20,11 @@ const BUFFER: u32 = 8000;
 /// Milliseconds, unless they are what varies.
 const DELAY: u32 = 20;
 
+/// Octets that the client hands over at a time: one that sends a file, not one that speaks line by line.
+const STREAM: usize = 1 << 20;
+
 fn load(extent: &Extent<'_>, segment: u32, connections: usize) -> Load {
-    Load { segment: Some(segment), connections, warm_up: extent.warm_up, ..Load::default() }
+    Load { segment: Some(segment), connections, write: STREAM, warm_up: extent.warm_up, ..Load::default() }
 }
 
 fn names<T: ToString>(places: &[T]) -> Vec<String> {

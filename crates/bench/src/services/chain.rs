@@ -92,6 +92,7 @@ impl Chain {
         let start = |(slot, service): (usize, &Service)| {
             let namespace = self.row.slots().and_then(|slots| slots.namespace(slot));
             let namespace = namespace.ok_or_else(|| Error::Usage(format!("there is no place {slot} for a service")))?;
+            self.row.suit_slot(slot, service.merged)?;
             let program = service.program.clone().map_or_else(Program::own, Ok)?;
             let name = format!("chain-{slot}");
             Process::start(&program, namespace, &service.document(&name), None, &name)

@@ -1,6 +1,7 @@
 //! Packet services in chains: packets pass through them, they count what passed, and one that dies is started again.
 
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::io::{Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::process::Command;
@@ -20,7 +21,7 @@ use segue_lab::names::Roots;
 use segue_lab::{agent, netns, reload, up};
 use serde_json::Value;
 
-use crate::common::TestLab;
+use crate::common::{TestLab, repository};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 const DATAGRAMS: u64 = 50;
@@ -88,7 +89,6 @@ fn status(lab: &TestLab, function: &str) -> Value {
     let end = Instant::now() + PATIENCE;
     loop {
         let ask = || -> std::io::Result<String> {
-            use std::io::{Read, Write};
             let mut stream = UnixStream::connect(&path)?;
             stream.write_all(b"status")?;
             let mut text = String::new();
@@ -149,6 +149,56 @@ fn packets_wait_for_a_service_that_is_started_again_when_it_dies() {
     datagrams(&lab);
     let gone: Vec<_> = counted().iter().zip(&before).map(|(after, before)| after - before).collect();
     assert_eq!(gone, [sent; 4]);
+    lab.down();
+}
+
+/// Octets of a transfer, more than any buffer on its way holds.
+const TRANSFER: usize = 30_000_000;
+
+/// TCP from the client to the server; all octets arrive.
+fn transfer(lab: &TestLab, address: IpAddr) {
+    let there = SocketAddr::new(address, 7002);
+    let listener = netns::inside(&lab.namespace("server"), || TcpListener::bind(there)).unwrap().unwrap();
+    let octets: Vec<u8> = (0..TRANSFER).map(|at| (at / 7) as u8).collect();
+    std::thread::scope(|scope| {
+        let arrived = scope.spawn(|| {
+            let (mut stream, _) = listener.accept().unwrap();
+            stream.set_read_timeout(Some(PATIENCE)).unwrap();
+            let mut arrived = Vec::with_capacity(TRANSFER);
+            stream.read_to_end(&mut arrived).unwrap_or_else(|error| panic!("{error}: {}", told(lab)));
+            arrived
+        });
+        let connect = || TcpStream::connect_timeout(&there, PATIENCE);
+        let mut stream = netns::inside(&lab.namespace("client"), connect).unwrap().unwrap();
+        stream.set_write_timeout(Some(PATIENCE)).unwrap();
+        stream.write_all(&octets).unwrap_or_else(|error| panic!("{error}: {}", told(lab)));
+        drop(stream);
+        assert!(arrived.join().unwrap() == octets, "other octets have arrived");
+    });
+}
+
+/// From a host's segmentation offload to the other host nobody cuts segments up, and datagrams go as they are.
+#[test]
+#[ignore = "needs root"]
+fn merged_segments_pass_a_service_whole() {
+    let text = std::fs::read_to_string(repository("examples/service-forward.yaml")).unwrap();
+    let text = text.replace("name: service-forward\n", "").replace("name: forward", "name: forward, merged: true");
+    assert!(text.contains("merged: true"));
+    let lab = TestLab::up("mrg", &text);
+    wait_way(&lab);
+    for address in lab.addresses("server") {
+        let total = || {
+            ["received", "received_octets", "onward"].map(|key| status(&lab, "relay")["total"][key].as_u64().unwrap())
+        };
+        let before = total();
+        transfer(&lab, address.parse().unwrap());
+        let [packets, octets, onward] = std::array::from_fn(|at| total()[at] - before[at]);
+        assert!(octets as usize > TRANSFER, "{octets} octets of {address}");
+        // Acknowledgements are counted, too.
+        assert!(octets > 4000 * packets, "{packets} packets with {octets} octets to {address}");
+        assert_eq!(onward, packets);
+    }
+    datagrams(&lab);
     lab.down();
 }
 
