@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::figure::Figure;
 use crate::plot_figure;
 use crate::services::chain::Chain;
-use crate::services::{Extent, bulk, compress, forward, refragment, tun};
+use crate::services::{Extent, bulk, compress, forward, ordered, refragment, tun};
 
 /// Length of one transfer: dozens of places.
 const SECONDS: f64 = 0.3;
@@ -98,7 +98,10 @@ pub fn run(wanted: &Wanted<'_>, subject: Subject) -> Result<()> {
             }
         }
         Subject::Bulk => bulk::bulk(&Chain::open(2, true)?, &extent, &mut tell)?,
-        Subject::TcpBulk => bulk::tcp_bulk(&Chain::open(1, false)?, &extent, &mut tell)?,
+        Subject::TcpBulk => {
+            ordered::run(&extent, &mut tell)?;
+            bulk::tcp_bulk(&Chain::open(1, false)?, &extent, &mut tell)?;
+        }
         Subject::Refragment => refragment::run(&extent, &mut tell)?,
         Subject::Tun => tun::run(&Chain::open(1, false)?, &extent, &mut tell)?,
     }

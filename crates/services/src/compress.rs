@@ -97,6 +97,9 @@ impl Kind for Compress {
     }
 }
 
+/// A packet that shrinks by less than this part of it is no reason to try the next one: of encrypted payload headers shrink.
+const WORTH: usize = 32;
+
 struct Compressor {
     encoder: Encoder,
     effort: Effort,
@@ -128,7 +131,8 @@ impl Compressor {
         }
         let header = IpCompRepr { next_header, cpi: self.encoder.cpi() };
         let output = self.encoder.encode(packet.inner(), before.saturating_sub(HEADER_LENGTH));
-        self.effort.note(flow, output.is_some());
+        let saved = output.map_or(0, |output| before - HEADER_LENGTH - output.len());
+        self.effort.note(flow, saved >= before / WORTH);
         let Some(output) = output else { return NOT_SMALLER };
         let mut octets = [0; HEADER_LENGTH];
         let replaced =

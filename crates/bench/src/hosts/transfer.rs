@@ -79,15 +79,13 @@ pub struct Load {
     pub segment: Option<u32>,
     /// TCP: what is sent over and over.
     pub content: Arc<[u8]>,
-    /// TCP: octets that the client hands over at a time. Linux sets PSH in the last segment of each.
-    pub write: usize,
     /// For windows to open, before anything is measured.
     pub warm_up: Duration,
 }
 
 impl Default for Load {
     fn default() -> Self {
-        Self { connections: 1, port: PORT, segment: None, content: pattern().into(), write: WRITE, warm_up: WARM_UP }
+        Self { connections: 1, port: PORT, segment: None, content: pattern().into(), warm_up: WARM_UP }
     }
 }
 
@@ -220,7 +218,7 @@ fn differing(pattern: &[u8], mut at: usize, mut octets: &[u8]) -> u64 {
 
 fn send(kind: Kind, to: SocketAddr, shared: &Shared, load: &Load) -> Result<()> {
     match kind {
-        Kind::Tcp => side_by_side(load.connections, |_| send_tcp(to, shared, &load.content, load.write)),
+        Kind::Tcp => side_by_side(load.connections, |_| send_tcp(to, shared, &load.content)),
         Kind::UdpGso => send_udp(to, shared),
     }
 }
@@ -237,14 +235,14 @@ fn side_by_side(count: usize, work: impl Fn(usize) -> Result<()> + Sync) -> Resu
     })
 }
 
-fn send_tcp(to: SocketAddr, shared: &Shared, content: &[u8], write: usize) -> Result<()> {
+fn send_tcp(to: SocketAddr, shared: &Shared, content: &[u8]) -> Result<()> {
     // A connection that does not come about, or breaks, shows as nothing that arrives.
     let Ok(mut stream) = TcpStream::connect_timeout(&to, CONNECT) else { return Ok(()) };
     stream.set_write_timeout(Some(TICK)).map_err(Error::file("TCP socket"))?;
-    let block: Vec<u8> = content.iter().copied().cycle().take(content.len() + write).collect();
+    let block: Vec<u8> = content.iter().copied().cycle().take(content.len() + WRITE).collect();
     let mut at = 0;
     while !shared.stopped() {
-        match stream.write(&block[at..at + write]) {
+        match stream.write(&block[at..at + WRITE]) {
             Ok(written) => {
                 shared.sent.fetch_add(written as u64, Ordering::Relaxed);
                 at = (at + written) % content.len();

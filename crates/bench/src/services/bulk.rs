@@ -4,7 +4,6 @@ use serde_json::json;
 
 use super::chain::{Chain, Found, Service};
 use super::{Extent, Tell};
-use crate::contest::target;
 use crate::error::Result;
 use crate::figure::{Figure, exactly};
 use crate::hosts::Load;
@@ -20,11 +19,8 @@ const BUFFER: u32 = 8000;
 /// Milliseconds, unless they are what varies.
 const DELAY: u32 = 20;
 
-/// Octets that the client hands over at a time: one that sends a file, not one that speaks line by line.
-const STREAM: usize = 1 << 20;
-
 fn load(extent: &Extent<'_>, segment: u32, connections: usize) -> Load {
-    Load { segment: Some(segment), connections, write: STREAM, warm_up: extent.warm_up, ..Load::default() }
+    Load { segment: Some(segment), connections, warm_up: extent.warm_up, ..Load::default() }
 }
 
 fn names<T: ToString>(places: &[T]) -> Vec<String> {
@@ -171,11 +167,11 @@ fn buffers(chain: &Chain, extent: &Extent<'_>, tell: Tell<'_>) -> Result<()> {
     gone.thesis("1 - MSS/buffer", &places.iter().map(|size| Some(formula(*size))).collect::<Vec<_>>());
     for (buffer, found) in places.iter().zip(&found) {
         let Some(percent) = found.gone else { continue };
-        gone.notes.push(target(&format!("share of the bound, packets of {buffer}"), percent / bound(*buffer), 0.98));
+        gone.notes.push(format!("share of the bound, packets of {buffer}: {:.3}", percent / bound(*buffer)));
     }
     both.note(
-        "of a real connection: a packet with PSH, which ends what Linux gives to the device at once, ends an aggregate too. A packet's size counts its steering header here, so it holds one \
-         segment less than the thesis's formula has at some sizes",
+        "of a real connection: a packet with PSH, which ends what Linux gives to the device at once, ends an aggregate too (tcp-bulk/ordered-gone is without). A packet's size counts its \
+         steering header here, so it holds one segment less than the thesis's formula has at some sizes",
     );
     both.tell(extent, tell)
 }

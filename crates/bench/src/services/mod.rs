@@ -5,6 +5,7 @@ pub mod bulk;
 pub mod chain;
 pub mod compress;
 pub mod forward;
+pub mod ordered;
 pub mod pass;
 pub mod refragment;
 pub mod tun;
