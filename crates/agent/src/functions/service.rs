@@ -107,12 +107,15 @@ pub fn make(sockets: &mut LinkSocket, wiring: &Wiring, service: &NodeService, mt
     };
     quiet(&near)?;
     sockets.settle(&near, Some(&alias), mtu)?;
+    let file = checked(&place, wiring, service)?;
     suit(&near, service.merged)?;
     // It makes the service faster, no more.
     if let Err(error) = polling::defer(&near, polling::OF_SERVICES) {
         tracing::warn!(function = wiring.namespace, "packets of the service are taken one by one: {error}");
     }
-    run(&place, wiring, service)?;
+    if let Some(file) = file {
+        run(&place, wiring, service, &file)?;
+    }
     Ok(changed)
 }
 
@@ -165,22 +168,14 @@ fn text(wiring: &Wiring, service: &NodeService) -> String {
     format!("{file:#}\n")
 }
 
-fn run(place: &Place, wiring: &Wiring, service: &NodeService) -> Result<(), KernelError> {
+/// The file that the service is to read, once its program has said that it is right. None: it runs by what this says already.
+fn checked(place: &Place, wiring: &Wiring, service: &NodeService) -> Result<Option<PathBuf>, KernelError> {
     let (file, text) = (place.file("json"), text(wiring, service));
     let is_other = fs::read_to_string(&file).ok().is_none_or(|there| there != text);
     if place.is_running() && !is_other {
-        return Ok(());
+        return Ok(None);
     }
     let program = program()?;
-    let failed = |what: &Path| {
-        let action = format!("file {}", what.display());
-        move |cause: std::io::Error| KernelError {
-            action,
-            errno: cause.raw_os_error(),
-            cause: cause.to_string(),
-            remedy: "see that /run is there and can be written".to_owned(),
-        }
-    };
     fs::create_dir_all(DIRECTORY).map_err(failed(Path::new(DIRECTORY)))?;
     // Asked before anything is changed: what is wrong with a configuration is told when it is applied.
     let trial = place.file("trial");
@@ -193,7 +188,21 @@ fn run(place: &Place, wiring: &Wiring, service: &NodeService) -> Result<(), Kern
     if moved.is_err() {
         let _ = fs::remove_file(&trial);
     }
-    moved?;
+    moved.map(|()| Some(file))
+}
+
+fn failed(what: &Path) -> impl FnOnce(std::io::Error) -> KernelError {
+    let action = format!("file {}", what.display());
+    move |cause| KernelError {
+        action,
+        errno: cause.raw_os_error(),
+        cause: cause.to_string(),
+        remedy: "see that /run is there and can be written".to_owned(),
+    }
+}
+
+/// Has the service read its file: starts it if it does not run.
+fn run(place: &Place, wiring: &Wiring, service: &NodeService, file: &Path) -> Result<(), KernelError> {
     if place.is_running() {
         // What a running service cannot take over needs a start.
         if reload(&place.file("socket")) {
@@ -201,6 +210,7 @@ fn run(place: &Place, wiring: &Wiring, service: &NodeService) -> Result<(), Kern
         }
         place.end();
     }
+    let program = program()?;
     tracing::info!(function = wiring.namespace, service = service.name, "is started");
     let socket = place.file("socket");
     let arguments = [

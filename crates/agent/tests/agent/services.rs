@@ -118,6 +118,22 @@ fn a_service_works_outlives_the_agent_and_takes_another_configuration() {
     assert!(code >= 400 && body.contains("functions.relay.service") && body.contains("config.top"), "{code}: {body}");
     assert_eq!(status(&network).unwrap()["pid"], first["pid"]);
     assert!(passes(&network, SERVICE));
+    let checksums = || network.node.sh("ethtool -k fnw-relay").contains("tx-checksum-ip-generic: on");
+    assert!(!checksums(), "{}", network.node.sh("ethtool -k fnw-relay"));
+    let wrong = state(&json!({"name": "compress", "merged": true}));
+    let (code, body) = agent.ask("PUT", "/v1/state", Some(&wrong));
+    assert!(code >= 400 && body.contains("takes each packet by itself"), "{code}: {body}");
+    assert!(!checksums(), "{}", network.node.sh("ethtool -k fnw-relay"));
+
+    // One that takes segments merged has a link with its offloads.
+    agent.apply(&state(&json!({"name": "forward", "merged": true})));
+    wait_for_service(&network, &agent);
+    assert!(checksums());
+    let third = status(&network).unwrap();
+    assert_eq!((&third["service"], &third["workers"][0]["lost"]), (&"forward".into(), &0.into()), "{third:#}");
+    let before = third["total"]["onward"].as_u64().unwrap();
+    assert!(passes(&network, SERVICE));
+    assert!(status(&network).unwrap()["total"]["onward"].as_u64().unwrap() > before);
 
     // Taken out, nothing of it is left.
     agent.apply(&without());

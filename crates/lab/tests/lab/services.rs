@@ -177,6 +177,22 @@ fn transfer(lab: &TestLab, address: IpAddr) {
     });
 }
 
+/// Datagrams that a program hands over in one call (UDP_SEGMENT).
+fn merged_datagrams(lab: &TestLab, address: IpAddr) {
+    let server = bound(lab, "server", SocketAddr::new(address, 7003));
+    let any = if address.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
+    let client = bound(lab, "client", any.parse().unwrap());
+    setsockopt(&client, sockopt::UdpGsoSegment, &1000).unwrap();
+    let octets: Vec<u8> = (0..20_u8).flat_map(|number| [number; 1000]).collect();
+    client.send_to(&octets, (address, 7003)).unwrap();
+    let mut datagram = [0; 2000];
+    for number in 0..20 {
+        let (length, _) =
+            server.recv_from(&mut datagram).unwrap_or_else(|error| panic!("{number}: {error}: {}", told(lab)));
+        assert_eq!(datagram[..length], [number; 1000]);
+    }
+}
+
 /// From a host's segmentation offload to the other host nobody cuts segments up, and datagrams go as they are.
 #[test]
 #[ignore = "needs root"]
@@ -197,6 +213,9 @@ fn merged_segments_pass_a_service_whole() {
         // Acknowledgements are counted, too.
         assert!(octets > 4000 * packets, "{packets} packets with {octets} octets to {address}");
         assert_eq!(onward, packets);
+        let before = total();
+        merged_datagrams(&lab, address.parse().unwrap());
+        assert_eq!(total()[0] - before[0], 1, "datagrams of one call");
     }
     datagrams(&lab);
     lab.down();
