@@ -443,15 +443,60 @@ fn narrow(projection: &mut BTreeMap<usize, Vec<(u32, u32)>>, word: usize, values
             values.intersection(&Intervals(before.iter().map(|(a, b)| ((*a).into(), (*b).into())).collect()))
         }
     };
-    while both.0.len() > PROJECTION_MAX {
-        // The narrowest gap goes first.
-        let narrowest = (1..both.0.len()).min_by_key(|index| both.0[*index].0 - both.0[index - 1].1).unwrap_or(1);
-        both.0[narrowest - 1].1 = both.0[narrowest].1;
-        both.0.remove(narrowest);
+    if both.0.len() > PROJECTION_MAX {
+        both = fewer(&both, PROJECTION_MAX);
     }
     if both.is_empty() {
         return None;
     }
     projection.insert(word, both.0.iter().map(|(first, last)| (*first as u32, *last as u32)).collect());
     Some(())
+}
+
+/// So many of more intervals, at least two, which hold the same values and others: the narrowest gaps between them go, of equal ones the first.
+fn fewer(intervals: &Intervals, most: usize) -> Intervals {
+    let all = &intervals.0;
+    let mut behind_gaps: Vec<usize> = (1..all.len()).collect();
+    let excess = all.len() - most;
+    behind_gaps.select_nth_unstable_by_key(excess, |index| (all[*index].0 - all[index - 1].1, *index));
+    let mut kept = behind_gaps.split_off(excess);
+    kept.sort_unstable();
+    let mut first = 0;
+    let merged = kept.into_iter().chain([all.len()]).map(|next| {
+        let interval = (all[first].0, all[next - 1].1);
+        first = next;
+        interval
+    });
+    Intervals(merged.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::random::Random;
+
+    #[test]
+    fn the_narrowest_gaps_go_one_after_the_other() {
+        let one_by_one = |mut intervals: Vec<(u128, u128)>, most: usize| {
+            while intervals.len() > most {
+                let narrowest = (1..intervals.len()).min_by_key(|at| intervals[*at].0 - intervals[at - 1].1).unwrap();
+                intervals[narrowest - 1].1 = intervals.remove(narrowest).1;
+            }
+            intervals
+        };
+        let mut random = Random::new(3);
+        for count in 3..200 {
+            let mut end = 0;
+            // Many gaps are alike.
+            let mut next = || {
+                let first = end + random.between(2, 9);
+                end = first + random.between(0, 5);
+                (first, end)
+            };
+            let intervals: Vec<_> = (0..count).map(|_| next()).collect();
+            for most in 2..count.min(10) {
+                assert_eq!(fewer(&Intervals(intervals.clone()), most).0, one_by_one(intervals.clone(), most));
+            }
+        }
+    }
 }

@@ -9,7 +9,6 @@ use segue_xsk::LINK_LENGTH;
 use segue_xsk::merged::{MergedSocket, VIRTIO_LENGTH, VirtioHeader};
 
 use crate::ports::{Link, deliver};
-use crate::worker::learn;
 
 /// Packets of one batch at most: each may have 64 KiB, which should stay in the cache of a processor.
 const BATCH: usize = 16;
@@ -55,7 +54,7 @@ impl MergedSource {
             };
             count += 1;
             let frame = buffer.get(VIRTIO_LENGTH..length).unwrap_or_default();
-            learn(link, frame);
+            link.learn(frame);
             let length = frame.len().saturating_sub(LINK_LENGTH);
             match read(buffer, length, now) {
                 Ok(packet) => packets.push(packet),

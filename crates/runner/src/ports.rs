@@ -20,6 +20,13 @@ impl Link {
         Self { own: interface.mac, node, mtu: interface.mtu }
     }
 
+    /// The node's address is that of who sends.
+    pub(crate) fn learn(&mut self, frame: &[u8]) {
+        if let Some(source) = frame.get(6..12).and_then(|octets| octets.try_into().ok()) {
+            self.node = Some(source);
+        }
+    }
+
     pub(crate) fn header(&self) -> Result<[u8; LINK_LENGTH], Reason> {
         // Who has received nothing does not know where to send to.
         let node = self.node.ok_or(Reason::NotDelivered)?;

@@ -328,13 +328,13 @@ impl WaitBatch<'_> {
         for (arrival, slice) in arrivals.iter().zip(slices) {
             let (frame, length, parsed) = match (arrival, slice) {
                 (Arrival::Frame(frame, range), Some(slice)) => {
-                    learn(self.link, slice.get(range.clone()).unwrap_or_default());
+                    self.link.learn(slice.get(range.clone()).unwrap_or_default());
                     let octets = range.start + LINK_LENGTH..range.end.max(range.start + LINK_LENGTH);
                     let length = octets.len();
                     (Some(*frame), length, Packet::in_frame(slice, octets, length, now))
                 }
                 (Arrival::Several(octets), _) => {
-                    learn(self.link, octets);
+                    self.link.learn(octets);
                     let octets = octets.get(LINK_LENGTH..).unwrap_or_default();
                     (None, octets.len(), Packet::from_octets(octets, now))
                 }
@@ -372,13 +372,6 @@ impl WaitBatch<'_> {
             Some(error) => Err(format!("the interface does not send: {error}")),
             None => Ok(arrivals.len()),
         }
-    }
-}
-
-/// The node's address is that of who sends.
-pub(crate) fn learn(link: &mut Link, frame: &[u8]) {
-    if let Some(source) = frame.get(6..12).and_then(|octets| octets.try_into().ok()) {
-        link.node = Some(source);
     }
 }
 

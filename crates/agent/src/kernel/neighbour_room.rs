@@ -7,7 +7,8 @@ use std::net::IpAddr;
 use netlink_packet_route::neighbour::NeighbourState;
 use segue_host::sysctl;
 
-use super::netlink::Neighbour;
+/// A neighbour: the interface's number and its address there.
+pub(super) type Neighbour = (u32, IpAddr);
 
 /// `gc_thresh3` where it cannot be read, as outside of the machine's first network namespace: the kernel's default.
 const USUAL_ROOM: usize = 1024;
@@ -41,7 +42,7 @@ pub(super) fn askable(
         let left = &mut left[usize::from(neighbour.1.is_ipv4())];
         known.contains_key(neighbour) || left.checked_sub(1).map(|fewer| *left = fewer).is_some()
     };
-    wanted.into_iter().filter(|neighbour: &(u32, IpAddr)| may(neighbour)).collect()
+    wanted.into_iter().filter(|neighbour| may(neighbour)).collect()
 }
 
 #[cfg(test)]

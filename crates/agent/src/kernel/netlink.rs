@@ -21,9 +21,8 @@ use segue_host::netlink::{Netlink, NetlinkError};
 use segue_host::sysctl;
 use segue_model::node::NodeState;
 
-use super::{
-    Boundary, Kernel, KernelError, KernelHmacKey, ROUTE_PROTOCOL, SidRoute, hmac::Keys, neighbour_room, nftables, route,
-};
+use super::neighbour_room::{self, Neighbour};
+use super::{Boundary, Kernel, KernelError, KernelHmacKey, ROUTE_PROTOCOL, SidRoute, hmac::Keys, nftables, route};
 use crate::{functions, netfilter, vlan};
 
 /// At most so many neighbours are asked for in one go.
@@ -39,9 +38,6 @@ pub struct LinuxKernel {
     table: Option<nftables::Table>,
     boundary: Option<Boundary>,
 }
-
-/// A neighbour: the interface's number and its address there.
-pub(super) type Neighbour = (u32, IpAddr);
 
 impl LinuxKernel {
     /// Opens the calling thread's network namespace.

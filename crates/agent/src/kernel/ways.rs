@@ -15,7 +15,8 @@ use netlink_packet_route::{
 use nix::libc::ENOENT;
 use segue_host::netlink::NetlinkError;
 
-use super::netlink::{LinuxKernel, Neighbour, gateways, oif};
+use super::neighbour_room::Neighbour;
+use super::netlink::{LinuxKernel, gateways, oif};
 
 /// Where the kernel sends packets for a destination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

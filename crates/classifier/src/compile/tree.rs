@@ -65,8 +65,8 @@ pub(super) struct Builder<'a> {
     budget: usize,
     /// For each dimension the bits that cuts above have taken without narrowing its region: the same for all members.
     taken: Vec<u32>,
-    sizes: Vec<f32>,
-    shares: Vec<f32>,
+    /// While a division is looked at: from one child to the next, how many items more, and which share of the packets.
+    differences: Vec<[f32; 2]>,
 }
 
 /// A range of an item, and which share of its packets it has.
@@ -127,7 +127,7 @@ impl Division {
 
 impl<'a> Builder<'a> {
     pub fn new(items: &'a Items, thrift: Thrift, budget: usize) -> Self {
-        Self { items, thrift, budget, taken: vec![0; items.dimensions.len()], sizes: Vec::new(), shares: Vec::new() }
+        Self { items, thrift, budget, taken: vec![0; items.dimensions.len()], differences: Vec::new() }
     }
 
     /// The tree of these items; None: it would be larger than the budget.
@@ -355,21 +355,17 @@ impl<'a> Builder<'a> {
     /// `count`: members that the spans are a sample of.
     fn score(&mut self, spans: &[Span], division: &Division, count: f32) -> f32 {
         let children = division.children();
-        // Differences from one child to the next: how many items, and which share of the packets.
-        let (sizes, shares) = (&mut self.sizes, &mut self.shares);
-        sizes.clear();
-        sizes.resize(children + 1, 0.0);
-        shares.clear();
-        shares.resize(children + 1, 0.0);
+        let differences = &mut self.differences;
+        differences.clear();
+        differences.resize(children + 1, [0.0; 2]);
         for span in spans {
             let (first, last) = division.reach(span.range);
-            add(sizes, children, first, last, 1.0);
-            add(shares, children, first, last, span.share / (last - first + 1) as f32);
+            add(differences, first, last, [1.0, span.share / (last - first + 1) as f32]);
         }
         let (mut size, mut share, mut left, mut copies, mut total) = (0.0, 0.0, 0.0, 0.0, 0.0);
-        for child in 0..children {
-            size += sizes[child];
-            share += shares[child];
+        for [items, part] in &differences[..children] {
+            size += items;
+            share += part;
             left += size * share;
             copies += size;
             total += share;
@@ -406,26 +402,22 @@ fn mistakes(ranges: &[(u8, u8)], region: (u8, u8)) -> impl Iterator<Item = f32> 
     })
 }
 
-/// Adds to the differences of children `first..=last`, which may go round.
-fn add<T: std::ops::AddAssign + std::ops::Neg<Output = T> + Copy>(
-    differences: &mut [T],
-    children: usize,
-    first: usize,
-    last: usize,
-    value: T,
-) {
-    if first > last {
-        return;
-    }
-    differences[first % children] += value;
+/// Adds to the differences of children `first..=last`, of which the last may be beyond the number of children, and the first is not: what is
+/// beyond goes round. This is where compiling spends its time.
+fn add(differences: &mut [[f32; 2]], first: usize, last: usize, [one, two]: [f32; 2]) {
+    let children = differences.len() - 1;
+    let mut change = |at: usize, sign: f32| {
+        let [of_one, of_two] = &mut differences[at];
+        *of_one += sign * one;
+        *of_two += sign * two;
+    };
+    change(first, 1.0);
     if last < children {
-        differences[last + 1] += -value;
+        change(last + 1, -1.0);
     } else {
-        if first < children {
-            differences[children] += -value;
-            differences[0] += value;
-        }
-        differences[last - children + 1] += -value;
+        change(children, -1.0);
+        change(0, 1.0);
+        change(last - children + 1, -1.0);
     }
 }
 
