@@ -263,15 +263,19 @@ impl Service {
         let kernel = self.kernel.clone();
         let worker = Worker { index, cpu, engine, source, link, kernel, orders: receiver, bell: hears, spin, begun };
         let name = format!("worker-{index}");
+        let (gives_up, given_up) = channel();
         let thread = std::thread::Builder::new()
             .name(name)
             .spawn(move || {
                 pin(cpu)?;
                 // It has its rings; what it cannot give up is told by the main thread, which cannot either.
                 let _ = confine::give_up_capabilities(false);
+                let _ = gives_up.send(());
                 worker.work()
             })
             .map_err(Error::file("start a thread for", &self.file, "allow more processes (`ulimit -u`)"))?;
+        // Or it ends, which is found later. A worker that is slow would meet the filter of system calls, which refuses this one, and keep them.
+        let _ = given_up.recv();
         Ok(Handle { orders, bell, thread })
     }
 

@@ -79,6 +79,19 @@ fn queues(fd: &OwnedFd, request: &mut libc::ifreq) -> Option<u32> {
     (done == 0).then_some(channels.receive + channels.combined)
 }
 
+/// Binds a packet socket. `protocol`: the ethertype that it receives, in host byte order; 0 for none.
+pub(crate) fn bind(fd: &OwnedFd, interface: &Interface, protocol: u16) -> std::result::Result<(), ()> {
+    // SAFETY: all zeros is a valid address.
+    let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+    address.sll_family = libc::AF_PACKET as u16;
+    address.sll_protocol = protocol.to_be();
+    address.sll_ifindex = i32::try_from(interface.index).unwrap_or(i32::MAX);
+    let length = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
+    // SAFETY: the address lives through the call, and is as long as said.
+    let bound = unsafe { libc::bind(fd.as_raw_fd(), (&raw const address).cast(), length) };
+    if bound < 0 { Err(()) } else { Ok(()) }
+}
+
 /// Sends frames by an interface through the kernel's queues (`AF_PACKET`): for what is sent seldom.
 #[derive(Debug)]
 pub struct RawSocket(OwnedFd);
@@ -98,14 +111,8 @@ impl RawSocket {
         }
         // SAFETY: it was just opened, and nobody else has it.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-        // SAFETY: all zeros is a valid address.
-        let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
-        address.sll_family = libc::AF_PACKET as u16;
-        address.sll_ifindex = i32::try_from(interface.index).unwrap_or(i32::MAX);
-        let length = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
-        // SAFETY: the address lives through the call, and is as long as said.
-        let bound = unsafe { libc::bind(fd.as_raw_fd(), (&raw const address).cast(), length) };
-        if bound < 0 { Err(failed()) } else { Ok(Self(fd)) }
+        bind(&fd, interface, 0).map_err(|()| failed())?;
+        Ok(Self(fd))
     }
 
     /// Sends a frame.

@@ -9,7 +9,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::error::{Error, Result};
-use crate::interface::Interface;
+use crate::interface::{self, Interface};
+use crate::socket;
 
 /// Octets of [`VirtioHeader`] in front of each frame.
 pub const VIRTIO_LENGTH: usize = size_of::<VirtioHeader>();
@@ -80,7 +81,9 @@ impl MergedSocket {
             set(&fd, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, &ROOM, "make room for packets that come")?;
             set(&fd, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &ROOM, "make room for packets that leave")?;
             set(&fd, libc::SOL_SOCKET, libc::SO_ATTACH_BPF, &filter, "say which packets it takes")?;
-            bind(&fd, interface)?;
+            // All: those of one protocol get their packets behind the hook of tc, where these have ended.
+            interface::bind(&fd, interface, libc::ETH_P_ALL as u16)
+                .map_err(|()| Error::last("bind a packet socket", REMEDY))?;
             if workers > 1 {
                 // Type and flags above the group's number; the first one learns it.
                 set(&fd, libc::SOL_PACKET, libc::PACKET_FANOUT, &(group | FANOUT_EBPF << 16), "share packets")?;
@@ -97,11 +100,13 @@ impl MergedSocket {
     /// A frame, with its [`VirtioHeader`] in front; `buffer` should have 66,000 octets. Returns their number. None: nothing has come.
     ///
     /// # Errors
-    /// If the interface is gone or down.
+    /// If the interface is gone.
     pub fn receive(&self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
         match (&self.0).read(buffer) {
             Ok(count) => Ok(Some(count)),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+            // Told once; when the interface is up again, packets come again.
+            Err(error) if error.kind() == io::ErrorKind::NetworkDown => Ok(None),
             Err(error) => Err(error),
         }
     }
@@ -128,24 +133,9 @@ impl AsFd for MergedSocket {
     }
 }
 
-fn bind(fd: &OwnedFd, interface: &Interface) -> Result<()> {
-    // SAFETY: all zeros is a valid address.
-    let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
-    address.sll_family = libc::AF_PACKET as u16;
-    // All: those of one protocol get their packets behind the hook of tc, where these have ended.
-    address.sll_protocol = (libc::ETH_P_ALL as u16).to_be();
-    address.sll_ifindex = i32::try_from(interface.index).unwrap_or(i32::MAX);
-    let length = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
-    // SAFETY: the address lives through the call, and is as long as said.
-    let bound = unsafe { libc::bind(fd.as_raw_fd(), (&raw const address).cast(), length) };
-    if bound < 0 { Err(Error::last("bind a packet socket", REMEDY)) } else { Ok(()) }
-}
-
-fn set<T: Copy>(fd: &OwnedFd, level: i32, option: i32, value: &T, what: &str) -> Result<()> {
-    let length = size_of::<T>() as libc::socklen_t;
-    // SAFETY: the value lives through the call, and is as long as said.
-    let done = unsafe { libc::setsockopt(fd.as_raw_fd(), level, option, std::ptr::from_ref(value).cast(), length) };
-    if done == 0 { Ok(()) } else { Err(Error::last(format!("{what}: a packet socket's option {option}"), REMEDY)) }
+fn set<T>(fd: &OwnedFd, level: i32, option: i32, value: &T, what: &str) -> Result<()> {
+    socket::set(fd, level, option, value)
+        .map_err(|()| Error::last(format!("{what}: a packet socket's option {option}"), REMEDY))
 }
 
 /// `T`: plain numbers, for which all zeros is a value.

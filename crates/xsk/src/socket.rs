@@ -563,7 +563,7 @@ fn is_invalid(cause: &io::Error) -> bool {
     cause.raw_os_error() == Some(libc::EINVAL)
 }
 
-fn set<T>(fd: &OwnedFd, level: i32, option: i32, value: &T) -> std::result::Result<(), ()> {
+pub(crate) fn set<T>(fd: &OwnedFd, level: i32, option: i32, value: &T) -> std::result::Result<(), ()> {
     let length = size_of::<T>() as libc::socklen_t;
     // SAFETY: the value lives through the call, and is as long as said.
     let done = unsafe { libc::setsockopt(fd.as_raw_fd(), level, option, std::ptr::from_ref(value).cast(), length) };

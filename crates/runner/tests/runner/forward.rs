@@ -50,6 +50,16 @@ fn packets_come_back_one_segment_further_and_in_order() {
 fn packets_that_may_be_merged_come_back_one_segment_further_and_in_order() {
     let (mut site, status) = come_back(MERGED);
     assert_eq!(status["workers"][0]["lost"], 0, "{status:#}");
+    // A link that goes and comes is no reason to end.
+    site.far.sh("ip link set dev port down");
+    assert_eq!(site.status()["pid"], status["pid"]);
+    std::thread::sleep(Duration::from_millis(300));
+    site.far.sh("ip link set dev port up");
+    segue_testkit::wait::wait_for("packets", Duration::from_secs(10), || {
+        site.port.send(&numbered(1, 100)[0]);
+        (!site.returned(1).is_empty()).then_some(())
+    });
+    assert_eq!(site.status()["pid"], status["pid"]);
     site.stop();
 }
 
