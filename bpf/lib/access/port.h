@@ -19,6 +19,7 @@
 #include "lib/access/encapsulation.h"
 #include "lib/access/steering.h"
 #include "lib/access/clamp.h"
+#include "lib/labels/push.h"
 
 /* Every frame of the port into one policy. */
 INLINE int access_l2(struct packet *packet, u32 hash, struct payload *payload)
@@ -99,11 +100,21 @@ INLINE int access_odd(const struct packet *packet)
 	return pass(packet, SEGUE_OUTCOME_passed_not_for_segue);
 }
 
-/* Into a policy of labels, which a stage of its own puts on. */
-INLINE int access_push(const struct packet *packet, const struct flow *flow, const struct flow_verdict *verdict)
+/*
+ * Into a policy of labels. A packet that fits the link to its next hop gets them here, on XDP; all else is for a stage
+ * of its own.
+ */
+INLINE int access_push(const struct packet *packet, const struct flow *flow, const struct flow_verdict *verdict,
+		       const struct segue_segment_list *list, const struct payload *payload)
 {
-	struct scratch *scratch = scratch_get();
+	struct scratch *scratch;
 
+#ifndef SEGUE_SKB
+	if (likely(!(list->flags & SEGUE_LIST_LOCAL) &&
+		   adjacency_fits(packet, &verdict->adjacency, payload->length + list->header_length)))
+		return push_on(packet, list, payload, &verdict->adjacency);
+#endif
+	scratch = scratch_get();
 	if (!scratch)
 		return drop(packet, SEGUE_OUTCOME_drop_policy_invalid);
 	scratch->push.list = verdict->list;
@@ -204,7 +215,7 @@ INLINE int access_port(struct packet *packet)
 	payload.counter = verdict->counter;
 	/* One comparison for the two that put no IPv6 header in front, the last ones of enum segue_mode. */
 	if (unlikely(list->mode >= SEGUE_H_INSERT))
-		return list->mode == SEGUE_PUSH ? access_push(packet, &flow, verdict)
+		return list->mode == SEGUE_PUSH ? access_push(packet, &flow, verdict, list, &payload)
 						: insert(packet, list, &payload, &verdict->adjacency);
 	return encapsulate(packet, list, &payload, &verdict->adjacency);
 }

@@ -17,6 +17,7 @@
 #include "lib/core/transit.h"
 #include "lib/core/frame.h"
 #include "lib/icmp/relay.h"
+#include "lib/labels/fast.h"
 
 /*
  * IPv6 on a core port: to a SID of this node, on through the domain, or for the kernel. The frame ends where the packet
@@ -73,12 +74,15 @@ INLINE int core_port(struct packet *packet)
 	void *data = buffer_start(packet->ctx);
 	void *end = buffer_end(packet->ctx);
 	u32 outcome;
+	int action = VERDICT_DROP;
 
 	if (unlikely(!core_fast(packet, data, end))) {
 		if (data + ETHERNET_LENGTH > end)
 			return drop(packet, SEGUE_OUTCOME_drop_truncated);
 		if (!packet_recirculated(packet) && packet->port->config_flags & SEGUE_CONFIG_LABELS &&
 		    *(const u16 *)(data + 12) == bpf_htons(ETH_P_MPLS_UC)) {
+			if (likely(labels_fast(packet, data, end, &action)))
+				return action;
 			stage(packet, SEGUE_STAGE_LABELS);
 			return drop(packet, SEGUE_OUTCOME_drop_recirculation);
 		}

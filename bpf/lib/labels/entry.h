@@ -30,15 +30,44 @@ struct {
 	__type(value, u32);
 } labels SEC(".maps");
 
-INLINE const struct segue_sid *label_find(u32 generation, u32 label, u32 *index)
+/*
+ * Labels that packets had lately. An entry belongs to its epoch, as those of adjacencies do: in one generation a label
+ * leads to one index. What is at that index may change in place, and is looked up there.
+ */
+struct label_cached {
+	u64 epoch;
+	u32 label;
+	u32 index; /* in `sid_entries` */
+};
+
+#define LABEL_CACHE_BITS 10
+PERCPU(labels_cached, struct label_cached, 1 << LABEL_CACHE_BITS);
+
+/* Unknown labels leave the cache alone: nobody can empty it by them. The index, or SEGUE_NONE. */
+RARE u32 label_resolve(u64 epoch, u32 label, struct label_cached *entry)
 {
-	struct segue_label_key key = {.generation = generation, .label = label};
+	struct segue_label_key key = {.generation = epoch, .label = label};
 	u32 *found = bpf_map_lookup_elem(&labels, &key);
 
-	if (!found)
+	if (!found || !entry)
+		return SEGUE_NONE;
+	entry->epoch = epoch;
+	entry->label = label;
+	entry->index = *found;
+	return *found;
+}
+
+INLINE const struct segue_sid *label_find(u64 epoch, u32 label, u32 *index)
+{
+	u32 slot = (label ^ label >> LABEL_CACHE_BITS) & ((1 << LABEL_CACHE_BITS) - 1);
+	struct label_cached *entry = bpf_map_lookup_elem(&labels_cached, &slot);
+
+	if (unlikely(!entry))
 		return NULL;
-	*index = *found;
-	return bpf_map_lookup_elem(&sid_entries, found);
+	*index = entry->index;
+	if (unlikely(entry->epoch != epoch || entry->label != label))
+		*index = label_resolve(epoch, label, entry);
+	return bpf_map_lookup_elem(&sid_entries, index);
 }
 
 /* The entry at `at` in host byte order; it lies in the frame. */

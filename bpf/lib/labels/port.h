@@ -126,7 +126,7 @@ INLINE int labels_port(struct packet *packet)
 	if (unlikely(found.frame != buffer_octets(packet->ctx, data, end) &&
 		     !buffer_redirects(packet->port->config_flags)))
 		return drop(packet, SEGUE_OUTCOME_drop_multi_buffer);
-	outcome = labels_walk(packet->ctx, packet->generation, packet->port->config_flags, &found);
+	outcome = labels_walk(packet->ctx, packet->epoch, packet->port->config_flags, &found);
 	if (unlikely(outcome == SEGUE_OUTCOME_drop_label_ttl))
 		return labels_refuse(packet, outcome, 0);
 	if (unlikely(outcome))
@@ -145,7 +145,7 @@ INLINE int labels_passed(struct packet *packet)
 	u32 outcome;
 
 	packet->length = found.frame - ETHERNET_LENGTH;
-	outcome = labels_walk(packet->ctx, packet->generation, packet->port->config_flags, &found);
+	outcome = labels_walk(packet->ctx, packet->epoch, packet->port->config_flags, &found);
 	if (unlikely(outcome))
 		return drop(packet, outcome & (SEGUE_OUTCOMES_MAX - 1));
 	sid = bpf_map_lookup_elem(&sid_entries, &found.index);

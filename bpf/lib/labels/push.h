@@ -14,18 +14,27 @@
 #include "lib/forward/obstacle.h"
 #include "lib/labels/leave.h"
 
-/* The list's entries in front of the packet, with `fill`, TC and TTL in packet order, in each. 0: done. */
+/* The list's entries in front of the packet, with `fill`, TC and TTL in packet order, in each: two at a time. 0: done.
+ */
 INLINE int labels_write(void *to, const void *end, const struct segue_segment_list *list, u32 fill)
 {
-	const u32 *from = (const u32 *)list->header;
-	u32 *entry = to;
+	const void *from = list->header;
+	u32 odd = list->segments & 1, pairs = list->segments >> 1;
+	u64 both = fill | (u64)fill << 32;
 
-	for (int i = 0; i < SEGUE_LABELS_MAX; i++) {
-		if (i >= list->segments)
-			break;
-		if ((const void *)(entry + i + 1) > end)
+	if (odd) {
+		if (to + ENTRY_LENGTH > end)
 			return -1;
-		entry[i] = from[i] | fill;
+		*(u32 *)to = *(const u32 *)from | fill;
+		to += ENTRY_LENGTH;
+		from += ENTRY_LENGTH;
+	}
+	for (u32 i = 0; i < SEGUE_LABELS_MAX / 2; i++) {
+		if (i >= pairs)
+			break;
+		if (to + (i + 1) * 2 * ENTRY_LENGTH > end)
+			return -1;
+		((u64 *)to)[i] = ((const u64 *)from)[i] | both;
 	}
 	return 0;
 }
@@ -63,32 +72,18 @@ INLINE const struct adjacency *push_way(const struct packet *packet, const struc
 	return adjacency;
 }
 
-INLINE int labels_push(struct packet *packet, const struct push_order *order)
+/*
+ * Lowers the TTL or hop limit of a packet that fits its way, puts the labels on, and sends it. `adjacency` NULL: the
+ * first label is the node's own, and the packet goes on by its labels here.
+ */
+INLINE int push_on(const struct packet *packet, const struct segue_segment_list *list, const struct payload *payload,
+		   const struct adjacency *adjacency)
 {
-	struct payload payload = {.offset = ETHERNET_LENGTH,
-				  .length = order->length,
-				  .protocol = order->family == 4 ? PROTOCOL_IPV4 : PROTOCOL_IPV6};
-	const struct segue_segment_list *list;
-	const struct adjacency *adjacency = NULL;
-	u32 index = order->list, family = order->family, push, ttl, fill;
-	void *data, *end;
-	int action;
+	void *data = buffer_start(packet->ctx);
+	void *end = buffer_end(packet->ctx);
+	u32 ttl, fill;
 
-	packet->length = order->length;
-	list = bpf_map_lookup_elem(&segment_lists, &index);
-	if (unlikely(!list || list->mode != SEGUE_PUSH))
-		return drop(packet, SEGUE_OUTCOME_drop_policy_invalid);
-	if (unlikely(labels_of_segments(packet->ctx)))
-		return drop(packet, SEGUE_OUTCOME_drop_offload);
-	push = list->header_length & 0xff;
-	if (likely(!(list->flags & SEGUE_LIST_LOCAL))) {
-		adjacency = push_way(packet, list, order, &payload, &action);
-		if (unlikely(!adjacency))
-			return action;
-	}
-	data = buffer_start(packet->ctx);
-	end = buffer_end(packet->ctx);
-	if (family == 6) {
+	if (payload->protocol == PROTOCOL_IPV6) {
 		struct ipv6hdr *ip = data + ETHERNET_LENGTH;
 
 		if ((void *)(ip + 1) > end)
@@ -102,16 +97,43 @@ INLINE int labels_push(struct packet *packet, const struct push_order *order)
 		ipv4_decrement(ip);
 		ttl = ip->ttl;
 	}
-	fill = labels_fill(list, order->traffic_class, ttl);
-	if (labels_on(packet->ctx, push))
+	fill = labels_fill(list, payload->traffic_class, ttl);
+	if (labels_on(packet->ctx, list->header_length & 0xff))
 		return drop(packet, SEGUE_OUTCOME_drop_no_headroom);
 	data = buffer_start(packet->ctx);
 	end = buffer_end(packet->ctx);
 	if (labels_write(data + ETHERNET_LENGTH, end, list, fill))
 		return drop(packet, SEGUE_OUTCOME_drop_adjust);
-	count(packet, order->counter);
+	count(packet, payload->counter);
 	count(packet, list->counter);
 	return likely(adjacency) ? labels_leave(packet, adjacency) : labels_here(packet);
+}
+
+/* The stage: any list, and any packet. */
+INLINE int labels_push(struct packet *packet, const struct push_order *order)
+{
+	struct payload payload = {.offset = ETHERNET_LENGTH,
+				  .length = order->length,
+				  .counter = order->counter,
+				  .traffic_class = order->traffic_class,
+				  .protocol = order->family == 4 ? PROTOCOL_IPV4 : PROTOCOL_IPV6};
+	const struct segue_segment_list *list;
+	const struct adjacency *adjacency = NULL;
+	u32 index = order->list;
+	int action;
+
+	packet->length = order->length;
+	list = bpf_map_lookup_elem(&segment_lists, &index);
+	if (unlikely(!list || list->mode != SEGUE_PUSH))
+		return drop(packet, SEGUE_OUTCOME_drop_policy_invalid);
+	if (unlikely(labels_of_segments(packet->ctx)))
+		return drop(packet, SEGUE_OUTCOME_drop_offload);
+	if (likely(!(list->flags & SEGUE_LIST_LOCAL))) {
+		adjacency = push_way(packet, list, order, &payload, &action);
+		if (unlikely(!adjacency))
+			return action;
+	}
+	return push_on(packet, list, &payload, adjacency);
 }
 
 #endif

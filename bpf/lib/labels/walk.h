@@ -22,7 +22,7 @@ struct label_found {
 };
 
 /* The outcome of what cannot go on, or 0 and `found` is filled but for `frame`. */
-RARE int labels_walk(buffer *ctx, u32 generation, u32 config_flags, struct label_found *found)
+RARE int labels_walk(buffer *ctx, u64 epoch, u32 config_flags, struct label_found *found)
 {
 	void *data = buffer_start(ctx);
 	void *end = buffer_end(ctx);
@@ -38,7 +38,7 @@ RARE int labels_walk(buffer *ctx, u32 generation, u32 config_flags, struct label
 		if ((void *)(entry + ENTRY_LENGTH) > end)
 			return SEGUE_OUTCOME_drop_label_bottom;
 		word = entry_load(entry);
-		sid = label_find(generation, ENTRY_LABEL(word), &index);
+		sid = label_find(epoch, ENTRY_LABEL(word), &index);
 		if (!sid)
 			return ENTRY_LABEL(word) < LABELS_SPECIAL ? SEGUE_OUTCOME_drop_label_reserved
 								  : SEGUE_OUTCOME_drop_label_unknown;

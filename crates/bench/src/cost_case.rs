@@ -95,7 +95,7 @@ pub enum Program {
 }
 
 /// Ports beside `in` and `out`, with their roles.
-const PORTS: [(&str, &str); 11] = [
+const PORTS: [(&str, &str); 12] = [
     ("access", "access"),
     ("l2", "access"),
     ("l2-red", "access"),
@@ -105,6 +105,7 @@ const PORTS: [(&str, &str); 11] = [
     ("fn-flow", "service"),
     ("fn-am", "service"),
     ("fn-exact", "service"),
+    ("fn-label", "service"),
     ("filter", "core"),
     ("filter-512", "core"),
 ];
@@ -130,6 +131,14 @@ pub fn add_ports(topology: &Topology) -> Result<()> {
 fn sid(function: u16) -> Ipv6Addr {
     Ipv6Addr::new(0x5f00, 0, 1, function, 0, 0, 0, 0)
 }
+
+/// Label of the node with function `function`.
+fn label(function: u32) -> u32 {
+    30_000 + function
+}
+
+/// A label of another node.
+const NEXT_LABEL: u32 = 17_000;
 
 /// Inner destination that is steered into the policy of number `policy`.
 fn destination(policy: u16) -> Ipv6Addr {
@@ -189,8 +198,13 @@ pub fn node_state() -> Value {
         ("l2-red", "H.Encaps.L2.Red"),
         ("insert", "H.Insert"),
     ];
-    let policies: Vec<Value> =
+    let mut policies: Vec<Value> =
         modes.iter().map(|(name, mode)| json!({"name": name, "mode": mode, "segment_lists": two})).collect();
+    for (name, count) in [("push", 2), ("push-10", 10)] {
+        let labels: Vec<u32> = (0..count).map(|position| NEXT_LABEL + position).collect();
+        let list = json!([{"labels": labels, "next_hop": SINK_ADDRESS}]);
+        policies.push(json!({"name": name, "mode": "PUSH", "segment_lists": list}));
+    }
     json!({
         "node": "cost",
         "source_address": OUT_ADDRESS,
@@ -226,11 +240,21 @@ pub fn node_state() -> Value {
             {"sid": sid(19), "behaviour": "End.AN", "firewall": "advanced"},
             {"sid": sid(20), "behaviour": "End.AN", "firewall": "state"},
         ],
+        "labels": [
+            {"label": label(1), "behaviour": "swap", "out": NEXT_LABEL, "next_hop": SINK_ADDRESS},
+            {"label": label(2), "behaviour": "pop", "next_hop": SINK_ADDRESS},
+            {"label": label(3), "behaviour": "table", "table": 254},
+            {"label": label(4), "behaviour": "dynamic_proxy", "next_hop_mac": FUNCTION_MAC, "proxy": {
+                "inner": ["IPv4", "IPv6"], "to_function": "fn-label", "from_function": "fn-label", "memory": "interface",
+            }},
+        ],
         "policies": policies,
         "steering": [
             {"destination": format!("{}/128", destination(1)), "policy": "encaps"},
             {"destination": format!("{}/128", destination(2)), "policy": "encaps-red"},
             {"destination": format!("{}/128", destination(3)), "policy": "insert"},
+            {"destination": format!("{}/128", destination(4)), "policy": "push"},
+            {"destination": format!("{}/128", destination(5)), "policy": "push-10"},
             {"destination": format!("{}/32", destination_ipv4(1)), "policy": "encaps"},
             {"destination": format!("{}/32", destination_ipv4(2)), "policy": "encaps-red"},
         ],
@@ -291,6 +315,7 @@ pub fn all() -> Vec<Case> {
     cases.extend(endpoints());
     cases.extend(proxies());
     cases.extend(headends());
+    cases.extend(labels());
     cases.extend(firewalls());
     let outside = steered(inner_ipv6(INNER_DESTINATION), sid(1), 1);
     cases.push(Case {
@@ -392,6 +417,28 @@ fn firewalls() -> Vec<Case> {
         case("firewall at a SID, connection of TCP, passed", "in", &steered(acknowledgment(passed()), sid(20), 1)),
         many("firewall at a SID, 4,096 connections of UDP, passed", passed()),
         many("firewall at a SID, 4,096 connections of TCP, passed", acknowledgment(passed())),
+    ]
+}
+
+/// Label stacks: on, on the way, off, and through a function.
+fn labels() -> Vec<Case> {
+    let six = || inner_ipv6(INNER_DESTINATION);
+    let core = |name, stack: &[u32]| {
+        let entries: Vec<(u32, u8)> = stack.iter().map(|label| (*label, TTL)).collect();
+        case(name, "in", &frame::labelled(six(), &entries))
+    };
+    let to = |name| Case { program: Program::Segue("to_function"), ..core(name, &[label(4), label(1)]) };
+    vec![
+        case("PUSH of 2 labels", "access", &inner_ipv6(destination(4))),
+        case("PUSH of 10 labels", "access", &inner_ipv6(destination(5))),
+        core("label swapped", &[label(1), NEXT_LABEL]),
+        core("label popped", &[label(2), NEXT_LABEL]),
+        core("last label popped, by a table", &[label(3)]),
+        to("label of a dynamic proxy, to the function"),
+        Case {
+            before: Some(Box::new(to(""))),
+            ..case("label of a dynamic proxy, from the function", "fn-label", &six())
+        },
     ]
 }
 

@@ -99,7 +99,7 @@ pub(crate) const STEERING: &str = "steering";
 
 /// All maps. Two generations live side by side, so that most have twice the entries of one. `counters` comes behind the maps that its
 /// size adds up.
-pub(crate) static MAPS: [Map; 51] = [
+pub(crate) static MAPS: [Map; 52] = [
     // What an operator wants, compiled.
     Map::shared("control"),
     Map::shared("config"),
@@ -158,6 +158,7 @@ pub(crate) static MAPS: [Map; 51] = [
     // Caches.
     Map::of_build("sids_cached"),
     Map::of_build("adjacencies"),
+    Map::of_build("labels_cached"),
     Map::of_build("flows").entries(Capacity::flow_cache).constant(".rodata.flows"),
     Map::of_build("proxy_flows_cached").entries(Capacity::proxy_flow_cache).constant(".rodata.proxy_flows"),
     Map::of_build("firewall_verdicts"),

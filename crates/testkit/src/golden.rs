@@ -1,14 +1,13 @@
 //! Golden cases: one packet in, and everything that must come of it.
 
 use std::cell::RefCell;
-use std::process::Command;
 
 use segue_wire::PacketBuilder;
 
 use crate::fixture::Network;
 use crate::node::{Moved, Node, Processed, Verdict};
 
-/// A node that cases are sent to. [`Golden::finish`] ends it: it shows all frames that left to tshark.
+/// A node that cases are sent to. [`Golden::finish`] ends it: it shows all frames that left to Wireshark.
 #[derive(Debug)]
 pub struct Golden<'a> {
     node: Node<'a>,
@@ -119,7 +118,7 @@ impl<'a> Golden<'a> {
         assert_eq!(found.moved, moved, "{case}: counters");
     }
 
-    /// Sends a frame without any expectation; what leaves is shown to tshark.
+    /// Sends a frame without any expectation; what leaves is shown to Wireshark.
     pub fn send(&self, port: &str, frame: &PacketBuilder) -> Processed {
         let found = self.node.send(port, &frame.build());
         if matches!(found.verdict, Verdict::Redirect | Verdict::Transmit) {
@@ -128,63 +127,25 @@ impl<'a> Golden<'a> {
         found
     }
 
-    /// As [`Golden::finish`] without tshark: for cases whose errors quote faults that tshark would warn of.
+    /// As [`Golden::finish`] without Wireshark: for cases whose errors quote faults that it would warn of.
     pub fn finish_with_faults(mut self) {
         self.finished = true;
     }
 
-    /// Shows every frame that left to tshark.
+    /// Shows every frame that left to Wireshark.
     ///
     /// # Panics
     ///
     /// When it finds one malformed, or has a warning for one.
     pub fn finish(mut self) {
         self.finished = true;
-        no_warnings(&self.emitted.borrow());
+        crate::dissector::no_warnings(&self.emitted.borrow());
     }
 }
 
 impl Drop for Golden<'_> {
     fn drop(&mut self) {
         assert!(self.finished || std::thread::panicking(), "the test does not call Golden::finish");
-    }
-}
-
-/// Asserts that tshark dissects the frames without finding anything malformed or worth a warning, checksums included.
-///
-/// # Panics
-///
-/// When it does.
-pub fn no_warnings(frames: &[Vec<u8>]) {
-    if frames.is_empty() {
-        return;
-    }
-    let file = tempfile::Builder::new().suffix(".pcap").tempfile().expect("a file");
-    std::fs::write(file.path(), segue_api::pcap::classic(frames)).expect("a capture file");
-    let tshark = |filter: &str| {
-        let mut command = Command::new("tshark");
-        for check in ["ip", "udp", "tcp"] {
-            command.args(["-o", &format!("{check}.check_checksum:TRUE")]);
-        }
-        crate::command::run(command.arg("-r").arg(file.path()).args([
-            "-Y",
-            filter,
-            "-T",
-            "fields",
-            "-e",
-            "frame.number",
-        ]))
-    };
-    // 0x600000 is the severity "warning"; above it lies "error".
-    let numbers = tshark("_ws.malformed || _ws.expert.severity >= 0x600000 || _ws.unreassembled");
-    if let Some(first) = numbers.lines().next().and_then(|number| number.trim().parse::<usize>().ok()) {
-        let mut command = Command::new("tshark");
-        let detail = crate::command::run(command.arg("-r").arg(file.path()).args([
-            "-V",
-            "-Y",
-            &format!("frame.number == {first}"),
-        ]));
-        panic!("tshark warns about frames {}; the first:\n{detail}", numbers.trim().replace('\n', ", "));
     }
 }
 

@@ -7,6 +7,7 @@
 #![deny(unsafe_code)] // the module that talks to packet sockets says why
 
 pub mod command;
+pub mod dissector;
 pub mod fixture;
 pub mod frr;
 pub mod golden;

@@ -7,8 +7,8 @@ use std::process::Command;
 
 use crate::receivers::{Receivers, four, six};
 use segue_testkit::command::run;
+use segue_testkit::dissector::no_warnings;
 use segue_testkit::fixture::{DOMAIN, Network, address::*, arriving, configuration, function::*};
-use segue_testkit::golden::no_warnings;
 use segue_testkit::node::Node;
 use segue_wire::ipv6_extension::RoutingRepr;
 use segue_wire::{Icmpv6Repr, Ipv6Repr, PacketBuilder, SrhRepr, TlvRepr, UdpRepr};
