@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * The fast path of labels: the usual packet with a label that is swapped or popped, or with the last one, without the
- * detour by the stage that can do everything (lib/labels/port.h). All else is left to that stage, with the packet
- * unchanged. For XDP: on socket buffers the kernel's part costs far more than a stage.
+ * The fast path of labels: the usual packet with a label that is swapped or popped, with the last one, or with that of
+ * a function (lib/labels/function_fast.h), without the detour by the stage that can do everything (lib/labels/port.h).
+ * All else is left to that stage, with the packet unchanged. For XDP: on socket buffers the kernel's part costs far
+ * more than a stage.
  */
 #ifndef SEGUE_LABELS_FAST_H
 #define SEGUE_LABELS_FAST_H
@@ -20,6 +21,7 @@
 #include "lib/core/boundary.h"
 #include "lib/labels/entry.h"
 #include "lib/labels/leave.h"
+#include "lib/labels/function_fast.h"
 
 /* Where the packet behind one label begins. */
 #define LABEL_FAST_INNER (ETHERNET_LENGTH + ENTRY_LENGTH)
@@ -148,6 +150,9 @@ INLINE int labels_fast(struct packet *packet, const void *data, const void *end,
 	case SEGUE_LABEL_SWAP:
 	case SEGUE_LABEL_POP:
 		return label_fast_on(packet, sid, word, action);
+	case SEGUE_LABEL_STATIC:
+	case SEGUE_LABEL_DYNAMIC:
+		return ENTRY_TTL(word) ? label_fast_function(packet, sid, word & ENTRY_BOTTOM, action) : 0;
 	case SEGUE_LABEL_TABLE:
 	case SEGUE_LABEL_NEXT_HOP:
 		return word & ENTRY_BOTTOM && ENTRY_TTL(word) ? label_fast_end(packet, sid, action) : 0;

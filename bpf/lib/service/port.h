@@ -15,6 +15,7 @@
 #include "lib/proxy/masquerade.h"
 #include "lib/proxy/masquerade_fast.h"
 #include "lib/proxy/aware.h"
+#include "lib/labels/function_fast.h"
 
 /* Back from a function. */
 INLINE int service_port(struct packet *packet)
@@ -53,8 +54,15 @@ INLINE int service_fast(struct packet *packet)
 	if (sid->behaviour == SEGUE_END_AS)
 		return static_fast(packet, sid);
 	/* Else by way of service_port(). */
-	if (sid->kind == SEGUE_HEADER_MPLS && sid->memory != SEGUE_MEMORY_PACKET)
+	if (sid->kind == SEGUE_HEADER_MPLS && sid->memory != SEGUE_MEMORY_PACKET) {
+#ifndef SEGUE_SKB
+		int action = label_fast_back(packet, sid);
+
+		if (likely(action != NOT_FAST))
+			return action;
+#endif
 		stage(packet, SEGUE_STAGE_LABELS_BACK);
+	}
 	return NOT_FAST;
 }
 
