@@ -55,7 +55,7 @@ INLINE int label_fast_on(const struct packet *packet, const struct segue_sid *si
 	u8 *frame = buffer_start(packet->ctx);
 
 	if (ENTRY_TTL(word) <= 1 || (pop ? word & ENTRY_BOTTOM : sid->flags & SEGUE_SID_EXPLICIT_NULL) ||
-	    (void *)frame + ETHERNET_LENGTH + 2 * ENTRY_LENGTH > buffer_end(packet->ctx))
+	    (void *)frame + LABEL_FAST_INNER + sizeof(struct iphdr) > buffer_end(packet->ctx))
 		return 0;
 	adjacency = label_adjacency(packet, sid, ADJACENCY_INSIDE);
 	if (unlikely(!adjacency || !adjacency_fits(packet, adjacency, packet->length - pop * ENTRY_LENGTH)))

@@ -11,7 +11,11 @@ use crate::support::{Agent, Network};
 use segue_testkit::wait::wait_for;
 use serde_json::{Value, json};
 
-const MANY: u32 = 100_000;
+/// Enough for many answers in between; with SEGUE_LONG as many as the data plane is made for.
+fn many() -> u32 {
+    if std::env::var_os("SEGUE_LONG").is_some() { 100_000 } else { 40_000 }
+}
+
 /// Answers that come while many rules are compiled: far fewer than there are, far more than an API that waits gives.
 const MEANWHILE: u32 = 5;
 
@@ -77,10 +81,10 @@ fn many_descriptors_do_not_keep_the_api_waiting() {
     let network = Network::new();
     let agent = Agent::start(&network);
     // Larger tables take over here, and the API waits while their programs are loaded.
-    apply(&agent, &state(MANY, 1));
-    let many = state(MANY, 2);
-    let answers = agent.answers_while(|| apply(&agent, &many));
-    assert_eq!(rules(&agent), MANY as usize);
+    apply(&agent, &state(many(), 1));
+    let more = state(many(), 2);
+    let answers = agent.answers_while(|| apply(&agent, &more));
+    assert_eq!(rules(&agent), many() as usize);
     assert!(answers >= MEANWHILE, "{answers} answers");
 }
 
@@ -91,7 +95,7 @@ fn applies_are_done_in_the_order_in_which_they_came() {
     let agent = Agent::start(&network);
     agent.apply(&state(1, 1));
     // The first one takes long to compile, the second one nothing.
-    let first = put(&agent, &state(MANY / 4, 2));
+    let first = put(&agent, &state(many() / 2, 2));
     thread::sleep(Duration::from_millis(500)); // the last of it is read
     let second = put(&agent, &state(3, 3));
     let [first, second] = [first, second].map(|stream| {
@@ -164,7 +168,7 @@ fn the_agent_ends_while_it_compiles() {
     let mut agent = Agent::start(&network);
     agent.apply(&state(2, 1));
     let before = agent.get("/v1/counters")["generation"].clone();
-    let stream = put(&agent, &state(MANY, 2));
+    let stream = put(&agent, &state(many(), 2));
     thread::sleep(Duration::from_secs(1)); // the last of it is read
     agent.terminate();
     let (line, body) = answer(stream);

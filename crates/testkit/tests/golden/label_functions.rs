@@ -13,18 +13,18 @@ use segue_wire::{Icmpv6Repr, Ipv4Repr, Ipv6Repr, PacketBuilder, TcpRepr, UdpRepr
 use crate::mutation;
 
 /// Labels of the node under test.
-const OWN: u32 = 16_001;
-const SWAP: u32 = 16_002;
+pub const OWN: u32 = 16_001;
+pub const SWAP: u32 = 16_002;
 const SWAP_TO: u32 = 17_002;
-const POP: u32 = 16_003;
-const NARROW: u32 = 16_005;
-const STATIC: u32 = 15_010;
-const STATIC_LAST: u32 = 15_011;
+pub const POP: u32 = 16_003;
+pub const NARROW: u32 = 16_005;
+pub const STATIC: u32 = 15_010;
+pub const STATIC_LAST: u32 = 15_011;
 const STATIC_BYPASS: u32 = 15_012;
-const DYNAMIC: u32 = 15_020;
-const FLOW: u32 = 15_021;
-const FLOW_OTHER: u32 = 15_022;
-const REROUTE: u32 = 15_030;
+pub const DYNAMIC: u32 = 15_020;
+pub const FLOW: u32 = 15_021;
+pub const FLOW_OTHER: u32 = 15_022;
+pub const REROUTE: u32 = 15_030;
 
 const LABELS: &str = "
 labels:
@@ -77,7 +77,8 @@ const STEERING: &str = "
   - {name: here-on-6, destination: 'fd00:0:f02::/48', policy: here-on}
 ";
 
-fn functions(ttl: &str) -> String {
+/// A node with functions behind labels; more labels may be written behind it.
+pub fn functions(ttl: &str) -> String {
     let text = configuration(DOMAIN);
     let (before, after) = text.split_once("sids:").expect("SIDs");
     let (_, after) = after.split_once("policies:\n").expect("policies");

@@ -20,4 +20,5 @@ mod odd;
 mod proxy;
 mod review;
 mod usual;
+mod usual_labels;
 mod ways;
