@@ -52,23 +52,6 @@ INLINE u32 rest_find(const struct segue_sid *sid, const struct flow *flow, struc
 	return 0;
 }
 
-/* Hop limit or TTL of the packet right behind the Ethernet header less one. What it is then; 0: it is not there. */
-INLINE u32 back_decrement(const struct packet *packet, u32 family)
-{
-	void *data = buffer_start(packet->ctx);
-	void *end = buffer_end(packet->ctx);
-
-	if (family == 6) {
-		struct ipv6hdr *ip = data + ETHERNET_LENGTH;
-
-		return (void *)(ip + 1) <= end ? --ip->hop_limit : 0;
-	}
-	if (data + ETHERNET_LENGTH + sizeof(struct iphdr) > end)
-		return 0;
-	ipv4_decrement(data + ETHERNET_LENGTH);
-	return ((struct iphdr *)(data + ETHERNET_LENGTH))->ttl;
-}
-
 /* Nothing is left of the stack: the packet goes by its destination. It may not choose a path by segments. */
 INLINE int back_deliver(struct packet *packet, const struct segue_sid *sid, const struct flow *flow)
 {
@@ -93,16 +76,10 @@ INLINE int back_deliver(struct packet *packet, const struct segue_sid *sid, cons
 	if (unlikely(!adjacency_fits(packet, adjacency, flow->length)) &&
 	    obstacle(packet, adjacency, &sending, &action))
 		return action;
-	if (hops_used(adjacency) && !back_decrement(packet, flow->family))
+	if (hops_used(adjacency) && !packet_decrement(packet, flow->family))
 		return drop(packet, SEGUE_OUTCOME_drop_adjust);
 	count(packet, sid->counter_return);
 	return leave(packet, adjacency, ethertype);
-}
-
-/* TC of a packet's traffic class, as it lies in an entry. */
-INLINE u32 class_in_entry(u32 traffic_class)
-{
-	return bpf_htonl((traffic_class >> 5 & 7) << 9);
 }
 
 INLINE int back_wrap(struct packet *packet, const struct segue_sid *sid, const struct flow *flow,
@@ -113,7 +90,7 @@ INLINE int back_wrap(struct packet *packet, const struct segue_sid *sid, const s
 
 	if (unlikely(labels_of_segments(packet->ctx)))
 		return drop(packet, SEGUE_OUTCOME_drop_offload);
-	ttl = back_decrement(packet, flow->family);
+	ttl = packet_decrement(packet, flow->family);
 	if (!ttl)
 		return drop(packet, SEGUE_OUTCOME_drop_adjust);
 	if (labels_on(packet->ctx, rest->length & 0xff))

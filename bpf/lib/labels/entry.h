@@ -76,6 +76,13 @@ INLINE u32 entry_load(const void *at)
 	return bpf_ntohl(*(const u32 *)at);
 }
 
+/* TC of a packet's traffic class, as it lies in an entry: the highest three bits of the DSCP (RFC 3270 section 2.6: a
+ * local mapping; this is that of class selectors). */
+INLINE u32 class_in_entry(u32 traffic_class)
+{
+	return bpf_htonl((traffic_class >> 5 & 7) << 9);
+}
+
 INLINE void entry_store(void *at, u32 word)
 {
 	*(u32 *)at = bpf_htonl(word);

@@ -73,6 +73,28 @@ INLINE int rest_fast(const struct segue_stash *entry, const void *data, const vo
 	return !difference && (copy || classes);
 }
 
+/*
+ * Has the dynamic proxy the rest of the packet's stack in its memory, by interface or by flow? `word`: the packet
+ * behind it. Asked before anything is changed: what is remembered is what comes back.
+ */
+INLINE int rest_known(const struct segue_sid *sid, const void *data, const void *end, const struct label_fast *found,
+		      const u64 *word, u32 six)
+{
+	u32 class = (six ? bpf_ntohl((u32)word[0]) >> 25 & 7 : (u32)word[0] >> 13 & 7) << 9;
+	const struct segue_stash *entry;
+	u64 key[5] = {}, id = 0;
+
+	if (sid->memory == SEGUE_MEMORY_FLOW) {
+		if (six ? ipv6_fast_key(word, end, key) : ipv4_fast_key((const void *)word, end, key))
+			return 0;
+		entry = flow_cached(sid->scope, key, flow_hash(key), &id);
+	} else {
+		entry = memory_current(sid->scope, &id);
+	}
+	return entry && entry->length == found->length &&
+	       rest_fast(entry, data, end, found, sid->hop_limit_margin ?: 1, class) && stash_still(entry, id);
+}
+
 /* A packet to a function by a static or dynamic proxy. `bottom`: its label is the last one. 1: done with `action`. */
 INLINE int label_fast_function(struct packet *packet, const struct segue_sid *sid, u32 bottom, int *action)
 {
@@ -80,10 +102,8 @@ INLINE int label_fast_function(struct packet *packet, const struct segue_sid *si
 	void *data = buffer_start(packet->ctx);
 	void *end = buffer_end(packet->ctx);
 	struct label_fast found = {.at = ETHERNET_LENGTH + ENTRY_LENGTH};
-	const struct segue_stash *entry;
-	u64 key[5] = {}, id = 0;
 	const u64 *word;
-	u32 class, six;
+	u32 six;
 
 	if ((sid->flags & (SEGUE_SID_DOWN | SEGUE_SID_NEXT_HOP_MAC)) != SEGUE_SID_NEXT_HOP_MAC ||
 	    sid->memory > SEGUE_MEMORY_FLOW ||
@@ -111,21 +131,8 @@ INLINE int label_fast_function(struct packet *packet, const struct segue_sid *si
 		: !(sid->inner & SEGUE_INNER_IPV4) ||
 			    !inner_ipv4_fast(data + found.inside, end, found.octets, (word[0] >> 8 & 3) << 12))
 		return 0;
-	if (sid->behaviour == SEGUE_LABEL_STATIC)
-		goto deliver;
-	if (sid->memory == SEGUE_MEMORY_FLOW) {
-		if (six ? ipv6_fast_key(word, end, key) : ipv4_fast_key(data + found.inside, end, key))
-			return 0;
-		entry = flow_cached(sid->scope, key, flow_hash(key), &id);
-	} else {
-		entry = memory_current(sid->scope, &id);
-	}
-	class = (six ? bpf_ntohl((u32)word[0]) >> 25 & 7 : (u32)word[0] >> 13 & 7) << 9;
-	if (unlikely(!entry || entry->length != found.length ||
-		     !rest_fast(entry, data, end, &found, sid->hop_limit_margin ?: 1, class) ||
-		     !stash_still(entry, id)))
+	if (sid->behaviour == SEGUE_LABEL_DYNAMIC && unlikely(!rest_known(sid, data, end, &found, word, six)))
 		return 0;
-deliver:
 	if (buffer_adjust_head(packet->ctx, found.inside - ETHERNET_LENGTH))
 		*action = drop(packet, SEGUE_OUTCOME_drop_adjust);
 	else
@@ -160,7 +167,7 @@ INLINE int rest_again_find(const struct segue_sid *sid, const struct payload *pa
 		rest->words = (const u32 *)rest->entry->header;
 		rest->length = rest->entry->length;
 		if (rest->entry->flags)
-			rest->fill = bpf_htonl((payload->traffic_class >> 5 & 7) << 9);
+			rest->fill = class_in_entry(payload->traffic_class);
 	} else {
 		if (sid->policy == SEGUE_NONE)
 			return -1;

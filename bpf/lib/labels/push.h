@@ -14,7 +14,8 @@
 #include "lib/forward/obstacle.h"
 #include "lib/labels/leave.h"
 
-/* The list's entries in front of the packet, with `fill`, TC and TTL in packet order, in each: two at a time. 0: done.
+/*
+ * The list's entries in front of the packet, with `fill`, TC and TTL in packet order, in each: two at a time. 0: done.
  */
 INLINE int labels_write(void *to, const void *end, const struct segue_segment_list *list, u32 fill)
 {
@@ -46,9 +47,7 @@ INLINE u32 labels_fill(const struct segue_segment_list *list, u32 traffic_class,
 		traffic_class = list->traffic_class;
 	if (!(list->flags & SEGUE_LIST_TTL_UNIFORM))
 		ttl = list->ttl;
-	/* The highest three bits of the DSCP (RFC 3270 section 2.6: a local mapping; this is that of class selectors).
-	 */
-	return bpf_htonl((traffic_class >> 5 & 7) << 9 | ttl);
+	return class_in_entry(traffic_class) | bpf_htonl(ttl);
 }
 
 /*
@@ -72,6 +71,23 @@ INLINE const struct adjacency *push_way(const struct packet *packet, const struc
 	return adjacency;
 }
 
+/* Hop limit or TTL of the packet right behind the Ethernet header less one. What it is then; 0: it is not there. */
+INLINE u32 packet_decrement(const struct packet *packet, u32 family)
+{
+	void *data = buffer_start(packet->ctx);
+	void *end = buffer_end(packet->ctx);
+
+	if (family == 6) {
+		struct ipv6hdr *ip = data + ETHERNET_LENGTH;
+
+		return (void *)(ip + 1) <= end ? --ip->hop_limit : 0;
+	}
+	if (data + ETHERNET_LENGTH + sizeof(struct iphdr) > end)
+		return 0;
+	ipv4_decrement(data + ETHERNET_LENGTH);
+	return ((struct iphdr *)(data + ETHERNET_LENGTH))->ttl;
+}
+
 /*
  * Lowers the TTL or hop limit of a packet that fits its way, puts the labels on, and sends it. `adjacency` NULL: the
  * first label is the node's own, and the packet goes on by its labels here.
@@ -79,24 +95,11 @@ INLINE const struct adjacency *push_way(const struct packet *packet, const struc
 INLINE int push_on(const struct packet *packet, const struct segue_segment_list *list, const struct payload *payload,
 		   const struct adjacency *adjacency)
 {
-	void *data = buffer_start(packet->ctx);
-	void *end = buffer_end(packet->ctx);
-	u32 ttl, fill;
+	u32 ttl = packet_decrement(packet, payload->protocol == PROTOCOL_IPV6 ? 6 : 4), fill;
+	void *data, *end;
 
-	if (payload->protocol == PROTOCOL_IPV6) {
-		struct ipv6hdr *ip = data + ETHERNET_LENGTH;
-
-		if ((void *)(ip + 1) > end)
-			return drop(packet, SEGUE_OUTCOME_drop_truncated);
-		ttl = --ip->hop_limit;
-	} else {
-		struct iphdr *ip = data + ETHERNET_LENGTH;
-
-		if ((void *)(ip + 1) > end)
-			return drop(packet, SEGUE_OUTCOME_drop_truncated);
-		ipv4_decrement(ip);
-		ttl = ip->ttl;
-	}
+	if (unlikely(!ttl))
+		return drop(packet, SEGUE_OUTCOME_drop_truncated);
 	fill = labels_fill(list, payload->traffic_class, ttl);
 	if (labels_on(packet->ctx, list->header_length & 0xff))
 		return drop(packet, SEGUE_OUTCOME_drop_no_headroom);

@@ -80,6 +80,7 @@ impl Dissector {
         writeln!(self.requests, "{request}").expect("sharkd is there");
         let mut answer = String::new();
         self.answers.read_line(&mut answer).expect("an answer of sharkd");
+        assert!(!answer.is_empty(), "sharkd has ended, or is not installed: ./x test installs it with tshark");
         let mut answer: Value =
             serde_json::from_str(&answer).unwrap_or_else(|_| panic!("sharkd says {answer:?} to {request}"));
         assert!(answer.get("error").is_none(), "sharkd says {answer} to {request}");
