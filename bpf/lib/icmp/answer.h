@@ -13,6 +13,7 @@
 #include "lib/packet/frame.h"
 #include "lib/packet/outcome.h"
 #include "lib/packet/inner.h"
+#include "lib/icmp/extension.h"
 #include "lib/icmp/forbidden.h"
 #include "lib/icmp/limit.h"
 #include "lib/icmp/room.h"
@@ -59,6 +60,7 @@ struct icmp_error {
 	struct address to;
 	struct address from;
 	u32 quote;
+	u32 behind; /* octets behind the quote */
 	u32 frame;
 	struct macs came;
 };
@@ -155,6 +157,11 @@ INLINE int icmp_prepare(buffer *ctx, const struct scratch *scratch, const struct
 		return -1;
 	if (error->quote > linear - l3)
 		error->quote = linear - l3;
+	if (unlikely(scratch->extension_length)) {
+		if (error->quote > EXTENDED_QUOTE)
+			error->quote = EXTENDED_QUOTE;
+		error->behind = EXTENDED_QUOTE - error->quote + scratch->extension_length;
+	}
 	error->frame = frame_length(ctx);
 	return 0;
 }
@@ -187,40 +194,48 @@ INLINE void icmp_write_ipv4(void *ip_, void *end, const struct icmp_error *error
 	ip->check = ~ipv4_header_sum(ip, end, 5);
 }
 
-/* The error in place of the packet: headers in front of the quoted octets, the rest cut. */
+/* The error in place of the packet: headers in front of the quoted octets, the rest cut, and an extension behind them.
+ */
 INLINE int icmp_build(buffer *ctx, const struct scratch *scratch, const struct icmp_error *error)
 {
 	u32 family = scratch->family, ip_length = family == 6 ? IPV6_LENGTH : 20;
 	u32 head = ETHERNET_LENGTH + ip_length + ICMP_LENGTH, sum = 0;
+	u32 length = ICMP_LENGTH + error->quote + error->behind;
+	u32 param = scratch->param;
 	void *data, *end;
 	struct icmp *icmp;
 
-	if (room_for_message(ctx, scratch->l3, head, error->quote, error->frame) ||
+	if (room_for_message(ctx, scratch->l3, head, error->quote, error->behind, error->frame) ||
 	    message_family(ctx, family == 6 ? bpf_htons(ETH_P_IPV6) : bpf_htons(ETH_P_IP)))
 		return -1;
+	if (unlikely(error->behind)) {
+		if (extension_write(ctx, head + error->quote, EXTENDED_QUOTE - error->quote))
+			return -1;
+		param |= extended_param(family);
+	}
 	data = buffer_start(ctx);
 	end = buffer_end(ctx);
 	if (data + ETHERNET_LENGTH + IPV6_LENGTH + ICMP_LENGTH > end)
 		return -1;
 	if (family == 6)
-		icmp_write_ipv6(data + ETHERNET_LENGTH, error, ICMP_LENGTH + error->quote);
+		icmp_write_ipv6(data + ETHERNET_LENGTH, error, length);
 	else
-		icmp_write_ipv4(data + ETHERNET_LENGTH, end, error, ICMP_LENGTH + error->quote);
+		icmp_write_ipv4(data + ETHERNET_LENGTH, end, error, length);
 	icmp = data + ETHERNET_LENGTH + ip_length;
 	if ((void *)(icmp + 1) > end)
 		return -1;
 	icmp->type = scratch->type;
 	icmp->code = scratch->code;
 	icmp->checksum = 0;
-	icmp->param = bpf_htonl(scratch->param);
+	icmp->param = bpf_htonl(param);
 	if (family == 6) {
 		const u16 *half = data + ETHERNET_LENGTH + 8;
 
 		for (int i = 0; i < 16; i++)
 			sum += half[i];
-		sum += bpf_htons(ICMP_LENGTH + error->quote) + bpf_htons(PROTOCOL_ICMPV6);
+		sum += bpf_htons(length) + bpf_htons(PROTOCOL_ICMPV6);
 	}
-	sum = sum_octets(ctx, ETHERNET_LENGTH + ip_length, ICMP_LENGTH + error->quote, sum);
+	sum = sum_octets(ctx, ETHERNET_LENGTH + ip_length, length, sum);
 	data = buffer_start(ctx);
 	end = buffer_end(ctx);
 	icmp = data + ETHERNET_LENGTH + ip_length;

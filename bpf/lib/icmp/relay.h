@@ -42,6 +42,7 @@ INLINE int relay_translate(struct scratch *scratch, u32 type, u32 param, u32 ove
 {
 	scratch->family = family;
 	scratch->icmp_kind = SEGUE_ICMP_RELAYED;
+	scratch->extension_length = 0;
 	scratch->param = 0;
 	if (type == ICMPV6_PACKET_TOO_BIG) {
 		if (param <= overhead)

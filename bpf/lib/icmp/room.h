@@ -162,17 +162,19 @@ INLINE void skb_quote_segment(void *ip, const void *end, u32 octets, u32 cut)
 }
 
 /*
- * `quote` octets of the packet from the offset in the low half of `place` on, behind as many as its high half says.
- * Segments are let go by the kernel with the rest of the packet, unless the buffer is a tunnel's: then there is no
- * message. 0: done.
+ * `quote` octets of the packet from the offset in the low half of `place` on, behind as many as its high half says. In
+ * the high half of `quote`: octets behind them, to be written. Segments are let go by the kernel with the rest of the
+ * packet, unless the buffer is a tunnel's: then there is no message. 0: done.
  */
 RARE int skb_quote(buffer *skb, u32 place, u32 quote)
 {
 	u32 zero = 0, l3 = place & OFFSET_MASK, head = place >> 16, octets = skb->len - l3, cut = 0;
+	u32 behind = quote >> 16;
 	struct sum_scratch *scratch = bpf_map_lookup_elem(&sum_scratches, &zero);
 
 	if (!scratch)
 		return -1;
+	quote &= 0xffff;
 	if (segment_size(skb)) {
 		cut = skb_cut(skb);
 		if (bpf_skb_change_tail(skb, l3 + quote, 0))
@@ -188,15 +190,15 @@ RARE int skb_quote(buffer *skb, u32 place, u32 quote)
 	if (buffer_load(skb, l3, scratch->words, quote))
 		return -1;
 	skb_quote_segment(scratch->words, scratch + 1, octets, cut);
-	if (skb_empty(skb, head + quote))
+	if (skb_empty(skb, head + quote + behind))
 		return -1;
-	return bpf_skb_store_bytes(skb, head, scratch->words, quote, BPF_F_INVALIDATE_HASH);
+	return buffer_store(skb, head, scratch->words, quote);
 }
 
-INLINE int room_for_message(buffer *skb, u32 l3, u32 head, u32 quote, u32 frame)
+INLINE int room_for_message(buffer *skb, u32 l3, u32 head, u32 quote, u32 behind, u32 frame)
 {
 	(void)frame;
-	return skb_quote(skb, (l3 & OFFSET_MASK) | head << 16, quote);
+	return skb_quote(skb, (l3 & OFFSET_MASK) | head << 16, quote | behind << 16);
 }
 
 /* The kernel is told of which family the message is. 0: done. */
@@ -259,16 +261,21 @@ INLINE int room_for_reset(buffer *skb, u32 wanted, u32 upper)
 
 #else
 
-/* `quote` octets of the packet at `l3`, behind `head` others. The frame has `frame` octets. 0: done. */
-INLINE int room_for_message(buffer *ctx, u32 l3, u32 head, u32 quote, u32 frame)
+/*
+ * `quote` octets of the packet at `l3`, behind `head` others and in front of `behind` that are to be written. The frame
+ * has `frame` octets. 0: done.
+ */
+INLINE int room_for_message(buffer *ctx, u32 l3, u32 head, u32 quote, u32 behind, u32 frame)
 {
 	int delta = (int)(l3 & OFFSET_MASK) - (int)head;
-	u32 total = head + quote;
+	u32 total = head + quote + behind;
 
 	frame -= delta;
 	if (buffer_adjust_head(ctx, delta))
 		return -1;
-	return frame > total && buffer_adjust_tail(ctx, -(int)(frame - total)) ? -1 : 0;
+	if (frame < total && !behind) /* the packet ends before its header says */
+		return 0;
+	return frame != total && buffer_adjust_tail(ctx, (int)total - (int)frame) ? -1 : 0;
 }
 
 INLINE int message_family(buffer *ctx, u16 ethertype)

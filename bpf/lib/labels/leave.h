@@ -11,6 +11,7 @@
 #include "lib/packet/outcome.h"
 #include "lib/forward/adjacency.h"
 #include "lib/forward/obstacle.h"
+#include "lib/icmp/extension.h"
 #include "lib/labels/entry.h"
 #include "lib/labels/room.h"
 
@@ -33,13 +34,13 @@ INLINE u32 labels_message(u32 outcome, u32 family)
 }
 
 /*
- * Drops a packet with labels, and tells the source of the packet behind them where the outcome asks for it. `room`, for
- * drop_too_big: what fits the link, and the octets of labels that would have come off (RFC 3032 section 3.4: the MTU is
- * less by those that stay).
+ * Drops a packet with labels, and tells the source of the packet behind them, with the stack that it came with, where
+ * the outcome asks for it. `room`, for drop_too_big: what fits the link, and the octets of labels that would have come
+ * off (RFC 3032 section 3.4: the MTU is less by those that stay).
  */
 INLINE int labels_refuse(const struct packet *packet, u32 outcome, u32 room)
 {
-	u32 inside, family, message, mtu = 0;
+	u32 inside, family, message, octets, mtu = 0;
 
 	drop(packet, outcome);
 	inside = labels_inside(packet->ctx, ETHERNET_LENGTH);
@@ -52,11 +53,14 @@ INLINE int labels_refuse(const struct packet *packet, u32 outcome, u32 room)
 		if (family == 6 && mtu < IPV6_LEAST_MTU)
 			mtu = IPV6_LEAST_MTU;
 	}
-	if (labels_off(packet->ctx, (inside & OFFSET_MASK) - ETHERNET_LENGTH,
-		       family == 6 ? bpf_htons(ETH_P_IPV6) : bpf_htons(ETH_P_IP)))
+	octets = (inside & OFFSET_MASK) - ETHERNET_LENGTH;
+	if (icmp_order(ICMP_ORDER(message & 0xff, family, (message >> 8) & 0xff, message >> 16, ETHERNET_LENGTH), mtu,
+		       packet->icmp_way, packet->epoch))
 		return VERDICT_DROP;
-	if (!icmp_order(ICMP_ORDER(message & 0xff, family, (message >> 8) & 0xff, message >> 16, ETHERNET_LENGTH), mtu,
-			packet->icmp_way, packet->epoch))
+	/* Packet Too Big has no room for the length of its quote, and so no extension (RFC 4884 section 4). */
+	if ((message & 0xff) != SEGUE_ICMP_TOO_BIG || family == 4)
+		extension_of_stack(packet->ctx, octets);
+	if (!labels_off(packet->ctx, octets, family == 6 ? bpf_htons(ETH_P_IPV6) : bpf_htons(ETH_P_IP)))
 		bpf_tail_call(packet->ctx, &stages, SEGUE_STAGE_ICMP);
 	return VERDICT_DROP;
 }

@@ -169,6 +169,7 @@ RARE int icmp_order(u64 order, u32 param, u64 way, u64 epoch)
 	scratch->l3 = order >> 32;
 	scratch->param = param;
 	scratch->way = way;
+	scratch->extension_length = 0;
 	return 0;
 }
 

@@ -95,6 +95,11 @@ INLINE long buffer_load(buffer *skb, u32 offset, void *to, u32 length)
 	return bpf_skb_load_bytes(skb, offset, to, length);
 }
 
+INLINE long buffer_store(buffer *skb, u32 offset, void *from, u32 length)
+{
+	return bpf_skb_store_bytes(skb, offset, from, length, BPF_F_INVALIDATE_HASH);
+}
+
 /* Where the innermost headers of a packet are. */
 struct skb_inside {
 	u32 ip;	      /* offset of the innermost IP header */

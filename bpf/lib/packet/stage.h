@@ -45,6 +45,11 @@ struct label_order {
 	u32 reserved;
 };
 
+/* Octets of an ICMP extension (RFC 4884 section 7): its header, one object's, and the deepest stack that is looked
+ * through. */
+#define ICMP_EXTENSION_HEADERS 8
+#define ICMP_EXTENSION_MAX (ICMP_EXTENSION_HEADERS + 4 * (2 * SEGUE_LABELS_MAX + 1))
+
 /* What one stage tells the next across a tail call. Each stage writes all that the next one reads. */
 struct scratch {
 	u64 epoch;    /* of the packet, for the next stage: see stage() */
@@ -66,6 +71,9 @@ struct scratch {
 	struct segue_stash stash; /* a header that is about to be remembered */
 	struct segue_last_drop drop;
 	u64 drop_time[SEGUE_OUTCOMES_MAX];
+	u32 extension_length; /* an error's: octets of `extension`; 0: it has none */
+	u32 reserved;
+	u64 extension[(ICMP_EXTENSION_MAX + 7) / 8];
 };
 
 PERCPU(scratches, struct scratch, 1);

@@ -62,6 +62,12 @@ INLINE long buffer_load(buffer *ctx, u32 offset, void *to, u32 length)
 	return bpf_xdp_load_bytes(ctx, offset, to, length);
 }
 
+/* The other way round. */
+INLINE long buffer_store(buffer *ctx, u32 offset, void *from, u32 length)
+{
+	return bpf_xdp_store_bytes(ctx, offset, from, length);
+}
+
 /* Moves the beginning: less than 0 makes room in front. 0: done; pointers into the frame are to be read anew. */
 INLINE long buffer_adjust_head(buffer *ctx, int delta)
 {

@@ -3,6 +3,7 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
+use segue_wire::checksum::Checksum;
 use segue_wire::{MacAddress, PacketBuilder};
 
 use crate::netns::{End, Netns};
@@ -364,6 +365,19 @@ pub fn arriving(name: &str) -> PacketBuilder {
 pub fn leaving(name: &str) -> PacketBuilder {
     let (node, neighbour) = macs(name);
     PacketBuilder::ethernet(node, neighbour)
+}
+
+/// What an ICMP error has behind its second word that tells of the label stack of `frame`, an Ethernet frame with one: 128 octets of the
+/// packet behind the stack, filled up with zeros, and the stack in an extension (RFC 4884 section 7, RFC 4950).
+pub fn quote_with_stack(frame: &[u8]) -> Vec<u8> {
+    const ETHERNET: usize = 14;
+    let entries = 1 + frame[ETHERNET..].chunks(4).position(|entry| entry[2] & 1 == 1).expect("the bottom of the stack");
+    let (stack, packet) = frame[ETHERNET..].split_at(4 * entries);
+    let mut quote = packet.to_vec();
+    quote.resize(128, 0);
+    let object = [&u16::try_from(4 + stack.len()).expect("a length").to_be_bytes()[..], &[1, 1], stack].concat();
+    let checksum = Checksum::new().add_bytes(&[0x20, 0, 0, 0]).add_bytes(&object).finish();
+    [&quote[..], &[0x20, 0], &checksum.to_be_bytes(), &object].concat()
 }
 
 /// The node's own IPv6 address on a link.

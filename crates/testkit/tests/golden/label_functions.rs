@@ -3,7 +3,7 @@
 use std::net::Ipv6Addr;
 
 use segue_model::service_label::label_key;
-use segue_testkit::fixture::{DOMAIN, Network, address::*, arriving, configuration, leaving};
+use segue_testkit::fixture::{DOMAIN, Network, address::*, arriving, configuration, leaving, quote_with_stack};
 use segue_testkit::golden::Golden;
 use segue_testkit::mutation::{Random, mutate};
 use segue_testkit::node::{Node, Verdict};
@@ -329,7 +329,8 @@ fn errors_at_functions_behind_labels() {
     let reply = told(Icmpv6Repr::PacketTooBig { mtu: 1500, packet: quote(&frame, 14 + 12) });
     node.answers("it does not", "core0", &frame, "drop_too_big", "too_big", &reply);
     let frame = six(arriving("core0"), &[(STATIC, 0)], 7);
-    let reply = told(Icmpv6Repr::TimeExceeded { code: 0, packet: quote(&frame, 18) });
+    let body = [&[16, 0, 0, 0][..], &quote_with_stack(&frame.build())].concat();
+    let reply = told(Icmpv6Repr::Other { message_type: 3, code: 0, body });
     node.answers("TTL 0", "core0", &frame, "drop_label_ttl", "time_exceeded", &reply);
     // Back from the function.
     let frame = six(arriving("dyn1"), &[], 1);

@@ -5,7 +5,9 @@
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use segue_testkit::fixture::{DOMAIN, Network, address::*, arriving, configuration, leaving, port_ipv4, port_ipv6};
+use segue_testkit::fixture::{
+    DOMAIN, Network, address::*, arriving, configuration, leaving, port_ipv4, port_ipv6, quote_with_stack,
+};
 use segue_testkit::golden::Golden;
 use segue_testkit::mutation::{Random, mutate};
 use segue_testkit::node::{Node, Verdict};
@@ -28,6 +30,9 @@ const TO_CLIENTS: u32 = 15_002;
 const MAIN_TABLE: u32 = 15_100;
 const TABLE_100: u32 = 15_101;
 const HOP4: u32 = 15_200;
+
+/// A protocol that nobody knows (RFC 3692).
+const EXPERIMENT: u8 = 253;
 const HOP6: u32 = 15_201;
 
 const LABELS: &str = "
@@ -400,7 +405,7 @@ fn a80_one_ttl_for_all() {
     node.finish();
 }
 
-/// RFC 3032 section 2.3: who sent the packet behind the labels is told.
+/// RFC 3032 section 2.3: who sent the packet behind the labels is told, and of which labels it had (RFC 4950).
 #[test]
 #[ignore = "needs root"]
 fn a80_a_label_expires() {
@@ -409,27 +414,79 @@ fn a80_a_label_expires() {
     for entries in [vec![(SWAP, 1)], vec![(POP, 1), (70_000, 9)], vec![(OWN, 9), (ADJACENCY, 0)], vec![(OWN, 0)]] {
         let case = format!("{entries:?}");
         let frame = six(arriving("core0"), &entries, SERVER, 7);
-        let quote = Icmpv6Repr::quote(&frame.build()[14 + 4 * entries.len()..]).to_vec();
-        let reply = leaving("acc0")
-            .ipv6(Ipv6Repr { hop_limit: 64, ..Ipv6Repr::new(NODE, CLIENT) })
-            .icmpv6(Icmpv6Repr::TimeExceeded { code: 0, packet: quote });
-        node.answers(&case, "core0", &frame, "drop_label_ttl", "time_exceeded", &reply);
+        node.answers(&case, "core0", &frame, "drop_label_ttl", "time_exceeded", &expired6(&frame));
         let frame = four(arriving("core0"), &entries, SERVER4, 7);
-        let quote = frame.build()[14 + 4 * entries.len()..].to_vec();
-        let reply = leaving("acc0")
-            .ipv4(Ipv4Repr {
-                time_to_live: 64,
-                type_of_service: 0xc0,
-                dont_fragment: true,
-                ..Ipv4Repr::new([192, 0, 2, 1].into(), CLIENT4)
-            })
-            .icmpv4(Icmpv4Repr::TimeExceeded { code: 0, packet: quote });
-        node.answers(&case, "core0", &frame, "drop_label_ttl", "time_exceeded", &reply);
+        node.answers(&case, "core0", &frame, "drop_label_ttl", "time_exceeded", &expired4(&frame));
     }
     // Nobody knows whom to tell.
     let odd = arriving("core0").mpls(&stack(&[(SWAP, 1)])).payload(&[0x99; 40]);
     node.drops("no IP", "core0", &odd, "drop_label_ttl");
     node.finish();
+}
+
+/// What an error tells of labels is whole, however long the packet and its stack are.
+#[test]
+#[ignore = "needs root"]
+fn a80_an_error_shows_the_stack() {
+    let network = Network::new();
+    let node = Golden::load(&network, &labelled("pipe"));
+    let deep =
+        |depth: u32| [(SWAP, 1)].into_iter().chain((1..depth).map(|label| (80_000 + label, 77))).collect::<Vec<_>>();
+    // A protocol without a checksum: Wireshark reads on behind what an ICMPv6 error says is quoted.
+    let six = Ipv6Repr { next_header: EXPERIMENT, ..Ipv6Repr::new(CLIENT, SERVER) };
+    let four = Ipv4Repr { protocol: EXPERIMENT, ..Ipv4Repr::new(CLIENT4, SERVER4) };
+    for depth in [1, 2, 31, 32, 33, 65] {
+        for octets in [0, 1, 88, 89, 108, 109, 1200] {
+            let case = format!("{depth} labels, {octets} octets");
+            let front = || arriving("core0").mpls(&stack(&deep(depth)));
+            let payload = vec![0xa5; octets];
+            let frame = front().inner_ipv6(six).payload(&payload);
+            node.answers(&case, "core0", &frame, "drop_label_ttl", "time_exceeded", &expired6(&frame));
+            let frame = front().inner_ipv4(four.clone()).payload(&payload);
+            node.answers(&case, "core0", &frame, "drop_label_ttl", "time_exceeded", &expired4(&frame));
+        }
+    }
+    // Nothing of the frame's padding is told.
+    let frame = self::four(arriving("core0"), &[(SWAP, 1)], SERVER4, 7);
+    let padded = self::four(arriving("core0"), &[(SWAP, 1)], SERVER4, 7).trailer(&[0xee; 9]);
+    node.answers("padding", "core0", &padded, "drop_label_ttl", "time_exceeded", &expired4(&frame));
+    // A stack whose end is not looked for.
+    let deeper = self::six(arriving("core0"), &deep(66), SERVER, 7);
+    node.drops("66 labels", "core0", &deeper, "drop_label_ttl");
+    // Nor does the next error have anything of it that is about no labels.
+    let frame = self::four(arriving("acc0"), &[], [10, 30, 0, 7].into(), 1);
+    let reply = four_error("acc0").icmpv4(Icmpv4Repr::TimeExceeded { code: 0, packet: frame.build()[14..].to_vec() });
+    node.answers("no labels", "acc0", &frame, "drop_hop_limit_exceeded", "time_exceeded", &reply);
+    node.finish();
+}
+
+/// The Time Exceeded about an IPv6 packet with labels.
+fn expired6(frame: &PacketBuilder) -> PacketBuilder {
+    // 128 octets in units of 64 bits.
+    let body = [&[16, 0, 0, 0][..], &quote_with_stack(&frame.build())].concat();
+    leaving("acc0").ipv6(Ipv6Repr { hop_limit: 64, ..Ipv6Repr::new(NODE, CLIENT) }).icmpv6(Icmpv6Repr::Other {
+        message_type: 3,
+        code: 0,
+        body,
+    })
+}
+
+/// The same about IPv4.
+fn expired4(frame: &PacketBuilder) -> PacketBuilder {
+    // 128 octets in units of 32 bits.
+    let body = [&[0, 32, 0, 0][..], &quote_with_stack(&frame.build())].concat();
+    four_error("core0").icmpv4(Icmpv4Repr::Other { message_type: 11, code: 0, body })
+}
+
+/// The headers of an error about IPv4 that is found at this port.
+fn four_error(port: &str) -> PacketBuilder {
+    let from = if port == "core0" { [192, 0, 2, 1].into() } else { port_ipv4(port) };
+    leaving("acc0").ipv4(Ipv4Repr {
+        time_to_live: 64,
+        type_of_service: 0xc0,
+        dont_fragment: true,
+        ..Ipv4Repr::new(from, CLIENT4)
+    })
 }
 
 /// What is not as it says, and labels that mean nothing here.
@@ -568,14 +625,7 @@ fn errors_about_ipv4_come_from_the_access_port() {
     let network = Network::new();
     let node = Golden::load(&network, &labelled("pipe"));
     let frame = four(arriving("acc0"), &[], [10, 30, 0, 7].into(), 1);
-    let reply = leaving("acc0")
-        .ipv4(Ipv4Repr {
-            time_to_live: 64,
-            type_of_service: 0xc0,
-            dont_fragment: true,
-            ..Ipv4Repr::new(port_ipv4("acc0"), CLIENT4)
-        })
-        .icmpv4(Icmpv4Repr::TimeExceeded { code: 0, packet: frame.build()[14..].to_vec() });
+    let reply = four_error("acc0").icmpv4(Icmpv4Repr::TimeExceeded { code: 0, packet: frame.build()[14..].to_vec() });
     node.answers("TTL", "acc0", &frame, "drop_hop_limit_exceeded", "time_exceeded", &reply);
     node.finish();
 }
