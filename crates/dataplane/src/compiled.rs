@@ -358,6 +358,11 @@ impl Compiled {
         self.ports.iter().any(|port| u32::from(port.entry.role) == abi::SEGUE_ROLE_ACCESS)
     }
 
+    /// Whether some SID is of this behaviour.
+    pub fn has_behaviour(&self, behaviour: abi::Behaviour) -> bool {
+        self.sids.iter().any(|sid| u32::from(sid.entry.behaviour) == behaviour)
+    }
+
     /// Whether packets come with labels, or get some.
     pub fn has_labels(&self) -> bool {
         let pushes = |policy: &CompiledPolicy| policy.lists.iter().any(|list| !list.labels.is_empty());

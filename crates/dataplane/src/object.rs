@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 
 use crate::Error;
 use crate::compiled::{Compiled, CompiledLabel};
-use crate::facts::Capacity;
+use crate::facts::{Capacity, Hook};
 use crate::map_table::{self, MAPS, Size};
 use crate::maps::{MapSet, find_map, map_error};
 
@@ -55,10 +55,16 @@ pub(crate) const STAGES: [(abi::Stage, &str); 17] = [
 pub(crate) enum StageGroup {
     /// What any packet may need.
     Common,
+    /// Of access ports: what goes on once its priority tag is off, or a firewall has let it pass.
+    Access,
     /// Of firewalls, on a port or in a chain.
     Firewall,
     /// Of functions behind the node: proxies, and what comes back.
     Function,
+    /// Of functions with several instances.
+    Instance,
+    /// Of functions that see what SRHs are inserted into.
+    Inserted,
     /// Of labels: received ones, and those of policies.
     Labels,
     /// Of functions behind labels.
@@ -68,14 +74,26 @@ pub(crate) enum StageGroup {
 }
 
 impl StageGroup {
-    pub const ALL: [Self; 6] =
-        [Self::Common, Self::Firewall, Self::Function, Self::Labels, Self::LabelFunction, Self::LabelFirewall];
+    pub const ALL: [Self; 9] = [
+        Self::Common,
+        Self::Access,
+        Self::Firewall,
+        Self::Function,
+        Self::Instance,
+        Self::Inserted,
+        Self::Labels,
+        Self::LabelFunction,
+        Self::LabelFirewall,
+    ];
 
     pub fn stages(self) -> &'static [&'static str] {
         match self {
-            Self::Common => &["segue_again", "segue_icmp", "segue_relay", "segue_access"],
+            Self::Common => &["segue_again", "segue_icmp", "segue_relay"],
+            Self::Access => &["segue_access"],
             Self::Firewall => &["segue_firewall", "segue_filter", "segue_filtered", "segue_reset"],
-            Self::Function => &["segue_service", "segue_proxy", "segue_inserted", "segue_instance"],
+            Self::Function => &["segue_service", "segue_proxy"],
+            Self::Instance => &["segue_instance"],
+            Self::Inserted => &["segue_inserted"],
             Self::Labels => &["segue_labels", "segue_labels_push"],
             Self::LabelFunction => &["segue_labels_back"],
             Self::LabelFirewall => &["segue_labels_firewall", "segue_labels_passed"],
@@ -86,12 +104,16 @@ impl StageGroup {
         self.stages().iter().any(|stage| program == *stage)
     }
 
-    /// Whether packets of this generation may need them, where there are ports at all.
-    pub fn is_needed(self, compiled: &Compiled) -> bool {
+    /// Whether packets of this generation may need them on ports of that kind, where there are any.
+    pub fn is_needed(self, compiled: &Compiled, hook: Hook) -> bool {
         match self {
             Self::Common => true,
+            // Socket buffers come without tags.
+            Self::Access => compiled.has_access_ports() && (hook == Hook::Xdp || !compiled.firewalls.is_empty()),
             Self::Firewall => !compiled.firewalls.is_empty(),
             Self::Function => compiled.has_functions(),
+            Self::Instance => compiled.has_behaviour(abi::SEGUE_END_INSTANCES),
+            Self::Inserted => compiled.has_behaviour(abi::SEGUE_END_AN_NF),
             Self::Labels => compiled.has_labels(),
             Self::LabelFunction => compiled.labels.iter().any(|label| label.is_among_sids() && !label.has_firewall()),
             Self::LabelFirewall => compiled.labels.iter().any(CompiledLabel::has_firewall),

@@ -26,6 +26,7 @@ use super::sid_copies::SidCopies;
 use super::{Dataplane, Life, Options, Origin, remove_tree};
 use crate::Error;
 use crate::compiled::Compiled;
+use crate::facts::Hook;
 use crate::grace::Grace;
 use crate::map_table::{self, CONNECTIONS};
 use crate::maps::MapSet;
@@ -200,7 +201,7 @@ impl Dataplane {
         if !compiled.has_xdp_ports() {
             return Ok(());
         }
-        for group in StageGroup::ALL.into_iter().filter(|group| group.is_needed(compiled)) {
+        for group in StageGroup::ALL.into_iter().filter(|group| group.is_needed(compiled, Hook::Xdp)) {
             let own = own_maps(&self.set)?;
             if !object::has_stages(own.get("stages")?, group)? {
                 let reused: Vec<_> = self.maps.iter().chain(own.iter()).collect();

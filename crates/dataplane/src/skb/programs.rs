@@ -12,7 +12,7 @@ use sha2::{Digest, Sha256};
 
 use crate::Error;
 use crate::compiled::Compiled;
-use crate::facts::Capacity;
+use crate::facts::{Capacity, Hook};
 use crate::maps::{MapSet, find_map, map_error};
 use crate::object::{self, StageGroup};
 
@@ -112,14 +112,17 @@ pub enum Part {
 }
 
 impl Part {
-    const ALL: [Self; 12] = [
+    const ALL: [Self; 15] = [
         Self::Usual,
         Self::Port(Reach::ALL[0]),
         Self::Port(Reach::ALL[1]),
         Self::Port(Reach::ALL[2]),
         Self::Port(Reach::ALL[3]),
+        Self::Stages(StageGroup::Access),
         Self::Stages(StageGroup::Firewall),
         Self::Stages(StageGroup::Function),
+        Self::Stages(StageGroup::Instance),
+        Self::Stages(StageGroup::Inserted),
         Self::Stages(StageGroup::Labels),
         Self::Stages(StageGroup::LabelFunction),
         Self::Stages(StageGroup::LabelFirewall),
@@ -132,7 +135,7 @@ impl Part {
         let is_needed = |part: &Self| match part {
             Self::Usual => compiled.ports.iter().any(|port| port.xdp),
             Self::Port(_) => compiled.has_skb_ports() && *part == Self::port(compiled),
-            Self::Stages(group) => compiled.has_skb_ports() && group.is_needed(compiled),
+            Self::Stages(group) => compiled.has_skb_ports() && group.is_needed(compiled, Hook::Skb),
             Self::Functions => compiled.has_kernel_path(),
             Self::Asked => false,
         };
@@ -180,8 +183,11 @@ impl Part {
             Self::Port(Reach { functions: false, access: true }) => "port-access",
             Self::Port(Reach { functions: true, access: false }) => "port-core",
             Self::Port(Reach::WHOLE) | Self::Stages(StageGroup::Common) => "port",
+            Self::Stages(StageGroup::Access) => "port-access-stage",
             Self::Stages(StageGroup::Firewall) => "port-firewall",
             Self::Stages(StageGroup::Function) => "port-function",
+            Self::Stages(StageGroup::Instance) => "port-instance",
+            Self::Stages(StageGroup::Inserted) => "port-inserted",
             Self::Stages(StageGroup::Labels) => "port-labels",
             Self::Stages(StageGroup::LabelFunction) => "port-label-functions",
             Self::Stages(StageGroup::LabelFirewall) => "port-label-firewall",

@@ -28,7 +28,8 @@ fn is_loaded(pins: &Path, stage: abi::Stage) -> bool {
 #[test]
 #[ignore = "needs root"]
 fn stages_of_functions_come_with_the_first_function() {
-    const OF_FUNCTIONS: [abi::Stage; 3] = [abi::SEGUE_STAGE_SERVICE, abi::SEGUE_STAGE_PROXY, abi::SEGUE_STAGE_INSERTED];
+    const OF_FUNCTIONS: [abi::Stage; 2] = [abi::SEGUE_STAGE_SERVICE, abi::SEGUE_STAGE_PROXY];
+    const OF_OTHERS: [abi::Stage; 3] = [abi::SEGUE_STAGE_ACCESS, abi::SEGUE_STAGE_INSTANCE, abi::SEGUE_STAGE_INSERTED];
     isolated(|pins| {
         let mut dataplane = Dataplane::open_or_load(pins, options()).expect("it loads");
         assert!(!is_loaded(pins, abi::SEGUE_STAGE_AGAIN), "no port is on XDP yet");
@@ -48,6 +49,9 @@ fn stages_of_functions_come_with_the_first_function() {
         apply(&mut dataplane, &with);
         for stage in OF_FUNCTIONS {
             assert!(is_loaded(pins, stage), "{stage}: there is a function");
+        }
+        for stage in OF_OTHERS {
+            assert!(!is_loaded(pins, stage), "{stage}: this function needs it not");
         }
         // What is loaded stays: another generation may still be under way in it.
         apply(&mut dataplane, &state());
