@@ -32,6 +32,8 @@ typedef unsigned int __be32;
 #define SEGUE_PORT_CHAIN 64	 /* ports whose ifindex is the same modulo SEGUE_PORT_SLOTS */
 #define SEGUE_SEGMENTS_MAX 10	 /* segments in one list: what fits in an XDP frame's headroom */
 #define SEGUE_LABELS_MAX 32	 /* labels in one list */
+#define SEGUE_LABEL_PATHS_MAX 16 /* equal paths of one label */
+#define SEGUE_LABEL_PATH_SHIFT 20
 #define SEGUE_HEADROOM_MAX 216	 /* 256 octets less the kernel's struct xdp_frame, rounded up */
 #define SEGUE_TEMPLATE_MAX 208	 /* 40 + 8 + 16 * SEGUE_SEGMENTS_MAX */
 #define SEGUE_POLICY_BUCKETS 256 /* flows are spread over a policy's lists in shares of 1/256 */
@@ -203,14 +205,16 @@ enum segue_proxy_flags {
  * an unused flow is remembered.
  */
 struct segue_sid {
-	__u8 behaviour;	      /* enum segue_behaviour */
-	__u8 kind;	      /* enum segue_header_kind: of the packets that come to it */
-	__u8 inner;	      /* enum segue_inner: what a proxy takes */
-	__u8 flags;	      /* enum segue_sid_flags */
-	__u32 counter;	      /* row in `counters` */
-	__u32 table;	      /* FIB table for End.T, End.DT*, 0: the main table by the kernel's rules */
-	__u32 oif;	      /* outgoing ifindex: End.X (0: by route), End.DX2, proxies (IFACE-OUT) */
-	__u32 policy;	      /* End.B6.*: policy; End.AS: the policy whose only list is CACHE.LIST */
+	__u8 behaviour; /* enum segue_behaviour */
+	__u8 kind;	/* enum segue_header_kind: of the packets that come to it */
+	__u8 inner;	/* enum segue_inner: what a proxy takes */
+	__u8 flags;	/* enum segue_sid_flags */
+	__u32 counter;	/* row in `counters` */
+	__u32 table;	/* FIB table for End.T, End.DT*, 0: the main table by the kernel's rules. SEGUE_LABEL_SWAP and
+			   SEGUE_LABEL_POP: of how many equal paths this is the first, at most SEGUE_LABEL_PATHS_MAX;
+			   0: of no others */
+	__u32 oif;	/* outgoing ifindex: End.X (0: by route), End.DX2, proxies (IFACE-OUT) */
+	__u32 policy;	/* End.B6.*: policy; End.AS: the policy whose only list is CACHE.LIST */
 	__u32 counter_return; /* proxies: row in `counters` for packets that came back */
 	__u8 next_hop[16];    /* End.X, End.DX6, proxies: IPv6 next hop; :: = by route on the destination */
 	__be32 next_hop_ipv4; /* End.DX4, proxies; 0 = by route on the destination */
@@ -264,7 +268,7 @@ struct segue_sid_key {
 /* Key of map `labels` (HASH), whose values are indices in `sid_entries`. */
 struct segue_label_key {
 	__u32 generation;
-	__u32 label; /* 20 bits */
+	__u32 label; /* 20 bits; above them the number of one of its paths */
 };
 
 #define SEGUE_RETURN_PORTS 8

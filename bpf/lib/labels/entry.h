@@ -19,7 +19,8 @@
 
 #define LABEL_IPV4_EXPLICIT_NULL 0
 #define LABEL_IPV6_EXPLICIT_NULL 2
-#define LABELS_SPECIAL 16 /* lower ones are special-purpose labels (RFC 7274) */
+#define LABEL_ENTROPY_INDICATOR 7 /* RFC 6790 section 3 */
+#define LABELS_SPECIAL 16	  /* lower ones are special-purpose labels (RFC 7274) */
 
 /* Labels of this node and of each generation: indices in `sid_entries`. */
 struct {
@@ -68,6 +69,21 @@ INLINE const struct segue_sid *label_find(u64 epoch, u32 label, u32 *index)
 	if (unlikely(entry->epoch != epoch || entry->label != label))
 		*index = label_resolve(epoch, label, entry);
 	return bpf_map_lookup_elem(&sid_entries, index);
+}
+
+/* The same for one of several paths of a label. */
+INLINE const struct segue_sid *label_path_find(u64 epoch, u32 label, u32 path)
+{
+	u32 slot = (label ^ label >> LABEL_CACHE_BITS ^ path * 0x35) & ((1 << LABEL_CACHE_BITS) - 1), index;
+	struct label_cached *entry = bpf_map_lookup_elem(&labels_cached, &slot);
+
+	if (unlikely(!entry))
+		return NULL;
+	label |= path << SEGUE_LABEL_PATH_SHIFT;
+	index = entry->index;
+	if (unlikely(entry->epoch != epoch || entry->label != label))
+		index = label_resolve(epoch, label, entry);
+	return bpf_map_lookup_elem(&sid_entries, &index);
 }
 
 /* The entry at `at` in host byte order; it lies in the frame. */

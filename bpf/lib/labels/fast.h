@@ -54,7 +54,9 @@ INLINE int label_fast_on(const struct packet *packet, const struct segue_sid *si
 	const struct adjacency *adjacency;
 	u8 *frame = buffer_start(packet->ctx);
 
-	if (ENTRY_TTL(word) <= 1 || (pop ? word & ENTRY_BOTTOM : sid->flags & SEGUE_SID_EXPLICIT_NULL) ||
+	/* Several paths: the stage finds the packet's one. */
+	if (unlikely(sid->table) || ENTRY_TTL(word) <= 1 ||
+	    (pop ? word & ENTRY_BOTTOM : sid->flags & SEGUE_SID_EXPLICIT_NULL) ||
 	    (void *)frame + LABEL_FAST_INNER + sizeof(struct iphdr) > buffer_end(packet->ctx))
 		return 0;
 	adjacency = label_adjacency(packet, sid, ADJACENCY_INSIDE);

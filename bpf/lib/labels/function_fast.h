@@ -214,6 +214,8 @@ INLINE int label_fast_back(struct packet *packet, const struct segue_sid *sid)
 	if (unlikely(!next || ENTRY_TTL(word) <= 1))
 		return NOT_FAST;
 	pop = next->behaviour == SEGUE_LABEL_POP;
+	if (unlikely(next->table)) /* several paths, or a table: the stage's */
+		return NOT_FAST;
 	if (pop ? word & ENTRY_BOTTOM : next->behaviour != SEGUE_LABEL_SWAP || next->flags & SEGUE_SID_EXPLICIT_NULL)
 		return NOT_FAST;
 	adjacency = label_adjacency(packet, next, ADJACENCY_INSIDE);

@@ -12,6 +12,7 @@
 #include "lib/forward/adjacency.h"
 #include "lib/labels/entry.h"
 #include "lib/labels/walk.h"
+#include "lib/labels/paths.h"
 #include "lib/labels/leave.h"
 #include "lib/labels/deliver.h"
 #include "lib/labels/function.h"
@@ -81,6 +82,11 @@ INLINE int label_obey(struct packet *packet, const struct segue_sid *sid, const 
 {
 	int bottom = (found->word & ENTRY_BOTTOM) != 0;
 
+	if (unlikely((sid->behaviour == SEGUE_LABEL_SWAP || sid->behaviour == SEGUE_LABEL_POP) && sid->table)) {
+		sid = label_path(packet, ENTRY_LABEL(found->word), sid->table);
+		if (unlikely(!sid))
+			return drop(packet, SEGUE_OUTCOME_drop_label_unknown);
+	}
 	switch (sid->behaviour) {
 	case SEGUE_LABEL_SWAP:
 	case SEGUE_LABEL_POP:

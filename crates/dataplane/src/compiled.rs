@@ -125,10 +125,10 @@ impl CompiledSid {
     }
 }
 
-/// A label.
+/// A label, or another one of its paths.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CompiledLabel {
-    /// Its value.
+    /// Its value; above its 20 bits the number of the path, if it has several and this is not the first.
     pub label: u32,
     /// Index in `sid_entries`.
     pub index: u32,
@@ -138,6 +138,11 @@ pub struct CompiledLabel {
 }
 
 impl CompiledLabel {
+    /// Whether it is the label's only path, or the first of several, which all count as that one.
+    pub fn is_first_path(&self) -> bool {
+        self.label >> abi::SEGUE_LABEL_PATH_SHIFT == 0
+    }
+
     /// Whether its function is a firewall of this node.
     pub(crate) fn has_firewall(&self) -> bool {
         u32::from(self.entry.behaviour) == abi::SEGUE_LABEL_FIREWALL

@@ -16,6 +16,10 @@ pub const FIRST_LABEL: u32 = 16;
 pub const LAST_LABEL: u32 = (1 << 20) - 1;
 /// Most labels in one list.
 pub const LABELS_MAX: usize = 32;
+/// Most equal paths of one label.
+pub const PATHS_MAX: usize = 16;
+/// In place of a label: none (RFC 3032 section 2.1).
+pub const IMPLICIT_NULL: u32 = 3;
 /// Octets of a label stack entry (RFC 3032 section 2.1).
 pub const ENTRY_OCTETS: usize = 4;
 
@@ -103,6 +107,11 @@ impl LabelBehaviour {
         matches!(self, Self::Swap | Self::Pop | Self::ExplicitNull | Self::Adjacency | Self::NextHop)
     }
 
+    /// Whether there may be several equal paths to the end of its segment.
+    pub fn has_paths(self) -> bool {
+        self.has_next_hop() && self != Self::NextHop
+    }
+
     /// Whether such a label means the same on all nodes, and so comes from the SRGB.
     pub fn is_global(self) -> bool {
         matches!(self, Self::Node | Self::Swap | Self::Pop | Self::ExplicitNull)
@@ -129,6 +138,10 @@ pub struct Label {
     /// The interface to `next_hop`; by route if not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<String>,
+    /// swap, pop, explicit_null, adjacency: equal paths, 2 to 16, in place of `next_hop` and `port`. All packets of a flow take the same: the flow
+    /// is told by an entropy label (RFC 6790), else by addresses, protocol and ports of the packet behind the stack.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub paths: Vec<LabelPath>,
     /// node, table: number of the routing table; the main one if not given. Where a function is behind the label: that of packets of
     /// whose stack nothing is left behind it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -148,4 +161,19 @@ pub struct Label {
     /// The chain that the label was made for; none for a label that chains share.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<Owner>,
+}
+
+/// One of several equal paths of a label.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct LabelPath {
+    /// The neighbour.
+    pub next_hop: IpAddr,
+    /// The interface to it; by route if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub port: Option<String>,
+    /// swap: the label that this neighbour knows it by; that of the others if not given. 3, implicit null: it is the label's own node, and
+    /// gets the packet without it (penultimate hop popping).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub out: Option<u32>,
 }

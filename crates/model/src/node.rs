@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 pub use crate::attached::{Instance, NodeFunction, NodeService, ServiceLimits, TellFlowsBy, Vm, VmLink};
 use crate::firewall::Firewall;
-pub use crate::label::{Label, LabelBehaviour, Mpls, TtlModel};
+pub use crate::label::{Label, LabelBehaviour, LabelPath, Mpls, TtlModel};
 pub use crate::owner::{AddressFamily, Direction, Owner};
 pub use crate::proxy::{
     InnerType, MayChange, MayRewrite, Memory, Netfilter, OnFailure, OtherTypes, OwnTraffic, Probe, ProbeKind, Proxy,

@@ -32,7 +32,9 @@ impl Planner<'_> {
         let mut here = ingress;
         let mut steps = vec![(ingress, StepAction::Push { labels, towards }, why, vec![node_name])];
         for segment in segments {
-            let (names, way) = self.reach.way(here, segment.node, false, |node| self.node_name(node));
+            // The headend's list names one neighbour.
+            let is_pushed = steps.len() == 1;
+            let (names, way) = self.reach.way(here, segment.node, is_pushed, |node| self.node_name(node));
             let LabelSegment { labels, behaviour, function, why, .. } = segment.clone();
             let action = StepAction::Label { labels, behaviour, function };
             steps.push((segment.node, action, format!("{why}; {way}"), names));

@@ -77,6 +77,11 @@ impl Graph {
         self.by_node[from].iter().copied().filter(|&index| is_first(&self.links[index])).collect()
     }
 
+    /// The nodes at the other ends of [`Graph::first_links`].
+    pub fn first_nodes(&self, from: usize, to: usize) -> Vec<usize> {
+        self.first_links(from, to).into_iter().map(|link| self.links[link].other(from)).collect()
+    }
+
     /// The nodes of one shortest path, both ends included: at each node the first of the equal links. Empty if there is none.
     pub fn path(&self, from: usize, to: usize) -> Vec<usize> {
         if self.distance(from, to).is_none() {

@@ -30,10 +30,17 @@ impl Planner<'_> {
             let Some(labels) = self.inventory.nodes[there].labels else { continue };
             let name = self.node_name(there);
             let next = self.reach.first_hop(node, there);
+            // As good ways by nodes in between need the label: then those that lead there at once are paths without it.
+            let all = self.reach.first_hops(node, there);
             let (behaviour, comment) = match next {
                 _ if there == node => (LabelBehaviour::Node, format!("node {name}, this one")),
-                Some(next) if next == there => (LabelBehaviour::Pop, format!("node {name}, the next one")),
-                Some(next) => (LabelBehaviour::Swap, format!("node {name}, by {}", self.node_name(next))),
+                Some(_) if all.iter().all(|next| *next == there) => {
+                    (LabelBehaviour::Pop, format!("node {name}, the next one"))
+                }
+                Some(_) => {
+                    let names: Vec<&str> = all.iter().map(|next| self.node_name(*next)).collect();
+                    (LabelBehaviour::Swap, format!("node {name}, by {}", names.join(" or ")))
+                }
                 None => continue,
             };
             let towards = next.map(|next| self.node_name(next).to_owned());
@@ -142,6 +149,7 @@ pub(crate) fn local_label(label: u32, behaviour: LabelBehaviour, comment: String
         label,
         behaviour,
         out: None,
+        paths: Vec::new(),
         next_hop: None,
         next_hop_mac: None,
         port: None,

@@ -45,7 +45,7 @@ pub struct NodePlan {
 pub struct LabelEntry {
     /// Without `next_hop` and `port` where it goes on to a neighbour.
     pub label: Label,
-    /// The neighbour that it goes on to.
+    /// The neighbour that it goes on to; of several, by equally short ways, the first.
     pub towards: Option<String>,
 }
 

@@ -37,6 +37,18 @@ impl Reach {
         }
     }
 
+    /// The nodes that equally short ways begin with, each once, that of [`Reach::first_hop`] first.
+    pub(crate) fn first_hops(&self, from: usize, to: usize) -> Vec<usize> {
+        let Self::Links(graph) = self else { return Vec::new() };
+        let mut nodes = Vec::new();
+        for node in graph.first_nodes(from, to) {
+            if !nodes.contains(&node) {
+                nodes.push(node);
+            }
+        }
+        nodes
+    }
+
     /// Smallest MTU on the way, as far as it is known.
     pub(crate) fn mtu(&self, from: usize, to: usize) -> Option<u32> {
         match self {
@@ -45,12 +57,13 @@ impl Reach {
         }
     }
 
-    /// The nodes of the way, as far as it is known, both ends included, and the way in words. `spread`: flows take all of several equally short ones.
+    /// The nodes of the way, as far as it is known, both ends included, and the way in words. Flows take all of several equally short ones;
+    /// `first_is_fixed`: of those that part at the first node, one.
     pub(crate) fn way<'a>(
         &self,
         from: usize,
         to: usize,
-        spread: bool,
+        first_is_fixed: bool,
         name: impl Fn(usize) -> &'a str,
     ) -> (Vec<String>, String) {
         let names = |path: &[usize]| -> Vec<String> { path.iter().map(|node| name(*node).to_owned()).collect() };
@@ -62,13 +75,15 @@ impl Reach {
         };
         let path = graph.path(from, to);
         let (names, distance) = (names(&path), graph.distance(from, to).unwrap_or_default());
-        let forks = path.iter().any(|node| graph.first_links(*node, to).len() > 1);
+        let is_fork = |node: &usize| graph.first_links(*node, to).len() > 1;
+        // The end is none.
+        let spread = path.iter().skip(usize::from(first_is_fixed)).any(is_fork);
         let shown = names.join(" > ");
-        let words = if forks && spread {
+        let words = if spread {
             format!("flows are spread over equally short paths, one is {shown} (distance {distance})")
-        } else if forks {
+        } else if path.first().is_some_and(is_fork) {
             format!(
-                "one of the equally short paths, {shown} (distance {distance}), which all packets with the label take"
+                "one of the equally short paths, {shown} (distance {distance}), which all packets of the policy take"
             )
         } else {
             format!("shortest path {shown} (distance {distance})")

@@ -360,7 +360,7 @@ impl<'a> Node<'a> {
             let of = key_label(&sid.prefix).map_or_else(|| sid.prefix.to_string(), |label| format!("label {label}"));
             names.insert(sid.entry.counter_return, format!("returned {of}"));
         }
-        for label in &self.compiled.labels {
+        for label in self.compiled.labels.iter().filter(|label| label.is_first_path()) {
             names.insert(label.entry.counter, format!("label {}", label.label));
         }
         for policy in &self.compiled.policies {
@@ -539,8 +539,15 @@ fn outcome_row(dataplane: &Dataplane, row: u32) -> Vec<(u64, u64)> {
     let mut sums = vec![(0, 0); abi::SEGUE_OUTCOMES_MAX as usize];
     let read = |bytes: &[u8]| abi::Outcomes::read_from_bytes(bytes).expect("struct segue_outcomes");
     for outcomes in per_cpu(dataplane, "outcomes", row, read) {
-        for (sum, counter) in sums.iter_mut().zip(outcomes.outcome) {
-            *sum = (sum.0 + counter.packets, sum.1 + counter.bytes);
+        // By index: it is done for each of millions of packets, and hardly optimised.
+        let mut outcome = 0;
+        while outcome < sums.len() {
+            let counter = &outcomes.outcome[outcome];
+            if counter.packets != 0 {
+                let sum = &mut sums[outcome];
+                *sum = (sum.0 + counter.packets, sum.1 + counter.bytes);
+            }
+            outcome += 1;
         }
     }
     sums

@@ -3,7 +3,7 @@
 use indexmap::IndexMap;
 use proptest::prelude::*;
 
-use segue_model::label::{Label, LabelBehaviour};
+use segue_model::label::{IMPLICIT_NULL, Label, LabelBehaviour, LabelPath};
 use segue_model::node::{NodeState, SegmentList};
 use segue_model::topology::{Dataplane, LabDomain, SrDataplane, Topology};
 use segue_plan::StepAction;
@@ -90,8 +90,9 @@ fn function_of(plan: &LabPlan, node: &str, label: &Label) -> String {
     out.peer.namespace.clone()
 }
 
-/// Follows a stack from its headend: the nodes on the way, the last one where the table is, and the functions that it visits.
-fn walk(plan: &LabPlan, from: &str, list: &SegmentList) -> (Vec<String>, Vec<String>) {
+/// Follows a stack from its headend: the nodes on the way, the last one where the table is, and the functions that it visits. `turn`: which of
+/// several paths is taken.
+fn walk(plan: &LabPlan, from: &str, list: &SegmentList, turn: usize) -> (Vec<String>, Vec<String>) {
     let mut stack: Vec<u32> = list.labels.iter().rev().copied().collect();
     let (mut way, mut visited) = (vec![from.to_owned()], Vec::new());
     let mut here = over(plan, from, list.port.as_ref(), list.next_hop);
@@ -126,17 +127,30 @@ fn walk(plan: &LabPlan, from: &str, list: &SegmentList) -> (Vec<String>, Vec<Str
                 LabelBehaviour::Pop => {
                     stack.pop();
                 }
-                LabelBehaviour::Swap => assert_eq!(known.out, None, "one SRGB"),
+                LabelBehaviour::Swap => {
+                    assert_eq!(known.out, None, "one SRGB");
+                    if path(known, turn + way.len()).is_some_and(|path| path.out == Some(IMPLICIT_NULL)) {
+                        stack.pop();
+                    }
+                }
                 LabelBehaviour::Table => {
                     assert_eq!(stack.len(), 1, "the last label");
                     return (way, visited);
                 }
                 other => panic!("{other:?}"),
             }
-            here = over(plan, here, known.port.as_ref(), known.next_hop);
+            here = match path(known, turn + way.len()) {
+                Some(path) => over(plan, here, path.port.as_ref(), Some(path.next_hop)),
+                None => over(plan, here, known.port.as_ref(), known.next_hop),
+            };
             break;
         }
     }
+}
+
+/// One of a label's paths, if it has several.
+fn path(label: &Label, turn: usize) -> Option<&LabelPath> {
+    label.paths.get(turn.checked_rem(label.paths.len())?)
 }
 
 /// Whether a direction has a label for a neighbour first: a function where its packets come in is refused.
@@ -197,7 +211,8 @@ proptest! {
                 let headend = node_of(from);
                 let policies = &state(&plan, &headend).policies;
                 let policy = policies.iter().find(|policy| policy.name == format!("{name}-{direction}")).expect("a policy");
-                let (way, visited) = walk(&plan, &headend, &policy.segment_lists[0]);
+                for turn in 0..4 {
+                let (way, visited) = walk(&plan, &headend, &policy.segment_lists[0], turn);
                 prop_assert_eq!(way.last(), Some(&node_of(to)));
                 let mut via = chain.via.clone();
                 if direction == "reverse" {
@@ -214,6 +229,7 @@ proptest! {
                     }
                     prop_assert!(rest.peek().is_some(), "{stop} is not on {way:?} after the stops before it");
                 }
+                }
                 let steps = plan.explain().iter().filter(|step| step.policy == policy.name);
                 let explained = steps.filter_map(|step| match &step.action {
                     StepAction::Label { labels, .. } => Some(labels.as_slice()),
@@ -226,14 +242,28 @@ proptest! {
     }
 }
 
-/// Parallel links, and a direct one that is as long as the way around: a label leaves by the link that leads to the node that takes it off.
+/// Parallel links, and a way around that is as long: flows take all of them, without the label by the links that lead to its node.
 #[test]
-fn of_equal_ways_a_label_takes_one_that_ends_where_it_should() {
+fn a_label_takes_all_equal_ways_and_each_ends_where_it_should() {
     let links = [(0, 2, 1), (2, 1, 1), (0, 1, 2), (0, 1, 2)];
     let seed = Seed { nodes: 3, links: links.to_vec(), chains: vec![(0, 1, vec![])], ..Seed::default() };
     let (_, plan) = load_plan(&text(&seed), "x").unwrap_or_else(|errors| panic!("{errors}"));
     let list = &state(&plan, "n0").policies[0].segment_lists[0];
-    assert_eq!(walk(&plan, "n0", list).0.last().map(String::as_str), Some("n1"));
+    for turn in 0..3 {
+        assert_eq!(walk(&plan, "n0", list, turn).0.last().map(String::as_str), Some("n1"));
+    }
+    let mut labels = state(&plan, "n0").labels.iter();
+    let label = labels.find(|label| label.label == list.labels[0]).expect("the label of n1");
+    assert_eq!((label.behaviour, label.next_hop, label.paths.len()), (LabelBehaviour::Swap, None, 3), "{label:?}");
+    let to = |path: &LabelPath| (over(&plan, "n0", path.port.as_ref(), Some(path.next_hop)).to_owned(), path.out);
+    let mut ways: Vec<_> = label.paths.iter().map(to).collect();
+    ways.sort();
+    let direct = ("n1".to_owned(), Some(IMPLICIT_NULL));
+    assert_eq!(ways, [direct.clone(), direct, ("n2".to_owned(), None)]);
+    // From the other end of the way around there is one.
+    let mut labels = state(&plan, "n2").labels.iter();
+    let label = labels.find(|label| label.label == list.labels[0]).expect("the label of n1");
+    assert_eq!((label.behaviour, label.next_hop.is_some(), label.paths.len()), (LabelBehaviour::Pop, true, 0));
 }
 
 fn with(change: impl Fn(&mut Topology)) -> Result<LabPlan, String> {

@@ -159,7 +159,8 @@ pub fn next_hops(state: &NodeState) -> Vec<IpAddr> {
     let sids = state.sids.iter().filter_map(|sid| sid.next_hop);
     let lists = state.policies.iter().flat_map(|policy| &policy.segment_lists).filter_map(|list| list.segments.first());
     let proxies = state.sids.iter().filter_map(|sid| sid.proxy.as_ref()?.segments.first());
-    let labels = state.labels.iter().filter_map(|label| label.next_hop);
+    let paths = state.labels.iter().flat_map(|label| label.paths.iter().map(|path| path.next_hop));
+    let labels = state.labels.iter().filter_map(|label| label.next_hop).chain(paths);
     let pushes = state.policies.iter().flat_map(|policy| &policy.segment_lists).filter_map(|list| list.next_hop);
     let given = sids.chain(labels).chain(pushes);
     let mut all: Vec<IpAddr> = given.chain(lists.chain(proxies).map(|segment| IpAddr::V6(*segment))).collect();

@@ -12,7 +12,8 @@ use segue_api::report::{
     SteeringReport,
 };
 use segue_dataplane::MemoryCounters;
-use segue_model::node::{HeadendMode, Label, LabelBehaviour, NodeState, Policy, Sid};
+use segue_model::label::IMPLICIT_NULL;
+use segue_model::node::{HeadendMode, Label, LabelBehaviour, LabelPath, NodeState, Policy, Sid};
 
 use super::{
     Counted, Texts, bindings, label_name, memory_report, name, shown,
@@ -233,8 +234,22 @@ fn label_destination(label: &Label) -> String {
     }
     parts.extend(label.next_hop.map(|next_hop| next_hop.to_string()));
     parts.extend(label.port.as_ref().map(|port| format!("port {port}")));
+    let paths: Vec<String> = label.paths.iter().map(|path| path_destination(label, path)).collect();
+    parts.push(paths.join(", "));
     parts.extend(label.table.map(|table| format!("table {table}")));
+    parts.retain(|part| !part.is_empty());
     parts.join(" ")
+}
+
+/// Where one of several paths leads.
+fn path_destination(label: &Label, path: &LabelPath) -> String {
+    let out = match path.out {
+        Some(IMPLICIT_NULL) => " without it".to_owned(),
+        Some(out) if out != label.out.unwrap_or(label.label) => format!(" as {out}"),
+        _ => String::new(),
+    };
+    let port = path.port.as_ref().map_or(String::new(), |port| format!(" port {port}"));
+    format!("{}{port}{out}", path.next_hop)
 }
 
 fn memory(counters: Option<&MemoryCounters>) -> Option<MemoryReport> {

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use segue_abi as abi;
-use segue_model::label::{LABELS_MAX, LAST_LABEL};
+use segue_model::label::{IMPLICIT_NULL, LABELS_MAX, LAST_LABEL};
 use segue_model::node::{Label, LabelBehaviour, SegmentList, TrafficClass, TtlModel};
 use segue_model::service_label::key_label;
 use zerocopy::FromZeros;
@@ -35,9 +35,12 @@ pub(super) fn entries(compiler: &mut Compiler<'_>) -> Result<Vec<CompiledLabel>,
         entries.push(CompiledLabel { label, index: 0, entry });
     }
     for label in labels.iter().filter(|label| label.behaviour.of_sid().is_none()) {
-        if let Some(entry) = entry(compiler, label)? {
-            entries.push(CompiledLabel { label: label.label, index: 0, entry });
-        }
+        let paths = entries_of(compiler, label)?.into_iter().zip(0_u32..);
+        entries.extend(paths.map(|(entry, path)| CompiledLabel {
+            label: label.label | path << abi::SEGUE_LABEL_PATH_SHIFT,
+            index: 0,
+            entry,
+        }));
     }
     sorted(entries)
 }
@@ -104,8 +107,8 @@ fn empty(behaviour: abi::Behaviour) -> abi::Sid {
     entry
 }
 
-/// `None` if the port that it needs is left out.
-fn entry(compiler: &mut Compiler<'_>, label: &Label) -> Result<Option<abi::Sid>, CompileError> {
+/// The entries of a label's paths, mostly one; none if the port that it needs is left out, or another kind of entry is for it.
+fn entries_of(compiler: &mut Compiler<'_>, label: &Label) -> Result<Vec<abi::Sid>, CompileError> {
     let place = place(label.label);
     let out = label.out.unwrap_or(label.label);
     if label.label > LAST_LABEL || out > LAST_LABEL {
@@ -120,14 +123,49 @@ fn entry(compiler: &mut Compiler<'_>, label: &Label) -> Result<Option<abi::Sid>,
         LabelBehaviour::StaticProxy
         | LabelBehaviour::DynamicProxy
         | LabelBehaviour::Netfilter
-        | LabelBehaviour::Firewall => return Ok(None),
+        | LabelBehaviour::Firewall => return Ok(Vec::new()),
     });
     entry.table = compiler.table(label.table, &place)?;
     entry.out_label = out;
     if label.behaviour == LabelBehaviour::ExplicitNull {
         entry.flags |= abi::SEGUE_SID_EXPLICIT_NULL as u8;
     }
-    match label.next_hop {
+    let mut entries = Vec::new();
+    if label.paths.is_empty() {
+        entries.extend(by_path(compiler, entry, label, label.next_hop, label.port.as_deref())?);
+    }
+    for path in &label.paths {
+        let mut entry = entry;
+        match path.out {
+            Some(IMPLICIT_NULL) => entry.behaviour = abi::SEGUE_LABEL_POP as u8,
+            Some(out) if out > LAST_LABEL => return Err(CompileError::invalid(place, "a label has 20 bits")),
+            out => entry.out_label = out.unwrap_or(entry.out_label),
+        }
+        entries.extend(by_path(compiler, entry, label, Some(path.next_hop), path.port.as_deref())?);
+    }
+    if entries.len() > abi::SEGUE_LABEL_PATHS_MAX as usize {
+        return Err(CompileError::invalid(place, "these are too many paths"));
+    }
+    if !entries.is_empty() {
+        let counter = compiler.counters.take(counter_name::label(label.label), &place)?;
+        entries.iter_mut().for_each(|entry| entry.counter = counter);
+    }
+    if let several @ 2.. = entries.len() {
+        entries[0].table = several as u32;
+    }
+    Ok(entries)
+}
+
+/// The entry with its next hop. `None` if the port is left out.
+fn by_path(
+    compiler: &mut Compiler<'_>,
+    mut entry: abi::Sid,
+    label: &Label,
+    next_hop: Option<IpAddr>,
+    port: Option<&str>,
+) -> Result<Option<abi::Sid>, CompileError> {
+    let place = place(label.label);
+    match next_hop {
         Some(IpAddr::V6(address)) => entry.next_hop = address.octets(),
         Some(IpAddr::V4(address)) => entry.next_hop_ipv4 = u32::from_ne_bytes(address.octets()),
         None if label.behaviour.has_next_hop() => {
@@ -139,11 +177,10 @@ fn entry(compiler: &mut Compiler<'_>, label: &Label) -> Result<Option<abi::Sid>,
         let family = if entry.next_hop_ipv4 != 0 { abi::SEGUE_INNER_IPV4 } else { abi::SEGUE_INNER_IPV6 };
         entry.inner = family as u8;
     }
-    if let Some(port) = &label.port {
+    if let Some(port) = port {
         let Some(interface) = compiler.interface(&place, port)? else { return Ok(None) };
         entry.oif = interface.ifindex;
     }
-    entry.counter = compiler.counters.take(counter_name::label(label.label), &place)?;
     Ok(Some(entry))
 }
 

@@ -267,7 +267,9 @@ fn counter_names(compiled: &Compiled) -> BTreeMap<String, u32> {
             names.insert(counter_name::returned(&sid.prefix), sid.entry.counter_return);
         }
     }
-    names.extend(compiled.labels.iter().map(|label| (counter_name::label(label.label), label.entry.counter)));
+    // Those of further paths count with the first.
+    let labels = compiled.labels.iter().filter(|label| label.is_first_path());
+    names.extend(labels.map(|label| (counter_name::label(label.label), label.entry.counter)));
     for policy in &compiled.policies {
         for (position, list) in policy.lists.iter().enumerate() {
             let repetition = repetition(&policy.lists[..position], &list.segments);

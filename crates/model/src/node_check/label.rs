@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use crate::check;
 use crate::error::KeyPath;
-use crate::label::{FIRST_LABEL, LABELS_MAX, LAST_LABEL, Label, LabelBehaviour};
+use crate::label::{FIRST_LABEL, IMPLICIT_NULL, LABELS_MAX, LAST_LABEL, Label, LabelBehaviour, PATHS_MAX};
 use crate::node::{HeadendMode, Policy, SegmentList};
 use crate::range::NumberRange;
 
@@ -95,6 +95,7 @@ impl Check<'_> {
         let takes = |parameter: &str| match parameter {
             "out" => label.behaviour == LabelBehaviour::Swap,
             "table" => !label.behaviour.has_next_hop(),
+            "paths" => label.behaviour.has_paths(),
             "next_hop_mac" | "proxy" | "netfilter" | "firewall" => false,
             _ => label.behaviour.has_next_hop(),
         };
@@ -102,6 +103,7 @@ impl Check<'_> {
             ("out", label.out.is_some()),
             ("next_hop", label.next_hop.is_some()),
             ("port", label.port.is_some()),
+            ("paths", !label.paths.is_empty()),
             ("table", label.table.is_some()),
             ("next_hop_mac", label.next_hop_mac.is_some()),
             ("proxy", label.proxy.is_some()),
@@ -112,7 +114,7 @@ impl Check<'_> {
             let message = format!("the behaviour {name} does not take the key {parameter:?}");
             self.error(&key.at(parameter), message, "remove it, or change the behaviour");
         }
-        if label.behaviour.has_next_hop() && label.next_hop.is_none() {
+        if label.behaviour.has_next_hop() && label.next_hop.is_none() && label.paths.is_empty() {
             self.error(key, format!("the behaviour {name} needs the key \"next_hop\""), "add `next_hop:`");
         }
         if let Some(out) = label.out {
@@ -123,6 +125,38 @@ impl Check<'_> {
             self.error(&key.at("table"), "there is no routing table 0", remedy);
         }
         self.label_next_hop(label.next_hop, label.port.as_deref(), key);
+        self.label_paths(label, key);
+    }
+
+    fn label_paths(&mut self, label: &Label, key: &KeyPath) {
+        let paths = key.at("paths");
+        if !label.paths.is_empty() && (label.next_hop.is_some() || label.port.is_some()) {
+            let message = "there are `paths` beside `next_hop` or `port`";
+            self.error(&paths, message, "make that one of the paths, or remove it");
+        }
+        if label.paths.len() == 1 || label.paths.len() > PATHS_MAX {
+            let message = format!("a label has 2 to {PATHS_MAX} paths, not {}", label.paths.len());
+            self.error(&paths, message, "write `next_hop:` for a single one, or remove some");
+        }
+        for (position, path) in label.paths.iter().enumerate() {
+            let key = paths.at(position);
+            match path.out {
+                Some(_) if label.behaviour != LabelBehaviour::Swap => {
+                    let message =
+                        format!("a path of the behaviour {} does not take the key \"out\"", label.behaviour.name());
+                    self.error(&key.at("out"), message, "remove it, or change the behaviour");
+                }
+                Some(IMPLICIT_NULL) | None => {}
+                Some(out) => {
+                    self.label_value(out, &key.at("out"));
+                }
+            }
+            let same = |other: &&crate::label::LabelPath| other.next_hop == path.next_hop && other.port == path.port;
+            if label.paths[..position].iter().any(|other| same(&other)) {
+                self.error(&key, format!("the path by {} is there twice", path.next_hop), "remove one of them");
+            }
+            self.label_next_hop(Some(path.next_hop), path.port.as_deref(), &key);
+        }
     }
 
     fn label_next_hop(&mut self, next_hop: Option<IpAddr>, port: Option<&str>, key: &KeyPath) {

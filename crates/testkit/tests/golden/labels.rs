@@ -17,7 +17,7 @@ use segue_wire::{Icmpv4Repr, Icmpv6Repr, Ipv4Repr, Ipv6Repr, PacketBuilder, TcpR
 use crate::mutation;
 
 /// Labels of the node under test.
-const OWN: u32 = 16_001;
+pub const OWN: u32 = 16_001;
 const SWAP: u32 = 16_002;
 const SWAP_TO: u32 = 17_002;
 const POP: u32 = 16_003;
@@ -25,6 +25,9 @@ const NULL: u32 = 16_004;
 const NARROW: u32 = 16_005;
 const UNRESOLVED_HOP: u32 = 16_006;
 const OUTSIDE: u32 = 16_007;
+/// By core1, or without it by core2.
+pub const PATHS: u32 = 16_010;
+pub const PATHS_TO: u32 = 17_010;
 const ADJACENCY: u32 = 15_001;
 const TO_CLIENTS: u32 = 15_002;
 const MAIN_TABLE: u32 = 15_100;
@@ -44,6 +47,9 @@ labels:
   - {label: 16005, behaviour: swap, next_hop: 'fd00:0:c2::2'}
   - {label: 16006, behaviour: swap, next_hop: 'fd00:0:c1::99'}
   - {label: 16007, behaviour: swap, next_hop: 10.2.0.2}
+  - label: 16010
+    behaviour: swap
+    paths: [{next_hop: 'fd00:0:c1::2', out: 17010}, {next_hop: 'fd00:0:c2::2', out: 3}]
   - {label: 15001, behaviour: adjacency, next_hop: 'fd00:0:c1::2', port: core1}
   - {label: 15002, behaviour: adjacency, next_hop: 10.2.0.2}
   - {label: 15100, behaviour: table}
@@ -75,7 +81,7 @@ const STEERING: &str = "steering:
   - {name: push32-6, destination: 'fd00:0:f06::/48', policy: push32}
 ";
 
-fn labelled(ttl: &str) -> String {
+pub fn labelled(ttl: &str) -> String {
     let many: Vec<String> = many().iter().map(u32::to_string).collect();
     let text = configuration(DOMAIN);
     let text = text.replacen("policies:\n", &POLICIES.replace("LIST", &many.join(", ")), 1);
@@ -583,6 +589,9 @@ fn a_million_mutated_packets_with_labels() {
         NARROW,
         UNRESOLVED_HOP,
         OUTSIDE,
+        PATHS,
+        PATHS,
+        7,
         ADJACENCY,
         TO_CLIENTS,
         MAIN_TABLE,

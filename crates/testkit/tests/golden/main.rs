@@ -12,6 +12,7 @@ mod headend;
 mod isolation;
 mod label_firewall;
 mod label_functions;
+mod label_paths;
 mod labels;
 mod memory;
 mod mistakes;

@@ -17,12 +17,14 @@ const SEED: u64 = 0x5e9e_1abe;
 const TABLE: u32 = 15_040;
 const NEXT_HOP: u32 = 15_041;
 const NULL: u32 = 16_006;
+const PATHS: u32 = 16_011;
 
 /// Labels at which the packet behind them goes on by itself, or with another label.
 const LABELS: &str = "
   - {label: 15040, behaviour: table, table: 100}
   - {label: 15041, behaviour: next_hop, next_hop: 'fd00:0:c1::2'}
   - {label: 16006, behaviour: explicit_null, next_hop: 'fd00:0:c1::2'}
+  - {label: 16011, behaviour: swap, paths: [{next_hop: 'fd00:0:c1::2'}, {next_hop: 'fd00:0:c2::2', out: 3}]}
 ";
 
 /// Behind the faults of packets chosen by hand.
@@ -56,6 +58,7 @@ fn labelled(random: &mut Random) -> PacketBuilder {
         POP,
         POP,
         NULL,
+        PATHS,
         TABLE,
         NEXT_HOP,
         DYNAMIC,
@@ -79,7 +82,7 @@ fn labelled(random: &mut Random) -> PacketBuilder {
         _ => 2,
     };
     for position in 0..behind {
-        let known = if random.below(6) == 0 { *random.pick(&[POP, OWN, DYNAMIC, TABLE]) } else { SWAP };
+        let known = if random.below(6) == 0 { *random.pick(&[POP, OWN, DYNAMIC, TABLE, PATHS]) } else { SWAP };
         let class = if random.below(12) == 0 { 2 } else { class };
         let hops = *random.pick(&[64, 64, 64, 64, 64, 63, 61, 50, 1]);
         entries.push(entry(if position == 0 { known } else { 70_000 + position as u32 }, hops, class));

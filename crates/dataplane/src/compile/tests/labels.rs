@@ -48,6 +48,38 @@ fn labels_lie_beside_sids() {
 }
 
 #[test]
+fn paths_of_a_label_lie_beside_it_and_count_as_it() {
+    let mut case = labels(json!([
+        { "label": 16002, "behaviour": "swap", "paths": [
+            { "next_hop": "fd00:2::2", "port": "core0" }, { "next_hop": "10.0.2.9", "out": 3 }, { "next_hop": "fd00:2::4", "out": 17 } ] },
+        { "label": 16003, "behaviour": "pop", "next_hop": "fd00:2::2" },
+    ]));
+    let first = case.compiled();
+    let by_path = |path: u32| 16002 | path << abi::SEGUE_LABEL_PATH_SHIFT;
+    let values: Vec<u32> = first.labels.iter().map(|label| label.label).collect();
+    assert_eq!(values, [0, 2, 16002, 16003, by_path(1), by_path(2)]);
+    let [_, _, one, other, two, three] = &first.labels[..] else { panic!("six labels") };
+    assert_eq!([one, other, two, three].map(|label| label.entry.table), [3, 0, 0, 0]);
+    let behaviours = [one, two, three].map(|label| flags(label.entry.behaviour));
+    assert_eq!(behaviours, [abi::SEGUE_LABEL_SWAP, abi::SEGUE_LABEL_POP, abi::SEGUE_LABEL_SWAP]);
+    assert_eq!((one.entry.out_label, three.entry.out_label), (16002, 17));
+    assert_eq!((one.entry.oif, two.entry.next_hop_ipv4), (2, u32::from_ne_bytes([10, 0, 2, 9])));
+    let counters = [one, two, three].map(|label| label.entry.counter);
+    assert!(counters.iter().all(|counter| *counter == counters[0]) && counters[0] != other.entry.counter);
+    let mut rows = first.all_counter_rows();
+    rows.dedup();
+    assert_eq!(rows, first.all_counter_rows(), "each row once");
+
+    // One path less: the first says so, and the others stay what they are.
+    case.state["labels"][0]["paths"].as_array_mut().expect("paths").pop();
+    let second = case.after(Some(&first)).expect("a change");
+    assert_eq!(second.labels[2].entry.table, 2);
+    assert_ne!(second.labels[2].index, one.index, "packets of the old generation see what they saw");
+    assert_eq!((second.labels.len(), &second.labels[4]), (5, two));
+    assert_eq!(second.labels[2].entry.counter, one.entry.counter, "it counts on");
+}
+
+#[test]
 fn lists_of_labels_are_as_they_lie_in_a_packet() {
     let policy = |changes: Value| {
         let mut policy = json!({ "name": "a", "mode": "PUSH", "segment_lists":
