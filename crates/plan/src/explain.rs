@@ -35,7 +35,7 @@ impl Planner<'_> {
         let mode = course.definition.mode;
         let mut steps = vec![(ingress, StepAction::Headend { mode, segments: list }, why, vec![node_name])];
         for segment in segments {
-            let (names, way) = self.reach.way(here, segment.node, false, |node| self.node_name(node));
+            let (names, way) = self.reach.way(here, segment.node, |node| self.node_name(node));
             let Segment { sid, behaviour, function, why, .. } = segment.clone();
             steps.push((
                 segment.node,

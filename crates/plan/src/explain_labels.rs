@@ -9,7 +9,7 @@ use crate::plan::{Explanation, StepAction};
 use crate::planner::Planner;
 
 impl Planner<'_> {
-    /// How the traffic of one direction goes, for people. `pushed`: the stack, and the neighbour that takes it, if one does.
+    /// How the traffic of one direction goes, for people. `pushed`: the stack, and the neighbours that take it, if some do.
     pub(crate) fn explain_labels(
         &mut self,
         course: &Course<'_>,
@@ -32,9 +32,7 @@ impl Planner<'_> {
         let mut here = ingress;
         let mut steps = vec![(ingress, StepAction::Push { labels, towards }, why, vec![node_name])];
         for segment in segments {
-            // The headend's list names one neighbour.
-            let is_pushed = steps.len() == 1;
-            let (names, way) = self.reach.way(here, segment.node, is_pushed, |node| self.node_name(node));
+            let (names, way) = self.reach.way(here, segment.node, |node| self.node_name(node));
             let LabelSegment { labels, behaviour, function, why, .. } = segment.clone();
             let action = StepAction::Label { labels, behaviour, function };
             steps.push((segment.node, action, format!("{why}; {way}"), names));

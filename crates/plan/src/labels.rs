@@ -37,10 +37,7 @@ impl Planner<'_> {
                 Some(_) if all.iter().all(|next| *next == there) => {
                     (LabelBehaviour::Pop, format!("node {name}, the next one"))
                 }
-                Some(_) => {
-                    let names: Vec<&str> = all.iter().map(|next| self.node_name(*next)).collect();
-                    (LabelBehaviour::Swap, format!("node {name}, by {}", names.join(" or ")))
-                }
+                Some(_) => (LabelBehaviour::Swap, format!("node {name}, by {}", self.names_of(&all))),
                 None => continue,
             };
             let towards = next.map(|next| self.node_name(next).to_owned());
@@ -63,10 +60,16 @@ impl Planner<'_> {
         }
         let pushed = SegmentList { weight: 1, segments: Vec::new(), labels: list.clone(), next_hop: None, port: None };
         self.headend(course, direction, HeadendMode::Push, pushed);
-        if let Some(towards) = &towards {
-            self.nodes[from.node].towards.insert(course.policy(direction), towards.clone());
-        }
+        let towards = towards.map(|towards| {
+            self.nodes[from.node].towards.insert(course.policy(direction), towards);
+            self.names_of(&self.reach.first_hops(from.node, first.node))
+        });
         self.explain_labels(course, direction, (&from.label, from.node), &to.label, (list, towards), &segments);
+    }
+
+    /// Neighbours of which each flow takes one.
+    fn names_of(&self, nodes: &[usize]) -> String {
+        nodes.iter().map(|node| self.node_name(*node)).collect::<Vec<_>>().join(" or ")
     }
 
     fn label_segments(&mut self, course: &Course<'_>, direction: Direction) -> Vec<LabelSegment> {

@@ -157,7 +157,7 @@ pub enum StepAction {
     Push {
         /// In the order of traversal.
         labels: Vec<u32>,
-        /// The neighbour that takes the first one; none if that is the node's own.
+        /// The neighbour that takes the first one, or those, of which each flow has one; none if that is the node's own.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         towards: Option<String>,
     },

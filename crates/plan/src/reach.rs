@@ -57,15 +57,8 @@ impl Reach {
         }
     }
 
-    /// The nodes of the way, as far as it is known, both ends included, and the way in words. Flows take all of several equally short ones;
-    /// `first_is_fixed`: of those that part at the first node, one.
-    pub(crate) fn way<'a>(
-        &self,
-        from: usize,
-        to: usize,
-        first_is_fixed: bool,
-        name: impl Fn(usize) -> &'a str,
-    ) -> (Vec<String>, String) {
+    /// The nodes of the way, as far as it is known, both ends included, and the way in words. Flows take all of several equally short ones.
+    pub(crate) fn way<'a>(&self, from: usize, to: usize, name: impl Fn(usize) -> &'a str) -> (Vec<String>, String) {
         let names = |path: &[usize]| -> Vec<String> { path.iter().map(|node| name(*node).to_owned()).collect() };
         if from == to {
             return (names(&[from]), "on the same node, so nothing is sent".to_owned());
@@ -75,16 +68,10 @@ impl Reach {
         };
         let path = graph.path(from, to);
         let (names, distance) = (names(&path), graph.distance(from, to).unwrap_or_default());
-        let is_fork = |node: &usize| graph.first_links(*node, to).len() > 1;
-        // The end is none.
-        let spread = path.iter().skip(usize::from(first_is_fixed)).any(is_fork);
+        let forks = path.iter().any(|node| graph.first_links(*node, to).len() > 1);
         let shown = names.join(" > ");
-        let words = if spread {
+        let words = if forks {
             format!("flows are spread over equally short paths, one is {shown} (distance {distance})")
-        } else if path.first().is_some_and(is_fork) {
-            format!(
-                "one of the equally short paths, {shown} (distance {distance}), which all packets of the policy take"
-            )
         } else {
             format!("shortest path {shown} (distance {distance})")
         };

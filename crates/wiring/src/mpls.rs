@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use segue_model::label::{IMPLICIT_NULL, LabelBehaviour, LabelPath, PATHS_MAX};
+use segue_model::node::SegmentList;
 use segue_plan::{LabelEntry, Plan};
 
 use crate::build::Builder;
@@ -17,14 +18,28 @@ impl Builder<'_> {
                 self.links_of_label(node, entry, &owners);
             }
             for policy in &mut planned.policies {
-                let Some(hop) = planned.towards.get(&policy.name).and_then(|there| self.hop(node, there)) else {
-                    continue;
-                };
-                for list in &mut policy.segment_lists {
-                    (list.next_hop, list.port) = (hop.gateway, Some(hop.interface.clone()));
-                }
+                let Some(towards) = planned.towards.get(&policy.name) else { continue };
+                let lists = std::mem::take(&mut policy.segment_lists);
+                policy.segment_lists =
+                    lists.iter().flat_map(|list| self.by_link(node, towards, list, &owners)).collect();
             }
         }
+    }
+
+    /// A headend's list, once for each equally short way to the node of its first label: flows are spread over lists.
+    fn by_link(
+        &self,
+        node: usize,
+        towards: &str,
+        list: &SegmentList,
+        owners: &HashMap<u32, usize>,
+    ) -> Vec<SegmentList> {
+        let hops = match list.labels.first().and_then(|first| owners.get(first)) {
+            Some(owner) => self.next_hops(node, *owner),
+            None => self.hop(node, towards).into_iter().collect(),
+        };
+        let by = |hop: NextHop| SegmentList { next_hop: hop.gateway, port: Some(hop.interface), ..list.clone() };
+        hops.into_iter().map(by).take(PATHS_MAX).collect()
     }
 
     /// A node's label takes all equally short ways to it.

@@ -212,7 +212,8 @@ proptest! {
                 let policies = &state(&plan, &headend).policies;
                 let policy = policies.iter().find(|policy| policy.name == format!("{name}-{direction}")).expect("a policy");
                 for turn in 0..4 {
-                let (way, visited) = walk(&plan, &headend, &policy.segment_lists[0], turn);
+                let list = &policy.segment_lists[turn % policy.segment_lists.len()];
+                let (way, visited) = walk(&plan, &headend, list, turn);
                 prop_assert_eq!(way.last(), Some(&node_of(to)));
                 let mut via = chain.via.clone();
                 if direction == "reverse" {
@@ -248,10 +249,11 @@ fn a_label_takes_all_equal_ways_and_each_ends_where_it_should() {
     let links = [(0, 2, 1), (2, 1, 1), (0, 1, 2), (0, 1, 2)];
     let seed = Seed { nodes: 3, links: links.to_vec(), chains: vec![(0, 1, vec![])], ..Seed::default() };
     let (_, plan) = load_plan(&text(&seed), "x").unwrap_or_else(|errors| panic!("{errors}"));
-    let list = &state(&plan, "n0").policies[0].segment_lists[0];
-    for turn in 0..3 {
+    let lists = &state(&plan, "n0").policies[0].segment_lists;
+    for (list, turn) in lists.iter().zip(0..) {
         assert_eq!(walk(&plan, "n0", list, turn).0.last().map(String::as_str), Some("n1"));
     }
+    let [list, _, _] = &lists[..] else { panic!("the headend has one for each way: {lists:?}") };
     let mut labels = state(&plan, "n0").labels.iter();
     let label = labels.find(|label| label.label == list.labels[0]).expect("the label of n1");
     assert_eq!((label.behaviour, label.next_hop, label.paths.len()), (LabelBehaviour::Swap, None, 3), "{label:?}");

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::net::{SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
-use crate::common::TestLab;
+use crate::common::{TestLab, repository};
 use segue_lab::demo::hops::Counters;
 use segue_lab::demo::traffic::{self, End, Flow};
 use segue_lab::{agent, netns};
@@ -306,7 +306,19 @@ fn nothing_dropped(lab: &TestLab) {
 #[test]
 #[ignore = "needs root"]
 fn ring_ecmp() {
-    let lab = example("ring-ecmp");
+    flows_take_both_ways_around(example("ring-ecmp"));
+}
+
+/// The same with labels in place of SIDs.
+#[test]
+#[ignore = "needs root"]
+fn ring_ecmp_by_labels() {
+    let text = std::fs::read_to_string(repository("examples/ring-ecmp.yaml")).unwrap();
+    let text = text.replacen("name: ring-ecmp\n", "domain: {dataplane: sr-mpls}\n", 1);
+    flows_take_both_ways_around(TestLab::up("rin", &text));
+}
+
+fn flows_take_both_ways_around(lab: TestLab) {
     chain_carries(&lab, "web", Kind::Web);
     chain_carries(&lab, "rest", Kind::PingAndTcp);
     let ways = || [("north", "west"), ("south", "west"), ("east", "west")].map(|(n, p)| forwarded_from(&lab, n, p));
