@@ -259,9 +259,7 @@ pub fn open(point: &Point, side: Side, flows: u32) -> Result<Lane> {
             (namespace, Some(node))
         }
         Side::End | Side::DtAndEncaps | Side::ThroughNamespace => {
-            for command in kernel_commands(point, side) {
-                topology.node.ip(&command)?;
-            }
+            topology.node.ip_all(kernel_commands(point, side))?;
             topology.enable_gro()?;
             if side == Side::DtAndEncaps {
                 point.lay_rules(&topology.node, if tunnels_have_hooks()? { POSTROUTING } else { FORWARD })?;
@@ -307,7 +305,7 @@ fn wire(node: &Namespace, namespace: &Namespace, wiring: &Wiring) -> Result<()> 
     namespace.sysctl("ipv6/conf/default/addr_gen_mode", "1")?;
     namespace.sysctl("ipv6/conf/all/forwarding", "1")?;
     namespace.sysctl("ipv4/ip_forward", "1")?;
-    for command in [
+    node.ip_all([
         format!(
             "link add {node_west} address {node_west_mac} mtu {MTU_MAX} type veth peer name west address {west_mac} mtu {MTU_MAX} netns {inside}"
         ),
@@ -319,10 +317,8 @@ fn wire(node: &Namespace, namespace: &Namespace, wiring: &Wiring) -> Result<()> 
         format!(
             "link add link {node_east} name east address {east_mac} mtu {MTU_MAX} netns {inside} type macvlan mode private"
         ),
-    ] {
-        node.ip(&command)?;
-    }
-    for command in [
+    ])?;
+    namespace.ip_all([
         "link set east0 up".to_owned(),
         "link set west up".into(),
         "link set east up".into(),
@@ -331,9 +327,7 @@ fn wire(node: &Namespace, namespace: &Namespace, wiring: &Wiring) -> Result<()> 
         "-4 address add 192.0.0.8/32 dev lo".into(),
         "-4 route add default via 169.254.0.1 dev east onlink".into(),
         "-6 route add default via fe80::1 dev east".into(),
-    ] {
-        namespace.ip(&command)?;
-    }
+    ])?;
     Ok(())
 }
 

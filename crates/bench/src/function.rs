@@ -127,12 +127,10 @@ fn forward(namespace: &Namespace) -> Result<()> {
         namespace.sysctl(&format!("ipv6/conf/{interface}/seg6_enabled"), "1")?;
     }
     let node = mac(FUNCTION_BACK_MAC);
-    for command in [
+    namespace.ip_all([
         format!("-6 neighbour add fe80::1 lladdr {node} dev east nud permanent"),
         "-6 route add default via fe80::1 dev east".into(),
         "-4 route add default via inet6 fe80::1 dev east".into(),
-    ] {
-        namespace.ip(&command)?;
-    }
+    ])?;
     gro(namespace, "west")
 }

@@ -89,9 +89,7 @@ impl Lane {
         let traffic = Traffic::start(&topology, &packet, arrival, Settings { flows, slack, ..Settings::default() })?;
         let work = match engine {
             Engine::Kernel(napi) => {
-                for command in scenario.kernel_commands() {
-                    topology.node.ip(&command)?;
-                }
+                topology.node.ip_all(scenario.kernel_commands())?;
                 match napi {
                     Napi::Gro => topology.enable_gro().map(|()| Work::Kernel(None))?,
                     Napi::Xdp => Work::Kernel(Some(traffic.attach_to_node(&topology, "pass")?)),

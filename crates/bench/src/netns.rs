@@ -36,6 +36,32 @@ impl Namespace {
         Ok(Run::new("ip", all).text()?)
     }
 
+    /// As [`Namespace::ip`] for many lines, in their order, in as few runs of `ip` as there are changes of `-6` and `-4` at their beginnings.
+    ///
+    /// # Errors
+    /// If `ip` fails: it names the line, and those behind it are not done.
+    pub fn ip_all<T: AsRef<str>>(&self, lines: impl IntoIterator<Item = T>) -> Result<()> {
+        let mut runs: Vec<(&str, String)> = Vec::new();
+        for line in lines {
+            let line = line.as_ref();
+            let (family, rest) = match line.split_once(' ') {
+                Some(("-6", rest)) => ("-6", rest),
+                Some(("-4", rest)) => ("-4", rest),
+                _ => ("", line),
+            };
+            match runs.last_mut() {
+                Some((last, text)) if *last == family => *text += &format!("{rest}\n"),
+                _ => runs.push((family, format!("{rest}\n"))),
+            }
+        }
+        for (family, text) in runs {
+            let family = Some(family).filter(|family| !family.is_empty());
+            let arguments = ["-n", self.name()].into_iter().chain(family).chain(["-batch", "-"]);
+            Run::new("ip", arguments).input(text).text()?;
+        }
+        Ok(())
+    }
+
     /// Moves this thread into the namespace until the guard is dropped.
     ///
     /// # Errors

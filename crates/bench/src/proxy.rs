@@ -242,7 +242,7 @@ fn aware(function: &Function) -> Result<()> {
 
 /// The kernel takes the header off to the function and puts another one on behind it.
 pub(crate) fn kernel(topology: &Topology) -> Result<()> {
-    for command in [
+    topology.node.ip_all([
         "address add 2001:db8:3::1/64 dev fn-west".to_owned(),
         format!("neighbour add {KERNEL_GATEWAY} lladdr {} dev fn-west nud permanent", mac(WEST_MAC)),
         format!("-6 route add 2001:db8:c::/48 via {KERNEL_GATEWAY} dev fn-west"),
@@ -251,9 +251,7 @@ pub(crate) fn kernel(topology: &Topology) -> Result<()> {
         format!(
             "-6 route add {INNER_DESTINATION}/128 encap seg6 mode encap segs {NEXT_SID},{LAST_SID} via {SINK_ADDRESS} dev out"
         ),
-    ] {
-        topology.node.ip(&command)?;
-    }
+    ])?;
     topology.enable_gro()?;
     topology::gro(&topology.node, FROM_FUNCTION)
 }

@@ -285,12 +285,10 @@ fn open(
         for interface in ["all", port] {
             namespace.sysctl(&format!("ipv6/conf/{interface}/seg6_enabled"), "1")?;
         }
-        for command in [
+        namespace.ip_all([
             format!("-6 neighbour add fe80::1 lladdr {} dev {port} nud permanent", mac(node)),
             format!("-6 route add default via fe80::1 dev {port}"),
-        ] {
-            namespace.ip(&command)?;
-        }
+        ])?;
         if matches!(side, Side::KernelBehind | Side::Relay(relay::Kind::Queue)) {
             namespace.ip(&format!("-6 route add {SID}/128 encap seg6local action End dev {port}"))?;
         }

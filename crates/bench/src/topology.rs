@@ -169,15 +169,15 @@ impl Default for Shape {
 pub(crate) fn link(shape: Shape, left: (&Namespace, &str, [u8; 6]), right: (&Namespace, &str, [u8; 6])) -> Result<()> {
     let Shape { queues, mtu } = shape;
     let queues = format!("mtu {mtu} numtxqueues {queues} numrxqueues {queues}");
-    left.0.ip(&format!(
+    let pair = format!(
         "link add {} address {} {queues} type veth peer name {} address {} {queues} netns {}",
         left.1,
         mac(left.2),
         right.1,
         mac(right.2),
         right.0.name()
-    ))?;
-    left.0.ip(&format!("link set {} up", left.1))?;
+    );
+    left.0.ip_all([pair, format!("link set {} up", left.1)])?;
     right.0.ip(&format!("link set {} up", right.1)).map(drop)
 }
 
@@ -189,7 +189,7 @@ fn configure_node(node: &Namespace) -> Result<()> {
         node.sysctl(&format!("ipv4/conf/{interface}/rp_filter"), "0")?;
     }
     let sink = mac(SINK_MAC);
-    for command in [
+    node.ip_all([
         format!("address add {IN_ADDRESS}/64 dev in"),
         format!("address add {OUT_ADDRESS}/64 dev out"),
         "address add 192.0.2.254/24 dev in".into(),
@@ -202,9 +202,7 @@ fn configure_node(node: &Namespace) -> Result<()> {
         format!("route add 5f00:0:2::/47 via {SINK_ADDRESS} dev out"),
         format!("route add 2001:db8:b::/48 via {SINK_ADDRESS} dev out"),
         format!("route add 203.0.113.0/24 via {SINK_IPV4} dev out"),
-    ] {
-        node.ip(&command)?;
-    }
+    ])?;
     Ok(())
 }
 

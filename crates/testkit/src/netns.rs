@@ -3,11 +3,22 @@
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use segue_host::{Temporary, sysctl};
+use segue_host::{Run, Temporary, sysctl};
 
 use crate::command::{output, run, sh};
 
 const PREFIX: &str = "sg-t-";
+
+/// Family and rest of a line of `ip`; none if it is something else, or has other options.
+fn ip_line(line: &str) -> Option<(Option<&str>, &str)> {
+    let rest = line.strip_prefix("ip ")?.trim_start();
+    let (first, behind) = rest.split_once(' ')?;
+    match first {
+        "-4" | "-6" => Some((Some(first), behind.trim_start())).filter(|(_, rest)| !rest.starts_with('-')),
+        _ if first.starts_with('-') => None,
+        _ => Some((None, rest)),
+    }
+}
 
 /// A network namespace with loopback up, IPv4 and IPv6 forwarding on and duplicate address detection off. It goes away with
 /// all that runs in it when the value is dropped, also by a panic.
@@ -62,9 +73,27 @@ impl Netns {
         self.enter(|| sh(line))
     }
 
-    /// Runs several lines one after the other; blank ones are skipped.
+    /// Runs several lines one after the other; blank ones are skipped. Lines of `ip` in a row are one run of it, as far as they have the
+    /// same family.
     pub fn script(&self, lines: &str) {
-        self.enter(|| lines.lines().map(str::trim).filter(|line| !line.is_empty()).for_each(|line| drop(sh(line))));
+        let lines: Vec<&str> = lines.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+        self.enter(|| {
+            for part in lines.chunk_by(|one, other| {
+                ip_line(one).is_some_and(|(family, _)| ip_line(other).is_some_and(|(other, _)| family == other))
+            }) {
+                match part {
+                    [_, _, ..] => {
+                        let (families, lines): (Vec<_>, Vec<_>) = part.iter().filter_map(|line| ip_line(line)).unzip();
+                        let family = families.first().copied().flatten();
+                        let ip = Run::new("ip", family.into_iter().chain(["-batch", "-"]));
+                        ip.input(lines.join("\n") + "\n")
+                            .text()
+                            .unwrap_or_else(|error| panic!("{error}\n{}", lines.join("\n")));
+                    }
+                    _ => part.iter().for_each(|line| drop(sh(line))),
+                }
+            }
+        });
     }
 
     /// As [`run`], inside.

@@ -148,10 +148,8 @@ impl Row {
             (middle, vec!["address add fd00:12::2/64 dev left", "address add fd00:23::2/64 dev right"]),
             (last, vec!["address add 2001:db8:d::1/64 dev host", "address add fd00:23::3/64 dev core"]),
         ] {
-            namespace.ip("link set lo up")?;
-            for command in commands {
-                namespace.ip(&format!("-6 {command}"))?;
-            }
+            let commands = commands.iter().map(|command| format!("-6 {command}"));
+            namespace.ip_all(std::iter::once("link set lo up".to_owned()).chain(commands))?;
         }
         for (step, interfaces) in self.steps.iter().zip([["host", "core"], ["left", "right"], ["core", "host"]]) {
             step.sysctl("ipv6/conf/all/forwarding", "1")?;
