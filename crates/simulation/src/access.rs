@@ -120,8 +120,14 @@ impl<'a> Packet<'a, '_> {
         } else {
             String::new()
         };
+        let words = |labels: &[u32]| labels.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
         let segments: Vec<String> = list.segments.iter().map(ToString::to_string).collect();
-        self.note("policy", policy.name.clone(), format!("{of}<{}>", segments.join(", ")), &[list.entry.counter]);
+        let steps = if list.labels.is_empty() {
+            format!("<{}>", segments.join(", "))
+        } else {
+            format!("labels {}", words(&list.labels))
+        };
+        self.note("policy", policy.name.clone(), format!("{of}{steps}"), &[list.entry.counter]);
         Some(list)
     }
 
@@ -181,6 +187,9 @@ impl<'a> Packet<'a, '_> {
     }
 
     fn headend(&mut self, flow: &Flow, list: &'a CompiledList) -> Found<Box<End>> {
+        if u32::from(list.entry.mode) == abi::SEGUE_PUSH {
+            return self.push(flow, list);
+        }
         // The way is found with the verdict, before anything else is looked at.
         let wanted = Wanted { oif: list.entry.oif, inside: true, flow: flow.hash, ..Wanted::default() };
         let first = std::net::Ipv6Addr::from(list.entry.first);
@@ -198,12 +207,6 @@ impl<'a> Packet<'a, '_> {
             decrement: true,
             ..Payload::default()
         };
-        if u32::from(list.entry.mode) == abi::SEGUE_PUSH {
-            // Past this node nothing is known of it.
-            self.assume("what becomes of labels is not simulated");
-            let reason = format!("labels {:?} would be pushed, which is not simulated", list.labels);
-            return Err(because(Outcome::Forwarded, reason));
-        }
         if u32::from(list.entry.mode) == abi::SEGUE_H_INSERT {
             return self.insert(list, &payload, &adjacency);
         }

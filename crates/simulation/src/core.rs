@@ -24,8 +24,8 @@ impl Packet<'_, '_> {
                 return Err(ended(Outcome::DropTruncated));
             }
             if self.has_labels() {
-                self.assume("what becomes of labels is not simulated");
-                return Err(because(Outcome::Forwarded, "it has labels, which are not simulated"));
+                self.stage()?;
+                return self.labels();
             }
             if !self.again {
                 self.core_odd()?;

@@ -297,12 +297,12 @@ impl<'a> Packet<'a, '_> {
     }
 
     /// `inner_admit()`: the inner packet, and what its ECN field becomes.
-    pub(crate) fn admit(&self, sid: &CompiledSid, outer: &Outer) -> Found<(Inner, u8)> {
+    pub(crate) fn admit(&self, entry: &abi::Sid, outer: &Outer) -> Found<(Inner, u8)> {
         let at = outer.offset & OFFSET_MASK;
         let read = if outer.protocol == number::IPV4 { inner::read_ipv4 } else { inner::read_ipv6 };
         let inner = read(&self.frame, at, outer.limit).map_err(ended)?;
         let to_sid = inner.destination6().is_some_and(|address| self.in_sid_block(address));
-        if to_sid && !Self::flag(sid, abi::SEGUE_SID_ALLOW_INNER_SID) {
+        if to_sid && !allows_inner_sid(entry) {
             return Err(ended(Outcome::DropInnerToSid));
         }
         let ecn = ecn_after_tunnel(inner.ecn, outer.ecn).ok_or_else(|| ended(Outcome::DropEcnNotCapable))?;
@@ -313,6 +313,19 @@ impl<'a> Packet<'a, '_> {
     pub(crate) fn expose(&mut self, offset: usize, length: usize) {
         self.frame.truncate(offset + length);
         self.frame.drain(ETHERNET..offset.max(ETHERNET));
+    }
+
+    /// Whether an inner packet, at the offset `at`, must not leave the domain.
+    pub(crate) fn stays_inside(&self, entry: &abi::Sid, inner: &Inner, at: usize) -> Found<bool> {
+        if inner.is_ipv4() || !headers::is_suspect(inner.next_header) {
+            return Ok(false);
+        }
+        let closed = |address| self.in_sid_block(address) || self.in_infrastructure(address);
+        match headers::boundary(&self.frame, (inner.next_header, at + IPV6), at + inner.length, closed) {
+            Boundary::Error if !allows_inner_sid(entry) => Err(ended(Outcome::DropErrorFromOutside)),
+            Boundary::Sr => Ok(true),
+            _ => Ok(false),
+        }
     }
 
     /// `end_decapsulate()`.
@@ -333,19 +346,9 @@ impl<'a> Packet<'a, '_> {
             _ => None,
         };
         let oif = if next_hop.is_some() { entry.oif } else { 0 };
-        let (inner, ecn) = self.admit(sid, outer)?;
+        let (inner, ecn) = self.admit(&sid.entry, outer)?;
         let (at, is_ipv4) = (outer.offset & OFFSET_MASK, inner.is_ipv4());
-        let mut stays = false;
-        if !is_ipv4 && headers::is_suspect(inner.next_header) {
-            let closed = |address| self.in_sid_block(address) || self.in_infrastructure(address);
-            match headers::boundary(&self.frame, (inner.next_header, at + IPV6), at + inner.length, closed) {
-                Boundary::Error if !Self::flag(sid, abi::SEGUE_SID_ALLOW_INNER_SID) => {
-                    return Err(ended(Outcome::DropErrorFromOutside));
-                }
-                Boundary::Sr => stays = true,
-                _ => {}
-            }
-        }
+        let stays = self.stays_inside(entry, &inner, at)?;
         let given = next_hop.filter(|address| !address.is_unspecified());
         let wanted = Wanted { table: entry.table, oif, inside: stays, flow: inner.bucket() };
         let adjacency = self.adjacency(given.unwrap_or(inner.destination), wanted);
@@ -386,6 +389,10 @@ impl<'a> Packet<'a, '_> {
         end.egress = Some(Egress { ifindex: sid.entry.oif, next_hop: None });
         Ok(end)
     }
+}
+
+fn allows_inner_sid(entry: &abi::Sid) -> bool {
+    u32::from(entry.flags) & abi::SEGUE_SID_ALLOW_INNER_SID != 0
 }
 
 /// `behaviour_decapsulates()`.

@@ -20,7 +20,7 @@ use crate::wrap::Advance;
 use crate::{End, Found, Packet, because, ended};
 
 impl<'a> Packet<'a, '_> {
-    fn firewall(&self, index: u32) -> Option<&'a CompiledFirewall> {
+    pub(crate) fn firewall(&self, index: u32) -> Option<&'a CompiledFirewall> {
         self.view.compiled.firewalls.iter().find(|firewall| firewall.index == index)
     }
 
@@ -110,7 +110,7 @@ impl<'a> Packet<'a, '_> {
     }
 
     /// `firewall_filter()`: what the rules say.
-    fn judge(&mut self, firewall: &CompiledFirewall, at_sid: bool) -> Found<Verdict> {
+    pub(crate) fn judge(&mut self, firewall: &CompiledFirewall, at_sid: bool) -> Found<Verdict> {
         let configured = self.view.state.firewalls.iter().find(|known| known.name == firewall.name);
         let Some(configured) = configured else { return Err(ended(Outcome::DropBehaviour)) };
         let config = self.config();
@@ -118,7 +118,7 @@ impl<'a> Packet<'a, '_> {
             let word = |words: [u64; 2]| u128::from(words[0].swap_bytes()) << 64 | u128::from(words[1].swap_bytes());
             (word(block.address), word(block.mask).leading_ones() as u8)
         });
-        let sids = self.view.compiled.sids.iter().map(|sid| (sid.prefix.network().to_bits(), sid.prefix.prefix_len()));
+        let sids = self.sids().map(|sid| (sid.prefix.network().to_bits(), sid.prefix.prefix_len()));
         let segments: Vec<(u128, u8)> = blocks.chain(sids).collect();
         let arrival = Arrival { ingress: self.port.entry.ifindex, sid: at_sid, segments: &segments };
         let mut key = match read(&self.frame, arrival) {

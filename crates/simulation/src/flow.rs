@@ -63,8 +63,8 @@ impl Packet<'_, '_> {
         let group = self.is_to_group();
         let base = Flow { group, foreign: !group && self.is_foreign(), ..Flow::default() };
         match half(frame, 12) {
-            number::TYPE_IPV6 => read_ipv6(frame, base),
-            number::TYPE_IPV4 => read_ipv4(frame, base),
+            number::TYPE_IPV6 => read_ipv6(frame, ETHERNET, base),
+            number::TYPE_IPV4 => read_ipv4(frame, ETHERNET, base),
             _ => {
                 let key = [word(frame, 0), word(frame, 4), word(frame, 8)].map(u64::from);
                 let hash = flow_hash(&[key[0], key[1], key[2], 0, 0]);
@@ -103,8 +103,8 @@ impl Packet<'_, '_> {
     }
 }
 
-fn read_ipv6(frame: &[u8], mut flow: Flow) -> Flow {
-    let l3 = ETHERNET;
+/// `flow_read_ipv6()`: the packet at the offset `l3`.
+pub(crate) fn read_ipv6(frame: &[u8], l3: usize, mut flow: Flow) -> Flow {
     let refused = |flow: Flow, outcome| Flow { outcome: Some(outcome), ..flow };
     if l3 + IPV6 > frame.len() {
         return refused(flow, Outcome::DropTruncated);
@@ -154,8 +154,8 @@ fn read_ipv6(frame: &[u8], mut flow: Flow) -> Flow {
     flow
 }
 
-fn read_ipv4(frame: &[u8], mut flow: Flow) -> Flow {
-    let l3 = ETHERNET;
+/// `flow_read_ipv4()`: the same for IPv4.
+pub(crate) fn read_ipv4(frame: &[u8], l3: usize, mut flow: Flow) -> Flow {
     let refused = |flow: Flow, outcome| Flow { outcome: Some(outcome), ..flow };
     if l3 + 20 > frame.len() {
         return refused(flow, Outcome::DropTruncated);

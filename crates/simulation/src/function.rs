@@ -6,6 +6,7 @@ use ipnet::Ipv6Net;
 use segue_abi as abi;
 use segue_abi::Outcome;
 use segue_dataplane::CompiledSid;
+use segue_model::service_label::{key_label, sid_or_label};
 
 use crate::endpoint::Outer;
 use crate::headers;
@@ -20,12 +21,17 @@ use crate::{Egress, End, Found, Packet, because, ended};
 /// A function that has the packet now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Visit {
-    /// The SID of its proxy.
+    /// The SID of its proxy, or the key of its label ([`segue_model::service_label`]).
     pub sid: Ipv6Net,
     /// The interface by which it comes back; none where the data plane has no port for that.
     pub back_by: Option<String>,
-    /// The packet with its steering header, as it came to the SID: for a proxy that remembers it.
+    /// The frame with its steering header, as it came to the SID or label: for a proxy that remembers it.
     pub steered: Option<Vec<u8>>,
+}
+
+/// How a SID or label with a function is named.
+pub(crate) fn named(key: &Ipv6Net) -> String {
+    key_label(key).map_or_else(|| key.to_string(), |_| sid_or_label(key))
 }
 
 /// The most octets of a header that is remembered.
@@ -109,7 +115,7 @@ impl<'a> Packet<'a, '_> {
     }
 
     /// `function_obstacle()`: the link to the function takes a packet of so many octets; the function's link-layer address.
-    fn function_link(&mut self, sid: &CompiledSid, length: usize) -> Found<[u8; 6]> {
+    pub(crate) fn function_link(&mut self, sid: &CompiledSid, length: usize) -> Found<[u8; 6]> {
         let entry = &sid.entry;
         // What the link is now: entries follow it in place, and what they were compiled from does not.
         let name = self.view.interfaces.name(entry.oif).map(str::to_owned);
@@ -142,7 +148,13 @@ impl<'a> Packet<'a, '_> {
     }
 
     /// `function_deliver()`.
-    fn deliver(&mut self, sid: &CompiledSid, mac: [u8; 6], ethertype: u16, steered: Option<Vec<u8>>) -> Box<End> {
+    pub(crate) fn deliver(
+        &mut self,
+        sid: &CompiledSid,
+        mac: [u8; 6],
+        ethertype: u16,
+        steered: Option<Vec<u8>>,
+    ) -> Box<End> {
         put(&mut self.frame, 0, &mac);
         put(&mut self.frame, 6, &sid.entry.source_mac);
         put(&mut self.frame, 12, &ethertype.to_be_bytes());
@@ -159,7 +171,7 @@ impl<'a> Packet<'a, '_> {
         };
         let back_by = self.view.compiled.ports.iter().find(returns).map(|port| port.name.clone());
         let name = self.view.interfaces.name(sid.entry.oif).unwrap_or("its link").to_owned();
-        self.note("function", sid.prefix.to_string(), format!("handed to the function by {name}"), &[]);
+        self.note("function", named(&sid.prefix), format!("handed to the function by {name}"), &[]);
         let mut end = ended(Outcome::ToFunction);
         end.egress = Some(Egress { ifindex: sid.entry.oif, next_hop: None });
         end.visit = Some(Visit { sid: sid.prefix, back_by, steered });
@@ -188,7 +200,7 @@ impl<'a> Packet<'a, '_> {
             end.visit = self.handed(sid, steered).visit;
             return Ok(end);
         }
-        let (inner, ecn) = self.admit(sid, outer)?;
+        let (inner, ecn) = self.admit(&sid.entry, outer)?;
         let mac = self.function_link(sid, inner.length)?;
         if memory != 0 {
             self.rememberable(outer.offset - ETHERNET, left)?;
@@ -300,9 +312,13 @@ impl<'a> Packet<'a, '_> {
         let proxy = self.port.entry.proxy;
         let sid = self.view.compiled.sids.iter().find(|sid| sid.index == proxy);
         if let Some(prefix) = remembered {
-            return self.restore(prefix);
+            return match key_label(&prefix) {
+                Some(_) => self.restore_labels(prefix),
+                None => self.restore(prefix),
+            };
         }
         match sid {
+            Some(sid) if u32::from(sid.entry.kind) == abi::SEGUE_HEADER_MPLS => self.back_to_labels(sid),
             Some(sid) if u32::from(sid.entry.behaviour) == abi::SEGUE_END_AS => self.back_to_static(sid),
             Some(_) => {
                 self.assume("what the proxy remembers is not known here");
@@ -316,7 +332,7 @@ impl<'a> Packet<'a, '_> {
     }
 
     /// `function_admit()` and what `proxy_from_function()` asks besides; none: it went around again.
-    fn back_from_function(&mut self) -> Found<crate::flow::Flow> {
+    pub(crate) fn back_from_function(&mut self) -> Found<crate::flow::Flow> {
         let flow = self.flow();
         if let Some(outcome) = flow.outcome {
             return Err(ended(outcome));

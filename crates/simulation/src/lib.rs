@@ -2,7 +2,7 @@
 //! from, and the kernel's answers to the questions that it would ask.
 //!
 //! It is the twin of `bpf/lib`, function by function, for a packet by itself: which comparison comes first decides the outcome, so the order is
-//! the same. `crates/testkit/tests/golden/simulation.rs` sends thousands of packets, whole and broken, through both and compares outcome,
+//! the same. `crates/simulation/tests/agrees` sends thousands of packets, whole and broken, through both and compares outcome,
 //! octets and what was counted.
 //!
 //! What it cannot know it says: [`End::certain`] is false where the outcome depends on what packets before this one left behind (connections, limits,
@@ -17,7 +17,12 @@ mod flow;
 mod function;
 mod headers;
 mod inner;
+mod label;
+mod label_end;
+mod label_function;
 pub mod octets;
+mod push;
+mod stack;
 mod way;
 mod wrap;
 
@@ -59,17 +64,17 @@ pub struct View<'a> {
 pub struct Arrival {
     /// The frame, from its Ethernet header on.
     pub frame: Vec<u8>,
-    /// By a service port: the SID that gave it to the function, and which has its steering header by heart; the frame is then the packet with its
-    /// steering header, as it came to that SID.
+    /// By a service port: the SID that gave it to the function, or the key of the label ([`segue_model::service_label`]), and which has its steering
+    /// header by heart; the frame is then the packet with its steering header, as it came to that SID or label.
     pub remembered: Option<Ipv6Net>,
 }
 
 /// What was looked at on the way.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
-    /// `port`, `firewall`, `steering`, `policy`, `sid`, `function`, `route`.
+    /// `port`, `firewall`, `steering`, `policy`, `sid`, `label`, `function`, `route`.
     pub what: &'static str,
-    /// Name of the port, firewall, rule, policy, or the SID.
+    /// Name of the port, firewall, rule, policy, or the SID or label.
     pub name: String,
     /// What was found, in words.
     pub detail: String,
@@ -245,6 +250,7 @@ impl<'a> Packet<'a, '_> {
         let destination: IpAddr = match half(&self.frame, 12) {
             number::TYPE_IPV4 => ipv4(&self.frame, ETHERNET + 16).into(),
             number::TYPE_IPV6 => ipv6(&self.frame, ETHERNET + 24).into(),
+            number::TYPE_MPLS => return ByKernel::No("labels are the business of its own MPLS router".to_owned()),
             _ => return ByKernel::Own,
         };
         match outcome {
@@ -290,8 +296,12 @@ impl<'a> Packet<'a, '_> {
 
     /// The local SID that covers an address.
     fn sid(&self, address: Ipv6Addr) -> Option<&'a CompiledSid> {
-        let covering = self.view.compiled.sids.iter().filter(|sid| sid.prefix.contains(&address));
-        covering.max_by_key(|sid| sid.prefix.prefix_len())
+        self.sids().filter(|sid| sid.prefix.contains(&address)).max_by_key(|sid| sid.prefix.prefix_len())
+    }
+
+    /// The SIDs that addresses lead to: those of labels with functions have keys that nobody looks up.
+    fn sids(&self) -> impl Iterator<Item = &'a CompiledSid> + use<'a> {
+        self.view.compiled.sids.iter().filter(|sid| u32::from(sid.entry.kind) == abi::SEGUE_HEADER_SRV6)
     }
 
     fn in_sid_block(&self, address: Ipv6Addr) -> bool {

@@ -132,6 +132,18 @@ pub fn lower_hops(frame: &mut [u8], at: usize, is_ipv4: bool) {
     }
 }
 
+/// Sets the hop limit or TTL of the packet at an offset.
+pub fn set_hops(frame: &mut [u8], at: usize, is_ipv4: bool, hops: u8) {
+    if is_ipv4 {
+        let before = half(frame, at + 8);
+        change(frame, at + 8, |_| hops);
+        let after = half(frame, at + 8);
+        follow_checksum(frame, at, before, after);
+    } else {
+        change(frame, at + 7, |_| hops);
+    }
+}
+
 /// Sets the ECN field of the packet at an offset.
 pub fn set_ecn(frame: &mut [u8], at: usize, is_ipv4: bool, ecn: u8) {
     if is_ipv4 {

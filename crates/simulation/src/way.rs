@@ -170,7 +170,7 @@ impl Packet<'_, '_> {
         }
     }
 
-    fn towards(&self, mut end: Box<End>, adjacency: &Adjacency) -> Box<End> {
+    pub(crate) fn towards(&self, mut end: Box<End>, adjacency: &Adjacency) -> Box<End> {
         if adjacency.ifindex != 0 && adjacency.next_hop.is_some() {
             end.egress = Some(Egress { ifindex: adjacency.ifindex, next_hop: adjacency.next_hop });
         }

@@ -353,7 +353,8 @@ impl<'a> Node<'a> {
         found
     }
 
-    fn counter_names(&self) -> BTreeMap<u32, String> {
+    /// Rows of the map `counters`, as [`Moved`] names them.
+    pub fn counter_names(&self) -> BTreeMap<u32, String> {
         let mut names = BTreeMap::new();
         for sid in &self.compiled.sids {
             names.insert(sid.entry.counter, format!("sid {}", sid.prefix));

@@ -6,11 +6,12 @@ use std::sync::Arc;
 use axum::{Json, extract::State};
 use ipnet::Ipv6Net;
 use segue_api::simulation::{
-    InjectReport, SimulatedEgress, SimulatedStep, SimulatedVisit, SimulationReport, SimulationRequest, hexadecimal,
-    octets,
+    InjectReport, LABEL, SimulatedEgress, SimulatedStep, SimulatedVisit, SimulationReport, SimulationRequest,
+    hexadecimal, label_stack, octets,
 };
 use segue_dataplane::{Compiled, Fib, FibAnswer, FibQuestion, FibVerdict, Interfaces, Reader};
 use segue_model::node::NodeState;
+use segue_model::service_label::{key_label, label_key};
 use segue_simulation::{Arrival, ByKernel, Egress, Kernel, Simulated, View};
 
 use super::Context;
@@ -26,6 +27,8 @@ use crate::{
 
 /// Octets of an Ethernet header.
 const ETHERNET: usize = 14;
+/// The Ethertype of label stacks.
+const MPLS: [u8; 2] = [0x88, 0x47];
 /// More than any link of Segue's carries.
 const LONGEST: usize = 65_535;
 
@@ -125,6 +128,7 @@ fn frame(request: &SimulationRequest, mac: [u8; 6]) -> Result<Vec<u8>, Failure> 
         (Some(packet), None) => {
             let packet = octets(packet).map_err(|problem| wrong("packet", problem))?;
             let ethertype = match packet.first().map(|octet| octet >> 4) {
+                Some(_) if request.labelled => MPLS,
                 Some(4) => [0x08, 0x00],
                 Some(6) => [0x86, 0xdd],
                 _ => return Err(wrong("packet", "it begins with no IPv4 and no IPv6 header".to_owned())),
@@ -144,10 +148,7 @@ fn report(taken: &Taken, request: &SimulationRequest) -> Result<SimulationReport
     let compiled = taken.reader.applied().ok_or_else(nothing_applied)?;
     let port = compiled.port(&request.port).ok_or_else(|| no_port(&request.port))?;
     let frame = frame(request, port.entry.mac)?;
-    let remembered = request.remembered.as_ref().map(|sid| sid.parse::<Ipv6Net>()).transpose();
-    let remembered = remembered.map_err(|error| {
-        Failure::one(Fault::Request, Problem::new("remembered", error.to_string(), "give the prefix of a SID"))
-    })?;
+    let remembered = request.remembered.as_deref().map(remembered).transpose()?;
     let view = View { compiled, state: &taken.state, interfaces: &taken.links, down: &taken.down };
     let simulated =
         segue_simulation::simulate(view, &mut Asked(&taken.fib), &request.port, &Arrival { frame, remembered });
@@ -158,6 +159,18 @@ fn report(taken: &Taken, request: &SimulationRequest) -> Result<SimulationReport
     let sums = taken.reader.counted(&rows).map_err(|error| Failure::one(Fault::Kernel, xdp::problem(&error)))?;
     let counted = rows.iter().map(|row| (*row, sums.counter(*row).packets)).collect();
     Ok(told(taken, compiled, &request.port, simulated, &counted))
+}
+
+/// The SID, or the key of the label, whose proxy remembers.
+fn remembered(by: &str) -> Result<Ipv6Net, Failure> {
+    let key = match by.strip_prefix(LABEL) {
+        Some(label) => label.parse().map(label_key).map_err(|error| error.to_string()),
+        None => by.parse().map_err(|error: ipnet::AddrParseError| error.to_string()),
+    };
+    key.map_err(|error| {
+        let remedy = "give the prefix of a SID, or `label` with its number";
+        Failure::one(Fault::Request, Problem::new("remembered", error, remedy))
+    })
 }
 
 fn told(
@@ -210,6 +223,7 @@ fn told(
             true
         }
     };
+    let is_labelled = after.get(12..ETHERNET) == Some(&MPLS);
     SimulationReport {
         node: taken.state.node.clone(),
         port: port.to_owned(),
@@ -223,10 +237,11 @@ fn told(
         egress: out,
         by_kernel,
         function: end.visit.map(|visit| SimulatedVisit {
-            sid: visit.sid.to_string(),
+            sid: key_label(&visit.sid).map_or_else(|| visit.sid.to_string(), |label| format!("{LABEL}{label}")),
             back_by: visit.back_by,
             steered: visit.steered.map(|frame| hexadecimal(frame.get(ETHERNET..).unwrap_or_default())),
         }),
+        labels: if is_labelled { label_stack(after.get(ETHERNET..).unwrap_or_default()) } else { Vec::new() },
         packet: hexadecimal(after.get(ETHERNET..).unwrap_or_default()),
         headers: segue_wire::Snapshot::new(&after, after.len()).to_string(),
     }

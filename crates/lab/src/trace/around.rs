@@ -9,7 +9,7 @@ use segue_wiring::{Interface, LabPlan};
 
 use super::event::{Flow, Lost, Simulation, Verdict};
 use super::judge::{WayOfChain, way_is_down};
-use super::walk::{Beyond, Network, Other, Place, walk};
+use super::walk::{Beyond, Carried, Network, Other, Place, walk};
 use crate::state::{Kind, LabRecord};
 
 /// A lab that is up.
@@ -175,9 +175,16 @@ impl Network for Around<'_> {
         Beyond::At(Place { station: there, port: far.name })
     }
 
-    fn other(&self, place: &Place, packet: &[u8]) -> Other {
-        let Some((source, destination)) = addresses(packet) else { return Other::Unknown("it is no IP packet".into()) };
+    fn other(&self, place: &Place, packet: &Carried) -> Other {
         let station = &place.station;
+        if packet.labelled {
+            // No kernel of a host takes labels: whoever got it there has let them out of the domain.
+            let is_host = self.plan.hosts.contains_key(station);
+            return if is_host { Other::Arrived } else { Other::Unknown(format!("what {station} does with labels")) };
+        }
+        let Some((source, destination)) = addresses(&packet.octets) else {
+            return Other::Unknown("it is no IP packet".into());
+        };
         if let Some(host) = self.plan.hosts.get(station) {
             let own = host.interface.addresses.iter().any(|address| address.addr() == destination);
             if own {
@@ -205,7 +212,7 @@ impl Network for Around<'_> {
         Other::Sends(SimulatedEgress { port: way.interface, next_hop: way.next_hop, mac: None })
     }
 
-    fn kept(&self, station: &str, _packet: &[u8]) -> Option<Lost> {
+    fn kept(&self, station: &str, _packet: &Carried) -> Option<Lost> {
         let interface = way_is_down(self.plan, self.chain, self.destination, self.down, station)?;
         let text = format!("{station} does not send it on: its way leads by {interface}, and that link is down");
         Some(Lost { station: station.to_owned(), reason: "link_down".to_owned(), text })

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
-use segue_api::simulation::SimulatedStep;
+use segue_api::simulation::{LabelEntry, SimulatedStep};
 use serde::Serialize;
 
 /// What a probe's packet looks like, before anybody puts a steering header on it.
@@ -153,6 +153,9 @@ pub struct SimulatedHop {
     pub steps: Vec<SimulatedStep>,
     /// Headers as it leaves the station, or as it arrives if it does not.
     pub headers: String,
+    /// Its labels then, from the top of the stack on.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub labels: Vec<LabelEntry>,
 }
 
 /// What would become of a packet.

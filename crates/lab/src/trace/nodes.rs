@@ -17,7 +17,7 @@ use super::event::{Direction, Event, Flow, Hop, Lost, Simulation, Trace, Verdict
 use super::judge::hops;
 use super::observe::{Observers, Probe};
 use super::source::{Inside, Source};
-use super::walk::{Beyond, Network, Other, Place, walk};
+use super::walk::{Beyond, Carried, Network, Other, Place, walk};
 use super::{DESTINATION_PORT, SOURCE_PORT, TraceArguments, collect, packet, probe, wrong};
 use crate::error::{LabError, Result};
 
@@ -305,11 +305,11 @@ impl Network for Domain {
         }
     }
 
-    fn other(&self, place: &Place, _packet: &[u8]) -> Other {
+    fn other(&self, place: &Place, _packet: &Carried) -> Other {
         Other::Unknown(format!("{} has no agent that could be asked", place.station))
     }
 
-    fn kept(&self, _station: &str, _packet: &[u8]) -> Option<Lost> {
+    fn kept(&self, _station: &str, _packet: &Carried) -> Option<Lost> {
         None
     }
 

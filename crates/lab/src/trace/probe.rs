@@ -130,7 +130,8 @@ pub fn recognise(frame: &[u8], mark: &Mark, flow: &Flow) -> Option<(What, bool, 
         (_, Some(3 | 4 | 5 | 11 | 12)) => What::Error,
         _ => What::Probe,
     };
-    let steered = layers.srh().is_some() || layers.outer_ip() != layers.inner_ip();
+    let labelled = layers.first(LayerKind::Mpls).is_some();
+    let steered = labelled || layers.srh().is_some() || layers.outer_ip() != layers.inner_ip();
     Some((what, steered, summary(frame).to_string()))
 }
 

@@ -4,7 +4,7 @@
 
 use segue_api::client::Client;
 use segue_api::simulation::{
-    SimulatedEgress, SimulatedVisit, SimulationReport, SimulationRequest, hexadecimal, octets,
+    LabelEntry, SimulatedEgress, SimulatedVisit, SimulationReport, SimulationRequest, hexadecimal, label_stack, octets,
 };
 use segue_wire::packet::parse_as_far_as_possible;
 use segue_wire::summary;
@@ -47,16 +47,53 @@ pub enum Other {
     Unknown(String),
 }
 
+/// A packet on its way.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Carried {
+    /// From its IP header on, or from its label stack on.
+    pub octets: Vec<u8>,
+    /// It begins with a label stack.
+    pub labelled: bool,
+}
+
+impl Carried {
+    /// A frame around it, for those who read frames.
+    fn framed(&self) -> Vec<u8> {
+        let ethertype: [u8; 2] = match self.octets.first() {
+            _ if self.labelled => [0x88, 0x47],
+            Some(octet) if octet >> 4 == 4 => [8, 0],
+            _ => [0x86, 0xdd],
+        };
+        [&[0; 12][..], &ethertype, &self.octets].concat()
+    }
+
+    fn headers(&self) -> String {
+        summary(&self.framed()).to_string()
+    }
+
+    /// The labels that it has.
+    fn labels(&self) -> Vec<LabelEntry> {
+        if self.labelled { label_stack(&self.octets) } else { Vec::new() }
+    }
+
+    /// Whether it has a steering header.
+    fn is_steered(&self) -> bool {
+        let frame = self.framed();
+        let (layers, _) = parse_as_far_as_possible(&frame);
+        self.labelled || layers.srh().is_some() || layers.outer_ip() != layers.inner_ip()
+    }
+}
+
 /// Nodes, and how they are connected.
 pub trait Network {
     /// The agent of a station; none if it has none.
     fn agent(&self, station: &str) -> Option<Client>;
     /// Who is at the other end.
     fn beyond(&self, station: &str, way: &SimulatedEgress) -> Beyond;
-    /// What a station without an agent does with a packet, from its IP header on.
-    fn other(&self, place: &Place, packet: &[u8]) -> Other;
+    /// What a station without an agent does with a packet.
+    fn other(&self, place: &Place, packet: &Carried) -> Other;
     /// Why a node's kernel did not send a packet on, where the network knows better than the node.
-    fn kept(&self, station: &str, packet: &[u8]) -> Option<Lost>;
+    fn kept(&self, station: &str, packet: &Carried) -> Option<Lost>;
     /// What is taken for granted of the link by which a packet leaves.
     fn assumed(&self, station: &str, way: &SimulatedEgress) -> Option<String>;
 }
@@ -64,7 +101,7 @@ pub trait Network {
 /// Simulates a packet's way from a place on. `packet`: from its IP header on.
 pub fn walk(network: &dyn Network, start: Place, packet: Vec<u8>) -> Simulation {
     let mut walk = Walk { network, hops: Vec::new(), assumed: Vec::new() };
-    let (verdict, lost) = walk.follow(start, packet);
+    let (verdict, lost) = walk.follow(start, Carried { octets: packet, labelled: false });
     let Walk { hops, assumed, .. } = walk;
     let Lost { station, reason, text } = lost;
     let certain = assumed.is_empty() && verdict != Verdict::NotKnown;
@@ -83,23 +120,6 @@ fn lost(station: &str, reason: &str, text: String) -> Lost {
     Lost { station: station.to_owned(), reason: reason.to_owned(), text }
 }
 
-/// A frame around a packet, for those who read frames.
-fn framed(packet: &[u8]) -> Vec<u8> {
-    let ethertype: [u8; 2] = if packet.first().is_some_and(|octet| octet >> 4 == 4) { [8, 0] } else { [0x86, 0xdd] };
-    [&[0; 12][..], &ethertype, packet].concat()
-}
-
-fn headers(packet: &[u8]) -> String {
-    summary(&framed(packet)).to_string()
-}
-
-/// Whether a packet has a steering header.
-fn is_steered(packet: &[u8]) -> bool {
-    let frame = framed(packet);
-    let (layers, _) = parse_as_far_as_possible(&frame);
-    layers.srh().is_some() || layers.outer_ip() != layers.inner_ip()
-}
-
 impl Walk<'_> {
     fn assume(&mut self, what: String) {
         if !self.assumed.contains(&what) {
@@ -107,7 +127,7 @@ impl Walk<'_> {
         }
     }
 
-    fn follow(&mut self, start: Place, packet: Vec<u8>) -> Finish {
+    fn follow(&mut self, start: Place, packet: Carried) -> Finish {
         let (mut place, mut packet, mut remembered) = (start, packet, None);
         for _ in 0..STATIONS_MAX {
             let next = match self.network.agent(&place.station) {
@@ -115,7 +135,7 @@ impl Walk<'_> {
                 None => self.at_other(&place, &packet),
             };
             match next {
-                Ok(Onward { at, octets, by }) => (place, packet, remembered) = (at, octets, by),
+                Ok(Onward { at, packet: next, by }) => (place, packet, remembered) = (at, next, by),
                 Err(finish) => return *finish,
             }
         }
@@ -127,12 +147,17 @@ impl Walk<'_> {
         &mut self,
         agent: &Client,
         place: &Place,
-        packet: &[u8],
+        packet: &Carried,
         remembered: Option<String>,
     ) -> Result<Onward, Box<Finish>> {
         let station = &place.station;
-        let request =
-            SimulationRequest { port: place.port.clone(), packet: Some(hexadecimal(packet)), frame: None, remembered };
+        let request = SimulationRequest {
+            port: place.port.clone(),
+            packet: Some(hexadecimal(&packet.octets)),
+            labelled: packet.labelled,
+            frame: None,
+            remembered,
+        };
         let report = match agent.simulate(&request) {
             Ok(report) => report,
             Err(error) => {
@@ -144,14 +169,15 @@ impl Walk<'_> {
         for assumed in &report.assumed {
             self.assume(format!("{station}: {assumed}"));
         }
-        let after = octets(&report.packet).unwrap_or_default();
+        let after = Carried { octets: octets(&report.packet).unwrap_or_default(), labelled: !report.labels.is_empty() };
         self.hops.push(SimulatedHop {
             station: station.clone(),
             came_in: Some(place.port.clone()),
             left_by: report.egress.as_ref().map(|way| way.port.clone()),
             outcome: Some(report.outcome.clone()),
             steps: report.steps.clone(),
-            headers: headers(if report.kind == "dropped" { packet } else { &after }),
+            headers: (if report.kind == "dropped" { packet } else { &after }).headers(),
+            labels: (if report.kind == "dropped" { packet } else { &after }).labels(),
         });
         match (&report.function, &report.egress) {
             (Some(visit), egress) => self.function(place, egress.as_ref(), visit, after),
@@ -164,7 +190,7 @@ impl Walk<'_> {
     }
 
     /// It does not leave the node.
-    fn stays(&self, place: &Place, report: &SimulationReport, packet: &[u8]) -> Finish {
+    fn stays(&self, place: &Place, report: &SimulationReport, packet: &Carried) -> Finish {
         let station = &place.station;
         if report.by_kernel || report.outcome == "echo_answered" {
             let text = format!("it is for {station} itself: {}", report.text);
@@ -200,7 +226,7 @@ impl Walk<'_> {
         place: &Place,
         way: Option<&SimulatedEgress>,
         visit: &SimulatedVisit,
-        packet: Vec<u8>,
+        packet: Carried,
     ) -> Result<Onward, Box<Finish>> {
         let there = way.map(|way| self.network.beyond(&place.station, way));
         let name = match there {
@@ -208,7 +234,6 @@ impl Walk<'_> {
             Some(Beyond::Lost(lost)) => return Err(Box::new((Verdict::Vanished, lost))),
             _ => Place { station: format!("the function of {}", visit.sid), port: String::new() },
         };
-        let text = headers(&packet);
         let port = Some(name.port.clone()).filter(|port| !port.is_empty());
         self.hops.push(SimulatedHop {
             station: name.station.clone(),
@@ -216,7 +241,8 @@ impl Walk<'_> {
             left_by: None,
             outcome: None,
             steps: Vec::new(),
-            headers: text,
+            headers: packet.headers(),
+            labels: packet.labels(),
         });
         self.assume(format!("{} gives the packet back as it got it", name.station));
         let Some(back_by) = &visit.back_by else {
@@ -225,8 +251,11 @@ impl Walk<'_> {
         };
         let at = Place { station: place.station.clone(), port: back_by.clone() };
         match visit.steered.as_deref().map(octets) {
-            Some(Ok(steered)) => Ok(Onward { at, octets: steered, by: Some(visit.sid.clone()) }),
-            _ => Ok(Onward { at, octets: packet, by: None }),
+            Some(Ok(octets)) => {
+                let packet = Carried { octets, labelled: visit.is_behind_label() };
+                Ok(Onward { at, packet, by: Some(visit.sid.clone()) })
+            }
+            _ => Ok(Onward { at, packet, by: None }),
         }
     }
 
@@ -234,14 +263,14 @@ impl Walk<'_> {
         &mut self,
         station: &str,
         way: &SimulatedEgress,
-        packet: Vec<u8>,
+        packet: Carried,
         by: Option<String>,
     ) -> Result<Onward, Box<Finish>> {
         if let Some(assumed) = self.network.assumed(station, way) {
             self.assume(assumed);
         }
         match self.network.beyond(station, way) {
-            Beyond::At(at) => Ok(Onward { at, octets: packet, by }),
+            Beyond::At(at) => Ok(Onward { at, packet, by }),
             Beyond::Lost(lost) => Err(Box::new((Verdict::Vanished, lost))),
             Beyond::Unknown(why) => {
                 let hop = way.next_hop.as_deref().map(|hop| format!(" to {hop}")).unwrap_or_default();
@@ -251,18 +280,19 @@ impl Walk<'_> {
         }
     }
 
-    fn hop(&mut self, place: &Place, packet: &[u8]) {
+    fn hop(&mut self, place: &Place, packet: &Carried) {
         self.hops.push(SimulatedHop {
             station: place.station.clone(),
             came_in: Some(place.port.clone()),
             left_by: None,
             outcome: None,
             steps: Vec::new(),
-            headers: headers(packet),
+            headers: packet.headers(),
+            labels: packet.labels(),
         });
     }
 
-    fn at_other(&mut self, place: &Place, packet: &[u8]) -> Result<Onward, Box<Finish>> {
+    fn at_other(&mut self, place: &Place, packet: &Carried) -> Result<Onward, Box<Finish>> {
         self.hop(place, packet);
         let station = &place.station;
         let (verdict, lost) = match self.network.other(place, packet) {
@@ -270,12 +300,12 @@ impl Walk<'_> {
                 if let Some(hop) = self.hops.last_mut() {
                     hop.left_by = Some(way.port.clone());
                 }
-                let mut packet = packet.to_vec();
-                lower_hop_limit(&mut packet);
+                let mut packet = packet.clone();
+                lower_hop_limit(&mut packet.octets);
                 return self.leaves(station, &way, packet, None);
             }
-            Other::Arrived if is_steered(packet) => {
-                let text = format!("it arrives at {station} with a steering header: {}", headers(packet));
+            Other::Arrived if packet.is_steered() => {
+                let text = format!("it arrives at {station} with a steering header: {}", packet.headers());
                 (Verdict::Leaked, lost(station, "leaked", text))
             }
             Other::Arrived => (Verdict::Delivered, lost(station, "arrived", format!("it arrives at {station}"))),
@@ -289,8 +319,8 @@ impl Walk<'_> {
 /// Where the packet is next.
 struct Onward {
     at: Place,
-    octets: Vec<u8>,
-    /// The SID that remembers its header.
+    packet: Carried,
+    /// The SID or label that remembers its header.
     by: Option<String>,
 }
 

@@ -20,4 +20,5 @@ mod scale;
 mod services;
 mod tap;
 mod trace;
+mod trace_labels;
 mod traffic;

@@ -1,6 +1,9 @@
 //! The simulation against the data plane: packets of every kind, whole and broken, go through both. Where the simulation says that it is
 //! certain, outcome, octets and counters are the same.
 
+mod label_kinds;
+mod labels;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use segue_abi::{Outcome, OutcomeKind};
@@ -36,18 +39,7 @@ fn simulated(node: &Node<'_>, packets: &[Seed]) -> Vec<Simulated> {
 
 /// The names of the counters that the simulation says would count.
 fn counters(node: &Node<'_>, simulated: &Simulated) -> BTreeSet<String> {
-    let compiled = node.compiled();
-    let mut names = BTreeMap::new();
-    for sid in &compiled.sids {
-        names.insert(sid.entry.counter, format!("sid {}", sid.prefix));
-        names.insert(sid.entry.counter_return, format!("returned {}", sid.prefix));
-    }
-    for policy in &compiled.policies {
-        for (position, list) in policy.lists.iter().enumerate() {
-            names.insert(list.entry.counter, format!("list {}/{position}", policy.name));
-        }
-    }
-    names.extend(compiled.steering_counters.iter().map(|(name, row)| (*row, format!("rule {name}"))));
+    let names = node.counter_names();
     simulated.steps.iter().flat_map(|step| &step.counters).filter_map(|row| names.get(row).cloned()).collect()
 }
 
@@ -79,8 +71,9 @@ fn compare(node: &Node<'_>, packet: &Seed, simulated: &Simulated) -> Result<(), 
         return told(format!("the data plane leaves {frame}, the simulation {}", hexadecimal(&simulated.frame)));
     }
     if simulated.end.outcome.kind() == OutcomeKind::Forwarded {
-        let is_object =
-            |name: &&String| ["sid ", "returned ", "list ", "rule "].iter().any(|kind| name.starts_with(kind));
+        let is_object = |name: &&String| {
+            ["sid ", "label ", "returned ", "list ", "rule "].iter().any(|kind| name.starts_with(kind))
+        };
         let moved: BTreeSet<String> = processed.moved.keys().filter(is_object).cloned().collect();
         let said = counters(node, simulated);
         if moved != said {

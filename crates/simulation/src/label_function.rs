@@ -1,0 +1,180 @@
+//! To a function behind a label, and back. Twin of `bpf/lib/labels/function.h`, `firewall.h` and `back.h`.
+
+use std::net::IpAddr;
+
+use ipnet::Ipv6Net;
+use segue_abi as abi;
+use segue_abi::Outcome;
+use segue_classifier::interpreter::End as Verdict;
+use segue_dataplane::CompiledSid;
+
+use crate::function::named;
+use crate::inner::Inner;
+use crate::label::LabelFound;
+use crate::label_end::{behind_stack, ethertype_of, kind_of};
+use crate::octets::{ETHERNET, half, link_local, number, put, set_hops};
+use crate::stack::{self, CLASS_AND_BOTTOM, ENTRY, end_of_stack};
+use crate::{End, Found, Packet, because, ended};
+
+/// The most octets of a stack that is kept beside its packet.
+const KEPT_MAX: usize = abi::SEGUE_LABELS_MAX as usize * ENTRY;
+
+impl<'a> Packet<'a, '_> {
+    /// `label_function()`: a label that leads to a function, wherever in a stack it is.
+    pub(crate) fn label_function(&mut self, found: &LabelFound<'a>) -> Found<Box<End>> {
+        let service = self.view.compiled.sids.iter().find(|sid| sid.index == found.label.index);
+        let Some(sid) = service else { return Err(ended(Outcome::DropLabelUnknown)) };
+        let entry = &sid.entry;
+        if self.is_down(sid) {
+            return self.label_failed(found);
+        }
+        let (inside, is_ipv4) = end_of_stack(&self.frame, found.at()).map_err(ended)?;
+        if u32::from(entry.inner) & kind_of(is_ipv4) == 0 {
+            if u32::from(entry.flags) & abi::SEGUE_SID_BYPASS_OTHER_TYPE != 0 {
+                return self.label_onward(found);
+            }
+            return Err(ended(Outcome::DropInnerType));
+        }
+        let (inner, _) = self.admit(entry, &behind_stack(&self.frame, inside, is_ipv4))?;
+        if found.behaviour() == abi::SEGUE_LABEL_FIREWALL {
+            return self.label_to_firewall(sid, found, inside, &inner);
+        }
+        let memory = u32::from(entry.memory);
+        if memory == abi::SEGUE_MEMORY_PACKET
+            && let IpAddr::V6(source) = inner.source
+            && link_local(source)
+        {
+            return Err(because(Outcome::DropBadInner, "the function's kernel forwards no link-local source"));
+        }
+        let mac = self.function_link(sid, inner.length)?;
+        if memory == abi::SEGUE_MEMORY_FLOW {
+            self.assume("the flow is remembered: there is room for it");
+        }
+        let steered = (memory != 0).then(|| self.frame.clone());
+        self.expose(inside, inner.length);
+        if found.is_bottom() && self.ttl_is_uniform() {
+            set_hops(&mut self.frame, ETHERNET, is_ipv4, found.ttl);
+        }
+        let keeps = u32::from(entry.proxy_flags) & abi::SEGUE_PROXY_KEEP_HOP_LIMIT != 0;
+        if memory == abi::SEGUE_MEMORY_PACKET && keeps && inner.hop_limit < 2 {
+            set_hops(&mut self.frame, ETHERNET, is_ipv4, 2);
+        }
+        Ok(self.deliver(sid, mac, ethertype_of(is_ipv4), steered))
+    }
+
+    /// `label_failed()`.
+    fn label_failed(&mut self, found: &LabelFound<'a>) -> Found<Box<End>> {
+        let entry = &found.label.entry;
+        match u32::from(entry.failure) {
+            abi::SEGUE_FAILURE_BYPASS => self.label_onward(found),
+            abi::SEGUE_FAILURE_REROUTE => {
+                let detail = format!("down: label {} in its place", entry.out_label);
+                self.note("function", format!("label {}", found.label.label), detail, &[]);
+                let word = entry.out_label << 12 | found.word & CLASS_AND_BOTTOM | u32::from(found.ttl);
+                stack::store(&mut self.frame, found.at(), word);
+                self.stage()?;
+                self.labels()
+            }
+            _ => Err(ended(Outcome::DropFunctionDown)),
+        }
+    }
+
+    /// `label_to_firewall()` and `labels_firewall()`: the node's own firewall looks at the packet without its stack, which goes on again.
+    fn label_to_firewall(
+        &mut self,
+        sid: &CompiledSid,
+        found: &LabelFound<'a>,
+        inside: usize,
+        inner: &Inner,
+    ) -> Found<Box<End>> {
+        let mut kept = self.frame[found.at()..inside].to_vec();
+        if kept.len() > KEPT_MAX {
+            return Err(ended(Outcome::DropHeaderUnfit));
+        }
+        put(&mut kept, ENTRY - 1, &[found.ttl]);
+        self.expose(inside, inner.length);
+        put(&mut self.frame, 12, &ethertype_of(inner.is_ipv4()).to_be_bytes());
+        self.stage()?;
+        let Some(firewall) = self.firewall(sid.entry.firewall) else { return Err(ended(Outcome::DropBehaviour)) };
+        if firewall.entry.flags & abi::SEGUE_FIREWALL_OFF != 0 {
+            self.note("firewall", firewall.name.clone(), "switched off: every packet passes", &[]);
+        } else {
+            match self.judge(firewall, false)? {
+                Verdict::Accept | Verdict::Seg6(_) => {}
+                Verdict::Reject(_) => return Err(ended(Outcome::DropFirewallRejected)),
+                _ => return Err(ended(Outcome::DropFirewall)),
+            }
+        }
+        self.frame.splice(ETHERNET..ETHERNET, kept);
+        put(&mut self.frame, 12, &number::TYPE_MPLS.to_be_bytes());
+        self.stage()?;
+        let found = self.labels_walk()?;
+        self.label_onward(&found)
+    }
+
+    /// `labels_back()` of a static proxy, or of one of which it is not known what it remembers.
+    pub(crate) fn back_to_labels(&mut self, sid: &'a CompiledSid) -> Found<Box<End>> {
+        if half(&self.frame, 12) == number::TYPE_MPLS {
+            return Err(because(Outcome::DropFromFunction, "labels are not the function's to choose"));
+        }
+        let flow = self.flow();
+        if flow.family == 0 && flow.outcome.is_none() && self.remove_priority_tag() {
+            self.stage()?;
+            return self.back_to_labels(sid);
+        }
+        let flow = self.back_from_function()?;
+        let entry = &sid.entry;
+        if u32::from(entry.inner) & kind_of(flow.is_ipv4()) == 0 {
+            return Err(ended(Outcome::DropInnerType));
+        }
+        if flow.hop_limit <= 1 {
+            return Err(ended(Outcome::DropHopLimitExceeded));
+        }
+        if u32::from(entry.behaviour) != abi::SEGUE_LABEL_STATIC {
+            self.assume("what the proxy remembers is not known here");
+            return Ok(ended(Outcome::DropProxyEmpty));
+        }
+        self.note("label", named(&sid.prefix), "back from its function", &[entry.counter_return]);
+        if entry.policy == abi::SEGUE_NONE {
+            return self.back_deliver(&flow, entry.table);
+        }
+        let list = self.policy_list(entry.policy, flow.hash).ok_or_else(|| ended(Outcome::DropProxyEmpty))?;
+        self.put_labels_on(list, &flow);
+        self.labels_here()
+    }
+
+    /// Back from the function of a proxy that remembers: the frame is the packet as it came to the label, and goes on by the rest of its stack.
+    pub(crate) fn restore_labels(&mut self, key: Ipv6Net) -> Found<Box<End>> {
+        let Some(sid) = self.view.compiled.sids.iter().find(|sid| sid.prefix == key) else {
+            return Err(ended(Outcome::DropProxyEmpty));
+        };
+        self.assume("the function gives the packet back as it got it");
+        self.note("label", named(&key), "back from its function", &[sid.entry.counter_return]);
+        let found = self.labels_walk()?;
+        let (inside, is_ipv4) = end_of_stack(&self.frame, found.at()).map_err(ended)?;
+        let rest = self.frame[found.at() + ENTRY..inside].to_vec();
+        let (inner, _) = self.admit(&sid.entry, &behind_stack(&self.frame, inside, is_ipv4))?;
+        self.expose(inside, inner.length);
+        put(&mut self.frame, 12, &ethertype_of(is_ipv4).to_be_bytes());
+        let uniform = self.ttl_is_uniform();
+        if rest.is_empty() && uniform {
+            set_hops(&mut self.frame, ETHERNET, is_ipv4, found.ttl);
+        }
+        let flow = self.back_from_function()?;
+        let keeps = u32::from(sid.entry.proxy_flags) & abi::SEGUE_PROXY_KEEP_HOP_LIMIT != 0;
+        if flow.hop_limit <= 1 && !keeps {
+            return Err(ended(Outcome::DropHopLimitExceeded));
+        }
+        if rest.is_empty() {
+            // Explicit null takes a packet there on the kernel's path, which knows no table.
+            let by_kernel = u32::from(sid.entry.memory) == abi::SEGUE_MEMORY_PACKET;
+            return self.back_deliver(&flow, if by_kernel { 0 } else { sid.entry.table });
+        }
+        if !keeps {
+            crate::octets::lower_hops(&mut self.frame, ETHERNET, is_ipv4);
+        }
+        self.frame.splice(ETHERNET..ETHERNET, rest);
+        self.hand_ttl_on(found.ttl)?;
+        self.labels_here()
+    }
+}

@@ -1,0 +1,68 @@
+//! PUSH (RFC 8660 section 2.7): a packet into a policy whose list is a stack of labels. Twin of `bpf/lib/labels/push.h`.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use segue_abi as abi;
+use segue_abi::Outcome;
+use segue_dataplane::CompiledList;
+
+use crate::flow::Flow;
+use crate::label::BY_LINK;
+use crate::octets::{ETHERNET, lower_hops, number, octet, put};
+use crate::stack::{ENTRY, class_in_entry, entry, store};
+use crate::way::{Adjacency, Wanted};
+use crate::{End, Found, Packet, ended};
+
+/// In the word for the way of a list: its next hop is an IPv4 address.
+const WAY_IPV4: u32 = 1 << 31;
+
+impl<'a> Packet<'a, '_> {
+    /// `access_push()` and `labels_push()`.
+    pub(crate) fn push(&mut self, flow: &Flow, list: &'a CompiledList) -> Found<Box<End>> {
+        let is_local = u32::from(list.entry.flags) & abi::SEGUE_LIST_LOCAL != 0;
+        // The way is found with the verdict, before anything else is looked at, but for a list that begins here.
+        let way = (!is_local).then(|| self.list_way(list, flow.hash));
+        if flow.hop_limit <= 1 {
+            return Err(ended(Outcome::DropHopLimitExceeded));
+        }
+        self.make_even(flow);
+        if let Some(adjacency) = &way {
+            self.obstacle(adjacency, flow.length + usize::from(list.entry.header_length), BY_LINK)?;
+        } else {
+            self.stage()?;
+        }
+        self.put_labels_on(list, flow);
+        match way {
+            Some(adjacency) => Ok(self.labels_leave(&adjacency)),
+            None => self.labels_here(),
+        }
+    }
+
+    /// `list_adjacency()`: the way to the next hop of a list of labels.
+    fn list_way(&mut self, list: &CompiledList, flow: u32) -> Adjacency {
+        let first = list.entry.first;
+        let towards: IpAddr = match list.entry.way & WAY_IPV4 {
+            0 => Ipv6Addr::from(first).into(),
+            // In the low word, as the data plane has IPv4 addresses.
+            _ => Ipv4Addr::new(first[8], first[9], first[10], first[11]).into(),
+        };
+        self.adjacency(towards, Wanted { oif: list.entry.oif, inside: true, flow, ..Wanted::default() })
+    }
+
+    /// `push_on()`: lowers the TTL or hop limit of the packet right behind the Ethernet header, and puts the labels on.
+    pub(crate) fn put_labels_on(&mut self, list: &CompiledList, flow: &Flow) {
+        lower_hops(&mut self.frame, ETHERNET, flow.is_ipv4());
+        let hops = octet(&self.frame, if flow.is_ipv4() { ETHERNET + 8 } else { ETHERNET + 7 });
+        let flags = u32::from(list.entry.flags);
+        let copies = flags & abi::SEGUE_LIST_TRAFFIC_CLASS_COPY != 0;
+        let class = if copies { flow.traffic_class } else { list.entry.traffic_class };
+        let ttl = if flags & abi::SEGUE_LIST_TTL_UNIFORM != 0 { hops } else { list.entry.ttl };
+        let mut labels = list.entry.header[..usize::from(list.entry.header_length)].to_vec();
+        for at in (0..labels.len()).step_by(ENTRY) {
+            let word = entry(&labels, at).unwrap_or_default();
+            store(&mut labels, at, word | class_in_entry(class) | u32::from(ttl));
+        }
+        self.frame.splice(ETHERNET..ETHERNET, labels);
+        put(&mut self.frame, 12, &number::TYPE_MPLS.to_be_bytes());
+    }
+}
