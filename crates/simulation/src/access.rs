@@ -198,6 +198,7 @@ impl<'a> Packet<'a, '_> {
             return Err(ended(Outcome::DropHopLimitExceeded));
         }
         self.make_even(flow);
+        self.clamp(flow, list);
         let payload = Payload {
             length: flow.length,
             flow: flow.hash,
@@ -211,6 +212,22 @@ impl<'a> Packet<'a, '_> {
             return self.insert(list, &payload, &adjacency);
         }
         self.encapsulate(list, &payload, Some(adjacency))
+    }
+}
+
+impl Packet<'_, '_> {
+    /// `mss_clamp()`: a segment that opens a connection has an MSS that fits the policy. Its options are not read here.
+    pub(crate) fn clamp(&mut self, flow: &Flow, list: &CompiledList) {
+        const SYN: u8 = 2;
+        if list.entry.clamp == 0 || flow.protocol != number::TCP || flow.fragment {
+            return;
+        }
+        let length = if flow.is_ipv4() { usize::from(octet(&self.frame, ETHERNET) & 15) * 4 } else { IPV6 };
+        let at = ETHERNET + length;
+        let has_options = octet(&self.frame, at + 12) >> 4 > 5;
+        if octet(&self.frame, at + 13) & SYN != 0 && has_options {
+            self.assume(format!("its MSS is one for packets of {} octets at most", list.entry.clamp));
+        }
     }
 }
 

@@ -7,8 +7,8 @@ use segue_abi as abi;
 use segue_abi::Outcome;
 use segue_classifier::interpreter::End as Verdict;
 use segue_dataplane::CompiledSid;
+use segue_model::service_label::key_label;
 
-use crate::function::named;
 use crate::inner::Inner;
 use crate::label::LabelFound;
 use crate::label_end::{behind_stack, ethertype_of, kind_of};
@@ -134,7 +134,7 @@ impl<'a> Packet<'a, '_> {
             self.assume("what the proxy remembers is not known here");
             return Ok(ended(Outcome::DropProxyEmpty));
         }
-        self.note("label", named(&sid.prefix), "back from its function", &[entry.counter_return]);
+        self.note_back(sid);
         if entry.policy == abi::SEGUE_NONE {
             return self.back_deliver(&flow, entry.table);
         }
@@ -143,13 +143,18 @@ impl<'a> Packet<'a, '_> {
         self.labels_here()
     }
 
+    fn note_back(&mut self, sid: &CompiledSid) {
+        let label = key_label(&sid.prefix).unwrap_or_default();
+        self.note("label", label.to_string(), "back from its function", &[sid.entry.counter_return]);
+    }
+
     /// Back from the function of a proxy that remembers: the frame is the packet as it came to the label, and goes on by the rest of its stack.
     pub(crate) fn restore_labels(&mut self, key: Ipv6Net) -> Found<Box<End>> {
         let Some(sid) = self.view.compiled.sids.iter().find(|sid| sid.prefix == key) else {
             return Err(ended(Outcome::DropProxyEmpty));
         };
         self.assume("the function gives the packet back as it got it");
-        self.note("label", named(&key), "back from its function", &[sid.entry.counter_return]);
+        self.note_back(sid);
         let found = self.labels_walk()?;
         let (inside, is_ipv4) = end_of_stack(&self.frame, found.at()).map_err(ended)?;
         let rest = self.frame[found.at() + ENTRY..inside].to_vec();

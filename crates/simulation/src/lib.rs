@@ -250,7 +250,10 @@ impl<'a> Packet<'a, '_> {
         let destination: IpAddr = match half(&self.frame, 12) {
             number::TYPE_IPV4 => ipv4(&self.frame, ETHERNET + 16).into(),
             number::TYPE_IPV6 => ipv6(&self.frame, ETHERNET + 24).into(),
-            number::TYPE_MPLS => return ByKernel::No("labels are the business of its own MPLS router".to_owned()),
+            number::TYPE_MPLS => {
+                self.assume("the kernel forwards no labels");
+                return ByKernel::No("labels are the business of its own MPLS router".to_owned());
+            }
             _ => return ByKernel::Own,
         };
         match outcome {

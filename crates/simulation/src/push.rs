@@ -26,6 +26,7 @@ impl<'a> Packet<'a, '_> {
             return Err(ended(Outcome::DropHopLimitExceeded));
         }
         self.make_even(flow);
+        self.clamp(flow, list);
         if let Some(adjacency) = &way {
             self.obstacle(adjacency, flow.length + usize::from(list.entry.header_length), BY_LINK)?;
         } else {

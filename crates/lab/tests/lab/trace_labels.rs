@@ -1,9 +1,12 @@
 //! Traces along chains of labels: the simulation follows stacks from node to node, and what it is certain of is what happens.
 
+use std::collections::BTreeSet;
+
 use segue_api::client::{Client, Condition};
 use segue_lab::trace::event::{Trace, Verdict};
 use segue_lab::trace::{TraceArguments, text::text, trace};
 use segue_model::node::NodeState;
+use segue_testkit::mutation::Random;
 
 use crate::common::TestLab;
 
@@ -58,6 +61,41 @@ fn same_headers(found: &Trace) {
     assert_eq!(simulated, seen, "{}", text(found));
 }
 
+/// Through a function on the kernel's path more is seen of the node, of which that is a part.
+#[track_caller]
+fn same_stacks(found: &Trace) {
+    let mut seen = found.hops.iter();
+    for hop in found.simulation.as_ref().unwrap().hops.iter().filter(|hop| !hop.labels.is_empty()) {
+        let is_same = seen.any(|seen| seen.station == hop.station && seen.headers == hop.headers);
+        assert!(is_same, "{} at {}:\n{}", hop.headers, hop.station, text(found));
+    }
+}
+
+/// Some flow of a chain.
+fn by_chance(random: &mut Random) -> TraceArguments {
+    let chain = *random.pick(&["plain", "filtered", "walled"]);
+    TraceArguments {
+        ipv4: random.below(2) == 0,
+        source_port: Some(20_000 + random.below(20_000) as u16),
+        dscp: Some(random.below(64) as u8),
+        // `mid` lowers it too, so that it must not end there.
+        hop_limit: *random.pick(&[1, 8, 64, 64]),
+        length: *random.pick(&[0, 0, 500, 1500, 1501]),
+        ..TraceArguments::of_chain(chain)
+    }
+}
+
+/// How the simulation says that a flow ends is how it ends.
+#[track_caller]
+fn ends_alike(lab: &TestLab, arguments: &TraceArguments) -> String {
+    let found = traced(lab, arguments);
+    let simulation = found.simulation.as_ref().unwrap();
+    let same =
+        (simulation.verdict, &simulation.station, &simulation.reason) == (found.verdict, &found.station, &found.reason);
+    assert!(same && found.differs.is_none(), "{arguments:?}\n{}", text(&found));
+    found.reason
+}
+
 /// Changes a node's desired state, and takes that back afterwards.
 fn with(lab: &TestLab, node: &str, change: impl FnOnce(&mut NodeState), look: impl FnOnce()) {
     let agent = Client::new(lab.paths().socket(node));
@@ -83,15 +121,20 @@ fn labels_are_followed() {
     let labels: Vec<usize> = simulation.hops.iter().map(|hop| hop.labels.len()).collect();
     assert!(labels[0] > 1 && labels[4] > 0 && labels[3] == 0 && labels[6] == 0, "{labels:?}");
     assert!(text(&whole).contains("labels ") && text(&whole).contains("MPLS ["), "{}", text(&whole));
-    for (chain, ipv4) in [("plain", true), ("filtered", false), ("filtered", true), ("walled", false), ("walled", true)]
-    {
+    for (chain, ipv4) in [("plain", true), ("walled", false), ("walled", true)] {
         same_headers(&expect(&lab, &TraceArguments { ipv4, ..TraceArguments::of_chain(chain) }, arrived));
+    }
+    for ipv4 in [false, true] {
+        same_stacks(&expect(&lab, &TraceArguments { ipv4, ..TraceArguments::of_chain("filtered") }, arrived));
     }
     let back = TraceArguments { reverse: true, ..TraceArguments::of_chain("plain") };
     expect(&lab, &back, (Verdict::Delivered, "client", "arrived"));
     let certain = expect(&lab, &tcp(80), arrived);
     assert!(certain.simulation.as_ref().unwrap().certain, "nobody's doings are not known: {}", text(&certain));
     expect(&lab, &tcp(23), (Verdict::Vanished, "nfv1", "drop_firewall"));
+    let mut random = Random::new(15);
+    let ends: BTreeSet<String> = (0..12).map(|_| ends_alike(&lab, &by_chance(&mut random))).collect();
+    assert!(ends.len() > 2, "{ends:?}");
 
     let short = |state: &mut NodeState| state.policies.iter_mut().for_each(|policy| policy.hop_limit = 1);
     with(&lab, "edge1", short, || {
