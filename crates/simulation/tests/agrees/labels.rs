@@ -82,6 +82,9 @@ const FIREWALL: &str = "*filter\\n:INPUT ACCEPT\\n:FORWARD ACCEPT\\n:OUTPUT ACCE
 /// The node with labels of every kind, and no SIDs.
 pub fn configuration(ttl: &str) -> String {
     let text = fixture::configuration(fixture::DOMAIN);
+    let text = text
+        .replace("{name: acc1, role: access,", "{name: acc1, role: access, firewall: plain,")
+        .replace("{name: core2, role: core}", "{name: core2, role: core, firewall: plain}");
     let (before, after) = text.split_once("sids:").expect("SIDs");
     let (_, after) = after.split_once("policies:\n").expect("policies");
     let names = ["push2", "other", "narrow", "unresolved", "outside", "weighted", "here", "here-paths", "here-end"];
@@ -210,10 +213,10 @@ fn pushed(random: &mut Random, count: usize) -> Vec<Seed> {
 
 /// Whole packets of all kinds, and broken ones.
 fn by_chance(random: &mut Random) -> Vec<Seed> {
-    let mut packets = labelled(random, 1200);
-    packets.extend(pushed(random, 600));
+    let mut packets = labelled(random, 900);
+    packets.extend(pushed(random, 450));
     let whole = packets.len();
-    for _ in 0..1200 {
+    for _ in 0..900 {
         let mut packet = packets[random.below(whole)].clone();
         mutate(random, &mut packet.frame);
         make_runnable(&mut packet.frame);
@@ -254,7 +257,7 @@ fn labels_agree(ttl: &str, seed: u64) {
     }
     let down = [15_010, 15_020, 15_030].map(label_key);
     node.inside(|dataplane: &mut Dataplane| dataplane.life().set(down, true).unwrap());
-    let certain = agree(&node, &labelled(&mut random, 400));
+    let certain = agree(&node, &labelled(&mut random, 300));
     assert!(certain.get("drop_function_down").copied().unwrap_or_default() > 3, "{certain:?}");
     node.inside(|dataplane: &mut Dataplane| dataplane.life().set(down, false).unwrap());
 }
