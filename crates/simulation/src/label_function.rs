@@ -12,8 +12,8 @@ use segue_model::service_label::key_label;
 use crate::inner::Inner;
 use crate::label::LabelFound;
 use crate::label_end::{behind_stack, ethertype_of, kind_of};
-use crate::octets::{ETHERNET, half, link_local, number, put, set_hops};
-use crate::stack::{self, CLASS_AND_BOTTOM, ENTRY, end_of_stack};
+use crate::octets::{ETHERNET, half, link_local, lower_hops, number, octet, put, set_hops};
+use crate::stack::{self, BOTTOM, CLASS_AND_BOTTOM, ENTRY, NULL_IPV4, NULL_IPV6, end_of_stack};
 use crate::{End, Found, Packet, because, ended};
 
 /// The most octets of a stack that is kept beside its packet.
@@ -170,13 +170,20 @@ impl<'a> Packet<'a, '_> {
         if flow.hop_limit <= 1 && !keeps {
             return Err(ended(Outcome::DropHopLimitExceeded));
         }
-        if rest.is_empty() {
-            // Explicit null takes a packet there on the kernel's path, which knows no table.
-            let by_kernel = u32::from(sid.entry.memory) == abi::SEGUE_MEMORY_PACKET;
-            return self.back_deliver(&flow, if by_kernel { 0 } else { sid.entry.table });
+        let by_kernel = u32::from(sid.entry.memory) == abi::SEGUE_MEMORY_PACKET;
+        if rest.is_empty() && !by_kernel {
+            return self.back_deliver(&flow, sid.entry.table);
         }
         if !keeps {
-            crate::octets::lower_hops(&mut self.frame, ETHERNET, is_ipv4);
+            lower_hops(&mut self.frame, ETHERNET, is_ipv4);
+        }
+        if rest.is_empty() {
+            // `function_labels()`: explicit null says that it goes by its destination.
+            let hops = octet(&self.frame, if is_ipv4 { ETHERNET + 8 } else { ETHERNET + 7 });
+            let null = if is_ipv4 { NULL_IPV4 } else { NULL_IPV6 };
+            let entry = null << 12 | BOTTOM | u32::from(hops);
+            self.frame.splice(ETHERNET..ETHERNET, entry.to_be_bytes());
+            return self.labels_here();
         }
         self.frame.splice(ETHERNET..ETHERNET, rest);
         self.hand_ttl_on(found.ttl)?;

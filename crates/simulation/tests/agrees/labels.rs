@@ -61,6 +61,11 @@ labels:
     behaviour: dynamic_proxy
     next_hop_mac: '02:00:00:00:00:c9'
     proxy: {inner: [IPv6], to_function: mask0, from_function: mask0, on_failure: reroute, backup_label: 15020, watch: {}}
+  - label: 15031
+    behaviour: dynamic_proxy
+    next_hop_mac: '02:00:00:00:00:d9'
+    proxy: {inner: [IPv4, IPv6], to_function: aware0, from_function: aware0, memory: packet}
+  - {label: 15032, behaviour: netfilter, netfilter: {namespace: nf}}
   - {label: 15040, behaviour: firewall, firewall: plain}
 ";
 
@@ -105,9 +110,10 @@ pub fn configuration(ttl: &str) -> String {
 }
 
 /// Labels that this node knows, special ones, and some that nobody knows.
-const KNOWN: [u32; 28] = [
+const KNOWN: [u32; 30] = [
     16_001, 16_001, 16_002, 16_002, 16_003, 16_003, 16_004, 16_005, 16_006, 16_007, 16_008, 16_010, 16_010, 16_011,
-    15_001, 15_002, 15_003, 15_100, 15_101, 15_200, 15_201, 15_010, 15_011, 15_012, 15_020, 15_021, 15_030, 15_040,
+    15_001, 15_002, 15_003, 15_100, 15_101, 15_200, 15_201, 15_010, 15_011, 15_012, 15_020, 15_021, 15_030, 15_031,
+    15_032, 15_040,
 ];
 const OTHERS: [u32; 8] = [0, 1, 2, 3, 7, 13, 70_000, 1_048_575];
 
@@ -227,6 +233,7 @@ fn by_chance(random: &mut Random) -> Vec<Seed> {
 
 fn labels_agree(ttl: &str, seed: u64) {
     let network = Network::new();
+    network.links_to_netfilter();
     let node = Node::load(&network.node, &configuration(ttl));
     let mut random = Random::new(seed);
     let packets = by_chance(&mut random);

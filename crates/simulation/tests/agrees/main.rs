@@ -6,12 +6,12 @@ mod labels;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use segue_abi::{Outcome, OutcomeKind};
+use segue_abi::{FunctionMetadata, Outcome, OutcomeKind};
 use segue_dataplane::{Dataplane, Fib, FibAnswer, FibQuestion, Interfaces};
 use segue_simulation::{Arrival, Kernel, Simulated, View, simulate};
 use segue_testkit::fixture::{self, Network};
 use segue_testkit::mutation::{Random, Seed, mutate, seeds};
-use segue_testkit::node::Node;
+use segue_testkit::node::{Node, Verdict};
 
 struct Asked(Fib);
 
@@ -66,8 +66,11 @@ fn compare(node: &Node<'_>, packet: &Seed, simulated: &Simulated) -> Result<(), 
     if simulated.end.outcome.kind() == OutcomeKind::Dropped {
         return Ok(());
     }
-    if processed.frame != simulated.frame {
-        let frame = hexadecimal(&processed.frame);
+    // What goes to its function through the kernel has metadata in front.
+    let through_kernel = simulated.end.outcome == Outcome::ToFunction && processed.verdict == Verdict::Pass;
+    let frame = &processed.frame[if through_kernel { size_of::<FunctionMetadata>() } else { 0 }..];
+    if frame != simulated.frame {
+        let frame = hexadecimal(frame);
         return told(format!("the data plane leaves {frame}, the simulation {}", hexadecimal(&simulated.frame)));
     }
     if simulated.end.outcome.kind() == OutcomeKind::Forwarded {
