@@ -65,11 +65,11 @@ impl Around<'_> {
         })
     }
 
-    /// Simulates a packet that a host sends, or one that comes in at a place. `packet`: from its IP header on.
-    pub fn simulate(&self, flow: &Flow, start: Option<Place>, packet: Vec<u8>) -> Simulation {
+    /// Simulates a packet that a host sends, or one that comes in at a place.
+    pub fn simulate(&self, flow: &Flow, start: Option<Place>, packet: Carried) -> Simulation {
         let start = match start {
             Some(place) => Ok(place),
-            None => self.first_place(&flow.from, packet.len()),
+            None => self.first_place(&flow.from, packet.octets.len()),
         };
         let mut simulation = match start {
             Ok(place) => walk(self, place, packet),

@@ -9,7 +9,7 @@ use segue_wire::protocol;
 use segue_wiring::{LabPlan, Labels};
 
 use super::event::Flow;
-use super::walk::Place;
+use super::walk::{Carried, Place};
 use super::{DESTINATION_PORT, SOURCE_PORT, TraceArguments, judge, packet, wrong};
 use crate::error::Result;
 
@@ -20,7 +20,7 @@ pub(super) struct Traced {
     /// Where it is put in; else the flow's host sends it.
     pub start: Option<Place>,
     /// As the simulation takes it; none: as the probe is.
-    pub octets: Option<Vec<u8>>,
+    pub captured: Option<Carried>,
     /// Whether a probe can look like it.
     pub can_be_sent: bool,
 }
@@ -72,13 +72,13 @@ impl Asked<'_> {
         };
         let flow = self.fields(chain.map(|(_, chain)| chain), from, source, destination);
         let chain = chain.map(|(name, _)| (name.clone(), self.stations(name)));
-        Ok(Traced { flow, chain, start, octets: None, can_be_sent: true })
+        Ok(Traced { flow, chain, start, captured: None, can_be_sent: true })
     }
 
     /// A packet of a capture file.
     fn captured(&self, path: &std::path::Path, start: Option<Place>) -> Result<Traced> {
-        let octets = packet::of_capture(path, self.arguments.number)?;
-        let (flow, can_be_sent) = packet::flow_of(&octets, "")?;
+        let captured = packet::of_capture(path, self.arguments.number)?;
+        let (flow, can_be_sent) = packet::flow_of(&captured, "")?;
         let has =
             |host: &segue_wiring::LabHost| host.interface.addresses.iter().any(|address| address.addr() == flow.source);
         let from = match (&start, &self.arguments.from) {
@@ -96,7 +96,7 @@ impl Asked<'_> {
                 host.ok_or_else(unknown)?.0.clone()
             }
         };
-        Ok(Traced { flow: Flow { from, ..flow }, chain: None, start, octets: Some(octets), can_be_sent })
+        Ok(Traced { flow: Flow { from, ..flow }, chain: None, start, captured: Some(captured), can_be_sent })
     }
 
     /// Where the packet is put in, if that is asked for.

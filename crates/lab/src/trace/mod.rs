@@ -35,7 +35,7 @@ use event::{Event, Flow, Simulation, Trace};
 use judge::Evidence;
 use observe::{Observers, Probe};
 pub use source::Source;
-use walk::Place;
+use walk::{Carried, Place};
 
 /// How long nothing has to be seen until all is over, beside what links delay.
 const QUIET: Duration = Duration::from_millis(250);
@@ -167,16 +167,16 @@ fn load(roots: &Roots, lab: &str) -> Result<Loaded> {
 pub fn simulate(roots: &Roots, lab: &str, arguments: &TraceArguments) -> Result<Trace> {
     let loaded = load(roots, lab)?;
     let traced = Asked { topology: &loaded.topology, plan: &loaded.plan, arguments }.packet()?;
-    let packet = match &traced.octets {
-        Some(octets) => octets.clone(),
-        None => probe::packet(&traced.flow, &probe::mark())?,
+    let packet = match &traced.captured {
+        Some(captured) => captured.clone(),
+        None => Carried::ip(probe::packet(&traced.flow, &probe::mark())?),
     };
     let simulation = simulated(&loaded, &traced, packet.clone());
-    let flow = Flow { length: packet.len(), ..traced.flow };
+    let flow = Flow { length: packet.octets.len(), ..traced.flow };
     Ok(Trace::simulated(flow, traced.chain.map(|(name, _)| name), simulation))
 }
 
-fn simulated(loaded: &Loaded, traced: &Traced, packet: Vec<u8>) -> Simulation {
+fn simulated(loaded: &Loaded, traced: &Traced, packet: Carried) -> Simulation {
     let down = down(&loaded.record);
     let around = Around {
         record: &loaded.record,
@@ -206,8 +206,8 @@ pub fn trace(roots: &Roots, lab: &str, arguments: &TraceArguments) -> Result<Tra
     let mark = probe::mark();
     let packet = probe::packet(&traced.flow, &mark)?;
     // Before the probe: what it makes known (neighbours, connections) is not known yet.
-    let simulation =
-        (!arguments.live).then(|| simulated(&loaded, &traced, traced.octets.clone().unwrap_or_else(|| packet.clone())));
+    let carried = || traced.captured.clone().unwrap_or_else(|| Carried::ip(packet.clone()));
+    let simulation = (!arguments.live).then(|| simulated(&loaded, &traced, carried()));
     let Traced { flow, chain, start, .. } = traced;
     let flow = Flow { length: packet.len(), ..flow };
     let sources = source::of_lab(&loaded.record);

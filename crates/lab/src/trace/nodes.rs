@@ -48,9 +48,9 @@ pub fn trace(agents: Vec<(String, Client)>, arguments: &TraceArguments) -> Resul
     let asked = domain.asked(arguments)?;
     let mark = probe::mark();
     let sendable = asked.can_be_sent.then(|| probe::packet(&asked.flow, &mark)).transpose()?;
-    let octets = asked.octets.or_else(|| sendable.clone()).unwrap_or_default();
-    let flow = Flow { length: sendable.as_ref().map_or(octets.len(), Vec::len), ..asked.flow };
-    let simulation = (!arguments.live).then(|| walk(&domain, asked.start.clone(), octets));
+    let packet = asked.captured.unwrap_or_else(|| Carried::ip(sendable.clone().unwrap_or_default()));
+    let flow = Flow { length: sendable.as_ref().map_or(packet.octets.len(), Vec::len), ..asked.flow };
+    let simulation = (!arguments.live).then(|| walk(&domain, asked.start.clone(), packet));
     if let (true, Some(simulation)) = (arguments.simulate, &simulation) {
         let mut trace = Trace::simulated(flow, arguments.chain.clone(), simulation.clone());
         trace.blind = domain.unreachable;
@@ -94,7 +94,7 @@ pub fn inject(agent: &Client, place: &Place, packet: &[u8]) -> Result<()> {
 struct Asked {
     flow: Flow,
     start: Place,
-    octets: Option<Vec<u8>>,
+    captured: Option<Carried>,
     can_be_sent: bool,
 }
 
@@ -174,9 +174,9 @@ impl Domain {
         let by_port = || wrong("it is not said where the packet comes in".into(), "give --ingress [NODE:]PORT");
         if let Some(path) = &arguments.pcap {
             let start = start.ok_or_else(by_port)?;
-            let octets = packet::of_capture(path, arguments.number)?;
-            let (flow, can_be_sent) = packet::flow_of(&octets, &format!("{}:{}", start.station, start.port))?;
-            return Ok(Asked { flow, start, octets: Some(octets), can_be_sent });
+            let captured = packet::of_capture(path, arguments.number)?;
+            let (flow, can_be_sent) = packet::flow_of(&captured, &format!("{}:{}", start.station, start.port))?;
+            return Ok(Asked { flow, start, captured: Some(captured), can_be_sent });
         }
         let rule = arguments.chain.as_ref().map(|chain| self.rule(chain, arguments, start.as_ref())).transpose()?;
         let start = match (start, &rule) {
@@ -208,7 +208,7 @@ impl Domain {
             }
         };
         let flow = fields(arguments, rule.as_ref(), &start, source, destination);
-        Ok(Asked { flow, start, octets: None, can_be_sent: true })
+        Ok(Asked { flow, start, captured: None, can_be_sent: true })
     }
 
     /// A steering rule that leads into a chain, and the node that has it.

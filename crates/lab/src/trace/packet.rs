@@ -4,21 +4,23 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
+use segue_api::simulation::label_stack;
 use segue_wire::packet::{Layers, parse_as_far_as_possible};
 use segue_wire::protocol;
 
 use super::event::Flow;
+use super::walk::Carried;
 use super::wrong;
 use crate::error::{LabError, Result};
 
 /// Captures that are larger are not read.
 const LONGEST_FILE: u64 = 256 << 20;
 
-/// The packet with this number of a capture file (pcap or pcapng, Ethernet), counted from 1, from its IP header on.
+/// The packet with this number of a capture file (pcap or pcapng, Ethernet), counted from 1.
 ///
 /// # Errors
 /// What is wrong with the file, the number or the packet.
-pub fn of_capture(path: &Path, number: usize) -> Result<Vec<u8>> {
+pub fn of_capture(path: &Path, number: usize) -> Result<Carried> {
     let refused = |what: String, remedy: &str| LabError::Exchange {
         place: path.display().to_string(),
         what,
@@ -42,24 +44,27 @@ pub fn of_capture(path: &Path, number: usize) -> Result<Vec<u8>> {
         return Err(refused(what, "give --number with one of them, counted from 1"));
     }
     let frame = frames.swap_remove(number - 1);
-    ip_packet(&frame).map_err(|what| refused(format!("packet {number} {what}"), "choose another packet"))
+    packet_of(&frame).map_err(|what| refused(format!("packet {number} {what}"), "choose another packet"))
 }
 
-/// The IP packet in a frame, behind VLAN tags if there are any.
-fn ip_packet(frame: &[u8]) -> std::result::Result<Vec<u8>, String> {
+/// The IP packet in a frame, with its labels if it has any, behind VLAN tags if there are any.
+fn packet_of(frame: &[u8]) -> std::result::Result<Carried, String> {
     let half = |at: usize| Some(u16::from_be_bytes([*frame.get(at)?, *frame.get(at + 1)?]));
     let mut at = 12;
     while matches!(half(at), Some(0x8100 | 0x88a8)) {
         at += 4;
     }
     let packet = frame.get(at + 2..).unwrap_or_default();
-    let length = match half(at) {
-        Some(0x0800) => half(at + 4).map(usize::from),
-        Some(0x86dd) => half(at + 6).map(|length| 40 + usize::from(length)),
+    let labelled = half(at) == Some(0x8847);
+    let inside = at + 2 + if labelled { 4 * label_stack(packet).len() } else { 0 };
+    let version = frame.get(inside).map(|octet| octet >> 4).filter(|_| labelled);
+    let length = match (half(at), version) {
+        (Some(0x0800), _) | (_, Some(4)) => half(inside + 2).map(usize::from),
+        (Some(0x86dd), _) | (_, Some(6)) => half(inside + 4).map(|length| 40 + usize::from(length)),
         _ => return Err("is no IP packet".to_owned()),
     };
-    let length = length.ok_or("is cut off in its IP header")?;
-    packet.get(..length).map(<[u8]>::to_vec).ok_or_else(|| {
+    let length = inside - at - 2 + length.ok_or("is cut off in its IP header")?;
+    packet.get(..length).map(|octets| Carried { octets: octets.to_vec(), labelled }).ok_or_else(|| {
         format!(
             "was cut off when it was captured: {} of {length} octets are there (`-s 0` of tcpdump keeps all)",
             packet.len()
@@ -72,12 +77,13 @@ fn framed(packet: &[u8]) -> Vec<u8> {
     [&[0; 12][..], &ethertype, packet].concat()
 }
 
-/// The flow that a packet is of. `from`: who sends it. None of a packet that no probe can look like: steered already, or of another
-/// protocol than TCP, UDP and ICMP.
+/// The flow that a packet is of, and whether a probe can look like it: not if it is steered already, or of another protocol than TCP, UDP
+/// and ICMP. `from`: who sends it.
 ///
 /// # Errors
 /// A packet without two addresses.
-pub fn flow_of(packet: &[u8], from: &str) -> Result<(Flow, bool)> {
+pub fn flow_of(captured: &Carried, from: &str) -> Result<(Flow, bool)> {
+    let packet = captured.inside();
     let frame = framed(packet);
     let (layers, _) = parse_as_far_as_possible(&frame);
     let tuple = layers
@@ -101,7 +107,7 @@ pub fn flow_of(packet: &[u8], from: &str) -> Result<(Flow, bool)> {
         segments: Vec::new(),
         length: packet.len(),
     };
-    let plain = layers.srh().is_none() && layers.outer_ip() == layers.inner_ip();
+    let plain = !captured.labelled && layers.srh().is_none() && layers.outer_ip() == layers.inner_ip();
     let known = matches!(tuple.protocol, protocol::UDP | protocol::TCP | protocol::ICMPV4 | protocol::ICMPV6);
     Ok((flow, plain && known))
 }
@@ -116,11 +122,12 @@ fn identifier(layers: &Layers, frame: &[u8]) -> u16 {
 
 #[cfg(test)]
 mod tests {
+    use segue_wire::mpls::MplsEntry;
     use segue_wire::{Ipv4Repr, Ipv6Repr, PacketBuilder, SrhRepr, TcpRepr, UdpRepr};
 
     use super::*;
 
-    fn captured(frames: &[Vec<u8>], number: usize) -> std::result::Result<Vec<u8>, String> {
+    fn captured(frames: &[Vec<u8>], number: usize) -> std::result::Result<Carried, String> {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("x.pcap");
         std::fs::write(&path, segue_api::pcap::classic(frames)).unwrap();
@@ -143,18 +150,24 @@ mod tests {
             .inner_ipv6(Ipv6Repr::new(a, b))
             .udp(UdpRepr::new(1, 2))
             .build();
-        let frames = [six.clone(), tagged, steered, vec![0; 14], six[..40].to_vec()];
+        let entry = |label| MplsEntry { label, time_to_live: 9, ..MplsEntry::default() };
+        let labelled = ethernet().mpls(&[entry(16_001), entry(500_000)]).ipv6(header).udp(UdpRepr::new(7, 53)).build();
+        let frames = [six.clone(), tagged, steered, vec![0; 14], six[..40].to_vec(), labelled];
         let packet = captured(&frames, 1).unwrap();
         let (flow, is_plain) = flow_of(&packet, "x").unwrap();
-        assert!(is_plain && packet.len() == 68, "{flow:?}");
+        assert!(is_plain && packet.octets.len() == 68, "{flow:?}");
         let fields = (flow.source_port, flow.destination_port, flow.dscp, flow.flow_label, flow.hop_limit);
         assert_eq!(fields, (7, 53, 46, 0x12345, 9));
         let (flow, _) = flow_of(&captured(&frames, 2).unwrap(), "x").unwrap();
         assert_eq!((flow.protocol, flow.destination_port, flow.length), (protocol::TCP, 80, 40));
         let (_, is_plain) = flow_of(&captured(&frames, 3).unwrap(), "x").unwrap();
         assert!(!is_plain, "no probe looks like a steered packet");
+        let packet = captured(&frames, 6).unwrap();
+        assert_eq!((packet.labelled, packet.octets.len(), packet.inside().len()), (true, 56, 48));
+        let (flow, is_plain) = flow_of(&packet, "x").unwrap();
+        assert!(!is_plain && flow.destination_port == 53, "{flow:?}");
         for (number, words) in
-            [(0, "there is no packet 0"), (6, "the file has 5"), (4, "no IP packet"), (5, "cut off when")]
+            [(0, "there is no packet 0"), (7, "the file has 6"), (4, "no IP packet"), (5, "cut off when")]
         {
             let error = captured(&frames, number).unwrap_err();
             assert!(error.contains(words), "{number}: {error}");

@@ -57,6 +57,18 @@ pub struct Carried {
 }
 
 impl Carried {
+    /// An IP packet.
+    #[must_use]
+    pub fn ip(octets: Vec<u8>) -> Self {
+        Self { octets, labelled: false }
+    }
+
+    /// The packet behind its labels.
+    #[must_use]
+    pub fn inside(&self) -> &[u8] {
+        self.octets.get(4 * self.labels().len()..).unwrap_or_default()
+    }
+
     /// A frame around it, for those who read frames.
     fn framed(&self) -> Vec<u8> {
         let ethertype: [u8; 2] = match self.octets.first() {
@@ -98,10 +110,10 @@ pub trait Network {
     fn assumed(&self, station: &str, way: &SimulatedEgress) -> Option<String>;
 }
 
-/// Simulates a packet's way from a place on. `packet`: from its IP header on.
-pub fn walk(network: &dyn Network, start: Place, packet: Vec<u8>) -> Simulation {
+/// Simulates a packet's way from a place on.
+pub fn walk(network: &dyn Network, start: Place, packet: Carried) -> Simulation {
     let mut walk = Walk { network, hops: Vec::new(), assumed: Vec::new() };
-    let (verdict, lost) = walk.follow(start, Carried { octets: packet, labelled: false });
+    let (verdict, lost) = walk.follow(start, packet);
     let Walk { hops, assumed, .. } = walk;
     let Lost { station, reason, text } = lost;
     let certain = assumed.is_empty() && verdict != Verdict::NotKnown;
