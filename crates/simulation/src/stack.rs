@@ -85,7 +85,7 @@ pub(crate) fn end_of_stack(frame: &[u8], mut at: usize) -> Result<(usize, bool),
 pub(crate) fn path(frame: &[u8], mac: &[u8; 6], paths: u32) -> u32 {
     let port = u32::from_le_bytes([mac[2], mac[3], mac[4], mac[5]]);
     let mixed = (u64::from(flow(frame)) ^ u64::from(port) << 16).wrapping_mul(MIX);
-    ((mixed >> 32) * u64::from(paths) >> 32) as u32
+    (((mixed >> 32) * u64::from(paths)) >> 32) as u32
 }
 
 /// `labels_flow()`: the hash of a labelled packet's flow.

@@ -10,6 +10,7 @@ use segue_api::simulation::{
     hexadecimal, label_stack, octets,
 };
 use segue_dataplane::{Compiled, Fib, FibAnswer, FibQuestion, FibVerdict, Interfaces, Reader};
+use segue_model::label::LAST_LABEL;
 use segue_model::node::NodeState;
 use segue_model::service_label::{key_label, label_key};
 use segue_simulation::{Arrival, ByKernel, Egress, Kernel, Simulated, View};
@@ -164,7 +165,10 @@ fn report(taken: &Taken, request: &SimulationRequest) -> Result<SimulationReport
 /// The SID, or the key of the label, whose proxy remembers.
 fn remembered(by: &str) -> Result<Ipv6Net, Failure> {
     let key = match by.strip_prefix(LABEL) {
-        Some(label) => label.parse().map(label_key).map_err(|error| error.to_string()),
+        Some(label) => match label.parse() {
+            Ok(label) if label <= LAST_LABEL => Ok(label_key(label)),
+            _ => Err(format!("{label:?} is no label")),
+        },
         None => by.parse().map_err(|error: ipnet::AddrParseError| error.to_string()),
     };
     key.map_err(|error| {
@@ -244,5 +248,30 @@ fn told(
         labels: if is_labelled { label_stack(after.get(ETHERNET..).unwrap_or_default()) } else { Vec::new() },
         packet: hexadecimal(after.get(ETHERNET..).unwrap_or_default()),
         headers: segue_wire::Snapshot::new(&after, after.len()).to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packets_with_labels_come_in_frames_of_labels() {
+        // Label 500,000 begins with four bits that are of no IP version.
+        let packet = "7a1200400000014045";
+        let request =
+            |labelled| SimulationRequest { packet: Some(packet.to_owned()), labelled, ..SimulationRequest::default() };
+        let labelled = frame(&request(true), [2; 6]).expect("a frame");
+        assert_eq!(labelled[..14], [2, 2, 2, 2, 2, 2, 2, 0, 0, 0, 0, 0, 0x88, 0x47]);
+        assert!(frame(&request(false), [2; 6]).is_err(), "it begins with no IP header");
+    }
+
+    #[test]
+    fn proxies_that_remember_are_sids_or_labels() {
+        assert_eq!(remembered("label 15020").expect("a label"), label_key(15_020));
+        assert_eq!(remembered("fc00::/48").expect("a SID"), "fc00::/48".parse().expect("a prefix"));
+        for wrong in ["label", "label x", "label 1048576", "15020", ""] {
+            assert!(remembered(wrong).is_err(), "{wrong}");
+        }
     }
 }
