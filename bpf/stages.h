@@ -27,6 +27,7 @@
 #include "lib/labels/port.h"
 #include "lib/labels/push.h"
 #include "lib/labels/back.h"
+#include "lib/labels/binding.h"
 #include "lib/labels/firewall.h"
 
 PROGRAM(segue_port)
@@ -217,6 +218,16 @@ PROGRAM(segue_labels_push)
 	if (unlikely(!scratch || packet_begin(ctx, &packet, SEGUE_STAGE_LABELS_PUSH, epoch_carried())))
 		return drop_unknown_port(ctx);
 	return labels_push(&packet, &scratch->push);
+}
+
+/* A packet with labels whose first other one is a binding label; nothing of it has been changed. */
+PROGRAM(segue_labels_binding)
+{
+	struct packet packet;
+
+	if (unlikely(packet_begin(ctx, &packet, SEGUE_STAGE_LABELS_BINDING, epoch_carried())))
+		return drop_unknown_port(ctx);
+	return labels_binding(&packet);
 }
 
 /* A packet back from a function behind a label. */

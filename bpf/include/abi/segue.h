@@ -26,12 +26,12 @@ typedef unsigned int __be32;
 #endif
 
 /* Changes whenever a layout or the meaning of a field changes; programs and maps of another version are replaced. */
-#define SEGUE_ABI_VERSION 10
+#define SEGUE_ABI_VERSION 11
 
 #define SEGUE_PORT_SLOTS 4096	 /* ports are found at ifindex modulo this, or behind the port that is there */
 #define SEGUE_PORT_CHAIN 64	 /* ports whose ifindex is the same modulo SEGUE_PORT_SLOTS */
 #define SEGUE_SEGMENTS_MAX 10	 /* segments in one list: what fits in an XDP frame's headroom */
-#define SEGUE_LABELS_MAX 32	 /* labels in one list */
+#define SEGUE_LABELS_MAX 32	 /* labels in one list, an entropy label and its indicator among them */
 #define SEGUE_LABEL_PATHS_MAX 16 /* equal paths of one label */
 #define SEGUE_LABEL_PATH_SHIFT 20
 #define SEGUE_HEADROOM_MAX 216	 /* 256 octets less the kernel's struct xdp_frame, rounded up */
@@ -121,6 +121,9 @@ enum segue_behaviour {
 	SEGUE_LABEL_STATIC = 23,   /* the rest is the only list of `policy`, SEGUE_NONE: none */
 	SEGUE_LABEL_DYNAMIC = 24,  /* the rest is remembered; with SEGUE_MEMORY_PACKET also netfilter */
 	SEGUE_LABEL_FIREWALL = 25, /* the function is the node's own: `firewall` */
+	SEGUE_LABEL_BINDING = 26,  /* a list of `policy` in its place (RFC 8402 section 5) */
+	SEGUE_END_BM = 27,	   /* a list of labels of `policy` in front of the packet (RFC 8986 section 4.15) */
+	SEGUE_END_DTM = 28,	   /* the inner packet is one with labels (draft-ietf-spring-srv6-mpls-interworking) */
 };
 
 enum segue_flavour {
@@ -214,7 +217,8 @@ struct segue_sid {
 			   SEGUE_LABEL_POP: of how many equal paths this is the first, at most SEGUE_LABEL_PATHS_MAX;
 			   0: of no others */
 	__u32 oif;	/* outgoing ifindex: End.X (0: by route), End.DX2, proxies (IFACE-OUT) */
-	__u32 policy;	/* End.B6.*: policy; End.AS: the policy whose only list is CACHE.LIST */
+	__u32 policy; /* End.B6.*, End.BM, SEGUE_LABEL_BINDING: policy; End.AS: the policy whose only list is CACHE.LIST
+		       */
 	__u32 counter_return; /* proxies: row in `counters` for packets that came back */
 	__u8 next_hop[16];    /* End.X, End.DX6, proxies: IPv6 next hop; :: = by route on the destination */
 	__be32 next_hop_ipv4; /* End.DX4, proxies; 0 = by route on the destination */
@@ -304,6 +308,8 @@ enum segue_list_flags {
 	SEGUE_LIST_FLOW_LABEL_COPY = 1 << 2, /* inner IPv6 flow label where it is not 0; else the flow hash */
 	SEGUE_LIST_TTL_UNIFORM = 1 << 3,     /* labels: the inner TTL, after it was lowered; else `ttl` (RFC 3443) */
 	SEGUE_LIST_LOCAL = 1 << 4,	     /* labels: the first one is this node's own; there is no next hop */
+	SEGUE_LIST_ENTROPY =
+		1 << 5, /* labels: the last entry is an entropy label, which the data plane fills (RFC 6790) */
 };
 
 /*
@@ -320,7 +326,7 @@ struct segue_segment_list {
 	__u8 mode;	     /* enum segue_mode */
 	__u8 flags;	     /* enum segue_list_flags */
 	__u8 traffic_class;  /* used without TRAFFIC_CLASS_COPY; low two bits 0 */
-	__u8 segments;	     /* segments in the list, 1 to SEGUE_SEGMENTS_MAX; labels: 1 to SEGUE_LABELS_MAX */
+	__u8 segments;	     /* segments in the list, 1 to SEGUE_SEGMENTS_MAX; labels: entries, 1 to SEGUE_LABELS_MAX */
 	__u8 kind;	     /* enum segue_header_kind: what `first` is, and `header` */
 	__u8 ttl;	     /* labels: in pipe mode */
 	__u32 counter;
@@ -374,9 +380,10 @@ enum segue_stash_flags {
 	SEGUE_STASH_SRH = 1 << 2,		 /* End.AM: only the SRH */
 	SEGUE_STASH_EXACT =
 		1 << 1, /* MEMORY_PACKET: traffic class and flow label are those of the packet; else made anew */
-	SEGUE_STASH_LAST = 1 << 3,   /* with SEGUE_STASH_SRH: Segment List[0] too, which is the chain's or a SID */
-	SEGUE_STASH_BEHIND = 1 << 4, /* End.AM, End.AN: what leads on behind the SRH (lib/proxy/behind.h) */
-	SEGUE_STASH_LABELS = 1 << 6, /* with SEGUE_STASH_EXACT: the rest of a stack of labels */
+	SEGUE_STASH_LAST = 1 << 3,    /* with SEGUE_STASH_SRH: Segment List[0] too, which is the chain's or a SID */
+	SEGUE_STASH_BEHIND = 1 << 4,  /* End.AM, End.AN: what leads on behind the SRH (lib/proxy/behind.h) */
+	SEGUE_STASH_LABELS = 1 << 6,  /* with SEGUE_STASH_EXACT: the rest of a stack of labels */
+	SEGUE_STASH_ENTROPY = 1 << 7, /* the rest of a stack with entropy labels, which are made anew */
 	SEGUE_STASH_AWARE = 1 << 5, /* End.AN that translates: what such a packet must still have (lib/proxy/aware.h) */
 };
 
@@ -600,6 +607,7 @@ enum segue_stage {
 	SEGUE_STAGE_LABELS_PASSED = 18,	  /* segue_labels_passed: the same once the firewall has let the packet pass */
 	SEGUE_STAGE_LABELS_OUT = 19,	  /* segue_function_labels, on socket buffers alone: out of a function on the
 					     kernel's      path behind a label */
+	SEGUE_STAGE_LABELS_BINDING = 20,  /* segue_labels_binding: to a binding label */
 	SEGUE_STAGE_MAX = 32,
 };
 

@@ -21,7 +21,7 @@ struct payload {
 	u32 offset;	  /* first octet of the inner packet (IP: its header, Ethernet: 0) */
 	u32 length;	  /* octets */
 	u32 flow;	  /* hash of the inner flow */
-	u8 protocol;	  /* PROTOCOL_IPV4, PROTOCOL_IPV6, PROTOCOL_ETHERNET */
+	u8 protocol;	  /* PROTOCOL_IPV4, PROTOCOL_IPV6, PROTOCOL_ETHERNET, PROTOCOL_MPLS */
 	u8 traffic_class; /* of the inner packet; 0 for Ethernet */
 	u8 decrement;	  /* lower the inner hop limit or TTL by one (RFC 8986 section 5.1 S05) */
 	u32 flow_label;	  /* of the inner IPv6 header; else 0 */
@@ -30,15 +30,21 @@ struct payload {
 	struct advance advance;
 };
 
-/* The list that this flow takes in the policy, or NULL. */
-INLINE const struct segue_segment_list *policy_list(u32 index, u32 flow)
+/* The list that this flow takes in the policy: its index, or SEGUE_NONE. */
+INLINE u32 policy_list_index(u32 index, u32 flow)
 {
 	const struct segue_policy *policy = bpf_map_lookup_elem(&policies, &index);
-	u32 list;
 
 	if (!policy || policy->lists == 0)
-		return NULL;
-	list = policy->list[policy->bucket[flow & (SEGUE_POLICY_BUCKETS - 1)] & 15];
+		return SEGUE_NONE;
+	return policy->list[policy->bucket[flow & (SEGUE_POLICY_BUCKETS - 1)] & 15];
+}
+
+/* The same: the list, or NULL. */
+INLINE const struct segue_segment_list *policy_list(u32 index, u32 flow)
+{
+	u32 list = policy_list_index(index, flow);
+
 	return bpf_map_lookup_elem(&segment_lists, &list);
 }
 
@@ -120,6 +126,25 @@ INLINE struct sending wrapped(const struct payload *payload, u32 push)
 	};
 }
 
+/* Writes the list's header into the room in front of the packet. 0: done. */
+INLINE int encapsulation_write(void *data, void *end, const struct segue_segment_list *list,
+			       const struct payload *payload)
+{
+	u8 *octet = data + ETHERNET_LENGTH;
+
+	if (template_copy(octet, end, list))
+		return -1;
+	if ((void *)octet + IPV6_LENGTH + SRH_FIXED_LENGTH > end)
+		return -1;
+	*(u32 *)octet = outer_word(list, payload);
+	*(u16 *)(octet + 4) = payload_length(list->header_length - IPV6_LENGTH + payload->length);
+	if (list->flags & SEGUE_LIST_HAS_SRH)
+		octet[IPV6_LENGTH] = payload->protocol;
+	else
+		octet[6] = payload->protocol;
+	return 0;
+}
+
 /* The packet is unchanged so far. Ends it. */
 INLINE int encapsulate(const struct packet *packet, const struct segue_segment_list *list,
 		       const struct payload *payload, const struct adjacency *adjacency)
@@ -155,21 +180,15 @@ INLINE int encapsulate(const struct packet *packet, const struct segue_segment_l
 		return drop(packet, buffer_refusal(packet->ctx, SEGUE_OUTCOME_drop_no_headroom));
 	data = buffer_start(packet->ctx);
 	end = buffer_end(packet->ctx);
-	if (template_copy(data + ETHERNET_LENGTH, end, list))
+	if (encapsulation_write(data, end, list, payload))
 		return drop(packet, SEGUE_OUTCOME_drop_adjust);
-	octet = data + ETHERNET_LENGTH;
-	if ((void *)octet + IPV6_LENGTH + SRH_FIXED_LENGTH > end)
-		return drop(packet, SEGUE_OUTCOME_drop_adjust);
-	*(u32 *)octet = outer_word(list, payload);
-	*(u16 *)(octet + 4) = payload_length(list->header_length - IPV6_LENGTH + payload->length);
-	if (list->flags & SEGUE_LIST_HAS_SRH)
-		octet[IPV6_LENGTH] = payload->protocol;
-	else
-		octet[6] = payload->protocol;
 	count(packet, payload->counter);
 	count(packet, list->counter);
 	if (likely(by_link))
 		return leave_by_link(packet, adjacency);
+	octet = data + ETHERNET_LENGTH;
+	if ((void *)octet + IPV6_LENGTH > end)
+		return drop(packet, SEGUE_OUTCOME_drop_adjust);
 	/* The kernel will lower the outer hop limit when it forwards. */
 	if (!hops_used(adjacency) && octet[7] != 255)
 		octet[7]++;

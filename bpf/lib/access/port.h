@@ -123,6 +123,7 @@ INLINE int access_push(const struct packet *packet, const struct flow *flow, con
 	scratch->push.length = flow->length;
 	scratch->push.family = flow->family;
 	scratch->push.traffic_class = flow->traffic_class;
+	scratch->push.advance.kind = ADVANCE_NOT;
 	stage(packet, SEGUE_STAGE_LABELS_PUSH);
 	return drop(packet, SEGUE_OUTCOME_drop_recirculation);
 }

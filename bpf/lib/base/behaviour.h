@@ -17,7 +17,7 @@ INLINE int behaviour_only_advances(u32 behaviour)
 	return 0;
 }
 
-/* Takes the inner packet out for good: such a SID is the last one (RFC 8986 sections 4.4 to 4.9). */
+/* Takes the inner packet out for good: such a SID is the last one (RFC 8986 sections 4.4 to 4.9; End.DTM). */
 INLINE int behaviour_decapsulates(u32 behaviour)
 {
 	switch (behaviour) {
@@ -27,6 +27,7 @@ INLINE int behaviour_decapsulates(u32 behaviour)
 	case SEGUE_END_DT4:
 	case SEGUE_END_DT6:
 	case SEGUE_END_DT46:
+	case SEGUE_END_DTM:
 		return 1;
 	}
 	return 0;

@@ -22,6 +22,7 @@
 #include "lib/proxy/masquerade.h"
 #include "lib/proxy/aware.h"
 #include "lib/firewall/filter.h"
+#include "lib/labels/leave.h"
 
 /* End.B6.Encaps, End.B6.Encaps.Red (RFC 8986 sections 4.13, 4.14): advanced first, then the policy's header in front.
  */
@@ -48,6 +49,48 @@ INLINE int end_b6(const struct packet *packet, const struct segue_sid *sid, cons
 	return encapsulate(packet, list, &payload, list_adjacency(packet, list, payload.flow));
 }
 
+/*
+ * End.BM (RFC 8986 section 4.15): advanced, then the policy's labels in front, which is done in a stage of its own. In
+ * segue_again only.
+ */
+INLINE int end_bm(const struct packet *packet, const struct segue_sid *sid, const struct ipv6hdr *ip, u32 limit,
+		  const struct advance *advance)
+{
+	struct scratch *scratch = scratch_get();
+	u32 flow = outer_flow(ip);
+
+	if (!packet_recirculated(packet))
+		hand_on(packet, 0);
+	if (!packet_recirculated(packet) || !scratch)
+		return drop(packet, SEGUE_OUTCOME_drop_recirculation);
+	scratch->push.list = policy_list_index(sid->policy, flow);
+	scratch->push.counter = sid->counter;
+	scratch->push.flow = flow;
+	scratch->push.length = limit - ETHERNET_LENGTH;
+	scratch->push.family = 6;
+	scratch->push.traffic_class = bpf_ntohl(*(const u32 *)ip) >> 20 & 0xff;
+	scratch->push.advance = *advance;
+	stage(packet, SEGUE_STAGE_LABELS_PUSH);
+	return drop(packet, SEGUE_OUTCOME_drop_recirculation);
+}
+
+/* End.DTM: a packet with labels is in it, which goes on by these. In segue_again only. */
+INLINE int end_dtm(const struct packet *packet, const struct segue_sid *sid, const struct outer *outer)
+{
+	if (!packet_recirculated(packet)) {
+		hand_on(packet, 0);
+		return drop(packet, SEGUE_OUTCOME_drop_recirculation);
+	}
+	if (unlikely(labels_of_segments(packet->ctx)))
+		return drop(packet, SEGUE_OUTCOME_drop_offload);
+	if (outer->frame > outer->limit && buffer_adjust_tail(packet->ctx, -(int)(outer->frame - outer->limit)))
+		return drop(packet, SEGUE_OUTCOME_drop_adjust);
+	if (labels_off(packet->ctx, (outer->offset - ETHERNET_LENGTH) & OFFSET_MASK, bpf_htons(ETH_P_MPLS_UC)))
+		return drop(packet, SEGUE_OUTCOME_drop_adjust);
+	count(packet, sid->counter);
+	return labels_here(packet);
+}
+
 /* The inner packet leaves the SR domain, or goes on by its own destination. */
 INLINE int end_decapsulate(const struct packet *packet, const struct segue_sid *sid, const struct outer *outer)
 {
@@ -57,6 +100,8 @@ INLINE int end_decapsulate(const struct packet *packet, const struct segue_sid *
 		return drop(packet, SEGUE_OUTCOME_drop_fragment_at_decapsulation);
 	if (outer->protocol == PROTOCOL_ETHERNET)
 		return decapsulate_ethernet(packet, sid, outer, SEGUE_OUTCOME_forwarded);
+	if (outer->protocol == PROTOCOL_MPLS)
+		return end_dtm(packet, sid, outer);
 	if (outer->protocol == PROTOCOL_IPV6 && (sid->behaviour == SEGUE_END_DX6 || sid->behaviour == SEGUE_END_X)) {
 		exit.next_hop = address_load(sid->next_hop);
 		exit.oif = sid->oif;
@@ -82,6 +127,8 @@ INLINE int takes_inner(const struct segue_sid *sid, u32 protocol)
 		return protocol == PROTOCOL_IPV6;
 	case SEGUE_END_DT46:
 		return protocol == PROTOCOL_IPV4 || protocol == PROTOCOL_IPV6;
+	case SEGUE_END_DTM:
+		return protocol == PROTOCOL_MPLS;
 	case SEGUE_END:
 	case SEGUE_END_T:
 		return sid->flavours & SEGUE_USD && (protocol == PROTOCOL_IPV4 || protocol == PROTOCOL_IPV6);
@@ -254,6 +301,8 @@ INLINE int segment_advance(const struct packet *packet, const struct segue_sid *
 	case SEGUE_END_B6_ENCAPS:
 	case SEGUE_END_B6_ENCAPS_RED:
 		return end_b6(packet, sid, ip, outer->limit, &advance);
+	case SEGUE_END_BM:
+		return end_bm(packet, sid, ip, outer->limit, &advance);
 	case SEGUE_END_INSTANCES:
 		stage(packet, SEGUE_STAGE_INSTANCE);
 		return drop(packet, SEGUE_OUTCOME_drop_recirculation);

@@ -31,13 +31,24 @@ INLINE u32 labels_mask(u32 flags)
 	return flags & SEGUE_STASH_TRAFFIC_CLASS_COPY ? ~bpf_htonl(ENTRY_CLASS) : ~0U;
 }
 
+/*
+ * The same of the entry behind `before`: an entropy label is each flow's own, so that with SEGUE_STASH_ENTROPY it is
+ * made anew for the packet that comes back. 0 as a label: nothing is remembered there.
+ */
+INLINE u32 labels_mask_behind(u32 before, u32 flags, u32 mask)
+{
+	u32 kept = flags & SEGUE_STASH_ENTROPY ? bpf_htonl(ENTRY_CLASS_AND_BOTTOM) : ~0U;
+
+	return mask & (kept | entry_indicates_not(before));
+}
+
 /* Would the rest of the frame's stack go back on as this one does? TTLs of the first label that differ by less than
  * `margin` make no difference. */
 INLINE int labels_same(const struct segue_stash *entry, const void *data, const void *end, u64 shape, u32 margin)
 {
 	const u32 *known = (const u32 *)entry->header;
 	u32 length = LABELS_SHAPE_LENGTH(shape), at = LABELS_SHAPE_AT(shape), flags = LABELS_SHAPE_FLAGS(shape);
-	u32 mask = labels_mask(flags), difference = 0, ttl;
+	u32 mask = labels_mask(flags), difference = 0, before = 0, ttl;
 
 	if (entry->length != length || entry->flags != flags || entry->hop_limit != (u8)(shape >> 56))
 		return 0;
@@ -49,9 +60,11 @@ INLINE int labels_same(const struct segue_stash *entry, const void *data, const 
 		if ((const void *)(word + 1) > end)
 			return 0;
 		if (i) {
-			difference |= (*word & mask) ^ known[i];
+			difference |= (*word & labels_mask_behind(before, flags, mask)) ^ known[i];
+			before = *word;
 			continue;
 		}
+		before = *word;
 		difference = ((*word & mask) ^ known[0]) & ~bpf_htonl(0xff);
 		ttl = LABELS_SHAPE_TTL(shape) ?: ENTRY_TTL(bpf_ntohl(*word));
 		ttl -= ENTRY_TTL(bpf_ntohl(known[0]));
@@ -65,7 +78,7 @@ INLINE u64 labels_prepare(buffer *ctx, struct segue_stash *draft, u64 shape, u64
 {
 	void *data = buffer_start(ctx);
 	void *end = buffer_end(ctx);
-	u32 length = LABELS_SHAPE_LENGTH(shape), at = LABELS_SHAPE_AT(shape), mask;
+	u32 length = LABELS_SHAPE_LENGTH(shape), at = LABELS_SHAPE_AT(shape), before = 0, mask;
 	u64 *content = (u64 *)draft->header, hash;
 	u32 *to = (u32 *)draft->header;
 
@@ -87,7 +100,8 @@ INLINE u64 labels_prepare(buffer *ctx, struct segue_stash *draft, u64 shape, u64
 			break;
 		if ((const void *)(word + 1) > end)
 			return 0;
-		to[i] = *word & mask;
+		to[i] = *word & labels_mask_behind(before, draft->flags, mask);
+		before = *word;
 	}
 	if (length && LABELS_SHAPE_TTL(shape))
 		draft->header[ENTRY_LENGTH - 1] = LABELS_SHAPE_TTL(shape);
@@ -97,9 +111,10 @@ INLINE u64 labels_prepare(buffer *ctx, struct segue_stash *draft, u64 shape, u64
 	return hash ?: 1;
 }
 
-/* Copies a remembered stack, with `fill`, TC in packet order, in each entry. 0: done. */
-INLINE int labels_copy(void *to, const void *end, const struct segue_stash *entry, u32 fill)
+/* Copies a remembered stack, with `fill`, TC in packet order, in each entry, and the flow's entropy labels. 0: done. */
+INLINE int labels_copy(void *to, const void *end, const struct segue_stash *entry, u32 fill, u32 flow)
 {
+	u32 entropy = entry->flags & SEGUE_STASH_ENTROPY ? bpf_htonl(entropy_entry(flow)) : 0, behind = 0;
 	const u32 *from = (const u32 *)entry->header;
 	u32 *word = to;
 
@@ -108,7 +123,8 @@ INLINE int labels_copy(void *to, const void *end, const struct segue_stash *entr
 			break;
 		if ((const void *)(word + i + 1) > end)
 			return -1;
-		word[i] = from[i] | fill;
+		word[i] = from[i] | fill | behind;
+		behind = entropy & ~entry_indicates_not(from[i]);
 	}
 	return 0;
 }

@@ -295,6 +295,9 @@ INLINE int function_labels(struct packet *packet)
 	refusal = function_trim(skb, &inner);
 	if (unlikely(refusal))
 		return drop(packet, refusal & (SEGUE_OUTCOMES_MAX - 1));
+	/* Where nothing is left of the stack, the label that stands for it lowers the hop limit when it comes off. */
+	if (unlikely(!entry->length) && !(sid->proxy_flags & SEGUE_PROXY_KEEP_HOP_LIMIT))
+		hops = inner.hop_limit;
 	if (hops != inner.hop_limit && function_hop(skb, hops))
 		return drop(packet, SEGUE_OUTCOME_drop_adjust);
 	if (unlikely(!entry->length)) {
@@ -312,7 +315,7 @@ INLINE int function_labels(struct packet *packet)
 			return drop(packet, SEGUE_OUTCOME_drop_no_headroom);
 		data = buffer_start(skb);
 		end = buffer_end(skb);
-		if (labels_copy(data + ETHERNET_LENGTH, end, entry, 0))
+		if (labels_copy(data + ETHERNET_LENGTH, end, entry, 0, 0))
 			return drop(packet, SEGUE_OUTCOME_drop_adjust);
 		if (unlikely(!stash_still(entry, id)))
 			return function_forgotten(skb, packet->port->index, sid->scope);

@@ -99,12 +99,12 @@ INLINE int back_wrap(struct packet *packet, const struct segue_sid *sid, const s
 	end = buffer_end(packet->ctx);
 	if (rest->list) {
 		failed = labels_write(data + ETHERNET_LENGTH, end, rest->list,
-				      labels_fill(rest->list, flow->traffic_class, ttl));
+				      labels_fill(rest->list, flow->traffic_class, ttl), flow->hash);
 		count(packet, rest->list->counter);
 	} else {
 		if (rest->entry->flags & SEGUE_STASH_TRAFFIC_CLASS_COPY)
 			fill = class_in_entry(flow->traffic_class);
-		failed = labels_copy(data + ETHERNET_LENGTH, end, rest->entry, fill);
+		failed = labels_copy(data + ETHERNET_LENGTH, end, rest->entry, fill, flow->hash);
 		if (unlikely(!stash_still(rest->entry, rest->id))) {
 			memory_count(sid->scope, MEMORY_OVERWRITTEN);
 			return drop(packet, SEGUE_OUTCOME_drop_header_forgotten);

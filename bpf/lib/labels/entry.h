@@ -86,6 +86,36 @@ INLINE const struct segue_sid *label_path_find(u64 epoch, u32 label, u32 path)
 	return bpf_map_lookup_elem(&sid_entries, &index);
 }
 
+#define FLOW_MIX 0x9e3779b97f4a7c15ULL
+
+/*
+ * The entry of a flow's entropy label, in host byte order, but for TC and the bottom of the stack. Its TTL is 0, so
+ * that nobody forwards by it, and it is no special-purpose label (RFC 6790 section 4.2).
+ */
+INLINE u32 entropy_entry(u32 flow)
+{
+	u32 label = flow * FLOW_MIX >> 44;
+
+	return (label < LABELS_SPECIAL ? label | LABELS_SPECIAL : label) << 12;
+}
+
+/* Is it an entropy label indicator? `entry`: in packet order. */
+INLINE int entry_indicates(u32 entry)
+{
+	return (entry & bpf_htonl(~0U << 12)) == bpf_htonl(LABEL_ENTROPY_INDICATOR << 12);
+}
+
+/* The same in all bits, and the other way round: ~0 unless it is one. Without a branch, of which each doubles what the
+ * verifier has to follow. */
+INLINE u32 entry_indicates_not(u32 entry)
+{
+	u32 differs = (entry ^ bpf_htonl(LABEL_ENTROPY_INDICATOR << 12)) & bpf_htonl(~0U << 12), low;
+
+	low = differs & -differs;
+	opaque(low);
+	return 0 - ((differs | (0 - low)) >> 31);
+}
+
 /* The entry at `at` in host byte order; it lies in the frame. */
 INLINE u32 entry_load(const void *at)
 {
@@ -133,9 +163,10 @@ RARE u32 labels_inside(buffer *ctx, u32 at)
 
 /* Where a stack ends, and what is behind it. */
 struct labels_end {
-	u32 inside; /* offset of the inner IP packet */
-	u32 family; /* of that, by its first four bits */
-	u32 class;  /* TC of the entries, as in an entry in host byte order; LABELS_CLASSES: they have several */
+	u32 inside;  /* offset of the inner IP packet */
+	u32 family;  /* of that, by its first four bits */
+	u32 class;   /* TC of the entries, as in an entry in host byte order; LABELS_CLASSES: they have several */
+	u32 entropy; /* not 0: there are entropy labels among them */
 };
 
 #define LABELS_CLASSES 1
@@ -148,7 +179,7 @@ RARE u32 labels_end(buffer *ctx, u32 at, struct labels_end *found)
 {
 	void *data = buffer_start(ctx);
 	void *end = buffer_end(ctx);
-	u32 class = 0;
+	u32 some = unknown_zero(buffer_interface(ctx)), each = ENTRY_CLASS ^ some, entropy = some;
 
 	if (!found)
 		return SEGUE_OUTCOME_drop_label_bottom;
@@ -162,15 +193,17 @@ RARE u32 labels_end(buffer *ctx, u32 at, struct labels_end *found)
 			return SEGUE_OUTCOME_drop_label_bottom;
 		at += ENTRY_LENGTH;
 		word = entry_load(octet);
-		if (i == 1)
-			class = word & ENTRY_CLASS;
-		else if (i && class != (word & ENTRY_CLASS))
-			class = LABELS_CLASSES;
+		entropy |= ~entry_indicates_not(*(const u32 *)octet);
+		if (i) {
+			some |= word & ENTRY_CLASS;
+			each &= word;
+		}
 		if (!(word & ENTRY_BOTTOM))
 			continue;
 		found->inside = at;
 		found->family = octet[ENTRY_LENGTH] >> 4;
-		found->class = class;
+		found->class = !some || some == each ? some : LABELS_CLASSES;
+		found->entropy = entropy;
 		return found->family == 4 || found->family == 6 ? 0 : SEGUE_OUTCOME_drop_label_not_ip;
 	}
 	return SEGUE_OUTCOME_drop_label_depth;

@@ -46,7 +46,7 @@ INLINE int labels_firewall(struct packet *packet, struct scratch *scratch)
 		return drop(packet, SEGUE_OUTCOME_drop_no_headroom);
 	data = buffer_start(packet->ctx);
 	end = buffer_end(packet->ctx);
-	if (labels_copy(data + ETHERNET_LENGTH, end, &scratch->stash, 0))
+	if (labels_copy(data + ETHERNET_LENGTH, end, &scratch->stash, 0, 0))
 		return drop(packet, SEGUE_OUTCOME_drop_adjust);
 	stage(packet, SEGUE_STAGE_LABELS_PASSED);
 	return drop(packet, SEGUE_OUTCOME_drop_recirculation);

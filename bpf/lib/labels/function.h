@@ -110,6 +110,8 @@ INLINE u64 label_shape(const struct packet *packet, const struct segue_sid *sid,
 		flags = SEGUE_STASH_EXACT | SEGUE_STASH_LABELS;
 	else if (stack->class == (u32)inner->dscp >> 3 << 9)
 		flags = SEGUE_STASH_TRAFFIC_CLASS_COPY;
+	if (stack->entropy && sid->memory != SEGUE_MEMORY_PACKET)
+		flags |= SEGUE_STASH_ENTROPY;
 	shape = LABELS_SHAPE(stack->inside - at, at, ttl, flags);
 	if (sid->memory == SEGUE_MEMORY_PACKET && sid->proxy_flags & SEGUE_PROXY_KEEP_HOP_LIMIT)
 		shape |= STASH_SHAPE_HOP_LIMIT(inner->hop_limit);

@@ -116,6 +116,8 @@ INLINE int label_fast_function(struct packet *packet, const struct segue_sid *si
 
 		if ((const void *)(octet + ENTRY_LENGTH) > end)
 			return 0;
+		if (entry_indicates(*(const u32 *)octet))
+			return 0;
 		bottom = octet[2] & 1;
 		found.inside += ENTRY_LENGTH;
 	}
@@ -172,7 +174,7 @@ INLINE int rest_again_find(const struct segue_sid *sid, const struct payload *pa
 		if (sid->policy == SEGUE_NONE)
 			return -1;
 		list = policy_list(sid->policy, payload->flow);
-		if (!list || list->mode != SEGUE_PUSH || list->flags & SEGUE_LIST_TTL_UNIFORM)
+		if (!list || list->mode != SEGUE_PUSH || list->flags & (SEGUE_LIST_TTL_UNIFORM | SEGUE_LIST_ENTROPY))
 			return -1;
 		rest->words = (const u32 *)list->header;
 		rest->length = list->header_length;

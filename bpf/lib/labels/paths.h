@@ -14,8 +14,6 @@
 #include "lib/proxy/memory.h"
 #include "lib/labels/entry.h"
 
-#define PATHS_MIX 0x9e3779b97f4a7c15ULL
-
 /* What is behind a stack is the flow's, if it is an IP packet that can be read: its hash, or `otherwise`. */
 INLINE u32 inside_flow(buffer *ctx, u32 at, u32 otherwise)
 {
@@ -55,9 +53,9 @@ RARE u32 labels_flow(buffer *ctx)
 		at += ENTRY_LENGTH;
 		word = entry_load(octet);
 		if (entropy)
-			return (ENTRY_LABEL(word) * PATHS_MIX) >> 32;
+			return (ENTRY_LABEL(word) * FLOW_MIX) >> 32;
 		entropy = ENTRY_LABEL(word) == LABEL_ENTROPY_INDICATOR;
-		mixed = (mixed ^ ENTRY_LABEL(word)) * PATHS_MIX;
+		mixed = (mixed ^ ENTRY_LABEL(word)) * FLOW_MIX;
 	}
 	mixed >>= 32;
 	return word & ENTRY_BOTTOM ? inside_flow(ctx, at, mixed) : mixed;
@@ -70,7 +68,7 @@ RARE u32 labels_flow(buffer *ctx)
 INLINE const struct segue_sid *label_path(const struct packet *packet, u32 label, u32 paths)
 {
 	u32 port = *(const u32 *)&packet->port->mac[2];
-	u64 mixed = (labels_flow(packet->ctx) ^ (u64)port << 16) * PATHS_MIX;
+	u64 mixed = (labels_flow(packet->ctx) ^ (u64)port << 16) * FLOW_MIX;
 
 	return label_path_find(packet->epoch, label, (mixed >> 32) * paths >> 32);
 }

@@ -78,10 +78,11 @@ INLINE int label_pop(const struct packet *packet, const struct segue_sid *sid, c
 }
 
 /* What a label says that no other behind it is asked for. */
-INLINE int label_obey(struct packet *packet, const struct segue_sid *sid, const struct label_found *found)
+INLINE int label_obey(struct packet *packet, const struct segue_sid *sid, struct label_found *found)
 {
 	int bottom = (found->word & ENTRY_BOTTOM) != 0;
 
+	entropy_off(packet->ctx, found, sid->behaviour);
 	if (unlikely((sid->behaviour == SEGUE_LABEL_SWAP || sid->behaviour == SEGUE_LABEL_POP) && sid->table)) {
 		sid = label_path(packet, ENTRY_LABEL(found->word), sid->table);
 		if (unlikely(!sid))
@@ -103,8 +104,11 @@ INLINE int label_obey(struct packet *packet, const struct segue_sid *sid, const 
 	case SEGUE_LABEL_NODE:
 	case SEGUE_LABEL_TABLE:
 	case SEGUE_LABEL_NEXT_HOP:
-		return likely(bottom) ? label_deliver(packet, sid, found)
-				      : drop(packet, SEGUE_OUTCOME_drop_label_bottom);
+		return likely(found->word & ENTRY_BOTTOM) ? label_deliver(packet, sid, found)
+							  : drop(packet, SEGUE_OUTCOME_drop_label_bottom);
+	case SEGUE_LABEL_BINDING:
+		stage(packet, SEGUE_STAGE_LABELS_BINDING);
+		return drop(packet, SEGUE_OUTCOME_drop_recirculation);
 	}
 	return drop(packet, SEGUE_OUTCOME_drop_behaviour);
 }
@@ -157,6 +161,7 @@ INLINE int labels_passed(struct packet *packet)
 	sid = bpf_map_lookup_elem(&sid_entries, &found.index);
 	if (unlikely(!sid))
 		return drop(packet, SEGUE_OUTCOME_drop_label_unknown);
+	entropy_off(packet->ctx, &found, SEGUE_LABEL_TABLE);
 	return label_onward(packet, sid, &found);
 }
 

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* PUSH (RFC 8660 section 2.7): a packet from outside into a policy whose list is a stack of labels. */
+/*
+ * PUSH (RFC 8660 section 2.7): a packet from outside into a policy whose list is a stack of labels. Or one in an SRv6
+ * header that has come to the SID of such a policy: End.BM (RFC 8986 section 4.15).
+ */
 #ifndef SEGUE_LABELS_PUSH_H
 #define SEGUE_LABELS_PUSH_H
 
@@ -14,11 +17,23 @@
 #include "lib/forward/obstacle.h"
 #include "lib/labels/leave.h"
 
-/*
- * The list's entries in front of the packet, with `fill`, TC and TTL in packet order, in each: two at a time. 0: done.
- */
-INLINE int labels_write(void *to, const void *end, const struct segue_segment_list *list, u32 fill)
+/* The entry of a list of `length` octets that ends it. NULL: it does not lie in the frame. */
+INLINE u32 *labels_last(void *to, const void *end, u32 length)
 {
+	void *last = to - ENTRY_LENGTH + (length & 0xfc);
+
+	return last + ENTRY_LENGTH <= end ? last : NULL;
+}
+
+/*
+ * The list's entries in front of a packet of the flow, with `fill`, TC and TTL in packet order, in each: two at a time.
+ * 0: done.
+ */
+INLINE int labels_write(void *to, const void *end, const struct segue_segment_list *list, u32 fill, u32 flow)
+{
+	void *start = to;
+	u32 *last;
+
 	const void *from = list->header;
 	u32 odd = list->segments & 1, pairs = list->segments >> 1;
 	u64 both = fill | (u64)fill << 32;
@@ -37,6 +52,12 @@ INLINE int labels_write(void *to, const void *end, const struct segue_segment_li
 			return -1;
 		((u64 *)to)[i] = ((const u64 *)from)[i] | both;
 	}
+	if (likely(!(list->flags & SEGUE_LIST_ENTROPY)))
+		return 0;
+	last = labels_last(start, end, list->header_length);
+	if (!last)
+		return -1;
+	*last = bpf_htonl(entropy_entry(flow) | ENTRY_BOTTOM) | (fill & bpf_htonl(ENTRY_CLASS));
 	return 0;
 }
 
@@ -96,16 +117,23 @@ INLINE int push_on(const struct packet *packet, const struct segue_segment_list 
 		   const struct adjacency *adjacency)
 {
 	u32 ttl = packet_decrement(packet, payload->protocol == PROTOCOL_IPV6 ? 6 : 4), fill;
-	void *data, *end;
+	void *data, *end, *srh;
 
 	if (unlikely(!ttl))
 		return drop(packet, SEGUE_OUTCOME_drop_truncated);
+	if (payload->advance.kind != ADVANCE_NOT) {
+		data = buffer_start(packet->ctx);
+		end = buffer_end(packet->ctx);
+		srh = data + (payload->advance.header & OFFSET_MASK);
+		if (srh + sizeof(struct srh) <= end && data + ETHERNET_LENGTH + IPV6_LENGTH <= end)
+			advance_write(&payload->advance, data + ETHERNET_LENGTH, srh);
+	}
 	fill = labels_fill(list, payload->traffic_class, ttl);
 	if (labels_on(packet->ctx, list->header_length & 0xff))
 		return drop(packet, SEGUE_OUTCOME_drop_no_headroom);
 	data = buffer_start(packet->ctx);
 	end = buffer_end(packet->ctx);
-	if (labels_write(data + ETHERNET_LENGTH, end, list, fill))
+	if (labels_write(data + ETHERNET_LENGTH, end, list, fill, payload->flow))
 		return drop(packet, SEGUE_OUTCOME_drop_adjust);
 	count(packet, payload->counter);
 	count(packet, list->counter);
@@ -118,8 +146,10 @@ INLINE int labels_push(struct packet *packet, const struct push_order *order)
 	struct payload payload = {.offset = ETHERNET_LENGTH,
 				  .length = order->length,
 				  .counter = order->counter,
+				  .flow = order->flow,
 				  .traffic_class = order->traffic_class,
-				  .protocol = order->family == 4 ? PROTOCOL_IPV4 : PROTOCOL_IPV6};
+				  .protocol = order->family == 4 ? PROTOCOL_IPV4 : PROTOCOL_IPV6,
+				  .advance = order->advance};
 	const struct segue_segment_list *list;
 	const struct adjacency *adjacency = NULL;
 	u32 index = order->list;

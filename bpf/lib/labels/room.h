@@ -37,6 +37,23 @@ RARE int labels_on(buffer *skb, u32 octets)
 	return skb_becomes(skb, bpf_htons(ETH_P_MPLS_UC));
 }
 
+/* Takes off `octets` of labels, and makes room for `room` octets of others in their place. 0: done. */
+RARE int labels_exchange(buffer *skb, u32 octets, u32 room)
+{
+	if (octets == room)
+		return 0;
+	if (skb_becomes(skb, bpf_htons(ETH_P_IP)) ||
+	    bpf_skb_adjust_room(skb, (int)(room - octets), BPF_ADJ_ROOM_MAC, BPF_F_ADJ_ROOM_FIXED_GSO))
+		return -1;
+	return skb_becomes(skb, bpf_htons(ETH_P_MPLS_UC));
+}
+
+/* A packet with labels becomes for the kernel one that an IPv6 header can be put in front of. 0: done. */
+INLINE int labels_wrappable(buffer *skb)
+{
+	return skb_becomes(skb, bpf_htons(ETH_P_IPV6));
+}
+
 /* The kernel cuts up no segments behind labels unless it has NET_MPLS_GSO, which nobody can tell from here. */
 INLINE int labels_of_segments(const buffer *skb)
 {
@@ -77,6 +94,17 @@ RARE int labels_off(buffer *ctx, u32 octets, u32 ethertype)
 INLINE int labels_on(buffer *ctx, u32 octets)
 {
 	return labels_move(ctx, -(int)octets, bpf_htons(ETH_P_MPLS_UC));
+}
+
+RARE int labels_exchange(buffer *ctx, u32 octets, u32 room)
+{
+	return labels_move(ctx, (int)(octets & OFFSET_MASK) - (int)(room & OFFSET_MASK), bpf_htons(ETH_P_MPLS_UC));
+}
+
+INLINE int labels_wrappable(const buffer *ctx)
+{
+	(void)ctx;
+	return 0;
 }
 
 INLINE int labels_of_segments(const buffer *ctx)

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* From the top of a stack to the first label that leads on: those that are this node's own come off (RFC 8660, NEXT).
+/*
+ * From the top of a stack to the first label that leads on: those that are this node's own come off (RFC 8660, NEXT),
+ * and entropy labels with them, or before them, where the node before this one has popped (RFC 6790 section 4.3).
  */
 #ifndef SEGUE_LABELS_WALK_H
 #define SEGUE_LABELS_WALK_H
@@ -14,41 +16,110 @@
 
 struct label_found {
 	u32 off;     /* octets of the labels in front of it, which come off */
-	u32 word;    /* its entry, in host byte order */
+	u32 word;    /* its entry, in host byte order; ENTRY_BOTTOM: nothing is left behind it */
 	u32 ttl;     /* that it came with, or in uniform mode those in front of it (RFC 3443 section 3.4) */
 	u32 index;   /* in `sid_entries` */
 	u32 frame;   /* octets of the frame */
 	u32 special; /* 1: an explicit null */
 };
 
+/*
+ * The octets of an entropy label and its indicator, where they lie at `at` (RFC 6790 section 3), with ENTRY_BOTTOM if
+ * nothing is behind them. 0: there is none, or half of one.
+ */
+INLINE u32 entropy_at(const u8 *at, const void *end)
+{
+	if ((const void *)(at + 2 * ENTRY_LENGTH) > end || !entry_indicates(*(const u32 *)at) || at[2] & 1)
+		return 0;
+	return 2 * ENTRY_LENGTH | (at[ENTRY_LENGTH + 2] & 1 ? ENTRY_BOTTOM : 0);
+}
+
+/*
+ * An entropy label right behind a label that ends here comes off with that one. Not behind a firewall's, which puts the
+ * stack back on, its own label first.
+ */
+RARE int entropy_off(buffer *ctx, struct label_found *found, u32 behaviour)
+{
+	u32 pair = unknown_zero(buffer_interface(ctx));
+
+	if (!found)
+		return 0;
+	switch (behaviour) {
+	case SEGUE_LABEL_TABLE:
+	case SEGUE_LABEL_NEXT_HOP:
+	case SEGUE_LABEL_STATIC:
+	case SEGUE_LABEL_DYNAMIC:
+		if (found->word & ENTRY_BOTTOM)
+			break;
+		pair = entropy_at(buffer_start(ctx) + ((ETHERNET_LENGTH + found->off + ENTRY_LENGTH) & OFFSET_MASK),
+				  buffer_end(ctx));
+	}
+	opaque(pair);
+	found->off += pair & ~ENTRY_BOTTOM;
+	found->word |= pair & ENTRY_BOTTOM;
+	return 0;
+}
+
+/*
+ * The stack ends with an entropy label whose entry is at `at`, and no other label of this node says what becomes of the
+ * packet behind it: explicit null of its family does.
+ */
+INLINE u32 entropy_last(u64 epoch, const u8 *at, const void *end, u32 *index)
+{
+	u32 label = LABEL_IPV4_EXPLICIT_NULL;
+
+	if ((const void *)(at + ENTRY_LENGTH + 1) > end)
+		return SEGUE_OUTCOME_drop_label_bottom;
+	if (at[ENTRY_LENGTH] >> 4 == 6)
+		label = LABEL_IPV6_EXPLICIT_NULL;
+	return label_find(epoch, label, index) ? 0 : SEGUE_OUTCOME_drop_label_unknown;
+}
+
 /* The outcome of what cannot go on, or 0 and `found` is filled but for `frame`. */
 RARE int labels_walk(buffer *ctx, u64 epoch, u32 config_flags, struct label_found *found)
 {
 	void *data = buffer_start(ctx);
 	void *end = buffer_end(ctx);
-	u32 ttl = 0;
+	u32 ttl = 0, at = unknown_zero(buffer_interface(ctx)), own = SEGUE_NONE;
 
 	if (!found)
 		return SEGUE_OUTCOME_drop_label_bottom;
 	for (u32 i = 0; i < LABELS_OWN_MAX; i++) {
-		const u8 *entry = data + ETHERNET_LENGTH + i * ENTRY_LENGTH;
 		const struct segue_sid *sid;
-		u32 word, index = 0;
+		const u8 *entry;
+		u32 word, index = 0, pair;
 
+		at &= OFFSET_MASK;
+		entry = data + ETHERNET_LENGTH + at;
 		if ((void *)(entry + ENTRY_LENGTH) > end)
 			return SEGUE_OUTCOME_drop_label_bottom;
 		word = entry_load(entry);
-		sid = label_find(epoch, ENTRY_LABEL(word), &index);
-		if (!sid)
-			return ENTRY_LABEL(word) < LABELS_SPECIAL ? SEGUE_OUTCOME_drop_label_reserved
-								  : SEGUE_OUTCOME_drop_label_unknown;
 		if (!i || !(config_flags & SEGUE_CONFIG_TTL_UNIFORM))
 			ttl = ENTRY_TTL(word);
+		pair = entropy_at(entry, end);
+		if (unlikely(pair)) {
+			at += 2 * ENTRY_LENGTH;
+			if (!(pair & ENTRY_BOTTOM))
+				continue;
+			if (own == SEGUE_NONE && entropy_last(epoch, entry + ENTRY_LENGTH, end, &own))
+				return SEGUE_OUTCOME_drop_label_bottom;
+			at -= ENTRY_LENGTH;
+			word |= ENTRY_BOTTOM;
+			index = own;
+		} else {
+			sid = label_find(epoch, ENTRY_LABEL(word), &index);
+			if (!sid)
+				return ENTRY_LABEL(word) < LABELS_SPECIAL ? SEGUE_OUTCOME_drop_label_reserved
+									  : SEGUE_OUTCOME_drop_label_unknown;
+			if (ttl && sid->behaviour == SEGUE_LABEL_NODE && !(word & ENTRY_BOTTOM)) {
+				at += ENTRY_LENGTH;
+				own = index;
+				continue;
+			}
+		}
 		if (!ttl)
 			return SEGUE_OUTCOME_drop_label_ttl;
-		if (sid->behaviour == SEGUE_LABEL_NODE && !(word & ENTRY_BOTTOM))
-			continue;
-		found->off = i * ENTRY_LENGTH;
+		found->off = at;
 		found->word = word;
 		found->ttl = ttl;
 		found->index = index;

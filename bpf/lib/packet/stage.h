@@ -6,6 +6,7 @@
 #include "lib/base/types.h"
 #include "lib/base/maps.h"
 #include "lib/packet/packet.h"
+#include "lib/header/advance.h"
 
 /* The outer packet, once its headers have been walked. */
 struct outer {
@@ -37,6 +38,7 @@ struct push_order {
 	u32 length;  /* octets of the packet */
 	u32 family;
 	u32 traffic_class;
+	struct advance advance; /* End.BM: of the packet itself. ADVANCE_NOT: no */
 };
 
 /* A packet that is without its stack, which is in `stash` of the scratch memory: lib/labels/firewall.h. */

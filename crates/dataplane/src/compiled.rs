@@ -148,6 +148,11 @@ impl CompiledLabel {
         u32::from(self.entry.behaviour) == abi::SEGUE_LABEL_FIREWALL
     }
 
+    /// Whether it is that of a policy.
+    pub(crate) fn is_binding(&self) -> bool {
+        u32::from(self.entry.behaviour) == abi::SEGUE_LABEL_BINDING
+    }
+
     /// Whether its map entry is that of a [`CompiledSid`], since a function is behind it.
     pub(crate) fn is_among_sids(&self) -> bool {
         let behaviour = u32::from(self.entry.behaviour);

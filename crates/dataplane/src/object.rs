@@ -29,7 +29,7 @@ pub(crate) const PROGRAM: &str = "segue_port";
 
 /// Programs behind tail calls, by their slot in the map `stages`. The object need not have all of them: a stage may be part
 /// of the port's program.
-pub(crate) const STAGES: [(abi::Stage, &str); 17] = [
+pub(crate) const STAGES: [(abi::Stage, &str); 18] = [
     (abi::SEGUE_STAGE_AGAIN, "segue_again"),
     (abi::SEGUE_STAGE_ICMP, "segue_icmp"),
     (abi::SEGUE_STAGE_SERVICE, "segue_service"),
@@ -47,6 +47,7 @@ pub(crate) const STAGES: [(abi::Stage, &str); 17] = [
     (abi::SEGUE_STAGE_LABELS_BACK, "segue_labels_back"),
     (abi::SEGUE_STAGE_LABELS_FIREWALL, "segue_labels_firewall"),
     (abi::SEGUE_STAGE_LABELS_PASSED, "segue_labels_passed"),
+    (abi::SEGUE_STAGE_LABELS_BINDING, "segue_labels_binding"),
 ];
 
 /// Stages of [`STAGES`] that are loaded together. The kernel's verifier takes seconds for them, so they are loaded with the first
@@ -71,10 +72,12 @@ pub(crate) enum StageGroup {
     LabelFunction,
     /// Of firewalls behind labels.
     LabelFirewall,
+    /// Of binding labels.
+    LabelBinding,
 }
 
 impl StageGroup {
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Common,
         Self::Access,
         Self::Firewall,
@@ -84,6 +87,7 @@ impl StageGroup {
         Self::Labels,
         Self::LabelFunction,
         Self::LabelFirewall,
+        Self::LabelBinding,
     ];
 
     pub fn stages(self) -> &'static [&'static str] {
@@ -97,6 +101,7 @@ impl StageGroup {
             Self::Labels => &["segue_labels", "segue_labels_push"],
             Self::LabelFunction => &["segue_labels_back"],
             Self::LabelFirewall => &["segue_labels_firewall", "segue_labels_passed"],
+            Self::LabelBinding => &["segue_labels_binding"],
         }
     }
 
@@ -117,6 +122,7 @@ impl StageGroup {
             Self::Labels => compiled.has_labels(),
             Self::LabelFunction => compiled.labels.iter().any(|label| label.is_among_sids() && !label.has_firewall()),
             Self::LabelFirewall => compiled.labels.iter().any(CompiledLabel::has_firewall),
+            Self::LabelBinding => compiled.labels.iter().any(CompiledLabel::is_binding),
         }
     }
 }

@@ -20,6 +20,10 @@ pub const LABELS_MAX: usize = 32;
 pub const PATHS_MAX: usize = 16;
 /// In place of a label: none (RFC 3032 section 2.1).
 pub const IMPLICIT_NULL: u32 = 3;
+/// Entropy label indicator (RFC 6790 section 3).
+pub const ENTROPY_INDICATOR: u32 = 7;
+/// Label stack entries of an entropy label: its indicator, and itself.
+pub const ENTROPY_ENTRIES: usize = 2;
 /// Octets of a label stack entry (RFC 3032 section 2.1).
 pub const ENTRY_OCTETS: usize = 4;
 
@@ -36,6 +40,10 @@ pub struct Mpls {
     /// What becomes of the TTL of a label that comes off.
     #[serde(default, skip_serializing_if = "TtlModel::is_pipe")]
     pub ttl: TtlModel,
+    /// Packets behind labels may be addressed to SIDs: chains cross between SRv6 and labels (End.BM). Else such packets are dropped where
+    /// their last label comes off.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub allow_inner_sid: bool,
 }
 
 /// How TTLs of labels and of what is behind them go together (RFC 3443).
@@ -82,6 +90,9 @@ pub enum LabelBehaviour {
     Netfilter,
     /// A firewall of this node works on the packet behind the stack (as End.AN with `firewall`).
     Firewall,
+    /// Of a policy (RFC 8402 section 5): a list of `policy` in its place. One of SIDs goes in front of the rest of the stack (H.Encaps.M of
+    /// draft-ietf-spring-srv6-mpls-interworking), or of the packet.
+    Binding,
 }
 
 impl LabelBehaviour {
@@ -99,6 +110,7 @@ impl LabelBehaviour {
             Self::DynamicProxy => "dynamic_proxy",
             Self::Netfilter => "netfilter",
             Self::Firewall => "firewall",
+            Self::Binding => "binding",
         }
     }
 
@@ -152,6 +164,9 @@ pub struct Label {
     /// netfilter: where it works on the packet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub netfilter: Option<Netfilter>,
+    /// binding: name of the policy, of mode PUSH, H.Encaps or H.Encaps.Red.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policy: Option<String>,
     /// firewall: which.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub firewall: Option<String>,

@@ -210,6 +210,11 @@ pub enum Behaviour {
     EndB6Encaps,
     #[serde(rename = "End.B6.Encaps.Red")]
     EndB6EncapsRed,
+    #[serde(rename = "End.BM")]
+    EndBm,
+    /// What is in it is a packet with labels (draft-ietf-spring-srv6-mpls-interworking).
+    #[serde(rename = "End.DTM")]
+    EndDtm,
     #[serde(rename = "End.AS")]
     EndAs,
     #[serde(rename = "End.AD")]
@@ -265,7 +270,7 @@ pub struct Sid {
     /// End.T, End.DT4, End.DT6, End.DT46: the routing table's number; 254 (main) if not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub table: Option<u32>,
-    /// End.B6.Encaps, End.B6.Encaps.Red: name of the policy.
+    /// End.B6.Encaps, End.B6.Encaps.Red, End.BM: name of the policy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<String>,
     /// End.AS, End.AD, End.AM, End.AN: the function.
@@ -309,7 +314,7 @@ pub struct Policy {
     /// Endpoint (RFC 9256 section 2.1).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub endpoint: Option<IpAddr>,
-    /// Binding SID: packets to it are encapsulated by this policy (End.B6.Encaps or End.B6.Encaps.Red, by `mode`).
+    /// Binding SID: packets to it go by this policy (End.B6.Encaps, End.B6.Encaps.Red or End.BM, by `mode`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub binding_sid: Option<Ipv6Addr>,
     /// How the segments are put on.
@@ -329,6 +334,10 @@ pub struct Policy {
     /// PUSH: whether labels begin with `hop_limit` or with the packet's own.
     #[serde(default, skip_serializing_if = "TtlModel::is_pipe")]
     pub ttl: TtlModel,
+    /// PUSH: an entropy label (RFC 6790) behind the last label, by which nodes on the way divide flows over equal paths. The node of the last
+    /// label takes it off, and must know of such labels.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub entropy_label: bool,
     /// TCP connections that go into the policy are opened for packets of at most so many octets, 576 to 65535: the MSS option is
     /// lowered. For paths that do not tell what fits them. IP packets only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -348,7 +357,7 @@ pub struct SegmentList {
     /// SIDs in order of traversal, 1 to 10. Not with PUSH.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub segments: Vec<Ipv6Addr>,
-    /// PUSH: labels in order of traversal, 1 to 32.
+    /// PUSH: labels in order of traversal, 1 to 32; with an entropy label behind them 30.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub labels: Vec<u32>,
     /// PUSH: the neighbour that knows the first label. Without it that is one of the node's own labels, where packets begin.
@@ -530,6 +539,8 @@ impl Behaviour {
             Self::EndDt46 => "End.DT46",
             Self::EndB6Encaps => "End.B6.Encaps",
             Self::EndB6EncapsRed => "End.B6.Encaps.Red",
+            Self::EndBm => "End.BM",
+            Self::EndDtm => "End.DTM",
             Self::EndAs => "End.AS",
             Self::EndAd => "End.AD",
             Self::EndAm => "End.AM",

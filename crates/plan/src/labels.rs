@@ -159,6 +159,7 @@ pub(crate) fn local_label(label: u32, behaviour: LabelBehaviour, comment: String
         table: None,
         proxy: None,
         netfilter: None,
+        policy: None,
         firewall: None,
         comment: Some(comment),
         owner: None,

@@ -26,6 +26,7 @@ impl Planner<'_> {
             traffic_class: TrafficClass::Copy,
             hop_limit: 64,
             ttl: TtlModel::Pipe,
+            entropy_label: false,
             mss_clamp: None,
             owner: Some(course.owner(direction)),
         };

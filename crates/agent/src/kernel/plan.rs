@@ -111,6 +111,8 @@ fn sid_action(sid: &Sid, policies: &HashMap<&str, &Policy>, links: &Interfaces) 
         | Behaviour::EndDt4
         | Behaviour::EndDt46
         | Behaviour::EndB6EncapsRed
+        | Behaviour::EndBm
+        | Behaviour::EndDtm
         | Behaviour::EndAs
         | Behaviour::EndAd
         | Behaviour::EndAm

@@ -317,6 +317,7 @@ pub(crate) fn bindings(state: &NodeState) -> impl Iterator<Item = (&Policy, Ipv6
     state.policies.iter().filter_map(|policy| {
         let behaviour = match policy.mode {
             segue_model::node::HeadendMode::HEncaps => "End.B6.Encaps",
+            segue_model::node::HeadendMode::Push => "End.BM",
             _ => "End.B6.Encaps.Red",
         };
         Some((policy, Ipv6Net::from(policy.binding_sid?), behaviour))

@@ -237,6 +237,7 @@ fn label_destination(label: &Label) -> String {
     let paths: Vec<String> = label.paths.iter().map(|path| path_destination(label, path)).collect();
     parts.push(paths.join(", "));
     parts.extend(label.table.map(|table| format!("table {table}")));
+    parts.extend(label.policy.as_ref().map(|policy| format!("policy {policy}")));
     parts.retain(|part| !part.is_empty());
     parts.join(" ")
 }

@@ -3,12 +3,13 @@
 use std::net::IpAddr;
 
 use segue_abi as abi;
-use segue_model::label::{IMPLICIT_NULL, LABELS_MAX, LAST_LABEL};
+use segue_model::label::{ENTROPY_ENTRIES, ENTROPY_INDICATOR, IMPLICIT_NULL, LABELS_MAX, LAST_LABEL};
 use segue_model::node::{Label, LabelBehaviour, SegmentList, TrafficClass, TtlModel};
 use segue_model::service_label::key_label;
 use zerocopy::FromZeros;
 
 use super::allocate::Indices;
+use super::policy::Policies;
 use super::{CompileError, Compiler, IFINDEX_LIMIT, counter_name};
 use crate::compiled::{CompiledLabel, CompiledSid};
 
@@ -22,7 +23,7 @@ const WAY_IPV4: u32 = 1 << 31;
 const BOTTOM: u32 = 0x100;
 
 /// The entries of all labels in ascending order, without indices.
-pub(super) fn entries(compiler: &mut Compiler<'_>) -> Result<Vec<CompiledLabel>, CompileError> {
+pub(super) fn entries(compiler: &mut Compiler<'_>, policies: &Policies) -> Result<Vec<CompiledLabel>, CompileError> {
     let labels = &compiler.input.state.labels;
     if labels.is_empty() {
         return Ok(Vec::new());
@@ -35,12 +36,15 @@ pub(super) fn entries(compiler: &mut Compiler<'_>) -> Result<Vec<CompiledLabel>,
         entries.push(CompiledLabel { label, index: 0, entry });
     }
     for label in labels.iter().filter(|label| label.behaviour.of_sid().is_none()) {
-        let paths = entries_of(compiler, label)?.into_iter().zip(0_u32..);
+        let paths = entries_of(compiler, policies, label)?.into_iter().zip(0_u32..);
         entries.extend(paths.map(|(entry, path)| CompiledLabel {
             label: label.label | path << abi::SEGUE_LABEL_PATH_SHIFT,
             index: 0,
             entry,
         }));
+    }
+    if compiler.input.state.mpls.as_ref().is_some_and(|mpls| mpls.allow_inner_sid) {
+        entries.iter_mut().for_each(|label| label.entry.flags |= abi::SEGUE_SID_ALLOW_INNER_SID as u8);
     }
     sorted(entries)
 }
@@ -108,7 +112,7 @@ fn empty(behaviour: abi::Behaviour) -> abi::Sid {
 }
 
 /// The entries of a label's paths, mostly one; none if the port that it needs is left out, or another kind of entry is for it.
-fn entries_of(compiler: &mut Compiler<'_>, label: &Label) -> Result<Vec<abi::Sid>, CompileError> {
+fn entries_of(compiler: &mut Compiler<'_>, policies: &Policies, label: &Label) -> Result<Vec<abi::Sid>, CompileError> {
     let place = place(label.label);
     let out = label.out.unwrap_or(label.label);
     if label.label > LAST_LABEL || out > LAST_LABEL {
@@ -120,6 +124,7 @@ fn entries_of(compiler: &mut Compiler<'_>, label: &Label) -> Result<Vec<abi::Sid
         LabelBehaviour::Pop | LabelBehaviour::Adjacency => abi::SEGUE_LABEL_POP,
         LabelBehaviour::Table => abi::SEGUE_LABEL_TABLE,
         LabelBehaviour::NextHop => abi::SEGUE_LABEL_NEXT_HOP,
+        LabelBehaviour::Binding => abi::SEGUE_LABEL_BINDING,
         LabelBehaviour::StaticProxy
         | LabelBehaviour::DynamicProxy
         | LabelBehaviour::Netfilter
@@ -127,6 +132,10 @@ fn entries_of(compiler: &mut Compiler<'_>, label: &Label) -> Result<Vec<abi::Sid
     });
     entry.table = compiler.table(label.table, &place)?;
     entry.out_label = out;
+    if label.behaviour == LabelBehaviour::Binding {
+        let Some(policy) = &label.policy else { return Err(CompileError::invalid(place, "binding needs `policy`")) };
+        entry.policy = policies.index(policy, &place)?;
+    }
     if label.behaviour == LabelBehaviour::ExplicitNull {
         entry.flags |= abi::SEGUE_SID_EXPLICIT_NULL as u8;
     }
@@ -190,6 +199,7 @@ pub(super) struct Push {
     pub ttl: TtlModel,
     pub hop_limit: u8,
     pub traffic_class: TrafficClass,
+    pub entropy_label: bool,
 }
 
 /// The map entry of a list of labels, without its indices and counter. `place` names the list in errors.
@@ -227,10 +237,12 @@ fn starts_here(compiler: &Compiler<'_>, list: &SegmentList) -> bool {
 
 /// The same without a next hop, as what comes back from a function gets it.
 pub(super) fn stack(how: &Push, labels: &[u32], place: &str) -> Result<abi::SegmentList, CompileError> {
-    let count = labels.len();
-    if !(1..=LABELS_MAX).contains(&count) {
-        return Err(CompileError::Segments { place: place.to_owned(), count, max: LABELS_MAX });
+    let entropy = if how.entropy_label { ENTROPY_ENTRIES } else { 0 };
+    let max = LABELS_MAX - entropy;
+    if !(1..=max).contains(&labels.len()) {
+        return Err(CompileError::Segments { place: place.to_owned(), count: labels.len(), max });
     }
+    let count = labels.len() + entropy;
     let mut entry = abi::SegmentList::new_zeroed();
     entry.mode = abi::SEGUE_PUSH as u8;
     entry.kind = abi::SEGUE_HEADER_MPLS as u8;
@@ -245,8 +257,13 @@ pub(super) fn stack(how: &Push, labels: &[u32], place: &str) -> Result<abi::Segm
         TrafficClass::Copy => flags |= abi::SEGUE_LIST_TRAFFIC_CLASS_COPY,
         TrafficClass::Dscp(dscp) => entry.traffic_class = dscp << 2,
     }
+    if how.entropy_label {
+        flags |= abi::SEGUE_LIST_ENTROPY;
+    }
     entry.flags = flags as u8;
-    for (position, (label, octets)) in labels.iter().zip(entry.header.chunks_exact_mut(4)).enumerate() {
+    // The data plane makes the entropy label of each packet.
+    let all = labels.iter().chain(&[ENTROPY_INDICATOR, 0][..entropy]);
+    for (position, (label, octets)) in all.zip(entry.header.chunks_exact_mut(4)).enumerate() {
         if *label > LAST_LABEL {
             return Err(CompileError::invalid(place, format!("{label} is no label: they have 20 bits")));
         }

@@ -115,6 +115,7 @@ fn rests(state: &NodeState) -> impl Iterator<Item = Definition<'_>> {
         ttl: state.mpls.as_ref().map(|mpls| mpls.ttl).unwrap_or_default(),
         hop_limit: PROXY_HOP_LIMIT,
         traffic_class: TrafficClass::Copy,
+        entropy_label: false,
     };
     state.labels.iter().filter(|label| label.behaviour == LabelBehaviour::StaticProxy).filter_map(move |label| {
         let labels = label.proxy.as_ref()?.labels.as_slice();
@@ -144,12 +145,14 @@ pub(super) fn instances_policy(sid: &Sid) -> String {
 pub(super) fn endpoint_policy(policies: &PoliciesByName<'_>, sid: &Sid) -> Result<String, CompileError> {
     let place = sid_place(&sid.sid);
     let Some(name) = &sid.policy else {
-        return Err(CompileError::invalid(place, "End.B6.Encaps needs `policy`"));
+        return Err(CompileError::invalid(place, format!("{} needs `policy`", sid.behaviour.name())));
     };
     let Some(policy) = policies.get(name.as_str()) else {
         return Err(CompileError::PolicyUnknown { place, name: name.clone() });
     };
     match endpoint_mode(sid.behaviour) {
+        None if policy.mode == HeadendMode::Push => Ok(name.clone()),
+        None => Err(CompileError::invalid(place, format!("policy {name} pushes no labels; choose one that does"))),
         Some(mode) if mode == policy.mode => Ok(name.clone()),
         Some(HeadendMode::HEncaps) if policy.mode == HeadendMode::HEncapsRed => Ok(format!("{name} (H.Encaps)")),
         Some(HeadendMode::HEncapsRed) if policy.mode == HeadendMode::HEncaps => Ok(format!("{name} (H.Encaps.Red)")),
@@ -249,7 +252,12 @@ fn definitions<'a>(state: &'a NodeState, policies: &PoliciesByName<'a>) -> Resul
 }
 
 fn configured<'a>(state: &NodeState, policy: &'a Policy, name: String, mode: HeadendMode) -> Definition<'a> {
-    let push = Push { ttl: policy.ttl, hop_limit: policy.hop_limit, traffic_class: policy.traffic_class };
+    let push = Push {
+        ttl: policy.ttl,
+        hop_limit: policy.hop_limit,
+        traffic_class: policy.traffic_class,
+        entropy_label: policy.entropy_label,
+    };
     Definition {
         place: format!("policy {name}"),
         name,

@@ -42,7 +42,7 @@ pub(super) fn compile(
         let entry = binding(compiler, policies, policy, &host(address))?;
         insert(&mut entries, host(address), Some(policy.name.clone()), entry)?;
     }
-    let labels = label::entries(compiler)?;
+    let labels = label::entries(compiler, policies)?;
     compiler.check_room(Table::Sids, entries.len() + labels.len(), input.capacity.sids, "sids")?;
     let previous = input.previous.map(|previous| previous.sids.as_slice()).unwrap_or_default();
     let known = input.previous.map(|previous| previous.labels.as_slice()).unwrap_or_default();
@@ -120,7 +120,7 @@ fn local(compiler: &mut Compiler<'_>, policies: &Policies, sid: &Sid) -> Result<
             }
             entry.counter_return = compiler.counters.take(counter_name::returned(&sid.sid.trunc()), &place)?;
         }
-        Behaviour::EndB6Encaps | Behaviour::EndB6EncapsRed => {
+        Behaviour::EndB6Encaps | Behaviour::EndB6EncapsRed | Behaviour::EndBm => {
             entry.policy = policies.index(&endpoint_policy(&compiler.policies, sid)?, &place)?;
         }
         _ => {}
@@ -230,9 +230,10 @@ fn binding(
     let behaviour = match policy.mode {
         HeadendMode::HEncaps => abi::SEGUE_END_B6_ENCAPS,
         HeadendMode::HEncapsRed => abi::SEGUE_END_B6_ENCAPS_RED,
+        HeadendMode::Push => abi::SEGUE_END_BM,
         _ => {
             let problem =
-                "a binding SID needs the mode H.Encaps or H.Encaps.Red; change `mode` or take `binding_sid` out";
+                "a binding SID needs the mode H.Encaps, H.Encaps.Red or PUSH; change `mode` or take `binding_sid` out";
             return Err(CompileError::invalid(place, problem));
         }
     };
@@ -258,6 +259,8 @@ fn behaviour_number(behaviour: Behaviour) -> abi::Behaviour {
         Behaviour::EndDt46 => abi::SEGUE_END_DT46,
         Behaviour::EndB6Encaps => abi::SEGUE_END_B6_ENCAPS,
         Behaviour::EndB6EncapsRed => abi::SEGUE_END_B6_ENCAPS_RED,
+        Behaviour::EndBm => abi::SEGUE_END_BM,
+        Behaviour::EndDtm => abi::SEGUE_END_DTM,
         Behaviour::EndAs => abi::SEGUE_END_AS,
         Behaviour::EndAd => abi::SEGUE_END_AD,
         Behaviour::EndAm => abi::SEGUE_END_AM,

@@ -112,7 +112,7 @@ pub enum Part {
 }
 
 impl Part {
-    const ALL: [Self; 15] = [
+    const ALL: [Self; 16] = [
         Self::Usual,
         Self::Port(Reach::ALL[0]),
         Self::Port(Reach::ALL[1]),
@@ -126,6 +126,7 @@ impl Part {
         Self::Stages(StageGroup::Labels),
         Self::Stages(StageGroup::LabelFunction),
         Self::Stages(StageGroup::LabelFirewall),
+        Self::Stages(StageGroup::LabelBinding),
         Self::Functions,
         Self::Asked,
     ];
@@ -191,6 +192,7 @@ impl Part {
             Self::Stages(StageGroup::Labels) => "port-labels",
             Self::Stages(StageGroup::LabelFunction) => "port-label-functions",
             Self::Stages(StageGroup::LabelFirewall) => "port-label-firewall",
+            Self::Stages(StageGroup::LabelBinding) => "port-label-binding",
             Self::Functions => "functions",
             Self::Asked => "asked",
         };

@@ -5,7 +5,9 @@ use std::net::IpAddr;
 
 use crate::check;
 use crate::error::KeyPath;
-use crate::label::{FIRST_LABEL, IMPLICIT_NULL, LABELS_MAX, LAST_LABEL, Label, LabelBehaviour, PATHS_MAX};
+use crate::label::{
+    ENTROPY_ENTRIES, FIRST_LABEL, IMPLICIT_NULL, LABELS_MAX, LAST_LABEL, Label, LabelBehaviour, PATHS_MAX,
+};
 use crate::node::{HeadendMode, Policy, SegmentList};
 use crate::range::NumberRange;
 
@@ -94,8 +96,9 @@ impl Check<'_> {
         let name = label.behaviour.name();
         let takes = |parameter: &str| match parameter {
             "out" => label.behaviour == LabelBehaviour::Swap,
-            "table" => !label.behaviour.has_next_hop(),
+            "table" => !label.behaviour.has_next_hop() && label.behaviour != LabelBehaviour::Binding,
             "paths" => label.behaviour.has_paths(),
+            "policy" => label.behaviour == LabelBehaviour::Binding,
             "next_hop_mac" | "proxy" | "netfilter" | "firewall" => false,
             _ => label.behaviour.has_next_hop(),
         };
@@ -105,6 +108,7 @@ impl Check<'_> {
             ("port", label.port.is_some()),
             ("paths", !label.paths.is_empty()),
             ("table", label.table.is_some()),
+            ("policy", label.policy.is_some()),
             ("next_hop_mac", label.next_hop_mac.is_some()),
             ("proxy", label.proxy.is_some()),
             ("netfilter", label.netfilter.is_some()),
@@ -120,12 +124,33 @@ impl Check<'_> {
         if let Some(out) = label.out {
             self.label_value(out, &key.at("out"));
         }
+        if label.behaviour == LabelBehaviour::Binding {
+            self.binding_label(label, key);
+        }
         if label.table == Some(0) {
             let remedy = "choose 1 or more, or remove the key for the main table (254)";
             self.error(&key.at("table"), "there is no routing table 0", remedy);
         }
         self.label_next_hop(label.next_hop, label.port.as_deref(), key);
         self.label_paths(label, key);
+    }
+
+    fn binding_label(&mut self, label: &Label, key: &KeyPath) {
+        let Some(name) = &label.policy else {
+            self.error(key, "the behaviour binding needs the key \"policy\"", "add `policy:`");
+            return;
+        };
+        let key = key.at("policy");
+        let Some(policy) = self.policy(name, &key) else { return };
+        if policy.mode != HeadendMode::Push && !policy.mode.is_l3_encapsulation() {
+            let message = format!("a policy of mode {} has no binding label", policy.mode.name());
+            self.error(&key, message, "give it `mode: PUSH`, H.Encaps or H.Encaps.Red");
+        }
+        if policy.segment_lists.iter().any(|list| list.labels.first() == Some(&label.label)) {
+            let message =
+                format!("the policy {name:?} leads back to this label: packets would get its labels again and again");
+            self.error(&key, message, "let its segment lists begin with another label");
+        }
     }
 
     fn label_paths(&mut self, label: &Label, key: &KeyPath) {
@@ -197,9 +222,11 @@ impl Check<'_> {
             if list.labels.is_empty() {
                 self.error(&key, "the list has no label", "add `labels:` with at least one, or remove the list");
             }
-            if list.labels.len() > LABELS_MAX {
+            let most = LABELS_MAX - if policy.entropy_label { ENTROPY_ENTRIES } else { 0 };
+            if list.labels.len() > most {
                 let message = format!("{} labels are too many", list.labels.len());
-                self.error(&labels, message, format!("keep at most {LABELS_MAX}"));
+                let beside = if policy.entropy_label { " beside the entropy label" } else { "" };
+                self.error(&labels, message, format!("keep at most {most}{beside}"));
             }
             for (position, label) in list.labels.iter().enumerate() {
                 let is_last = position + 1 == list.labels.len();

@@ -71,11 +71,11 @@ impl Check<'_> {
         self.guarded(prefix, key);
         if let Some(position) = sids.get(&prefix) {
             let message = format!("{binding_sid} is also sids[{position}]");
-            self.error(key, message, "remove it there: the binding SID stands for End.B6.Encaps by itself");
+            self.error(key, message, "remove it there: the binding SID stands for End.B6.Encaps or End.BM by itself");
         }
-        if !policy.mode.is_l3_encapsulation() {
+        if policy.mode != HeadendMode::Push && !policy.mode.is_l3_encapsulation() {
             let message = format!("a policy of mode {} has no binding SID", policy.mode.name());
-            self.error(key, message, "remove the key, or write `mode: H.Encaps` or H.Encaps.Red");
+            self.error(key, message, "remove the key, or write `mode: H.Encaps`, H.Encaps.Red or PUSH");
         }
         let lists = policy.segment_lists.iter();
         if lists.filter_map(|list| list.segments.first()).any(|first| *first == binding_sid) {
@@ -104,6 +104,10 @@ impl Check<'_> {
         if !policy.ttl.is_pipe() && policy.mode != HeadendMode::Push {
             let message = format!("{} puts on no labels whose TTL it could be", policy.mode.name());
             self.error(&key.at("ttl"), message, "remove the key, or write `mode: PUSH`");
+        }
+        if policy.entropy_label && policy.mode != HeadendMode::Push {
+            let message = format!("{} puts on no labels behind which it could be", policy.mode.name());
+            self.error(&key.at("entropy_label"), message, "remove the key, or write `mode: PUSH`");
         }
         if policy.hop_limit == 0 {
             self.error(&key.at("hop_limit"), "with hop limit 0 no packet gets anywhere", "choose 1 to 255");

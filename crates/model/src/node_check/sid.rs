@@ -64,7 +64,8 @@ fn needs(behaviour: Behaviour) -> Needs {
         Behaviour::EndDx4 => Needs { next_hop: May, next_hop_is_ipv4: Some(true), ..NOTHING },
         Behaviour::EndDx6 => Needs { next_hop: May, next_hop_is_ipv4: Some(false), ..NOTHING },
         Behaviour::EndDt4 | Behaviour::EndDt6 | Behaviour::EndDt46 => Needs { table: May, ..NOTHING },
-        Behaviour::EndB6Encaps | Behaviour::EndB6EncapsRed => Needs { policy: Must, ..NOTHING },
+        Behaviour::EndB6Encaps | Behaviour::EndB6EncapsRed | Behaviour::EndBm => Needs { policy: Must, ..NOTHING },
+        Behaviour::EndDtm => NOTHING,
         Behaviour::EndAs | Behaviour::EndAd => Needs { next_hop: May, next_hop_mac: May, proxy: Must, ..NOTHING },
         Behaviour::EndAm => Needs { flavours: MASQUERADING_FLAVOURS, ..needs(Behaviour::EndAn) },
         Behaviour::EndAn => {
@@ -158,6 +159,10 @@ impl Check<'_> {
                 }
                 _ => {}
             }
+        }
+        if sid.behaviour == Behaviour::EndDtm && self.state.labels.is_empty() {
+            let message = "what is in it are packets with labels, of which this node has none";
+            self.error(&key.at("behaviour"), message, "add the labels to `labels:`, or choose another behaviour");
         }
         self.sid_next_hop(sid, key);
         self.argument(sid, key);
@@ -298,11 +303,12 @@ impl Check<'_> {
         let Some(policy) = self.policy(name, key) else { return };
         let wanted = match sid.behaviour {
             Behaviour::EndB6Encaps => HeadendMode::HEncaps,
+            Behaviour::EndBm => HeadendMode::Push,
             _ => HeadendMode::HEncapsRed,
         };
         if policy.mode != wanted {
             let message = format!(
-                "{} encapsulates by {}, but the policy {name:?} by {}",
+                "{} needs a policy of mode {}, and {name:?} is of {}",
                 sid.behaviour.name(),
                 wanted.name(),
                 policy.mode.name()

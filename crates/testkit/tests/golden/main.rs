@@ -10,6 +10,8 @@ mod garbage;
 mod generations;
 mod headend;
 mod isolation;
+mod label_binding;
+mod label_entropy;
 mod label_firewall;
 mod label_functions;
 mod label_paths;
