@@ -106,7 +106,14 @@ fn put(agent: &Agent<'_>, state: &str) {
 }
 
 fn until(condition: impl Fn() -> bool) {
-    segue_testkit::wait::wait_for("it", Duration::from_secs(120), || condition().then_some(()));
+    segue_testkit::wait::wait_for("it", Duration::from_secs(120), || {
+        let is_so = condition();
+        // What is asked starts programs, and some of it takes ten seconds; how long exactly is read in a long run.
+        if !is_so && !is_long() {
+            thread::sleep(Duration::from_millis(100));
+        }
+        is_so.then_some(())
+    });
 }
 
 fn withdrawn(network: &Network) -> bool {
