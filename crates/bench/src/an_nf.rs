@@ -5,7 +5,6 @@
 //! section IV. Its frames carry a VLAN tag; ours do not and are four octets shorter for the same packet.
 
 use std::net::Ipv6Addr;
-use std::time::Duration;
 
 use segue_host::Run;
 use segue_model::wiring::Wiring;
@@ -341,13 +340,13 @@ pub fn run(point: &Point, effort: &Effort, pinned: &Pinned) -> Result<Vec<Report
     let sides = if point.ipv4 { &sides[..3] } else { &sides[..] };
     for side in sides {
         let mut lane = open(point, *side, effort.flows)?;
-        lane.verify(contest::VERIFIED)?;
+        lane.verify(effort.first.verified)?;
         lanes.push(lane);
     }
     let tallies = contest::alternate(&mut lanes, effort)?;
     let mut latencies = Vec::new();
     for lane in &mut lanes {
-        latencies.push(lane.latency(LATENCY_RATE, effort.run.max(Duration::from_millis(500)))?);
+        latencies.push(lane.latency(LATENCY_RATE, effort.run.max(effort.first.latency))?);
     }
     let (Some(ours), Some(latency)) = (tallies.first(), latencies.first()) else {
         return Err(Error::Usage("a lane was not measured".into()));

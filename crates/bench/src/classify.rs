@@ -47,7 +47,7 @@ pub fn run(octets: usize, effort: &Effort, pinned: &Pinned, mut done: impl FnMut
         for count in DESCRIPTORS {
             interrupt::check()?;
             let mut lane = open(octets, count, flows)?;
-            lane.verify(contest::VERIFIED)?;
+            lane.verify(effort.first.verified)?;
             lanes.push(lane);
         }
         let tallies = contest::alternate(&mut lanes, &effort)?;

@@ -12,7 +12,7 @@ use segue_model::node::PortMode;
 
 use crate::an_nf::{self, Point};
 use crate::cli_figures::{self, Subject};
-use crate::contest::{self, Effort};
+use crate::contest::{self, Effort, First};
 use crate::cpu::{self, Pinned};
 use crate::error::{Error, Result};
 use crate::firewall::{self, Form};
@@ -25,7 +25,7 @@ use crate::scenario::{DEFAULT_SIZE, Engine, Napi, Redirect, SIZES, Scenario};
 use crate::topology::Shape;
 use crate::traffic::FLOWS_MAX;
 use crate::{
-    classify, connector, conntrack_flood, cost, interrupt, lookup_case, plot, plot_curves, plot_rules, segue, service,
+    classify, connector, conntrack_flood, cost, interrupt, lookup_case, netns, plot, plot_curves, plot_rules, service,
     service_soak, wrong_header,
 };
 
@@ -336,7 +336,7 @@ pub fn run(args: &Args) -> Result<()> {
     }
     let _alone = alone()?;
     interrupt::watch();
-    segue::remove_stale();
+    netns::remove_stale();
     // Without a rate there is nothing that other programs could disturb, and both processors would be taken from them.
     let pinned = cpu::pin(args.cpu, !args.no_real_time && args.scenario != Choice::WrongHeader)?;
     for task in tasks {
@@ -483,7 +483,7 @@ fn forward(args: &Args, scenario: Scenario, pinned: &Pinned) -> Result<Vec<Repor
 
 fn effort(args: &Args) -> Effort {
     let run = Duration::from_secs_f64(args.seconds.unwrap_or(SECONDS));
-    Effort { rounds: usize::from(args.rounds), run, paced: run / 2, flows: args.flows }
+    Effort { rounds: usize::from(args.rounds), run, paced: run / 2, flows: args.flows, first: First::WHOLE }
 }
 
 fn proxies(args: &Args, proxy: Proxy, pinned: &Pinned) -> Result<Vec<Report>> {
@@ -554,9 +554,8 @@ fn between_hosts(args: &Args, kind: Kind) -> Result<Report> {
 
 fn connector(args: &Args, pinned: &Pinned) -> Result<()> {
     progress("connector: success ratio and CPU use over the offered rate");
-    let each = Duration::from_secs_f64(args.seconds.unwrap_or(SECONDS));
     let octets = args.sizes.first().copied().unwrap_or(DEFAULT_SIZE);
-    let all = connector::run(octets, args.flows, usize::from(args.rounds), each, pinned)?;
+    let all = connector::run(octets, &effort(args), pinned)?;
     for found in &all {
         let text = if args.json { to_json(found) } else { found.to_string() };
         let _ = writeln!(std::io::stdout(), "{text}");

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::contest::{VERIFIED, target_at_most};
+use crate::contest::{Effort, target_at_most};
 use crate::cpu::Pinned;
 use crate::error::Result;
 use crate::function::Vnf;
@@ -148,7 +148,8 @@ struct Subject {
 }
 
 impl Subject {
-    fn open(what: What, octets: usize, flows: u32) -> Result<Self> {
+    fn open(what: What, octets: usize, effort: &Effort) -> Result<Self> {
+        let flows = effort.flows;
         let course = Course {
             vnf: Vnf::Forward,
             octets,
@@ -162,8 +163,8 @@ impl Subject {
             What::Bare => Lane::open(Scenario::End, octets, Engine::Bare(Redirect::Ifindex), flows)?,
             What::Proxy(proxy) => proxy::open(Side::Segue(proxy), &course, proxy.name())?,
         };
-        lane.verify(VERIFIED)?;
-        let capacity = lane.saturate(VERIFIED)?.rate;
+        lane.verify(effort.first.verified)?;
+        let capacity = lane.saturate(effort.first.verified)?.rate;
         Ok(Self { what, lane, capacity, points: Vec::new() })
     }
 
@@ -186,14 +187,15 @@ impl Subject {
     }
 }
 
-/// Measures all of them, in turns.
+/// Measures all of them, in turns; `effort.run` at each rate.
 ///
 /// # Errors
 /// If a lane cannot be set up or delivers a wrong frame.
-pub fn run(octets: usize, flows: u32, rounds: usize, each: Duration, pinned: &Pinned) -> Result<Vec<Found>> {
+pub fn run(octets: usize, effort: &Effort, pinned: &Pinned) -> Result<Vec<Found>> {
+    let Effort { rounds, run: each, .. } = *effort;
     let mut subjects = Vec::new();
     for what in WHAT {
-        subjects.push(Subject::open(what, octets, flows)?);
+        subjects.push(Subject::open(what, octets, effort)?);
     }
     let slowest = subjects.iter().map(|subject| subject.capacity).fold(f64::MAX, f64::min);
     for round in 0..rounds {

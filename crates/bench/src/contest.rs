@@ -12,12 +12,24 @@ use crate::report::{Peer, Report};
 use crate::scenario::{Engine, Napi, Redirect, Scenario};
 use crate::stats::Summary;
 
-/// Frames that each engine must deliver without a wrong octet before anything is timed.
-pub(crate) const VERIFIED: u32 = 100_000;
-/// Frames of the run that finds out how fast an engine is, and warms it up.
-const WARM_UP: u32 = 200_000;
 /// Paced runs offer this share of the engine's own median rate.
 const PACED_SHARE: f64 = 0.4;
+
+/// What goes before each measurement, in frames.
+#[derive(Debug, Clone, Copy)]
+pub struct First {
+    /// Those that each engine must deliver without a wrong octet before anything is timed.
+    pub verified: u32,
+    /// Those of the run that finds out how fast an engine is, and warms it up.
+    pub warm_up: u32,
+    /// Least time in which latencies are measured.
+    pub latency: Duration,
+}
+
+impl First {
+    /// Of a measurement that is to be relied upon.
+    pub const WHOLE: Self = Self { verified: 100_000, warm_up: 200_000, latency: Duration::from_millis(500) };
+}
 
 /// How long and how often to measure.
 #[derive(Debug, Clone, Copy)]
@@ -30,6 +42,8 @@ pub struct Effort {
     pub paced: Duration,
     /// Different inner source ports.
     pub flows: u32,
+    /// What goes before it.
+    pub first: First,
 }
 
 /// Rates of one engine.
@@ -59,7 +73,7 @@ pub fn run(
     let mut lanes = Vec::new();
     for engine in [ours, peer].into_iter().chain((peer != bare).then_some(bare)) {
         let mut lane = Lane::open(scenario, octets, engine, effort.flows)?;
-        lane.verify(VERIFIED)?;
+        lane.verify(effort.first.verified)?;
         lanes.push(lane);
     }
     let tallies = alternate(&mut lanes, effort)?;
@@ -76,8 +90,8 @@ fn faster_bare(scenario: Scenario, octets: usize, effort: &Effort) -> Result<Eng
     for redirect in [Redirect::Ifindex, Redirect::Map] {
         let engine = Engine::Bare(redirect);
         let lane = Lane::open(scenario, octets, engine, effort.flows)?;
-        lane.saturate(WARM_UP)?;
-        let rate = lane.saturate(WARM_UP)?.rate;
+        lane.saturate(effort.first.warm_up)?;
+        let rate = lane.saturate(effort.first.warm_up)?.rate;
         if rate > best.0 {
             best = (rate, engine);
         }
@@ -89,8 +103,8 @@ fn faster_bare(scenario: Scenario, octets: usize, effort: &Effort) -> Result<Eng
 pub(crate) fn alternate(lanes: &mut [Lane], effort: &Effort) -> Result<Vec<Tally>> {
     let mut packets = Vec::new();
     for lane in lanes.iter() {
-        lane.saturate(WARM_UP)?;
-        let wanted = lane.saturate(WARM_UP)?.rate * effort.run.as_secs_f64();
+        lane.saturate(effort.first.warm_up)?;
+        let wanted = lane.saturate(effort.first.warm_up)?.rate * effort.run.as_secs_f64();
         packets.push((wanted as u32).max(10_000));
     }
     let mut runs: Vec<Vec<Run>> = vec![Vec::new(); lanes.len()];

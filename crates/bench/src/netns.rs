@@ -87,11 +87,6 @@ impl Namespace {
     }
 }
 
-/// Whether a name is of a run whose process is gone.
-pub(crate) fn is_stale(name: &str) -> bool {
-    namespace::is_orphan(PREFIX, name)
-}
-
 /// Removes namespaces of runs that were killed. What cannot be removed is in nobody's way.
 pub(crate) fn remove_stale() {
     let _ = namespace::remove_all(namespace::orphans(PREFIX).iter().map(String::as_str));

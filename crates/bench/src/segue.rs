@@ -3,24 +3,28 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::fd::OwnedFd;
-use std::path::Path;
 
+use segue_dataplane::shared::Loaded;
 use segue_dataplane::{Capacity, Dataplane, Hook, Interfaces, MissingInterface, Options, Origin, TestRun, build_id};
-use segue_host::bpffs;
 use segue_model::node::{NodeState, PortMode};
 
 use crate::error::{Error, Result};
-use crate::netns::{self, Namespace};
+use crate::netns::Namespace;
 
-const PINS: &str = "/run/segue/bpf";
 /// Entries of small tables.
 pub const SMALL: u32 = 16;
 
-/// The data plane of one node; detached and unpinned when dropped.
+/// The data plane of one node; left to the next one when dropped, so that not each scenario waits for the verifier. Its pins are seen by
+/// this process alone, and go with it.
 #[derive(Debug)]
 pub struct Node {
-    dataplane: Option<Dataplane>,
-    options: Options,
+    /// None only while it is dropped.
+    loaded: Option<Loaded>,
+    /// Of the namespace that it was started in.
+    namespace: String,
+    capacity: Capacity,
+    /// Its programs, or its pins, are no longer those that it began with.
+    changed: bool,
 }
 
 fn failed(error: impl std::fmt::Display) -> Error {
@@ -36,7 +40,7 @@ impl Node {
         let state: NodeState = serde_json::from_value(state).map_err(failed)?;
         // Large enough at once, so that the programs are loaded once.
         let capacity = Capacity::default().for_memories_of(&state);
-        Self::start_with(namespace, state, Options { capacity, ..Options::default() })
+        Self::start_with(namespace, state, capacity)
     }
 
     /// The same with tables of few entries, which grow again and again as more is applied.
@@ -46,20 +50,15 @@ impl Node {
     pub fn start_small(namespace: &Namespace, state: serde_json::Value) -> Result<Self> {
         let capacity = Capacity { sids: SMALL, policies: SMALL, steering_rules: SMALL, ..Capacity::default() };
         let state = serde_json::from_value(state).map_err(failed)?;
-        Self::start_with(namespace, state, Options { capacity, ..Options::default() })
+        Self::start_with(namespace, state, capacity)
     }
 
-    fn start_with(namespace: &Namespace, state: NodeState, options: Options) -> Result<Self> {
+    fn start_with(namespace: &Namespace, state: NodeState, capacity: Capacity) -> Result<Self> {
         let inside = namespace.enter()?;
-        bpffs::ensure(Path::new(PINS))?;
-        let pins = Path::new(PINS).join(namespace.name());
-        let dataplane = Dataplane::open_or_load(&pins, options).map_err(|error| {
-            let _ = fs::remove_dir_all(&pins);
-            failed(error)
-        })?;
-        // From here on a failure removes what was pinned.
-        let mut node = Self { dataplane: Some(dataplane), options };
+        let loaded = Loaded::take_or_load(capacity).map_err(failed)?;
         drop(inside);
+        // From here on a failure takes off what was attached.
+        let mut node = Self { loaded: Some(loaded), namespace: namespace.name().to_owned(), capacity, changed: false };
         node.apply_state(namespace, &state)?;
         Ok(node)
     }
@@ -89,16 +88,17 @@ impl Node {
     /// # Errors
     /// [`Error::Dataplane`] with what the data plane says, or if the programs were not replaced.
     pub fn upgrade(&mut self, namespace: &Namespace) -> Result<()> {
-        let old = self.dataplane.take().ok_or_else(|| Error::Dataplane("it is removed already".into()))?;
-        let pins = old.pin_dir().to_owned();
-        drop(old);
+        self.changed = true;
+        let pins = self.inner()?.pin_dir().to_owned();
         let sets = fs::read_dir(&pins).map_err(failed)?.flatten().map(|entry| entry.path());
         let programs = format!("programs-{}", build_id());
         let set = sets.filter(|set| set.join(&programs).exists()).max();
         let set = set.ok_or_else(|| Error::Dataplane("no programs are pinned".into()))?;
         fs::rename(set.join(&programs), set.join("programs-0123456789abcdef")).map_err(failed)?;
         let _inside = namespace.enter()?;
-        let dataplane = self.dataplane.insert(Dataplane::open_or_load(&pins, self.options).map_err(failed)?);
+        let options = Options { capacity: self.capacity, ..Options::default() };
+        let dataplane = self.inner()?;
+        *dataplane = Dataplane::open_or_load(&pins, options).map_err(failed)?;
         match dataplane.origin() {
             Origin::ProgramReplaced => Ok(()),
             other => Err(Error::Dataplane(format!("the programs were not replaced: {other:?}"))),
@@ -116,7 +116,8 @@ impl Node {
     }
 
     fn inner(&mut self) -> Result<&mut Dataplane> {
-        self.dataplane.as_mut().ok_or_else(|| Error::Dataplane("it is removed already".into()))
+        let loaded = self.loaded.as_mut().ok_or_else(|| Error::Dataplane("it is removed already".into()))?;
+        Ok(&mut loaded.dataplane)
     }
 
     /// The program on every port.
@@ -141,8 +142,8 @@ impl Node {
     /// If the counters cannot be read.
     pub fn outcomes(&self) -> Result<BTreeMap<&'static str, u64>> {
         let mut sum = BTreeMap::new();
-        let Some(dataplane) = &self.dataplane else { return Ok(sum) };
-        let counters = dataplane.counters().map_err(failed)?;
+        let Some(loaded) = &self.loaded else { return Ok(sum) };
+        let counters = loaded.dataplane.counters().map_err(failed)?;
         for (name, counter) in counters.ports.iter().flat_map(|port| &port.outcomes) {
             *sum.entry(*name).or_default() += counter.packets;
         }
@@ -152,27 +153,12 @@ impl Node {
 
 impl Drop for Node {
     fn drop(&mut self) {
-        if let Some(dataplane) = self.dataplane.take() {
-            let pins = dataplane.pin_dir().to_owned();
-            if dataplane.remove().is_err() {
-                let _ = fs::remove_dir_all(pins);
-            }
-        }
-    }
-}
-
-/// Removes namespaces and pins of runs that were killed.
-pub fn remove_stale() {
-    remove_stale_pins();
-    netns::remove_stale();
-}
-
-/// Removes what runs that were killed left pinned.
-fn remove_stale_pins() {
-    let Ok(entries) = fs::read_dir(PINS) else { return };
-    for entry in entries.flatten() {
-        if netns::is_stale(&entry.file_name().to_string_lossy()) {
-            let _ = fs::remove_dir_all(entry.path());
+        let Some(loaded) = self.loaded.take() else { return };
+        let odd = self.changed || std::thread::panicking();
+        let end = || if odd { loaded.remove() } else { loaded.give_back() };
+        let ended = segue_host::namespace::inside(&self.namespace, end).map_err(failed);
+        if let Err(error) = ended.and_then(|ended| ended.map_err(failed)) {
+            eprintln!("{}: the data plane goes with what is left in it: {error}", self.namespace);
         }
     }
 }

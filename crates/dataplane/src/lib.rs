@@ -21,6 +21,7 @@ mod maps;
 mod object;
 mod program;
 mod records;
+pub mod shared;
 mod skb;
 
 pub use compile::{CompileError, Prepared, compile, needs_xdp, prefers_xdp, prepare};

@@ -16,11 +16,17 @@ pub mod mutation;
 pub mod netns;
 pub mod node;
 pub mod object;
+mod offloads;
 pub mod packet_socket;
-mod shared;
 pub mod site;
 pub mod tap;
 pub mod vm;
 pub mod vnf;
 pub mod wait;
 pub mod wiring;
+
+/// Whether a run is a long one (`./x test --long`): what takes seconds each time is done less often else, and asserts the same. The table in
+/// docs/developing/testing.md has all that asks.
+pub fn is_long() -> bool {
+    std::env::var_os("SEGUE_LONG").is_some()
+}

@@ -10,6 +10,7 @@ use ipnet::Ipv6Net;
 use libbpf_rs::query::{ProgInfoIter, ProgInfoQueryOptions};
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use segue_abi as abi;
+use segue_dataplane::shared::Loaded;
 use segue_dataplane::{
     Capacity, Compiled, Dataplane, Hook, Interfaces, MemoryCounters, MissingInterface, TestOutput, TestProgram,
     TestRun, needs_xdp,
@@ -19,7 +20,6 @@ use segue_model::service_label::key_label;
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::netns::Netns;
-use crate::shared::Loaded;
 
 /// What an XDP program says about a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -247,7 +247,7 @@ impl<'a> Node<'a> {
     pub fn pin_directory(&self) -> PathBuf {
         self.given_away.store(true, Ordering::Relaxed);
         let guard = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
-        guard.as_ref().expect("it is there until the node is dropped").pins.directory()
+        guard.as_ref().expect("it is there until the node is dropped").pin_directory()
     }
 
     /// What the proxy of a SID remembers, in numbers.

@@ -1,9 +1,9 @@
-//! Many links at once. `ip` and `ethtool` cost some milliseconds each time that they are started, and a network of the tests has
-//! dozens of links.
+//! Many links at once. `ip` costs some milliseconds each time that it is started, and a network of the tests has dozens of links.
 
-use segue_host::Run;
+use segue_host::{Run, namespace};
 
 use crate::netns::{End, Netns};
+use crate::offloads::suit_xdp;
 
 /// Links to be made, and what `ip` is to do in namespaces then.
 #[derive(Debug, Default)]
@@ -40,13 +40,14 @@ impl Wiring {
     ///
     /// # Panics
     ///
-    /// When `ip` or `ethtool` refuses something.
+    /// When `ip` or the kernel refuses something.
     pub fn lay(self) {
         fed(Run::new("ip", ["-batch", "-"]), self.links);
         // GRO on all ends before any comes up: that is when a veth learns whether XDP may redirect to its peer.
-        let offloads = self.ends.iter().map(|(netns, name)| (netns, format!("ethtool -K {name} gro on tx off")));
-        for (netns, lines) in by_namespace(offloads) {
-            fed(Run::new("sh", ["-e"]).inside(netns), lines);
+        let names = self.ends.iter().map(|(netns, name)| (netns, name.clone()));
+        for (netns, names) in by_namespace(names) {
+            let set = namespace::inside(netns, || suit_xdp(names.lines()));
+            set.unwrap_or_else(|error| panic!("{error}")).unwrap_or_else(|error| panic!("{names}{error}"));
         }
         let up = self.ends.iter().map(|(netns, name)| (netns, format!("link set dev {name} up")));
         let lines = self.lines.iter().map(|(netns, line)| (netns, line.clone()));

@@ -8,12 +8,12 @@ use std::{
 };
 
 use crate::support::{Agent, Network};
-use segue_testkit::wait::wait_for;
+use segue_testkit::{is_long, wait::wait_for};
 use serde_json::{Value, json};
 
-/// Enough for many answers in between; with SEGUE_LONG as many as the data plane is made for.
+/// Enough for many answers in between; in a long run as many as the data plane is made for.
 fn many() -> u32 {
-    if std::env::var_os("SEGUE_LONG").is_some() { 100_000 } else { 40_000 }
+    if is_long() { 100_000 } else { 20_000 }
 }
 
 /// Answers that come while many rules are compiled: far fewer than there are, far more than an API that waits gives.
@@ -111,14 +111,14 @@ fn applies_are_done_in_the_order_in_which_they_came() {
 #[test]
 #[ignore = "needs root"]
 fn scrapes_that_nobody_reads_hold_up_neither_an_apply_nor_a_withdrawal() {
-    const SIDS: u32 = 20_000;
+    let many = if is_long() { 20_000 } else { 8_000 };
     const READERS: usize = 10;
     let network = Network::new();
     let function = network.function();
     let agent = Agent::start(&network);
     let state = |policies: u32| {
         let mut sids: Vec<Value> =
-            (0..SIDS).map(|number| json!({"sid": format!("fc00:0:1:{number:x}::/64"), "behaviour": "End"})).collect();
+            (0..many).map(|number| json!({"sid": format!("fc00:0:1:{number:x}::/64"), "behaviour": "End"})).collect();
         sids.push(json!({"sid": "fc00:0:3:1::", "behaviour": "End.AM", "next_hop_mac": "02:00:00:01:01:01",
             "proxy": {"to_function": "to", "from_function": "to", "on_failure": "withdraw", "watch": {"hold_ms": 0}}}));
         let policy = |number| json!({"name": format!("p{number}"), "segment_lists": [{"segments": ["fc00:0:2:1::"]}]});
@@ -157,7 +157,7 @@ fn scrapes_that_nobody_reads_hold_up_neither_an_apply_nor_a_withdrawal() {
         assert!(text.starts_with("HTTP/1.1 200"), "{text:.300}");
         assert!(text.ends_with("# EOF\n"), "it is whole");
         let rows = text.lines().filter(|line| line.starts_with("segue_sid_packets_total{")).count();
-        assert_eq!(rows, SIDS as usize + 1);
+        assert_eq!(rows, many as usize + 1);
     }
 }
 

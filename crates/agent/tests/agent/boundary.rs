@@ -10,6 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::support::{Agent, Network};
+use segue_testkit::is_long;
 use segue_testkit::netns::{End, Netns, veth};
 use segue_testkit::packet_socket::PacketSocket;
 use segue_wire::{Icmpv6Repr, Ipv6Repr, MacAddress, PacketBuilder, SrhRepr, UdpRepr};
@@ -113,9 +114,14 @@ fn arrive(site: &Site, socket: &PacketSocket, frames: &[Vec<u8>]) -> usize {
 }
 
 /// How often each thing is done under a flood.
-const ROUNDS: usize = 100;
-/// The same for what takes seconds, but for `./x test --long`.
-const SLOW_ROUNDS: usize = 6;
+fn rounds() -> usize {
+    if is_long() { 100 } else { 30 }
+}
+
+/// The same for what takes seconds.
+fn slow_rounds() -> usize {
+    if is_long() { 100 } else { 4 }
+}
 
 /// What strangers have sent so far.
 #[derive(Default)]
@@ -156,9 +162,9 @@ impl Flood {
         }
     }
 
-    /// Does something a hundred times; each time is met by some packets.
+    /// Does something many times; each time is met by some packets.
     fn rounds(&self, each: impl FnMut(usize)) {
-        self.times(ROUNDS, each);
+        self.times(rounds(), each);
     }
 
     fn times(&self, rounds: usize, mut each: impl FnMut(usize)) {
@@ -323,8 +329,7 @@ fn nothing_gets_through_while_the_agent_ends_and_is_upgraded() {
         });
         let origin = |agent: &Agent<'_>| agent.log().lines().rfind(|line| line.contains("origin=")).map(str::to_owned);
         // The verifier takes its time for each.
-        let long = std::env::var_os("SEGUE_LONG").is_some();
-        flood.times(if long { ROUNDS } else { SLOW_ROUNDS }, |round| {
+        flood.times(slow_rounds(), |round| {
             agent.terminate();
             // What another build has left: other programs, or maps of another layout.
             let sets = fs::read_dir(agent.pins()).unwrap().map(|entry| entry.unwrap().path());

@@ -7,7 +7,7 @@ use std::{
 };
 
 use crate::support::{Agent, Network, traffic::under_traffic};
-use segue_testkit::{command::sh, packet_socket::PacketSocket};
+use segue_testkit::{command::sh, is_long, packet_socket::PacketSocket};
 use segue_wire::{Ipv6Repr, MacAddress, PacketBuilder, SrhRepr, TcpRepr, UdpRepr};
 use serde_json::{Value, json};
 
@@ -355,7 +355,7 @@ fn ten_thousand_rules_are_replaced_without_losing_a_packet_or_mixing_the_version
             {
                 // Also when an apply fails.
                 let _stop = StopAtEnd(&stop);
-                for number in 1..=5 {
+                for number in 1..=if is_long() { 5 } else { 3 } {
                     replace(number);
                     thread::sleep(Duration::from_millis(100));
                 }

@@ -1,6 +1,8 @@
 //! Functions as objects of a node: attached when they come, again when they have been made anew, and undone when they are taken out.
 
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use segue_host::tap::Tap;
@@ -266,12 +268,14 @@ fn tap_devices_for_a_machine_are_made_and_removed() {
     let (west, east) = (open("fnw-fw"), open("fne-fw"));
     // Whatever it says tells where it is, and it need not say more.
     let told = |tap: &Tap, last: u8| drop(tap.send(&frame_from([0x52, 0x54, 0, 0, 0, last])));
+    let over = Arc::new(AtomicBool::new(false));
+    let is_over = over.clone();
     let relay = std::thread::spawn(move || {
         let end = std::time::Instant::now() + Duration::from_secs(15);
         let mut frames = 0_u32;
         told(&west, 1);
         told(&east, 2);
-        while std::time::Instant::now() < end && frames < 400 {
+        while std::time::Instant::now() < end && frames < 400 && !is_over.load(Ordering::Relaxed) {
             for (from, to, own) in [(&west, &east, 1_u8), (&east, &west, 2)] {
                 while let Ok(Some(frame)) = from.receive(Duration::from_millis(5)) {
                     told(from, own);
@@ -293,6 +297,8 @@ fn tap_devices_for_a_machine_are_made_and_removed() {
     agent.apply(&without_function());
     let links = network.node.sh("ip -o link");
     assert!(!links.contains("fnw-fw") && !links.contains("fne-fw"), "{links}");
+    // Devices that are gone give an error at once, again and again.
+    over.store(true, Ordering::Relaxed);
     let _ = relay.join();
 }
 

@@ -17,6 +17,8 @@ use segue_bench::scenario::{Engine, Napi, Redirect, Scenario};
 use segue_bench::{conntrack_flood, cost, cpu, lookup_case};
 use segue_model::node::PortMode;
 
+use crate::{first, is_long};
+
 const BARE: Engine = Engine::Bare(Redirect::Ifindex);
 const KERNEL: Engine = Engine::Kernel(Napi::Gro);
 /// Some hundred times the pages that the generator has, so that every page comes back often.
@@ -109,7 +111,13 @@ fn an_engine_that_does_something_else_has_no_rate() {
 #[ignore = "needs root"]
 fn a_comparison_reports_both_sides_and_leaves_nothing_behind() {
     let pinned = cpu::pin(None, false).unwrap();
-    let effort = Effort { rounds: 3, run: Duration::from_millis(20), paced: Duration::from_millis(50), flows: 16 };
+    let effort = Effort {
+        rounds: 3,
+        run: Duration::from_millis(20),
+        paced: Duration::from_millis(50),
+        flows: 16,
+        first: first(),
+    };
     let report = contest::run(Scenario::End, 112, [Engine::Segue, KERNEL], &effort, &pinned).unwrap();
     for summary in [report.ours, report.peer.as_ref().unwrap().rate, report.limit.unwrap()] {
         assert!(0.0 < summary.min && summary.min <= summary.median && summary.median <= summary.max, "{summary:?}");
@@ -176,7 +184,12 @@ fn a_panic_leaves_nothing_behind() {
 #[ignore = "needs root"]
 fn cost_measures_every_behaviour_or_fails() {
     let pinned = cpu::pin(None, true).unwrap();
-    let reports = cost::run("", cost::Effort { rounds: 3, packets: 1 << 17 }, &pinned, |_| {}).unwrap();
+    let effort = if is_long() {
+        cost::Effort { rounds: 3, packets: 1 << 17 }
+    } else {
+        cost::Effort { rounds: 2, packets: 1 << 15 }
+    };
+    let reports = cost::run("", effort, &pinned, |_| {}).unwrap();
     assert_eq!(reports.len(), segue_bench::cost_case::all().len() + segue_bench::cost_case::PAIRS.len());
     // That every packet was counted under its outcome is what `cost::run` itself insists on.
     for report in &reports {
@@ -190,7 +203,7 @@ fn cost_measures_every_behaviour_or_fails() {
 #[ignore = "needs root"]
 fn firewalls_of_every_form_filter_every_packet_whatever_the_number_of_rules() {
     let pinned = cpu::pin(None, false).unwrap();
-    let effort = Effort { rounds: 2, run: Duration::from_millis(5), paced: Duration::ZERO, flows: 16 };
+    let effort = Effort { rounds: 2, run: Duration::from_millis(5), paced: Duration::ZERO, flows: 16, first: first() };
     for (form, last) in [(Form::Plain, Last::Drop), (Form::BasicInsert, Last::Accept)] {
         let course = firewall::Course { form, last, octets: 112, rules: vec![1, 40] };
         let mut told = 0;
@@ -291,7 +304,7 @@ fn left_of(process: u32) -> Vec<String> {
 #[ignore = "needs root"]
 fn handshakes_and_connections_survive_a_flood() {
     for kind in conntrack_flood::Kind::ALL {
-        let found = conntrack_flood::run(kind, Duration::from_secs(2), 300_000).unwrap();
+        let found = conntrack_flood::run(kind, Duration::from_secs(if is_long() { 2 } else { 1 }), 300_000).unwrap();
         found.verdict().unwrap_or_else(|error| panic!("{error}; {found}"));
         assert!(found.honest.iter().all(|honest| honest.connections == 1000), "{found}");
     }

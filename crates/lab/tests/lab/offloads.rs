@@ -13,6 +13,7 @@ use segue_api::http;
 use segue_host::device::{DeviceSocket, OffloadSocket};
 use segue_host::namespace::inside;
 use segue_lab::agent;
+use segue_testkit::is_long;
 use segue_wiring::LinkKind;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -377,8 +378,8 @@ fn all_octets_arrive_whatever_is_left_to_links() {
     let places = interfaces(&lab);
     let mut seed = 1;
     transfers(&lab, "as they come", &mut seed, &before);
-    for round in 0..Setting::COUNT {
-        // Each of the three has all sixteen, and seldom the same ones as the others.
+    // In a long run each of the three has all sixteen; else every third one, each offload on and off among them. Seldom all three have the same.
+    for round in (0..Setting::COUNT).step_by(if is_long() { 1 } else { 3 }) {
         let settings = [round, (round * 5 + 3) % Setting::COUNT, (round * 11 + 6) % Setting::COUNT].map(Setting);
         for (setting, place) in settings.iter().zip(&places) {
             for (namespace, names) in place {

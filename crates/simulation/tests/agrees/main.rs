@@ -10,6 +10,7 @@ use segue_abi::{FunctionMetadata, Outcome, OutcomeKind};
 use segue_dataplane::{Dataplane, Fib, FibAnswer, FibQuestion, Interfaces};
 use segue_simulation::{Arrival, Kernel, Simulated, View, simulate};
 use segue_testkit::fixture::{self, Network};
+use segue_testkit::is_long;
 use segue_testkit::mutation::{Random, Seed, mutate, seeds};
 use segue_testkit::node::{Node, Verdict};
 
@@ -152,15 +153,16 @@ fn it_says_what_the_data_plane_does() {
     let certain = agree(&node, &whole);
     assert!(certain["forwarded"] > 90 && certain["to_function"] > 5, "{certain:?}");
     let mut random = Random::new(12);
-    let mut packets = flows(&mut random, 600);
-    for _ in 0..2400 {
+    let (in_flows, broken) = if is_long() { (600, 2400) } else { (250, 1000) };
+    let mut packets = flows(&mut random, in_flows);
+    for _ in 0..broken {
         let mut packet = random.pick(&whole).clone();
         mutate(&mut random, &mut packet.frame);
         packets.push(packet);
     }
     let certain = agree(&node, &packets);
     let sum: usize = certain.values().sum();
-    assert!(sum > 2500, "of {} it was certain of {sum}: {certain:?}", packets.len());
+    assert!(sum > packets.len() * 5 / 6, "of {} it was certain of {sum}: {certain:?}", packets.len());
     assert!(certain.len() > 20, "{certain:?}");
 }
 

@@ -2,11 +2,15 @@
 //! list. Each packet that leaves has the steering header of its own chain, or one that its function may make.
 
 use segue_testkit::fixture::{DOMAIN, Network, address::*, arriving, configuration, function::*, leaving};
+use segue_testkit::is_long;
 use segue_testkit::mutation::{Random, mutate};
 use segue_testkit::node::{Node, Verdict};
 use segue_wire::{Ipv6Repr, PacketBuilder, SrhRepr, UdpRepr};
 
-const PACKETS: usize = 150_000;
+/// Packets at each function.
+fn packets() -> usize {
+    if is_long() { 150_000 } else { 50_000 }
+}
 
 /// Two chains for each function; the tag tells them apart, and the inner source port is the flow.
 fn list(function: u16, chain: u16) -> SrhRepr {
@@ -91,7 +95,7 @@ fn what_functions_return_never_leaves_with_a_header_that_is_not_its_own() {
                 assert_eq!(runner.run("core0", there).0, Verdict::Redirect);
                 assert_eq!(runner.run(port, back).0, Verdict::Redirect, "{port}: unharmed");
             }
-            for _ in 0..PACKETS {
+            for _ in 0..packets() {
                 let mut frame = random.pick(&chains).1.clone();
                 mutate(&mut random, &mut frame);
                 let (verdict, found) = runner.run(port, &frame);
@@ -116,7 +120,7 @@ fn what_functions_return_never_leaves_with_a_header_that_is_not_its_own() {
         });
         println!("{port}: {left} left, {dropped} dropped, {passed} answered or passed");
         assert!(
-            left > PACKETS / 100 && dropped > PACKETS / 10,
+            left > packets() / 100 && dropped > packets() / 10,
             "{port}: {left} left, {dropped} dropped: a poor mixture"
         );
     }

@@ -481,10 +481,10 @@ fn what_is_remembered_stays_over_generations() {
     node.finish();
 }
 
-/// A million packets to and from functions behind labels that went wrong: one outcome each, which fits the verdict.
+/// Packets to and from functions behind labels that went wrong: one outcome each, which fits the verdict.
 #[test]
 #[ignore = "needs root"]
-fn a_million_mutated_packets_at_functions_behind_labels() {
+fn many_mutated_packets_at_functions_behind_labels() {
     let network = Network::new();
     let node = Node::load(&network.node, &functions("uniform"));
     let packets = mutation::packets();

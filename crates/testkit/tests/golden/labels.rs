@@ -574,10 +574,10 @@ fn labels_change_with_the_generation() {
     node.finish();
 }
 
-/// A million packets with labels that went wrong: one outcome each, which fits the verdict.
+/// Packets with labels that went wrong: one outcome each, which fits the verdict.
 #[test]
 #[ignore = "needs root"]
-fn a_million_mutated_packets_with_labels() {
+fn many_mutated_packets_with_labels() {
     let network = Network::new();
     let node = Node::load(&network.node, &labelled("uniform"));
     let packets = mutation::packets();

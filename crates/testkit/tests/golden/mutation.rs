@@ -1,15 +1,20 @@
-//! A million packets that went wrong: each is accounted for by exactly one outcome, none aborts the program, none leaves with
+//! Packets that went wrong, a million in a long run: each is accounted for by exactly one outcome, none aborts the program, none leaves with
 //! octets of the one before.
 
 use std::collections::BTreeMap;
 
 use segue_testkit::fixture::{DOMAIN, Network, configuration};
+use segue_testkit::is_long;
 use segue_testkit::mutation::{Random, Seed, mutate, seeds};
 use segue_testkit::node::{Node, Runner, Verdict, on_socket_buffers};
 
-/// On socket buffers, whose programs are the same ones compiled once more, a tenth.
+/// A million in a long run, 300,000 else. On socket buffers, whose programs are the same ones compiled once more, a tenth of a million.
 pub fn packets() -> usize {
-    if on_socket_buffers() { 100_000 } else { 1_000_000 }
+    match (on_socket_buffers(), is_long()) {
+        (true, _) => 100_000,
+        (false, true) => 1_000_000,
+        (false, false) => 300_000,
+    }
 }
 
 fn hexadecimal(frame: &[u8]) -> String {
@@ -53,7 +58,7 @@ pub fn send(runner: &mut Runner<'_>, counted: &mut Vec<u64>, port: &str, frame: 
 
 #[test]
 #[ignore = "needs root"]
-fn a_million_mutated_packets() {
+fn many_mutated_packets() {
     let network = Network::new();
     let node = Node::load(&network.node, &configuration(DOMAIN));
     let seeds = seeds();

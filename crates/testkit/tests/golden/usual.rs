@@ -8,6 +8,7 @@ use std::net::Ipv6Addr;
 
 use segue_abi::{self as abi, FunctionMetadata, Outcome};
 use segue_testkit::fixture::{DOMAIN, Network, address::*, arriving, configuration, function::*, macs};
+use segue_testkit::is_long;
 use segue_testkit::mutation::{Random, mutate};
 use segue_testkit::node::{Moved, Node, Runner, Verdict, make_runnable};
 use segue_wire::ipv6_extension::{FragmentRepr, OptionsRepr};
@@ -16,7 +17,7 @@ use segue_wire::{
 };
 use zerocopy::FromBytes;
 
-/// With SEGUE_LONG; half of them else.
+/// In a long run; a third of them else.
 const PACKETS: usize = 120_000;
 const SEED: u64 = 0x5e9e_0002;
 const LINK_LOCAL: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 9);
@@ -34,7 +35,7 @@ pub struct Step {
 
 /// How many packets, and of how many bits and lengths of a packet in turn one is tried.
 fn effort() -> (usize, usize) {
-    if std::env::var_os("SEGUE_LONG").is_some() { (PACKETS, 1) } else { (PACKETS / 2, 2) }
+    if is_long() { (PACKETS, 1) } else { (PACKETS / 3, 3) }
 }
 
 /// What a packet came to.

@@ -3,7 +3,7 @@
 //! answered alike, and in the end all rules must have counted the same. What is not alike is listed in [`EXCEPTIONS`], by packet, rules
 //! and a row of "Differences from netfilter" in docs/using/firewall.md.
 //!
-//! `SEGUE_NETFILTER_SECONDS=600` runs longer (40 by default, for all files together), `SEGUE_NETFILTER_SEED=7` begins with another seed.
+//! `SEGUE_NETFILTER_SECONDS=600` runs longer (15 by default and 40 in a long run, for all files together), `SEGUE_NETFILTER_SEED=7` begins with another seed.
 
 mod exact;
 mod exceptions;
@@ -15,6 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use segue_testkit::is_long;
 use segue_testkit::node::Node;
 
 use exceptions::{EXCEPTIONS, Exception, How, lengths, put_together_by_kernel};
@@ -480,7 +481,7 @@ fn classes(family: Family) -> Vec<Class> {
 #[ignore = "needs root"]
 fn random_packets_meet_what_they_would_meet_in_iptables() {
     let cases = cases();
-    let seconds = variable("SEGUE_NETFILTER_SECONDS", 40);
+    let seconds = variable("SEGUE_NETFILTER_SECONDS", if is_long() { 40 } else { 15 });
     let only = std::env::var("SEGUE_NETFILTER_CASE").unwrap_or_default();
     let first = variable("SEGUE_NETFILTER_SEED", 1);
     let most = variable("SEGUE_NETFILTER_EVENTS", 400) as usize;

@@ -1,14 +1,15 @@
-//! Data planes that one test leaves to the next. The kernel's verifier takes seconds for the programs, which is far more than most
-//! tests take, so a test program loads them once.
+//! Data planes that one user of a process leaves to the next, be it a test or a measurement. The kernel's verifier takes seconds for
+//! the programs, which is far more than most tests take, so a process loads them once.
 //!
-//! What a test gets is as if it had just been loaded: nothing is applied, attached, counted, remembered or cached. Only `control`
+//! What a user gets is as if it had just been loaded: nothing is applied, attached, counted, remembered or cached. Only `control`
 //! keeps what must never come again: numbers of generations, and the word that metadata begin with. Namespaces and links are each
-//! test's own. Tables have the sizes that the test's configuration asks for, and what has grown is not used again; nor is what
-//! a test has panicked with, or has given to others by its pins.
+//! user's own. Tables have the sizes that were asked for, and what has grown is not used again; nor should be what somebody has panicked
+//! with, or has given to others by its pins.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs::File;
+use std::io;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -16,13 +17,14 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use libbpf_rs::query::{ProgInfoIter, ProgInfoQueryOptions};
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
-use segue_dataplane::{Capacity, Dataplane, Error, Interfaces, MissingInterface, Options};
+use segue_model::node::NodeState;
+use serde_json::json;
 
-/// Those that no test has now.
+use crate::maps::map_error;
+use crate::{Capacity, Dataplane, Error, Interfaces, MissingInterface, Options, batch};
+
+/// Those that nobody has now.
 static IDLE: Mutex<Vec<Loaded>> = Mutex::new(Vec::new());
-
-/// What is applied in between.
-const NOTHING: &str = "{node: idle, source_address: 'fd00::1', domain: {sid_blocks: ['fc00::/16']}, ports: []}";
 
 /// Rows in one call.
 const BATCH: u32 = 4096;
@@ -32,15 +34,19 @@ type Size = (OsString, u32, u32);
 
 /// A data plane and its pins.
 #[derive(Debug)]
-pub(crate) struct Loaded {
+pub struct Loaded {
+    /// The data plane.
     pub dataplane: Dataplane,
-    pub pins: Pins,
+    pins: Pins,
     capacity: Capacity,
     sizes: BTreeSet<Size>,
 }
 
 impl Loaded {
-    /// One that is idle, or a new one.
+    /// One that is idle, or a new one, whose tables are that large to begin with.
+    ///
+    /// # Errors
+    /// As [`Dataplane::open_or_load`].
     pub fn take_or_load(capacity: Capacity) -> Result<Self, Error> {
         let found = {
             let mut idle = idle();
@@ -51,14 +57,26 @@ impl Loaded {
     }
 
     fn load(capacity: Capacity) -> Result<Self, Error> {
-        let pins = Pins::new();
+        let pins = Pins::new().map_err(|source| Error::Pin {
+            path: std::env::temp_dir(),
+            action: "mount a BPF file system of its own in it",
+            source,
+        })?;
         let dataplane = Dataplane::open_or_load(&pins.directory(), Options { capacity, ..Options::default() })?;
         let sizes = sizes(&dataplane)?;
         Ok(Self { dataplane, pins, capacity, sizes })
     }
 
-    /// Leaves it to the next test, if it is as it was; else it goes. To be called in the namespace of its ports.
-    pub fn give_back(mut self) -> Result<(), Box<dyn std::error::Error>> {
+    /// Its pins, by which another data plane of this process may take it over. Then it is not to be given back.
+    pub fn pin_directory(&self) -> PathBuf {
+        self.pins.directory()
+    }
+
+    /// Leaves it to the next one, if it is as it was; else it goes. To be called in the namespace of its ports.
+    ///
+    /// # Errors
+    /// If it cannot be made as if it were new.
+    pub fn give_back(mut self) -> Result<(), Error> {
         // A table that has grown has no longer the size that it had; stages that were loaded meanwhile have tables of their own.
         if !sizes(&self.dataplane)?.is_superset(&self.sizes) {
             return self.remove();
@@ -69,19 +87,27 @@ impl Loaded {
     }
 
     /// Ends it. To be called in the namespace of its ports.
-    pub fn remove(self) -> Result<(), Box<dyn std::error::Error>> {
-        Ok(self.dataplane.remove()?)
+    ///
+    /// # Errors
+    /// As [`Dataplane::remove`].
+    pub fn remove(self) -> Result<(), Error> {
+        self.dataplane.remove()
     }
 
-    fn reset(&mut self) -> Result<(), Box<dyn std::error::Error>> {
-        let state = segue_model::load::load_node_state(NOTHING, "nothing.yaml")?;
-        self.dataplane.apply(&state, &Interfaces::query()?, MissingInterface::LeaveOut)?;
+    fn reset(&mut self) -> Result<(), Error> {
+        self.dataplane.apply(&nothing(), &Interfaces::query()?, MissingInterface::LeaveOut)?;
         for map in maps(&self.dataplane)? {
-            clear(&map)?;
+            clear(&map).map_err(map_error(&map.name().to_string_lossy(), "clear it"))?;
         }
-        self.dataplane.bump_caches()?;
-        Ok(())
+        self.dataplane.bump_caches()
     }
+}
+
+/// What is applied in between.
+fn nothing() -> NodeState {
+    let state =
+        json!({"node": "idle", "source_address": "fd00::1", "domain": {"sid_blocks": ["fc00::/16"]}, "ports": []});
+    serde_json::from_value(state).expect("a state of a node")
 }
 
 fn idle() -> MutexGuard<'static, Vec<Loaded>> {
@@ -120,9 +146,9 @@ fn clear(map: &MapHandle) -> Result<(), libbpf_rs::Error> {
             }
         }
         MapType::PercpuArray => {
-            let zeros = vec![vec![0; size]; libbpf_rs::num_possible_cpus()?];
-            for row in 0..map.max_entries() {
-                map.update_percpu(&row.to_ne_bytes(), &zeros, MapFlags::ANY)?;
+            for first in (0..map.max_entries()).step_by(BATCH as usize) {
+                let rows: Vec<u32> = (first..map.max_entries().min(first + BATCH)).collect();
+                batch::clear(map, &rows)?;
             }
         }
         MapType::Hash | MapType::LruHash | MapType::LpmTrie => {
@@ -133,7 +159,7 @@ fn clear(map: &MapHandle) -> Result<(), libbpf_rs::Error> {
                 }
             }
         }
-        // Programs and events are no test's; tables of connections have gone with their firewalls.
+        // Programs and events are nobody's; tables of connections have gone with their firewalls.
         _ => {}
     }
     Ok(())
@@ -141,19 +167,19 @@ fn clear(map: &MapHandle) -> Result<(), libbpf_rs::Error> {
 
 /// A BPF file system that only this process sees, by a descriptor: it goes with it, however it ends.
 #[derive(Debug)]
-pub(crate) struct Pins(File);
+struct Pins(File);
 
 impl Pins {
-    fn new() -> Self {
-        let directory = tempfile::Builder::new().prefix("segue-testkit-").tempdir().expect("a directory");
-        mount(Some("bpf"), directory.path(), Some("bpf"), MsFlags::empty(), None::<&str>).expect("a BPF file system");
-        let root = File::open(directory.path()).expect("its root");
-        umount2(directory.path(), MntFlags::MNT_DETACH).expect("it is mounted");
-        Self(root)
+    fn new() -> io::Result<Self> {
+        let directory = tempfile::Builder::new().prefix("segue-pins-").tempdir()?;
+        mount(Some("bpf"), directory.path(), Some("bpf"), MsFlags::empty(), None::<&str>)?;
+        let root = File::open(directory.path());
+        umount2(directory.path(), MntFlags::MNT_DETACH)?;
+        Ok(Self(root?))
     }
 
     /// The data plane's directory in it.
-    pub fn directory(&self) -> PathBuf {
+    fn directory(&self) -> PathBuf {
         Path::new("/proc/self/fd").join(self.0.as_raw_fd().to_string()).join("node")
     }
 }
