@@ -263,7 +263,8 @@ INLINE int segment_advance(const struct packet *packet, const struct segue_sid *
 		return drop(packet, SEGUE_OUTCOME_drop_truncated);
 	if (unlikely(offset + (srh->length + 1) * 8 > outer->limit))
 		return drop(packet, SEGUE_OUTCOME_drop_bad_length);
-	if (unlikely(behaviour_decapsulates(sid->behaviour)))
+	/* What is handed on to a stage of functions has the SID of one. */
+	if (!packet_handed_on(packet) && unlikely(behaviour_decapsulates(sid->behaviour)))
 		return parameter_problem(packet, SEGUE_OUTCOME_drop_segments_left, ETHERNET_LENGTH, 0, offset + 3);
 	if (unlikely(ip->hop_limit <= 1))
 		return time_exceeded(packet, 6, ETHERNET_LENGTH);

@@ -139,6 +139,7 @@ INLINE int binding_sids(const struct packet *packet, const struct segue_sid *sid
 	struct sending sending = {};
 	const struct adjacency *adjacency;
 	void *data, *end;
+	u8 *octet;
 
 	refused = binding_payload(packet, sid, found, &payload, &hops);
 	if (unlikely(refused))
@@ -163,6 +164,10 @@ INLINE int binding_sids(const struct packet *packet, const struct segue_sid *sid
 	((u16 *)data)[6] = bpf_htons(ETH_P_IPV6);
 	count(packet, sid->counter);
 	count(packet, list->counter);
+	/* The kernel will lower the outer hop limit when it forwards. */
+	octet = data + ETHERNET_LENGTH + 7;
+	if (!hops_used(adjacency) && (void *)(octet + 1) <= end && *octet != 255)
+		++*octet;
 	return leave(packet, adjacency, bpf_htons(ETH_P_IPV6));
 }
 

@@ -80,6 +80,10 @@ pub struct LabDomain {
     /// 30000-1029999 if not given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub srlb: Option<NumberRange>,
+    /// sr-mpls: headends put an entropy label (RFC 6790) behind the last label of chains, by which routers on the way divide flows over equal
+    /// paths.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub entropy_labels: bool,
     /// Block of the SIDs. A node's locator is this and its id in the next 16 bits, decimal digits read as written: with
     /// fc00:5e9::/32, node 12 has fc00:5e9:12::/48. The length is 16, 32, 48 or 64.
     #[schemars(with = "String")]
@@ -115,6 +119,7 @@ impl Default for LabDomain {
             dataplane: SrDataplane::default(),
             srgb: None,
             srlb: None,
+            entropy_labels: false,
             sid_block: v6(0x5e9, 32),
             loopback_prefix: v6(0x5ea, 32),
             link_prefix: v6(0x5eb, 32),
@@ -177,6 +182,10 @@ pub struct Node {
     /// sr-mpls: its SR local block, for labels that are its own; derived from the domain's and the id if not given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub srlb: Option<NumberRange>,
+    /// sr-mpls: whether it can take entropy labels off (RFC 6790 section 4.3), which chains that end at it have then. As the domain says if not
+    /// given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub entropy_labels: Option<bool>,
     /// What forwards on it.
     pub dataplane: Dataplane,
 }

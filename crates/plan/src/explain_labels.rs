@@ -25,9 +25,11 @@ impl Planner<'_> {
             false => "by destination and source prefix and what `match` says",
         };
         let order = order(course, direction);
+        let (_, last) = course.ends(direction);
+        let entropy = if self.ends_with_entropy(last.node) { ", and an entropy label behind them all" } else { "" };
         let why = format!(
             "traffic from {from} to {to} enters the SR domain at {node_name} and is classified there {who}; {order}, each with the label \
-             of its node in front"
+             of its node in front{entropy}"
         );
         let mut here = ingress;
         let mut steps = vec![(ingress, StepAction::Push { labels, towards }, why, vec![node_name])];

@@ -50,6 +50,8 @@ pub struct NodeLabels {
     pub node: u32,
     /// Its SR local block: for its table, and the functions behind it.
     pub block: NumberRange,
+    /// Whether chains that end at it have an entropy label (RFC 6790), which it takes off.
+    pub entropy: bool,
 }
 
 /// How nodes reach each other.

@@ -1,6 +1,6 @@
 //! The same by labels (RFC 8660): the node segments of all nodes on each, a table at each egress, and the stacks of chains.
 
-use segue_model::label::{ENTRY_OCTETS, LABELS_MAX, Label, LabelBehaviour};
+use segue_model::label::{ENTROPY_ENTRIES, ENTRY_OCTETS, LABELS_MAX, Label, LabelBehaviour};
 use segue_model::node::{HeadendMode, SegmentList};
 use segue_model::owner::Direction;
 
@@ -59,7 +59,11 @@ impl Planner<'_> {
             return;
         }
         let pushed = SegmentList { weight: 1, segments: Vec::new(), labels: list.clone(), next_hop: None, port: None };
+        let before = self.nodes[from.node].policies.len();
         self.headend(course, direction, HeadendMode::Push, pushed);
+        let entropy_label = self.ends_with_entropy(to.node);
+        let made = self.nodes[from.node].policies.iter_mut().skip(before);
+        made.for_each(|policy| policy.entropy_label = entropy_label);
         let towards = towards.map(|towards| {
             self.nodes[from.node].towards.insert(course.policy(direction), towards);
             self.names_of(&self.reach.first_hops(from.node, first.node))
@@ -102,6 +106,11 @@ impl Planner<'_> {
         self.inventory.nodes[to].labels.filter(|_| from != to).map(|labels| labels.node).into_iter().collect()
     }
 
+    /// Whether chains that end at a node have an entropy label.
+    pub(crate) fn ends_with_entropy(&self, node: usize) -> bool {
+        self.inventory.nodes[node].labels.is_some_and(|labels| labels.entropy)
+    }
+
     fn label_egress(&mut self, course: &Course<'_>, direction: Direction, here: usize) -> LabelSegment {
         let (_, to) = course.ends(direction);
         let node = to.node;
@@ -134,15 +143,20 @@ impl Planner<'_> {
         list: &[u32],
     ) -> bool {
         let key = course.key.at("via");
-        if list.len() > LABELS_MAX {
-            let message =
-                format!("the chain takes {} labels ({direction}); a stack has at most {LABELS_MAX}", list.len());
+        let entropy = if self.ends_with_entropy(course.ends(direction).1.node) { ENTROPY_ENTRIES } else { 0 };
+        let beside = if entropy == 0 { "" } else { " and an entropy label" };
+        if list.len() + entropy > LABELS_MAX {
+            let message = format!(
+                "the chain takes {} labels{beside} ({direction}); a stack has at most {}",
+                list.len(),
+                LABELS_MAX - entropy
+            );
             self.error(&key, message, "visit fewer functions and waypoints");
             return false;
         }
-        let octets = ENTRY_OCTETS * list.len();
+        let octets = ENTRY_OCTETS * (list.len() + entropy);
         let nodes = segments.iter().map(|segment| segment.node);
-        self.check_links(course, direction, nodes, (octets, &format!("{} labels", list.len())))
+        self.check_links(course, direction, nodes, (octets, &format!("{} labels{beside}", list.len())))
     }
 }
 

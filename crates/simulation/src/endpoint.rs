@@ -135,6 +135,7 @@ impl<'a> Packet<'a, '_> {
                 self.proxy(sid, outer, &advance)
             }
             abi::SEGUE_END_B6_ENCAPS | abi::SEGUE_END_B6_ENCAPS_RED => self.end_b6(sid, outer.limit, advance),
+            abi::SEGUE_END_BM => self.end_bm(sid, outer.limit, &advance),
             abi::SEGUE_END_INSTANCES => self.instance(sid),
             _ => Err(ended(Outcome::DropBehaviour)),
         }
@@ -168,6 +169,7 @@ impl<'a> Packet<'a, '_> {
             abi::SEGUE_END_DX4 | abi::SEGUE_END_DT4 => protocol == number::IPV4,
             abi::SEGUE_END_DX6 | abi::SEGUE_END_DT6 => protocol == number::IPV6,
             abi::SEGUE_END_DT46 => ip,
+            abi::SEGUE_END_DTM => protocol == number::MPLS,
             abi::SEGUE_END | abi::SEGUE_END_T => Self::flavour(sid, abi::SEGUE_USD) && ip,
             abi::SEGUE_END_X => Self::flavour(sid, abi::SEGUE_USD) && protocol == number::IPV6,
             abi::SEGUE_END_AS | abi::SEGUE_END_AD | abi::SEGUE_END_AN_NF => {
@@ -329,13 +331,16 @@ impl<'a> Packet<'a, '_> {
     }
 
     /// `end_decapsulate()`.
-    fn decapsulate(&mut self, sid: &CompiledSid, outer: &Outer) -> Found<Box<End>> {
+    fn decapsulate(&mut self, sid: &'a CompiledSid, outer: &Outer) -> Found<Box<End>> {
         let entry = &sid.entry;
         if outer.fragment {
             return Err(ended(Outcome::DropFragmentAtDecapsulation));
         }
         if outer.protocol == number::ETHERNET {
             return self.decapsulate_ethernet(sid, outer, Outcome::Forwarded);
+        }
+        if outer.protocol == number::MPLS {
+            return self.end_dtm(outer);
         }
         let behaviour = u32::from(entry.behaviour);
         let next_hop = match behaviour {
@@ -405,6 +410,7 @@ fn decapsulates(behaviour: u32) -> bool {
             | abi::SEGUE_END_DT4
             | abi::SEGUE_END_DT6
             | abi::SEGUE_END_DT46
+            | abi::SEGUE_END_DTM
     )
 }
 
@@ -422,6 +428,8 @@ pub(crate) fn name(behaviour: u32) -> &'static str {
         abi::SEGUE_END_DT46 => Behaviour::EndDt46,
         abi::SEGUE_END_B6_ENCAPS => Behaviour::EndB6Encaps,
         abi::SEGUE_END_B6_ENCAPS_RED => Behaviour::EndB6EncapsRed,
+        abi::SEGUE_END_BM => Behaviour::EndBm,
+        abi::SEGUE_END_DTM => Behaviour::EndDtm,
         abi::SEGUE_END_AS => Behaviour::EndAs,
         abi::SEGUE_END_AD => Behaviour::EndAd,
         abi::SEGUE_END_AM => Behaviour::EndAm,

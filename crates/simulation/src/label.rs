@@ -73,7 +73,11 @@ impl<'a> Packet<'a, '_> {
         }
         let found = self.labels_walk()?;
         for own in &found.own {
-            self.note("label", own.to_string(), "this node's own: it comes off", &[]);
+            let detail = match *own {
+                stack::ENTROPY_INDICATOR => "it comes off, with the entropy label",
+                _ => "this node's own: it comes off",
+            };
+            self.note("label", own.to_string(), detail, &[]);
         }
         self.note_label(&found);
         self.label_obey(found)
@@ -81,28 +85,60 @@ impl<'a> Packet<'a, '_> {
 
     /// `labels_walk()`: from the top of the stack to the first label that leads on.
     pub(crate) fn labels_walk(&self) -> Found<LabelFound<'a>> {
-        let (mut ttl, mut own) = (0, Vec::new());
+        let (mut ttl, mut off, mut own, mut last) = (0, 0, Vec::new(), None);
         for place in 0..OWN_MAX {
-            let off = place * ENTRY;
             let word = entry(&self.frame, ETHERNET + off).ok_or_else(|| ended(Outcome::DropLabelBottom))?;
             let number = label_of(word);
+            if place == 0 || !self.ttl_is_uniform() {
+                ttl = word as u8;
+            }
+            if let Some(is_last) = stack::entropy_at(&self.frame, ETHERNET + off) {
+                off += ENTRY;
+                own.push(number);
+                if is_last {
+                    let label = last.or_else(|| self.entropy_last(ETHERNET + off));
+                    let label = label.ok_or_else(|| ended(Outcome::DropLabelBottom))?;
+                    return match ttl {
+                        0 => Err(ended(Outcome::DropLabelTtl)),
+                        _ => Ok(LabelFound { off, word: word | BOTTOM, ttl, label, own }),
+                    };
+                }
+                off += ENTRY;
+                continue;
+            }
             let Some(label) = self.label(number) else {
                 let outcome = if number < SPECIAL { Outcome::DropLabelReserved } else { Outcome::DropLabelUnknown };
                 return Err(crate::because(outcome, format!("label {number}")));
             };
-            if place == 0 || !self.ttl_is_uniform() {
-                ttl = word as u8;
-            }
             if ttl == 0 {
                 return Err(ended(Outcome::DropLabelTtl));
             }
             if u32::from(label.entry.behaviour) == abi::SEGUE_LABEL_NODE && word & BOTTOM == 0 {
                 own.push(number);
+                last = Some(label);
+                off += ENTRY;
                 continue;
             }
             return Ok(LabelFound { off, word, ttl, label, own });
         }
         Err(ended(Outcome::DropLabelDepth))
+    }
+
+    /// `entropy_last()`: explicit null of the family that is behind the entropy label at the offset.
+    fn entropy_last(&self, at: usize) -> Option<&'a CompiledLabel> {
+        let first = self.frame.get(at + ENTRY)?;
+        self.label(if first >> 4 == 6 { NULL_IPV6 } else { NULL_IPV4 })
+    }
+
+    /// `entropy_off()`: an entropy label right behind a label that ends here comes off with that one.
+    pub(crate) fn entropy_off(&self, found: &mut LabelFound<'a>) {
+        if found.is_bottom() {
+            return;
+        }
+        if let Some(is_last) = stack::entropy_at(&self.frame, found.at() + ENTRY) {
+            found.off += 2 * ENTRY;
+            found.word |= if is_last { BOTTOM } else { 0 };
+        }
     }
 
     fn note_label(&mut self, found: &LabelFound<'_>) {
@@ -132,6 +168,12 @@ impl<'a> Packet<'a, '_> {
         if leads_on && found.label.entry.table != 0 {
             self.take_path(&mut found)?;
         }
+        if matches!(
+            found.behaviour(),
+            abi::SEGUE_LABEL_TABLE | abi::SEGUE_LABEL_NEXT_HOP | abi::SEGUE_LABEL_STATIC | abi::SEGUE_LABEL_DYNAMIC
+        ) {
+            self.entropy_off(&mut found);
+        }
         match found.behaviour() {
             abi::SEGUE_LABEL_SWAP | abi::SEGUE_LABEL_POP if found.ttl <= 1 => Err(ended(Outcome::DropLabelTtl)),
             abi::SEGUE_LABEL_SWAP => self.label_swap(&found),
@@ -146,6 +188,7 @@ impl<'a> Packet<'a, '_> {
             abi::SEGUE_LABEL_NODE | abi::SEGUE_LABEL_TABLE | abi::SEGUE_LABEL_NEXT_HOP => {
                 Err(ended(Outcome::DropLabelBottom))
             }
+            abi::SEGUE_LABEL_BINDING => self.label_binding(&found),
             _ => Err(ended(Outcome::DropBehaviour)),
         }
     }

@@ -108,7 +108,8 @@ impl<'a> Packet<'a, '_> {
         self.frame.splice(ETHERNET..ETHERNET, kept);
         put(&mut self.frame, 12, &number::TYPE_MPLS.to_be_bytes());
         self.stage()?;
-        let found = self.labels_walk()?;
+        let mut found = self.labels_walk()?;
+        self.entropy_off(&mut found);
         self.label_onward(&found)
     }
 
@@ -155,9 +156,10 @@ impl<'a> Packet<'a, '_> {
         };
         self.assume("the function gives the packet back as it got it");
         self.note_back(sid);
-        let found = self.labels_walk()?;
+        let mut found = self.labels_walk()?;
+        self.entropy_off(&mut found);
         let (inside, is_ipv4) = end_of_stack(&self.frame, found.at()).map_err(ended)?;
-        let rest = self.frame[found.at() + ENTRY..inside].to_vec();
+        let mut rest = self.frame[found.at() + ENTRY..inside].to_vec();
         let (inner, _) = self.admit(&sid.entry, &behind_stack(&self.frame, inside, is_ipv4))?;
         self.expose(inside, inner.length);
         put(&mut self.frame, 12, &ethertype_of(is_ipv4).to_be_bytes());
@@ -174,16 +176,19 @@ impl<'a> Packet<'a, '_> {
         if rest.is_empty() && !by_kernel {
             return self.back_deliver(&flow, sid.entry.table);
         }
-        if !keeps {
+        if !keeps && !rest.is_empty() {
             lower_hops(&mut self.frame, ETHERNET, is_ipv4);
         }
         if rest.is_empty() {
-            // `function_labels()`: explicit null says that it goes by its destination.
+            // `function_labels()`: explicit null says that it goes by its destination, and lowers the hop limit.
             let hops = octet(&self.frame, if is_ipv4 { ETHERNET + 8 } else { ETHERNET + 7 });
             let null = if is_ipv4 { NULL_IPV4 } else { NULL_IPV6 };
             let entry = null << 12 | BOTTOM | u32::from(hops);
             self.frame.splice(ETHERNET..ETHERNET, entry.to_be_bytes());
             return self.labels_here();
+        }
+        if !by_kernel {
+            stack::renew_entropy(&mut rest, flow.hash);
         }
         self.frame.splice(ETHERNET..ETHERNET, rest);
         self.hand_ttl_on(found.ttl)?;

@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 mod access;
+mod binding;
 mod core;
 mod endpoint;
 mod firewall;

@@ -25,6 +25,7 @@ pub mod number {
     pub const ICMPV6: u8 = 58;
     pub const DESTINATION_OPTIONS: u8 = 60;
     pub const SCTP: u8 = 132;
+    pub const MPLS: u8 = 137;
     pub const ETHERNET: u8 = 143;
     pub const TYPE_IPV4: u16 = 0x0800;
     pub const TYPE_IPV6: u16 = 0x86dd;

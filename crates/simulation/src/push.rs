@@ -9,7 +9,7 @@ use segue_dataplane::CompiledList;
 use crate::flow::Flow;
 use crate::label::BY_LINK;
 use crate::octets::{ETHERNET, lower_hops, number, octet, put};
-use crate::stack::{ENTRY, class_in_entry, entry, store};
+use crate::stack::{self, ENTRY, class_in_entry, entry, store};
 use crate::way::{Adjacency, Wanted};
 use crate::{End, Found, Packet, ended};
 
@@ -40,7 +40,7 @@ impl<'a> Packet<'a, '_> {
     }
 
     /// `list_adjacency()`: the way to the next hop of a list of labels.
-    fn list_way(&mut self, list: &CompiledList, flow: u32) -> Adjacency {
+    pub(crate) fn list_way(&mut self, list: &CompiledList, flow: u32) -> Adjacency {
         let first = list.entry.first;
         let towards: IpAddr = match list.entry.way & WAY_IPV4 {
             0 => Ipv6Addr::from(first).into(),
@@ -62,6 +62,9 @@ impl<'a> Packet<'a, '_> {
         for at in (0..labels.len()).step_by(ENTRY) {
             let word = entry(&labels, at).unwrap_or_default();
             store(&mut labels, at, word | class_in_entry(class) | u32::from(ttl));
+        }
+        if flags & abi::SEGUE_LIST_ENTROPY != 0 {
+            stack::renew_entropy(&mut labels, flow.hash);
         }
         self.frame.splice(ETHERNET..ETHERNET, labels);
         put(&mut self.frame, 12, &number::TYPE_MPLS.to_be_bytes());

@@ -18,10 +18,12 @@ pub(crate) const SPECIAL: u32 = 16;
 pub(crate) const NULL_IPV4: u32 = 0;
 pub(crate) const NULL_IPV6: u32 = 2;
 /// What says that an entropy label is next (RFC 6790 section 3).
-const ENTROPY_INDICATOR: u32 = 7;
+pub(crate) const ENTROPY_INDICATOR: u32 = 7;
+/// TC of an entry in host byte order.
+pub(crate) const CLASS: u32 = 0xe00;
 
 const LABELS_MAX: usize = abi::SEGUE_LABELS_MAX as usize;
-/// `PATHS_MIX`.
+/// `FLOW_MIX`.
 const MIX: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// The label of an entry in host byte order.
@@ -33,6 +35,30 @@ pub(crate) fn label_of(word: u32) -> u32 {
 pub(crate) fn entry(frame: &[u8], at: usize) -> Option<u32> {
     let octets = frame.get(at..at + ENTRY)?;
     Some(octets.iter().fold(0, |word, octet| word << 8 | u32::from(*octet)))
+}
+
+/// `entropy_at()`: whether an entropy label with its indicator lies at the offset, and if so whether nothing is behind it.
+pub(crate) fn entropy_at(frame: &[u8], at: usize) -> Option<bool> {
+    let (indicator, label) = (entry(frame, at)?, entry(frame, at + ENTRY)?);
+    (label_of(indicator) == ENTROPY_INDICATOR && indicator & BOTTOM == 0).then_some(label & BOTTOM != 0)
+}
+
+/// `entropy_entry()`: the entry of a flow's entropy label, but for TC and the bottom of the stack.
+fn entropy_entry(flow: u32) -> u32 {
+    let label = (u64::from(flow).wrapping_mul(MIX) >> 44) as u32;
+    (if label < SPECIAL { label | SPECIAL } else { label }) << 12
+}
+
+/// The entropy labels of a stack are those of the flow: `labels_write()` and `labels_copy()`.
+pub(crate) fn renew_entropy(labels: &mut [u8], flow: u32) {
+    let mut is_behind = false;
+    for at in (0..labels.len()).step_by(ENTRY) {
+        let word = entry(labels, at).unwrap_or_default();
+        if is_behind {
+            store(labels, at, entropy_entry(flow) | word & CLASS_AND_BOTTOM);
+        }
+        is_behind = label_of(word) == ENTROPY_INDICATOR;
+    }
 }
 
 /// `entry_store()`.
@@ -89,7 +115,7 @@ pub(crate) fn path(frame: &[u8], mac: &[u8; 6], paths: u32) -> u32 {
 }
 
 /// `labels_flow()`: the hash of a labelled packet's flow.
-fn flow(frame: &[u8]) -> u32 {
+pub(crate) fn flow(frame: &[u8]) -> u32 {
     let (mut at, mut word, mut entropy, mut mixed) = (ETHERNET, 0, false, 0_u64);
     for _ in 0..=2 * LABELS_MAX {
         if word & BOTTOM != 0 {

@@ -59,6 +59,13 @@ impl Packet<'_, '_> {
         if let Some(advance) = &payload.advance {
             self.advance(advance);
         }
+        self.wrap_on(list, payload, &adjacency)
+    }
+
+    /// `encapsulation_write()`, and what is behind it: the list's header goes on in front.
+    pub(crate) fn wrap_on(&mut self, list: &CompiledList, payload: &Payload, adjacency: &Adjacency) -> Found<Box<End>> {
+        let entry = &list.entry;
+        let push = usize::from(entry.header_length);
         let mut header = entry.header[..push].to_vec();
         let flags = u32::from(entry.flags);
         let mut traffic_class = payload.traffic_class;
@@ -76,8 +83,8 @@ impl Packet<'_, '_> {
         let room = if at == 0 { ETHERNET } else { 0 };
         let header = [&vec![0; room][..], &header].concat();
         self.frame.splice(at..at, header);
-        self.raise_for_kernel(&adjacency);
-        self.leave(&adjacency, number::TYPE_IPV6)
+        self.raise_for_kernel(adjacency);
+        self.leave(adjacency, number::TYPE_IPV6)
     }
 
     /// `insert()`: H.Insert.

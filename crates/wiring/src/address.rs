@@ -87,7 +87,8 @@ fn labels(domain: &LabDomain, node: &Node, id: u16, key: &KeyPath, report: &mut 
         let message = format!("the domain's SRLB {srlb} has no {BLOCK} labels for the id {id}");
         report.error(key, message, "give it a lower `id` or its own `srlb`, or extend `domain.srlb`");
     }
-    Some(NodeLabels { node: label?, block: block? })
+    let entropy = node.entropy_labels.unwrap_or(domain.entropy_labels);
+    Some(NodeLabels { node: label?, block: block?, entropy })
 }
 
 /// Addresses of all hosts, in the order of the topology.

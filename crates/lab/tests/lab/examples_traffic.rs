@@ -314,7 +314,7 @@ fn ring_ecmp() {
 #[ignore = "needs root"]
 fn ring_ecmp_by_labels() {
     let text = std::fs::read_to_string(repository("examples/ring-ecmp.yaml")).unwrap();
-    let text = text.replacen("name: ring-ecmp\n", "domain: {dataplane: sr-mpls}\n", 1);
+    let text = text.replacen("name: ring-ecmp\n", "domain: {dataplane: sr-mpls, entropy_labels: true}\n", 1);
     flows_take_both_ways_around(TestLab::up("rin", &text));
 }
 
@@ -371,7 +371,7 @@ fn functions_behind_labels() {
     let lab = TestLab::up(
         "lfn",
         "
-domain: { dataplane: sr-mpls }
+domain: { dataplane: sr-mpls, entropy_labels: true }
 nodes: { west: {}, nfv: {}, east: {} }
 hosts: { left: { node: west }, right: { node: east } }
 links: [{ between: [west, nfv] }, { between: [nfv, east] }]

@@ -18,6 +18,15 @@ impl Check<'_> {
         for (key, block) in of_domain.into_iter().chain(nodes).filter_map(|(key, block)| Some((key, block?))) {
             self.label_block(block, &key);
         }
+        if domain.dataplane == SrDataplane::SrMpls {
+            return;
+        }
+        let nodes = topology.nodes.iter().filter(|(_, node)| node.entropy_labels.is_some());
+        let keys = nodes.map(|(name, _)| root.at("nodes").at(name));
+        for key in domain.entropy_labels.then(|| root.at("domain")).into_iter().chain(keys) {
+            let remedy = "write `domain: {dataplane: sr-mpls}`, or remove the key";
+            self.report.error(&key.at("entropy_labels"), "an SRv6 domain has no labels", remedy);
+        }
     }
 
     fn label_block(&mut self, block: NumberRange, key: &KeyPath) {

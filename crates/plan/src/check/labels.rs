@@ -88,7 +88,7 @@ impl Check<'_, '_> {
     }
 
     fn label_values(&mut self, labels: NodeLabels, key: &KeyPath) {
-        let NodeLabels { node, block } = labels;
+        let NodeLabels { node, block, .. } = labels;
         if !(FIRST_LABEL..=LAST_LABEL).contains(&node) || block.low() < FIRST_LABEL || block.high() > LAST_LABEL {
             let message =
                 format!("its label {node} and its block {block} do not lie within {FIRST_LABEL}-{LAST_LABEL}");

@@ -24,7 +24,7 @@ pub fn node(number: u32, labels: NodeLabels) -> Node {
 }
 
 fn usual(number: u32) -> NodeLabels {
-    NodeLabels { node: 16_000 + number, block: range(30_000 + 100 * number, 30_099 + 100 * number) }
+    NodeLabels { node: 16_000 + number, block: range(30_000 + 100 * number, 30_099 + 100 * number), entropy: false }
 }
 
 pub fn link(a: &str, b: &str) -> Link {

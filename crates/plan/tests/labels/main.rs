@@ -79,6 +79,34 @@ fn from_a_node_to_itself_its_own_label_is_the_first() {
 }
 
 #[test]
+fn chains_have_an_entropy_label_where_the_last_node_takes_it_off() {
+    let mut some = inventory(&[]);
+    for (name, node) in &mut some.nodes {
+        node.labels.as_mut().expect("labels").entropy = name != "edge1";
+    }
+    let plan = planned(&some);
+    let entropy = |node: &str| plan.nodes[node].policies.iter().map(|policy| policy.entropy_label).collect::<Vec<_>>();
+    // To edge2, and back to edge1, which knows no such labels.
+    assert_eq!((entropy("edge1"), entropy("edge2")), (vec![true], vec![false]));
+    let whys: Vec<bool> = plan.explanations.iter().map(|step| step.why.contains("an entropy label behind")).collect();
+    assert_eq!(whys.iter().filter(|says_so| **says_so).count(), 1, "{:?}", plan.explanations);
+
+    let many: Vec<String> = (0..29).map(|i| format!("node:{}", ["mid1", "mid2"][i % 2])).collect();
+    let mut deep = inventory(&many.iter().map(String::as_str).collect::<Vec<_>>());
+    planned(&deep);
+    deep.nodes["edge2"].labels.as_mut().expect("labels").entropy = true;
+    let text = errors(&deep);
+    assert!(text.contains("31 labels and an entropy label") && text.contains("at most 30"), "{text}");
+    let mut narrow = inventory(&[]);
+    narrow.nodes["edge2"].labels.as_mut().expect("labels").entropy = true;
+    if let Reachability::Links(links) = &mut narrow.reachability {
+        links[1].mtu = 1295;
+    }
+    let text = errors(&narrow);
+    assert!(text.contains("takes 1296 with 2 labels and an entropy label"), "{text}");
+}
+
+#[test]
 fn what_no_stack_can_say_is_refused() {
     let many: Vec<String> = (0..31).map(|i| format!("node:{}", ["mid1", "mid2"][i % 2])).collect();
     let text = errors(&inventory(&many.iter().map(String::as_str).collect::<Vec<_>>()));
@@ -105,10 +133,16 @@ fn what_no_stack_can_say_is_refused() {
 #[test]
 fn labels_that_could_mean_two_things_are_refused_with_both_nodes() {
     for (labels, words) in [
-        (NodeLabels { node: 16_001, block: range(40_000, 40_099) }, "the node label 16001 too"),
-        (NodeLabels { node: 16_009, block: range(30_050, 30_150) }, "30050-30150 overlaps with 30100-30199"),
-        (NodeLabels { node: 30_150, block: range(40_000, 40_099) }, "its node label 30150 lies in the block"),
-        (NodeLabels { node: 16_009, block: range(16_000, 16_001) }, "has 16001, the label"),
+        (NodeLabels { node: 16_001, block: range(40_000, 40_099), entropy: false }, "the node label 16001 too"),
+        (
+            NodeLabels { node: 16_009, block: range(30_050, 30_150), entropy: false },
+            "30050-30150 overlaps with 30100-30199",
+        ),
+        (
+            NodeLabels { node: 30_150, block: range(40_000, 40_099), entropy: false },
+            "its node label 30150 lies in the block",
+        ),
+        (NodeLabels { node: 16_009, block: range(16_000, 16_001), entropy: false }, "has 16001, the label"),
     ] {
         let mut inventory = inventory(&[]);
         inventory.nodes["side"].labels = Some(labels);
@@ -116,9 +150,9 @@ fn labels_that_could_mean_two_things_are_refused_with_both_nodes() {
         assert!(text.contains("nodes.side") && text.contains("edge1") && text.contains(words), "{text}");
     }
     let mut own = inventory(&[]);
-    own.nodes["side"].labels = Some(NodeLabels { node: 50_000, block: range(50_000, 50_099) });
+    own.nodes["side"].labels = Some(NodeLabels { node: 50_000, block: range(50_000, 50_099), entropy: false });
     assert!(errors(&own).contains("its node label 50000 lies in its own block"));
-    own.nodes["side"].labels = Some(NodeLabels { node: 15, block: range(1_048_500, 1_048_599) });
+    own.nodes["side"].labels = Some(NodeLabels { node: 15, block: range(1_048_500, 1_048_599), entropy: false });
     assert!(errors(&own).contains("do not lie within 16-1048575"));
 }
 
@@ -154,7 +188,7 @@ proptest! {
         let names: Vec<String> = (0..count).map(|i| format!("n{i}")).collect();
         let labels: Vec<NodeLabels> = numbers
             .iter()
-            .map(|(node, low, more)| NodeLabels { node: *node, block: range(*low, low + more) })
+            .map(|(node, low, more)| NodeLabels { node: *node, block: range(*low, low + more), entropy: false })
             .collect();
         let nodes = (1u32..).zip(&names).zip(&labels).map(|((number, name), labels)| (name.clone(), node(number, *labels)));
         let mut inventory = inventory(&[]);

@@ -67,6 +67,11 @@ labels:
     proxy: {inner: [IPv4, IPv6], to_function: aware0, from_function: aware0, memory: packet}
   - {label: 15032, behaviour: netfilter, netfilter: {namespace: nf}}
   - {label: 15040, behaviour: firewall, firewall: plain}
+  - {label: 15050, behaviour: binding, policy: labels-push2}
+  - {label: 15051, behaviour: binding, policy: reduced}
+  - {label: 15052, behaviour: binding, policy: labels-here}
+  - {label: 15053, behaviour: binding, policy: labels-entropy}
+  - {label: 15054, behaviour: binding, policy: narrow}
 ";
 
 const POLICIES: &str = "
@@ -79,12 +84,22 @@ const POLICIES: &str = "
   - {name: labels-here, mode: PUSH, ttl: TTL, segment_lists: [{labels: [16001, 15010, 16002, 70000]}]}
   - {name: labels-here-paths, mode: PUSH, ttl: TTL, segment_lists: [{labels: [16010, 70000]}, {labels: [16011]}]}
   - {name: labels-here-end, mode: PUSH, segment_lists: [{labels: [15040, 15100]}]}
+  - {name: labels-entropy, mode: PUSH, entropy_label: true, ttl: TTL, segment_lists: [{labels: [99], next_hop: 'fd00:0:c1::2'}, {labels: [16001, 16010]}]}
+";
+
+/// Where chains cross between SRv6 and labels.
+const SIDS: &str = "
+  - {sid: 'fc00:0:1:1::/64', behaviour: End}
+  - {sid: 'fc00:0:1:501::/64', behaviour: End.BM, policy: labels-push2}
+  - {sid: 'fc00:0:1:502::/64', behaviour: End.BM, policy: labels-entropy}
+  - {sid: 'fc00:0:1:503::/64', behaviour: End.BM, policy: labels-here}
+  - {sid: 'fc00:0:1:504::/64', behaviour: End.DTM}
 ";
 
 const FIREWALL: &str = "*filter\\n:INPUT ACCEPT\\n:FORWARD ACCEPT\\n:OUTPUT ACCEPT\\n-A FORWARD -p udp --dport 2 -j DROP\\n\
     -A FORWARD -p udp --dport 3 -j REJECT\\nCOMMIT\\n";
 
-/// The node with labels of every kind, and no SIDs.
+/// The node with labels of every kind, and few SIDs.
 pub fn configuration(ttl: &str) -> String {
     let text = fixture::configuration(fixture::DOMAIN);
     let text = text
@@ -92,7 +107,8 @@ pub fn configuration(ttl: &str) -> String {
         .replace("{name: core2, role: core}", "{name: core2, role: core, firewall: plain}");
     let (before, after) = text.split_once("sids:").expect("SIDs");
     let (_, after) = after.split_once("policies:\n").expect("policies");
-    let names = ["push2", "other", "narrow", "unresolved", "outside", "weighted", "here", "here-paths", "here-end"];
+    let names =
+        ["push2", "other", "narrow", "unresolved", "outside", "weighted", "here", "here-paths", "here-end", "entropy"];
     let rules = |(number, name): (usize, &&str)| {
         format!(
             "  - {{name: labels-{name}-6, destination: 'fd00:0:f{number:02x}::/48', policy: labels-{name}}}\n  \
@@ -102,18 +118,21 @@ pub fn configuration(ttl: &str) -> String {
     };
     let steering: String = names.iter().enumerate().map(rules).collect();
     let after = after.replacen("steering:\n", &format!("steering:\n{steering}"), 1);
+    // In one of the two models what is behind labels may be addressed to SIDs.
+    let inner = ttl == "uniform";
     let policies = POLICIES.replace("OTHER", if ttl == "pipe" { "uniform" } else { "pipe" }).replace("TTL", ttl);
     format!(
         "{before}firewalls:\n  - {{name: plain, ipv6: {{file: v6, text: \"{FIREWALL}\"}}, ipv4: {{file: v4, text: \"{FIREWALL}\"}}}}\n\
-         sids: []\npolicies:{policies}{after}mpls: {{srgb: ['16000-23999'], srlb: ['15000-15999'], ttl: {ttl}}}{LABELS}"
+         sids:{SIDS}policies:{policies}{after}mpls: {{srgb: ['16000-23999'], srlb: ['15000-15999'], ttl: {ttl}, \
+         allow_inner_sid: {inner}}}{LABELS}"
     )
 }
 
 /// Labels that this node knows, special ones, and some that nobody knows.
-const KNOWN: [u32; 30] = [
+const KNOWN: [u32; 36] = [
     16_001, 16_001, 16_002, 16_002, 16_003, 16_003, 16_004, 16_005, 16_006, 16_007, 16_008, 16_010, 16_010, 16_011,
     15_001, 15_002, 15_003, 15_100, 15_101, 15_200, 15_201, 15_010, 15_011, 15_012, 15_020, 15_021, 15_030, 15_031,
-    15_032, 15_040,
+    15_032, 15_040, 15_050, 15_050, 15_051, 15_052, 15_053, 15_054,
 ];
 const OTHERS: [u32; 8] = [0, 1, 2, 3, 7, 13, 70_000, 1_048_575];
 
@@ -129,7 +148,16 @@ fn stack(random: &mut Random) -> Vec<MplsEntry> {
         traffic_class: class,
         ..MplsEntry::default()
     };
-    (0..count).map(entry).collect()
+    let mut entries: Vec<MplsEntry> = (0..count).map(entry).collect();
+    // With an entropy label, or half of one.
+    if random.below(3) == 0 {
+        let at = random.below(entries.len() + 1);
+        let label = if random.below(8) == 0 { 7 } else { random.number() as u32 & 0xf_ffff };
+        let indicator = MplsEntry { label: 7, traffic_class: class, time_to_live: 64, ..MplsEntry::default() };
+        let pair = [indicator, MplsEntry { label, time_to_live: 0, ..indicator }];
+        entries.splice(at..at, pair[random.below(12) / 11..].iter().copied());
+    }
+    entries
 }
 
 /// A packet of some flow, to somebody whom the node knows or not.
@@ -186,6 +214,26 @@ fn labelled(random: &mut Random, count: usize) -> Vec<Seed> {
     (0..count).map(one).collect()
 }
 
+/// Packets that come by SRv6 and go on by labels.
+fn crossing(random: &mut Random, count: usize) -> Vec<Seed> {
+    let one = |_| {
+        let function = *random.pick(&[0x501, 0x502, 0x503, 0x504, 0x504]);
+        let hops = *random.pick(&[64, 64, 64, 2, 1]);
+        let path = [local(1), local(function), *random.pick(&[behind_core1(1), local(1), local(0x501)])];
+        let left = random.below(3) as u8;
+        let traffic_class = random.number() as u8;
+        let to = path[2 - usize::from(left)];
+        let front = arriving("core0").ipv6(Ipv6Repr { hop_limit: hops, traffic_class, ..Ipv6Repr::new(HEADEND, to) });
+        let front = match random.below(4) {
+            0 if function == 0x504 => arriving("core0").ipv6(Ipv6Repr::new(HEADEND, local(0x504))),
+            _ => front.srh(SrhRepr::new(&path).with_segments_left(left)),
+        };
+        let front = if random.below(2) == 0 { front.mpls(&stack(random)) } else { front };
+        Seed { port: "core0", frame: packet(random, front).build() }
+    };
+    (0..count).map(one).collect()
+}
+
 /// Packets into policies of labels, and back from functions behind labels.
 fn pushed(random: &mut Random, count: usize) -> Vec<Seed> {
     let mut seeds = Vec::new();
@@ -196,7 +244,7 @@ fn pushed(random: &mut Random, count: usize) -> Vec<Seed> {
             continue;
         }
         let port = *random.pick(&["acc0", "acc1"]);
-        let policy = random.below(9) as u8;
+        let policy = random.below(10) as u8;
         let hops = *random.pick(&[64, 64, 64, 3, 2, 1]);
         let (source, to) = (random.number() as u16, *random.pick(&[1, 2, 3]));
         let traffic_class = random.number() as u8;
@@ -221,6 +269,7 @@ fn pushed(random: &mut Random, count: usize) -> Vec<Seed> {
 fn by_chance(random: &mut Random) -> Vec<Seed> {
     let mut packets = labelled(random, 900);
     packets.extend(pushed(random, 450));
+    packets.extend(crossing(random, 300));
     let whole = packets.len();
     for _ in 0..900 {
         let mut packet = packets[random.below(whole)].clone();
@@ -257,7 +306,7 @@ fn labels_agree(ttl: &str, seed: u64) {
         "drop_firewall",
         "drop_firewall_rejected",
         "drop_inner_type",
-        "drop_inner_to_sid",
+        if ttl == "pipe" { "drop_inner_to_sid" } else { "drop_upper_layer" },
         "drop_group_frame",
     ] {
         assert!(certain.get(outcome).copied().unwrap_or_default() > 0, "{outcome}: {certain:?}");

@@ -3,11 +3,13 @@
 
 use segue_testkit::fixture::{Network, address::*, arriving, function::END, leaving};
 use segue_testkit::golden::Golden;
-use segue_testkit::node::Verdict;
+use segue_testkit::mutation::{Random, mutate};
+use segue_testkit::node::{Node, Verdict};
 use segue_wire::mpls::MplsEntry;
 use segue_wire::{Icmpv6Repr, Ipv4Repr, Ipv6Repr, PacketBuilder, SrhRepr, UdpRepr};
 
 use crate::labels::{OWN, labelled};
+use crate::mutation;
 
 const TO_LABELS: u32 = 15_300;
 const TO_SIDS: u32 = 15_301;
@@ -296,4 +298,49 @@ fn a83_a_packet_with_labels_comes_out_of_srv6() {
     let found = node.send("core0", &arriving("core0").ipv6(outer).mpls(&stack(&[(OWN, 9)])).payload(&[]));
     assert!(found.moved.keys().any(|name| name.starts_with("core0 drop_")), "{:?}", found.moved);
     node.finish();
+}
+
+/// Packets to binding labels, End.BM and End.DTM that went wrong: one outcome each, which fits the verdict.
+#[test]
+#[ignore = "needs root"]
+fn many_mutated_packets_between_labels_and_srv6() {
+    let network = Network::new();
+    let node = Node::load(&network.node, &configured("uniform"));
+    let packets = mutation::packets();
+    let labels =
+        [TO_LABELS, TO_SIDS, TO_HERE, TO_NARROW, TO_ENTROPY, TO_NOTHING, TO_ONE_SID, OWN, 7, 7, MAIN_TABLE, 70_000, 2];
+    let functions = [END, END_BM, END_BM_NARROW, END_DTM, END_DTM];
+    let mut random = Random::new(0x1abe_1001);
+    let mut faults = mutation::Faults::new();
+    let mut seen = [0_u64; 5];
+    node.run_many(|runner| {
+        let mut counted = runner.outcomes("core0");
+        for _ in 0..packets {
+            let count = 1 + random.below(4);
+            let entries: Vec<(u32, u8)> =
+                (0..count).map(|_| (*random.pick(&labels), *random.pick(&[0_u8, 1, 2, 64, 255]))).collect();
+            let path = [local(*random.pick(&functions)), local(*random.pick(&functions)), behind_core1(1)];
+            let left = random.below(3) as u8;
+            let first = Ipv6Repr::new(HEADEND, path[2 - usize::from(left)]);
+            let front = match random.below(3) {
+                0 => arriving("core0").ipv6(first).srh(SrhRepr::new(&path).with_segments_left(left)),
+                1 => arriving("core0")
+                    .mpls(&stack(&entries))
+                    .ipv6(first)
+                    .srh(SrhRepr::new(&path).with_segments_left(left)),
+                _ => arriving("core0"),
+            };
+            let front = if random.below(4) == 0 { front } else { front.mpls(&stack(&entries)) };
+            let mut frame = if random.below(2) == 0 { six(front, 7) } else { four(front, 7) }.build();
+            if random.below(3) != 0 {
+                mutate(&mut random, &mut frame);
+            }
+            seen[mutation::send(runner, &mut counted, "core0", &frame, &mut faults) as usize] += 1;
+        }
+    });
+    println!("{packets} packets: {seen:?}");
+    assert!(faults.is_empty(), "not accounted for by exactly one outcome that fits: {faults:#?}");
+    let [aborted, dropped, _, _, redirected] = seen;
+    assert_eq!(aborted, 0);
+    assert!(redirected > packets as u64 / 20 && dropped > packets as u64 / 20, "{seen:?}");
 }

@@ -504,7 +504,7 @@ fn a80_labels_that_lie() {
     let behind = |entries: &[(u32, u8)]| six(arriving("core0"), entries, SERVER, 7);
     node.drops("unknown", "core0", &behind(&[(70_000, 9)]), "drop_label_unknown");
     node.drops("unknown behind our own", "core0", &behind(&[(OWN, 9), (70_000, 9)]), "drop_label_unknown");
-    for reserved in [1, 3, 4, 7, 13, 14, 15] {
+    for reserved in [1, 3, 4, 8, 13, 14, 15] {
         node.drops("special-purpose", "core0", &behind(&[(reserved, 9), (SWAP, 9)]), "drop_label_reserved");
     }
     for label in [MAIN_TABLE, TABLE_100, HOP6] {
