@@ -6,6 +6,7 @@ mod bucket;
 mod error;
 pub(crate) mod firewall;
 mod label;
+mod label_list;
 mod memory;
 mod policy;
 mod port;

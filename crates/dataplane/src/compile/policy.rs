@@ -12,7 +12,7 @@ use zerocopy::FromZeros;
 use super::allocate::Indices;
 use super::bucket::{buckets, consistent};
 use super::error::sid_place;
-use super::label::{Push, label_list, stack};
+use super::label_list::{Push, label_list, stack};
 use super::template::{Encapsulation, segment_list};
 use super::{CompileError, Compiler, counter_name, repetition};
 use crate::compiled::{CompiledList, CompiledPolicy};

@@ -268,11 +268,11 @@ fn a83_a_packet_with_labels_comes_out_of_srv6() {
     let node = Golden::load(&network, &configured("pipe"));
     let outer = Ipv6Repr { traffic_class: 0xb8, ..Ipv6Repr::new(HEADEND, local(END_DTM)) };
     let used = SrhRepr::new(&[local(END), local(END_DTM)]).with_segments_left(0);
-    let fronts: [(&str, Box<dyn Fn() -> PacketBuilder>); 2] = [
-        ("no SRH", Box::new(|| arriving("core0").ipv6(outer.clone()))),
-        ("used SRH", Box::new(|| arriving("core0").ipv6(outer.clone()).srh(used.clone()))),
-    ];
-    for (case, front) in &fronts {
+    for case in ["no SRH", "used SRH"] {
+        let front = || {
+            let front = arriving("core0").ipv6(outer);
+            if case == "no SRH" { front } else { front.srh(used.clone()) }
+        };
         let labels = stack(&[(OWN, 9), (16_002, 9), (70_000, 9)]);
         let expected = six(leaving("core1").mpls(&stack(&[(SWAP_TO, 8), (70_000, 9)])), 9);
         let counted = ["sid fc00:0:1:503::/64", "label 16002"];
@@ -290,10 +290,10 @@ fn a83_a_packet_with_labels_comes_out_of_srv6() {
         }
     }
     // No labels are in it, or segments are left.
-    let found = node.send("core0", &six(arriving("core0").ipv6(outer.clone()), 9));
+    let found = node.send("core0", &six(arriving("core0").ipv6(outer), 9));
     assert!(found.moved.contains_key("core0 drop_upper_layer"), "{:?}", found.moved);
     let left = SrhRepr::new(&[local(END_DTM), behind_core1(0xa)]);
-    let found = node.send("core0", &six(arriving("core0").ipv6(outer.clone()).srh(left).mpls(&stack(&[(OWN, 9)])), 9));
+    let found = node.send("core0", &six(arriving("core0").ipv6(outer).srh(left).mpls(&stack(&[(OWN, 9)])), 9));
     assert!(found.moved.contains_key("core0 drop_segments_left"), "{:?}", found.moved);
     let found = node.send("core0", &arriving("core0").ipv6(outer).mpls(&stack(&[(OWN, 9)])).payload(&[]));
     assert!(found.moved.keys().any(|name| name.starts_with("core0 drop_")), "{:?}", found.moved);

@@ -138,7 +138,7 @@ fn a82_an_entropy_label_comes_off_with_the_label_above_it() {
         let pair = [(INDICATOR, 21), (ENTROPY, 0)];
         for family in [6, 4] {
             let null = if family == 6 { 2 } else { 0 };
-            let ends: [(&str, Vec<(u32, u8)>, u32); 6] = [
+            let ends = [
                 ("table", vec![(MAIN_TABLE, 21)], MAIN_TABLE),
                 ("own label", vec![(OWN, 21)], OWN),
                 ("two own labels", vec![(OWN, 21), (OWN, 21)], OWN),
@@ -202,7 +202,7 @@ fn a82_halves_of_entropy_labels() {
     node.drops("a label behind the pair", "core0", &frame(&labels), "drop_label_bottom");
     let frame = arriving("core0").mpls(&entries(&[(INDICATOR, 9), (ENTROPY, 0)])).payload(&[0x55; 40]);
     node.drops("no IP behind it", "core0", &frame, "drop_label_not_ip");
-    let mut pairs = vec![(INDICATOR, 9), (ENTROPY, 0)].repeat(8);
+    let mut pairs = [(INDICATOR, 9), (ENTROPY, 0)].repeat(8);
     pairs.push((MAIN_TABLE, 9));
     let frame = packet(arriving("core0"), &entries(&pairs), 6, 0, 9, false);
     node.drops("too many", "core0", &frame, "drop_label_depth");
