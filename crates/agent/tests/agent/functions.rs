@@ -266,16 +266,18 @@ fn tap_devices_for_a_machine_are_made_and_removed() {
     assert_eq!(life(&agent), "down", "nobody has opened them");
     let open = |name: &str| network.node.enter(|| Tap::open(name).unwrap());
     let (west, east) = (open("fnw-fw"), open("fne-fw"));
-    // Whatever it says tells where it is, and it need not say more.
+    // Whatever it says tells where it is. What it says before anybody listens is lost, and so it says it again until something comes.
     let told = |tap: &Tap, last: u8| drop(tap.send(&frame_from([0x52, 0x54, 0, 0, 0, last])));
     let over = Arc::new(AtomicBool::new(false));
     let is_over = over.clone();
     let relay = std::thread::spawn(move || {
         let end = std::time::Instant::now() + Duration::from_secs(15);
         let mut frames = 0_u32;
-        told(&west, 1);
-        told(&east, 2);
         while std::time::Instant::now() < end && frames < 400 && !is_over.load(Ordering::Relaxed) {
+            if frames == 0 {
+                told(&west, 1);
+                told(&east, 2);
+            }
             for (from, to, own) in [(&west, &east, 1_u8), (&east, &west, 2)] {
                 while let Ok(Some(frame)) = from.receive(Duration::from_millis(5)) {
                     told(from, own);

@@ -87,12 +87,14 @@ fn order(events: &mut [Event], plan: &LabPlan) {
                 seen
             };
             let mut pairs = at(near, Direction::Out).into_iter().zip(at(far, Direction::In));
-            pairs
-                .find(|(out, arrival)| arrival.time <= out.time)
-                .map(|(out, arrival)| (arrival.station.clone(), arrival.time, out.time - arrival.time + 1))
+            pairs.find(|(out, arrival)| arrival.time <= out.time).map(|(out, arrival)| {
+                (arrival.station.clone(), arrival.by_kernel, arrival.time, out.time - arrival.time + 1)
+            })
         });
-        let Some((station, from, by)) = late else { return };
-        for event in events.iter_mut().filter(|event| event.station == station && event.time >= from) {
+        let Some((station, by_kernel, from, by)) = late else { return };
+        // Not what the other one tells, whose clock is another one.
+        let here = |event: &&mut Event| event.station == station && event.by_kernel == by_kernel && event.time >= from;
+        for event in events.iter_mut().filter(here) {
             event.time += by;
         }
     }
@@ -509,6 +511,25 @@ chains: { web: { from: c, to: s, via: [] } }
         let hops: Vec<String> = hops(&events).into_iter().map(|hop| hop.station).collect();
         assert_eq!(hops, ["c", "a", "b", "s"]);
         assert!(events.windows(2).all(|pair| pair[0].time < pair[1].time), "{events:?}");
+    }
+
+    #[test]
+    fn a_late_clock_of_the_data_plane_is_not_the_kernels() {
+        let plan = segue_wiring::load_plan(TOPOLOGY, "t").unwrap_or_else(|errors| panic!("{errors}")).1;
+        use Direction::{In, Out};
+        // The data plane of `a` says 2 ms too early, and its kernel tells the same of what leaves, in time.
+        let mut events = vec![
+            event(3_000_000, "c", "a", Out, true),
+            event(1_010_000, "a", "c", In, false),
+            event(1_020_000, "a", "b", Out, false),
+            event(3_025_000, "a", "b", Out, true),
+            event(3_030_000, "b", "a", In, false),
+            event(3_040_000, "b", "s", Out, false),
+            event(3_050_000, "s", "b", In, true),
+        ];
+        order(&mut events, &plan);
+        let hops: Vec<String> = hops(&events).into_iter().map(|hop| hop.station).collect();
+        assert_eq!(hops, ["c", "a", "b", "s"]);
     }
 
     #[test]
