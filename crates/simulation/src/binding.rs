@@ -134,11 +134,7 @@ impl<'a> Packet<'a, '_> {
             self.obstacle(adjacency, flow.length + usize::from(list.entry.header_length), BY_LINK)?;
         }
         self.advance(advance);
-        self.put_labels_on(list, &flow);
-        match way {
-            Some(adjacency) => Ok(self.labels_leave(&adjacency)),
-            None => self.labels_here(),
-        }
+        self.push_on(list, &flow, way)
     }
 
     /// `end_dtm()`: what is in the packet goes on by its labels.

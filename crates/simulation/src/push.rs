@@ -32,6 +32,11 @@ impl<'a> Packet<'a, '_> {
         } else {
             self.stage()?;
         }
+        self.push_on(list, flow, way)
+    }
+
+    /// `push_on()`: by a way that the packet fits, or where there is none on by its labels here.
+    pub(crate) fn push_on(&mut self, list: &CompiledList, flow: &Flow, way: Option<Adjacency>) -> Found<Box<End>> {
         self.put_labels_on(list, flow);
         match way {
             Some(adjacency) => Ok(self.labels_leave(&adjacency)),
@@ -50,7 +55,7 @@ impl<'a> Packet<'a, '_> {
         self.adjacency(towards, Wanted { oif: list.entry.oif, inside: true, flow, ..Wanted::default() })
     }
 
-    /// `push_on()`: lowers the TTL or hop limit of the packet right behind the Ethernet header, and puts the labels on.
+    /// Its octets: lowers the TTL or hop limit of the packet right behind the Ethernet header, and puts the labels on.
     pub(crate) fn put_labels_on(&mut self, list: &CompiledList, flow: &Flow) {
         lower_hops(&mut self.frame, ETHERNET, flow.is_ipv4());
         let hops = octet(&self.frame, if flow.is_ipv4() { ETHERNET + 8 } else { ETHERNET + 7 });
