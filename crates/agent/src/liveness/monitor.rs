@@ -277,6 +277,8 @@ impl<N: FnMut(Notice)> Monitor<N> {
             match command {
                 Command::Configure(watched) => self.configure(watched),
                 Command::Report(sender) => {
+                    // Who is told that a function is down may rely on its SIDs to do what they were told.
+                    self.act();
                     let up = |name: &str| self.links.up(name) == Some(true);
                     let _ = sender.send(self.functions.values().map(|function| function.glance(up)).collect());
                 }
