@@ -9,6 +9,8 @@
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(cd "$here/../.." && pwd)
 vms=${SEGUE_VMS:-$root/target/vms}
+# Where machines run, such as (ip netns exec NAME).
+within=()
 # Everything that is made for one trial.
 work=$(mktemp -d)
 machines=()
@@ -40,7 +42,7 @@ start() {
     tar -C "$directory" -cf "$work/$name.tar" .
     # A disk is as long as whole sectors.
     truncate -s %1M "$work/$name.tar"
-    TMPDIR=$work qemu-system-x86_64 -accel "$accelerator" -cpu "$cpu" -m "${SEGUE_VM_MEMORY:-1024}" -smp 2 -display none -monitor none \
+    TMPDIR=$work ${within[@]+"${within[@]}"} qemu-system-x86_64 -accel "$accelerator" -cpu "$cpu" -m "${SEGUE_VM_MEMORY:-1024}" -smp 2 -display none -monitor none \
         -serial "file:$work/$name.console" -no-reboot -nic none ${nics[@]+"${nics[@]}"} \
         -drive "file=$vms/$release.ext4,format=raw,if=virtio,snapshot=on" -drive "file=$work/$name.tar,format=raw,if=virtio,readonly=on" \
         -kernel "$vms/$release.vmlinuz" -initrd "$vms/$release.initrd" \
