@@ -244,6 +244,8 @@ fn pairs(
 /// Inside the function's namespace: from west to east, and back.
 fn lead_through(wiring: &Wiring, mtu: u32) -> Result<(), KernelError> {
     let mut links = LinkSocket::open()?;
+    // Without an address the kernel has no table of its own ones, and takes no gateway: one for broadcasts, it thinks.
+    links.settle("lo", None, 0)?;
     set("ipv6/conf/all/forwarding", "1")?;
     let loose = sysctl::get("net/ipv4/conf/all/rp_filter")?.is_some_and(|value| value != "0");
     for interface in [Wiring::WEST, Wiring::EAST] {

@@ -111,13 +111,12 @@ fn life(agent: &Agent<'_>) -> String {
     states[0].to_owned()
 }
 
-/// A namespace with a name, as an operator makes it. It goes with the value.
+/// A namespace with a name, as an operator makes it: its loopback is down. It goes with the value.
 struct Named(String);
 
 impl Named {
     fn make(&self) {
         Namespace::make(&self.0).unwrap();
-        self.sh("ip link set lo up");
     }
 
     fn remove(&self) {
