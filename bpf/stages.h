@@ -28,6 +28,8 @@
 #include "lib/labels/push.h"
 #include "lib/labels/back.h"
 #include "lib/labels/binding.h"
+#include "lib/labels/instances.h"
+#include "lib/labels/aware.h"
 #include "lib/labels/firewall.h"
 
 PROGRAM(segue_port)
@@ -228,6 +230,36 @@ PROGRAM(segue_labels_binding)
 	if (unlikely(packet_begin(ctx, &packet, SEGUE_STAGE_LABELS_BINDING, epoch_carried())))
 		return drop_unknown_port(ctx);
 	return labels_binding(&packet);
+}
+
+/* A packet with labels whose first other one has several instances of a function; nothing of it has been changed. */
+PROGRAM(segue_labels_instance)
+{
+	struct packet packet;
+
+	if (unlikely(packet_begin(ctx, &packet, SEGUE_STAGE_LABELS_INSTANCE, epoch_carried())))
+		return drop_unknown_port(ctx);
+	return labels_instance(&packet);
+}
+
+/* A packet with labels to a function that sees the stack; nothing of it has been changed. */
+PROGRAM(segue_labels_aware)
+{
+	struct packet packet;
+
+	if (unlikely(packet_begin(ctx, &packet, SEGUE_STAGE_LABELS_AWARE, epoch_carried())))
+		return drop_unknown_port(ctx);
+	return labels_aware(&packet);
+}
+
+/* A packet back from such a function; nothing of it has been changed. */
+PROGRAM(segue_labels_aware_back)
+{
+	struct packet packet;
+
+	if (unlikely(packet_begin(ctx, &packet, SEGUE_STAGE_LABELS_AWARE_BACK, epoch_carried())))
+		return drop_unknown_port(ctx);
+	return labels_aware_back(&packet);
 }
 
 /* A packet back from a function behind a label. */

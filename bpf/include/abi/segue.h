@@ -26,7 +26,7 @@ typedef unsigned int __be32;
 #endif
 
 /* Changes whenever a layout or the meaning of a field changes; programs and maps of another version are replaced. */
-#define SEGUE_ABI_VERSION 11
+#define SEGUE_ABI_VERSION 12
 
 #define SEGUE_PORT_SLOTS 4096	 /* ports are found at ifindex modulo this, or behind the port that is there */
 #define SEGUE_PORT_CHAIN 64	 /* ports whose ifindex is the same modulo SEGUE_PORT_SLOTS */
@@ -34,6 +34,12 @@ typedef unsigned int __be32;
 #define SEGUE_LABELS_MAX 32	 /* labels in one list, an entropy label and its indicator among them */
 #define SEGUE_LABEL_PATHS_MAX 16 /* equal paths of one label */
 #define SEGUE_LABEL_PATH_SHIFT 20
+
+/*
+ * The first 16 bits of the /64 (RFC 6666, discard-only) in which instances of functions behind labels have keys where
+ * others have SIDs: the label in the third word of 32 bits, the instance's number in the last.
+ */
+#define SEGUE_LABELS_AS_SIDS 0x0100
 #define SEGUE_HEADROOM_MAX 216	 /* 256 octets less the kernel's struct xdp_frame, rounded up */
 #define SEGUE_TEMPLATE_MAX 208	 /* 40 + 8 + 16 * SEGUE_SEGMENTS_MAX */
 #define SEGUE_POLICY_BUCKETS 256 /* flows are spread over a policy's lists in shares of 1/256 */
@@ -118,12 +124,14 @@ enum segue_behaviour {
 	SEGUE_LABEL_NEXT_HOP = 22, /* the end of the stack: the inner packet to `next_hop` */
 	/* Functions behind a label: the inner packet goes there without labels, and the rest of the stack back on what
 	 * comes back, which then goes on by that, or if there is none by its destination in `table`. */
-	SEGUE_LABEL_STATIC = 23,   /* the rest is the only list of `policy`, SEGUE_NONE: none */
-	SEGUE_LABEL_DYNAMIC = 24,  /* the rest is remembered; with SEGUE_MEMORY_PACKET also netfilter */
-	SEGUE_LABEL_FIREWALL = 25, /* the function is the node's own: `firewall` */
-	SEGUE_LABEL_BINDING = 26,  /* a list of `policy` in its place (RFC 8402 section 5) */
-	SEGUE_END_BM = 27,	   /* a list of labels of `policy` in front of the packet (RFC 8986 section 4.15) */
-	SEGUE_END_DTM = 28,	   /* the inner packet is one with labels (draft-ietf-spring-srv6-mpls-interworking) */
+	SEGUE_LABEL_STATIC = 23,    /* the rest is the only list of `policy`, SEGUE_NONE: none */
+	SEGUE_LABEL_DYNAMIC = 24,   /* the rest is remembered; with SEGUE_MEMORY_PACKET also netfilter */
+	SEGUE_LABEL_FIREWALL = 25,  /* the function is the node's own: `firewall` */
+	SEGUE_LABEL_BINDING = 26,   /* a list of `policy` in its place (RFC 8402 section 5) */
+	SEGUE_END_BM = 27,	    /* a list of labels of `policy` in front of the packet (RFC 8986 section 4.15) */
+	SEGUE_END_DTM = 28,	    /* the inner packet is one with labels (draft-ietf-spring-srv6-mpls-interworking) */
+	SEGUE_LABEL_INSTANCES = 31, /* one of several instances of a function, as SEGUE_END_INSTANCES */
+	SEGUE_LABEL_AWARE = 32,	    /* the function sees the rest of the stack, and gives it back */
 };
 
 enum segue_flavour {
@@ -205,7 +213,7 @@ enum segue_proxy_flags {
  * One local SID, or one label (map `labels`). Map `sid_entries`. 104 octets.
  * SEGUE_END_INSTANCES: each instance has a SID of its own. Those that take new flows are the only segments of the lists
  * of `policy`; `next_hop` begins with a hash of the function's name, and `flow_timeout` says how long the instance of
- * an unused flow is remembered.
+ * an unused flow is remembered. SEGUE_LABEL_INSTANCES: the same, with keys in place of SIDs (SEGUE_LABELS_AS_SIDS).
  */
 struct segue_sid {
 	__u8 behaviour; /* enum segue_behaviour */
@@ -272,7 +280,8 @@ struct segue_sid_key {
 /* Key of map `labels` (HASH), whose values are indices in `sid_entries`. */
 struct segue_label_key {
 	__u32 generation;
-	__u32 label; /* 20 bits; above them the number of one of its paths */
+	__u32 label;	 /* 20 bits; above them the number of one of its paths */
+	__be32 instance; /* the number of one of the instances of its function; 0: the label itself */
 };
 
 #define SEGUE_RETURN_PORTS 8
@@ -608,6 +617,9 @@ enum segue_stage {
 	SEGUE_STAGE_LABELS_OUT = 19,	  /* segue_function_labels, on socket buffers alone: out of a function on the
 					     kernel's      path behind a label */
 	SEGUE_STAGE_LABELS_BINDING = 20,  /* segue_labels_binding: to a binding label */
+	SEGUE_STAGE_LABELS_INSTANCE = 24, /* segue_labels_instance: to a label with several instances of a function */
+	SEGUE_STAGE_LABELS_AWARE = 25,	  /* segue_labels_aware: to a function that sees the stack */
+	SEGUE_STAGE_LABELS_AWARE_BACK = 26, /* segue_labels_aware_back: back from such a function */
 	SEGUE_STAGE_MAX = 32,
 };
 

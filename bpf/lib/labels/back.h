@@ -128,6 +128,10 @@ INLINE int labels_back(struct packet *packet)
 
 	if (!sid || sid->kind != SEGUE_HEADER_MPLS)
 		return drop(packet, SEGUE_OUTCOME_drop_proxy_empty);
+	if (sid->behaviour == SEGUE_LABEL_AWARE) {
+		stage(packet, SEGUE_STAGE_LABELS_AWARE_BACK);
+		return drop(packet, SEGUE_OUTCOME_drop_recirculation);
+	}
 	/* Labels are not the function's to choose, and the kernel gets none. */
 	if ((void *)half + ETHERNET_LENGTH <= buffer_end(packet->ctx) && half[6] == bpf_htons(ETH_P_MPLS_UC)) {
 		packet->length = frame_length(packet->ctx) - ETHERNET_LENGTH;

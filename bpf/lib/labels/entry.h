@@ -86,6 +86,15 @@ INLINE const struct segue_sid *label_path_find(u64 epoch, u32 label, u32 path)
 	return bpf_map_lookup_elem(&sid_entries, &index);
 }
 
+/* The same for one of the instances of a label's function, by its number in packet order: not cached. */
+INLINE const struct segue_sid *label_instance_find(u64 epoch, u32 label, u32 instance)
+{
+	struct segue_label_key key = {.generation = epoch, .label = label, .instance = instance};
+	u32 *found = bpf_map_lookup_elem(&labels, &key);
+
+	return found ? bpf_map_lookup_elem(&sid_entries, found) : NULL;
+}
+
 #define FLOW_MIX 0x9e3779b97f4a7c15ULL
 
 /*

@@ -106,6 +106,12 @@ INLINE int label_obey(struct packet *packet, const struct segue_sid *sid, struct
 	case SEGUE_LABEL_NEXT_HOP:
 		return likely(found->word & ENTRY_BOTTOM) ? label_deliver(packet, sid, found)
 							  : drop(packet, SEGUE_OUTCOME_drop_label_bottom);
+	case SEGUE_LABEL_INSTANCES:
+		stage(packet, SEGUE_STAGE_LABELS_INSTANCE);
+		return drop(packet, SEGUE_OUTCOME_drop_recirculation);
+	case SEGUE_LABEL_AWARE:
+		stage(packet, SEGUE_STAGE_LABELS_AWARE);
+		return drop(packet, SEGUE_OUTCOME_drop_recirculation);
 	case SEGUE_LABEL_BINDING:
 		stage(packet, SEGUE_STAGE_LABELS_BINDING);
 		return drop(packet, SEGUE_OUTCOME_drop_recirculation);

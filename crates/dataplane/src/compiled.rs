@@ -106,6 +106,8 @@ impl CompiledSid {
                 | abi::SEGUE_LABEL_STATIC
                 | abi::SEGUE_LABEL_DYNAMIC
                 | abi::SEGUE_LABEL_FIREWALL
+                | abi::SEGUE_LABEL_INSTANCES
+                | abi::SEGUE_LABEL_AWARE
         )
     }
 
@@ -130,6 +132,9 @@ impl CompiledSid {
 pub struct CompiledLabel {
     /// Its value; above its 20 bits the number of the path, if it has several and this is not the first.
     pub label: u32,
+    /// The number of one of several instances of its function; 0: the label itself.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub instance: u32,
     /// Index in `sid_entries`.
     pub index: u32,
     /// The map entry.
@@ -137,10 +142,19 @@ pub struct CompiledLabel {
     pub entry: abi::Sid,
 }
 
+fn is_none(instance: &u32) -> bool {
+    *instance == 0
+}
+
 impl CompiledLabel {
-    /// Whether it is the label's only path, or the first of several, which all count as that one.
+    /// By which labels are in order.
+    pub fn key(&self) -> (u32, u32) {
+        (self.label, self.instance)
+    }
+
+    /// Whether it is the label itself, by its only path or the first of several, which all count as that one; instances do not.
     pub fn is_first_path(&self) -> bool {
-        self.label >> abi::SEGUE_LABEL_PATH_SHIFT == 0
+        self.label >> abi::SEGUE_LABEL_PATH_SHIFT == 0 && self.instance == 0
     }
 
     /// Whether its function is a firewall of this node.
@@ -155,8 +169,19 @@ impl CompiledLabel {
 
     /// Whether its map entry is that of a [`CompiledSid`], since a function is behind it.
     pub(crate) fn is_among_sids(&self) -> bool {
-        let behaviour = u32::from(self.entry.behaviour);
-        matches!(behaviour, abi::SEGUE_LABEL_STATIC | abi::SEGUE_LABEL_DYNAMIC | abi::SEGUE_LABEL_FIREWALL)
+        matches!(
+            u32::from(self.entry.behaviour),
+            abi::SEGUE_LABEL_STATIC
+                | abi::SEGUE_LABEL_DYNAMIC
+                | abi::SEGUE_LABEL_FIREWALL
+                | abi::SEGUE_LABEL_INSTANCES
+                | abi::SEGUE_LABEL_AWARE
+        )
+    }
+
+    /// Whether its function is of this kind.
+    pub(crate) fn is(&self, behaviour: abi::Behaviour) -> bool {
+        u32::from(self.entry.behaviour) == behaviour
     }
 }
 

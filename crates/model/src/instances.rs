@@ -43,14 +43,7 @@ impl NodeState {
         }
         let several: Vec<Sid> = self.sids.iter().flat_map(|sid| self.members(sid)).collect();
         let known: std::collections::HashSet<Ipv6Net> = self.sids.iter().map(|sid| sid.sid.trunc()).collect();
-        for sid in &mut state.sids {
-            let Some(function) = sid.function().and_then(|name| self.functions.get(name)) else { continue };
-            let place = sid.sid;
-            if let Some(proxy) = sid.proxy.as_mut().filter(|_| !function.instances.is_empty()) {
-                let takes = function.instances.iter().filter(|(_, instance)| !instance.drain);
-                proxy.instances = Some(takes.map(|(name, _)| instance_sid(place, name)).collect());
-            }
-        }
+        state.sids.iter_mut().for_each(|sid| self.lead_to_members(sid));
         state.sids.extend(several.into_iter().filter(|sid| !known.contains(&sid.sid)));
         for sid in &mut state.sids {
             let found = sid.function().and_then(|name| Some((name.to_owned(), state.functions.get(name)?)));
@@ -61,14 +54,24 @@ impl NodeState {
         state
     }
 
+    /// Names in a SID those of the instances behind it that take new flows.
+    pub(crate) fn lead_to_members(&self, sid: &mut Sid) {
+        let Some(function) = sid.function().and_then(|name| self.functions.get(name)) else { return };
+        let takes = function.instances.iter().filter(|(_, instance)| !instance.drain);
+        let members = takes.map(|(name, _)| sid.member(name)).collect();
+        if let Some(proxy) = sid.proxy.as_mut().filter(|_| !function.instances.is_empty()) {
+            proxy.instances = Some(members);
+        }
+    }
+
     /// The SIDs of the instances behind a SID.
-    fn members(&self, sid: &Sid) -> Vec<Sid> {
+    pub(crate) fn members(&self, sid: &Sid) -> Vec<Sid> {
         let Some((name, function)) = sid.function().and_then(|name| self.functions.get_key_value(name)) else {
             return Vec::new();
         };
         let member = |instance: &String| {
             let mut member = sid.clone();
-            member.sid = instance_sid(sid.sid, instance).into();
+            member.sid = sid.member(instance).into();
             // Whoever names it is told by the SID of all.
             member.answer_echo = false;
             member.comment = Some(format!("instance {instance} of {name}"));
@@ -79,6 +82,7 @@ impl NodeState {
                 if proxy.on_failure != OnFailure::Bypass {
                     proxy.on_failure = OnFailure::Drop;
                     proxy.backup = None;
+                    proxy.backup_label = None;
                 }
             }
             member

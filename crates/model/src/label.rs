@@ -86,6 +86,8 @@ pub enum LabelBehaviour {
     StaticProxy,
     /// The packet behind the stack goes to a function, and comes back to the rest of its own stack (as End.AD).
     DynamicProxy,
+    /// The packet goes to a function with the rest of the stack, which sees it and gives the packet back with it (as End.AN).
+    SrAware,
     /// Netfilter in a network namespace works on the packet behind the stack (as End.AN.NF).
     Netfilter,
     /// A firewall of this node works on the packet behind the stack (as End.AN with `firewall`).
@@ -108,6 +110,7 @@ impl LabelBehaviour {
             Self::NextHop => "next_hop",
             Self::StaticProxy => "static_proxy",
             Self::DynamicProxy => "dynamic_proxy",
+            Self::SrAware => "sr_aware",
             Self::Netfilter => "netfilter",
             Self::Firewall => "firewall",
             Self::Binding => "binding",
@@ -141,10 +144,10 @@ pub struct Label {
     /// swap: the label that the next hop knows it by; the same if not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub out: Option<u32>,
-    /// swap, pop, explicit_null, adjacency, next_hop: where they go. static_proxy, dynamic_proxy: the function's address.
+    /// swap, pop, explicit_null, adjacency, next_hop: where they go. static_proxy, dynamic_proxy, sr_aware: the function's address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_hop: Option<IpAddr>,
-    /// static_proxy, dynamic_proxy: the function's link-layer address, instead of `next_hop`.
+    /// static_proxy, dynamic_proxy, sr_aware: the function's link-layer address, instead of `next_hop`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_hop_mac: Option<MacAddress>,
     /// The interface to `next_hop`; by route if not given.
@@ -158,7 +161,7 @@ pub struct Label {
     /// whose stack nothing is left behind it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub table: Option<u32>,
-    /// static_proxy, dynamic_proxy: the function.
+    /// static_proxy, dynamic_proxy, sr_aware: the function.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proxy: Option<Proxy>,
     /// netfilter: where it works on the packet.

@@ -7,7 +7,7 @@ use segue_abi as abi;
 use segue_abi::Outcome;
 use segue_classifier::interpreter::End as Verdict;
 use segue_dataplane::CompiledSid;
-use segue_model::service_label::key_label;
+use segue_model::service_label::{key_label, sid_or_label};
 
 use crate::inner::Inner;
 use crate::label::LabelFound;
@@ -60,6 +60,81 @@ impl<'a> Packet<'a, '_> {
             set_hops(&mut self.frame, ETHERNET, is_ipv4, 2);
         }
         Ok(self.deliver(sid, mac, ethertype_of(is_ipv4), steered))
+    }
+
+    /// `labels_instance()`: one of several instances of a function. Where the flow was before is not known here; else one by its hash.
+    pub(crate) fn label_instance(&mut self, mut found: LabelFound<'a>) -> Found<Box<End>> {
+        self.stage()?;
+        self.entropy_off(&mut found);
+        end_of_stack(&self.frame, found.at()).map_err(ended)?;
+        let policy = found.label.entry.policy;
+        let first = self.policy_list(policy, stack::flow(&self.frame));
+        let all = self.view.compiled.policies.iter().filter(|known| known.index == policy);
+        let lists = first.into_iter().chain(all.flat_map(|policy| &policy.lists));
+        let mut keys = lists.filter_map(|list| list.segments.first()).map(|key| Ipv6Net::from(*key));
+        let Some(member) = keys.find(|key| !self.view.down.contains(key)).and_then(|key| self.member(key)) else {
+            return self.label_failed(&found);
+        };
+        self.assume(format!("of the instances of the function, the flow is at {}", sid_or_label(&member.prefix)));
+        let mut labels = self.view.compiled.labels.iter();
+        found.label =
+            labels.find(|label| label.index == member.index).ok_or_else(|| ended(Outcome::DropFunctionDown))?;
+        self.label_function(&found)
+    }
+
+    /// `labels_aware()`: to a function that sees the rest of the stack.
+    pub(crate) fn label_to_aware(&mut self, mut found: LabelFound<'a>) -> Found<Box<End>> {
+        self.stage()?;
+        self.entropy_off(&mut found);
+        let service = self.view.compiled.sids.iter().find(|sid| sid.index == found.label.index);
+        let Some(sid) = service else { return Err(ended(Outcome::DropLabelUnknown)) };
+        if self.is_down(sid) {
+            return self.label_failed(&found);
+        }
+        let (inside, is_ipv4) = end_of_stack(&self.frame, found.at()).map_err(ended)?;
+        let (inner, _) = self.admit(&sid.entry, &behind_stack(&self.frame, inside, is_ipv4))?;
+        let at = found.at() + ENTRY;
+        let mac = self.function_link(sid, inside - at + inner.length)?;
+        self.assume("the flow is remembered: there is room for it");
+        let steered = self.frame.clone();
+        self.frame.truncate(inside + inner.length);
+        let ethertype = self.take_label_off(&found, inside, is_ipv4)?;
+        Ok(self.deliver(sid, mac, ethertype, Some(steered)))
+    }
+
+    /// The label comes off, with those in front of it, and hands its TTL on. What is left is of the ethertype.
+    fn take_label_off(&mut self, found: &LabelFound<'a>, inside: usize, is_ipv4: bool) -> Found<u16> {
+        let at = found.at() + ENTRY;
+        self.labels_off(at - ETHERNET);
+        if at < inside {
+            self.hand_ttl_on(found.ttl)?;
+            return Ok(number::TYPE_MPLS);
+        }
+        if self.ttl_is_uniform() {
+            set_hops(&mut self.frame, ETHERNET, is_ipv4, found.ttl);
+        }
+        Ok(ethertype_of(is_ipv4))
+    }
+
+    /// Back from such a function, which has given back the rest of the stack as it got it.
+    fn restore_aware(&mut self, sid: &'a CompiledSid, inside: usize, is_ipv4: bool) -> Found<Box<End>> {
+        let mut found = self.labels_walk()?;
+        self.entropy_off(&mut found);
+        let ethertype = self.take_label_off(&found, inside, is_ipv4)?;
+        put(&mut self.frame, 12, &ethertype.to_be_bytes());
+        self.stage()?;
+        if ethertype == number::TYPE_MPLS {
+            return self.labels_here();
+        }
+        let flow = self.back_from_function()?;
+        if flow.hop_limit <= 1 {
+            return Err(ended(Outcome::DropHopLimitExceeded));
+        }
+        self.back_deliver(&flow, sid.entry.table)
+    }
+
+    fn member(&self, key: Ipv6Net) -> Option<&'a CompiledSid> {
+        self.view.compiled.sids.iter().find(|sid| sid.prefix == key)
     }
 
     /// `label_failed()`.
@@ -115,6 +190,10 @@ impl<'a> Packet<'a, '_> {
 
     /// `labels_back()` of a static proxy, or of one of which it is not known what it remembers.
     pub(crate) fn back_to_labels(&mut self, sid: &'a CompiledSid) -> Found<Box<End>> {
+        if u32::from(sid.entry.behaviour) == abi::SEGUE_LABEL_AWARE {
+            self.assume("with which stack the flow was sent to the function is not known here");
+            return Ok(ended(Outcome::DropUnknownFlow));
+        }
         if half(&self.frame, 12) == number::TYPE_MPLS {
             return Err(because(Outcome::DropFromFunction, "labels are not the function's to choose"));
         }
@@ -159,6 +238,9 @@ impl<'a> Packet<'a, '_> {
         let mut found = self.labels_walk()?;
         self.entropy_off(&mut found);
         let (inside, is_ipv4) = end_of_stack(&self.frame, found.at()).map_err(ended)?;
+        if u32::from(sid.entry.behaviour) == abi::SEGUE_LABEL_AWARE {
+            return self.restore_aware(sid, inside, is_ipv4);
+        }
         let mut rest = self.frame[found.at() + ENTRY..inside].to_vec();
         let (inner, _) = self.admit(&sid.entry, &behind_stack(&self.frame, inside, is_ipv4))?;
         self.expose(inside, inner.length);

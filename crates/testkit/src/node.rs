@@ -16,7 +16,7 @@ use segue_dataplane::{
     TestRun, needs_xdp,
 };
 use segue_model::node::NodeState;
-use segue_model::service_label::key_label;
+use segue_model::service_label::{key_label, sid_or_label};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::netns::Netns;
@@ -101,7 +101,7 @@ impl<'a> Node<'a> {
 
     /// As [`Node::load`] with ports on this hook, as far as they can be.
     pub fn load_on(netns: &'a Netns, yaml: &str, hook: Hook) -> Self {
-        let state = segue_model::load::load_node_state(yaml, "test.yaml").unwrap_or_else(|errors| panic!("{errors}"));
+        let state = state(yaml);
         let capacity = CAPACITY.for_memories_of(&state);
         let loaded = netns.enter(|| {
             let mut loaded = Loaded::take_or_load(capacity).unwrap_or_else(|error| panic!("{error}"));
@@ -142,7 +142,7 @@ impl<'a> Node<'a> {
     ///
     /// When it is refused.
     pub fn apply(&mut self, yaml: &str) {
-        let state = segue_model::load::load_node_state(yaml, "test.yaml").unwrap_or_else(|errors| panic!("{errors}"));
+        let state = state(yaml);
         let compiled = self.netns.enter(|| {
             self.with(|dataplane| {
                 let interfaces = interfaces(&state, self.hook);
@@ -357,8 +357,10 @@ impl<'a> Node<'a> {
     pub fn counter_names(&self) -> BTreeMap<u32, String> {
         let mut names = BTreeMap::new();
         for sid in &self.compiled.sids {
-            names.insert(sid.entry.counter, format!("sid {}", sid.prefix));
-            let of = key_label(&sid.prefix).map_or_else(|| sid.prefix.to_string(), |label| format!("label {label}"));
+            let name =
+                key_label(&sid.prefix).map_or_else(|| format!("sid {}", sid.prefix), |_| sid_or_label(&sid.prefix));
+            names.insert(sid.entry.counter, name);
+            let of = key_label(&sid.prefix).map_or_else(|| sid.prefix.to_string(), |_| sid_or_label(&sid.prefix));
             names.insert(sid.entry.counter_return, format!("returned {of}"));
         }
         for label in self.compiled.labels.iter().filter(|label| label.is_first_path()) {
@@ -375,6 +377,11 @@ impl<'a> Node<'a> {
         names.remove(&0);
         names
     }
+}
+
+/// The state with what the agent makes of it.
+fn state(yaml: &str) -> NodeState {
+    segue_model::load::load_node_state(yaml, "test.yaml").unwrap_or_else(|errors| panic!("{errors}")).written_out()
 }
 
 /// In the environment of a test program: `skb` has ports on socket buffers, as far as they can be.

@@ -110,6 +110,7 @@ fn walk(plan: &LabPlan, from: &str, list: &SegmentList, turn: usize) -> (Vec<Str
                 }
                 LabelBehaviour::StaticProxy
                 | LabelBehaviour::DynamicProxy
+                | LabelBehaviour::SrAware
                 | LabelBehaviour::Netfilter
                 | LabelBehaviour::Firewall => {
                     stack.pop();

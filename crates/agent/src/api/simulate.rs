@@ -10,9 +10,8 @@ use segue_api::simulation::{
     hexadecimal, label_stack, octets,
 };
 use segue_dataplane::{Compiled, Fib, FibAnswer, FibQuestion, FibVerdict, Interfaces, Reader};
-use segue_model::label::LAST_LABEL;
 use segue_model::node::NodeState;
-use segue_model::service_label::{key_label, label_key};
+use segue_model::service_label::{key_label, named_key, sid_or_label};
 use segue_simulation::{Arrival, ByKernel, Egress, Kernel, Simulated, View};
 
 use super::Context;
@@ -165,10 +164,7 @@ fn report(taken: &Taken, request: &SimulationRequest) -> Result<SimulationReport
 /// The SID, or the key of the label, whose proxy remembers.
 fn remembered(by: &str) -> Result<Ipv6Net, Failure> {
     let key = match by.strip_prefix(LABEL) {
-        Some(label) => match label.parse() {
-            Ok(label) if label <= LAST_LABEL => Ok(label_key(label)),
-            _ => Err(format!("{label:?} is no label")),
-        },
+        Some(label) => named_key(label).ok_or_else(|| format!("{label:?} is no label")),
         None => by.parse().map_err(|error: ipnet::AddrParseError| error.to_string()),
     };
     key.map_err(|error| {
@@ -241,7 +237,7 @@ fn told(
         egress: out,
         by_kernel,
         function: end.visit.map(|visit| SimulatedVisit {
-            sid: key_label(&visit.sid).map_or_else(|| visit.sid.to_string(), |label| format!("{LABEL}{label}")),
+            sid: key_label(&visit.sid).map_or_else(|| visit.sid.to_string(), |_| sid_or_label(&visit.sid)),
             back_by: visit.back_by,
             steered: visit.steered.map(|frame| hexadecimal(frame.get(ETHERNET..).unwrap_or_default())),
         }),
@@ -253,6 +249,8 @@ fn told(
 
 #[cfg(test)]
 mod tests {
+    use segue_model::service_label::{label_instance_key, label_key};
+
     use super::*;
 
     #[test]
@@ -269,6 +267,8 @@ mod tests {
     #[test]
     fn proxies_that_remember_are_sids_or_labels() {
         assert_eq!(remembered("label 15020").expect("a label"), label_key(15_020));
+        let instance = label_instance_key(15_020, "a");
+        assert_eq!(remembered(&sid_or_label(&instance)).expect("an instance"), instance);
         assert_eq!(remembered("fc00::/48").expect("a SID"), "fc00::/48".parse().expect("a prefix"));
         for wrong in ["label", "label x", "label 1048576", "15020", ""] {
             assert!(remembered(wrong).is_err(), "{wrong}");

@@ -6,6 +6,7 @@ use segue_api::function::{FunctionReport, InstanceReport};
 use segue_dataplane::{Reader, function_number};
 use segue_model::instances::{instance_name, instance_number};
 use segue_model::node::{Instance, NodeState};
+use segue_model::service_label::sid_or_label;
 
 /// Adds to reports on SIDs of instances which these are, and what flows they have. A data plane that cannot be read has none, and says so in
 /// the agent's log.
@@ -26,8 +27,10 @@ pub fn instances(made: &NodeState, reader: &Reader, reports: &mut [FunctionRepor
         tracing::warn!("flows of instances: {error}");
         BTreeMap::new()
     });
+    let services = made.services();
+    let all = made.sids.iter().chain(&services);
     let of_sid: HashMap<String, &str> =
-        made.sids.iter().filter_map(|sid| Some((sid.sid.addr().to_string(), sid.function()?))).collect();
+        all.filter_map(|sid| Some((sid_or_label(&sid.sid.trunc()), sid.function()?))).collect();
     for report in reports {
         let found = of_sid.get(&report.sid).and_then(|function| known.get(*function));
         report.instance = found.map(|(function, name, place)| InstanceReport {

@@ -66,9 +66,10 @@ impl Departures {
             return Ok(());
         }
         let flows = reader.map_or_else(BTreeMap::new, |reader| flows(&reader, &leaving));
+        let services = made.services();
         let is_down = |draining: &Draining| {
             let name = instance_name(&draining.function, &draining.instance);
-            let mut sids = made.sids.iter().filter(|sid| sid.function() == Some(name.as_str()));
+            let mut sids = made.sids.iter().chain(&services).filter(|sid| sid.function() == Some(name.as_str()));
             sids.all(|sid| down.contains(&sid.sid.trunc()))
         };
         let is_over = |draining: &Draining, since: Instant| {

@@ -11,10 +11,11 @@ use std::{
 
 use ipnet::Ipv6Net;
 use segue_api::report::Counter;
-use segue_dataplane::{Compiled, CompiledPolicy, Identity, Reader, Sums};
+use segue_dataplane::{Compiled, CompiledLabel, CompiledPolicy, Identity, Reader, Sums};
 use segue_model::node::NodeState;
+use segue_model::service_label::key_instance;
 
-use crate::observe::{Texts, bindings, counter, label_name, shown};
+use crate::observe::{Texts, bindings, counter, label_members, label_name, shown};
 
 /// What is counted under names: the labels of each, and the rows of its counters.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -156,10 +157,15 @@ impl Names {
             self.functions.push((returned.unwrap_or(0), found.map_or(0, |sid| sid.scope())));
         }
         let labels = compiled.map(|compiled| compiled.labels.as_slice()).unwrap_or_default();
-        for label in &state.labels {
-            let found = labels.binary_search_by_key(&label.label, |known| known.label).ok().map(|at| &labels[at]);
-            let name = label_name(label.label);
-            let of = [node, ("sid", name.as_str()), ("behaviour", label.behaviour.name())];
+        let own = state.labels.iter().map(|label| ((label.label, 0), label_name(label.label), label.behaviour.name()));
+        let members = label_members(state);
+        let members = members.iter().map(|member| {
+            let key = (member.label().unwrap_or_default(), key_instance(&member.sid));
+            (key, shown(member.sid), member.behaviour_name())
+        });
+        for (key, name, behaviour) in own.chain(members) {
+            let found = labels.binary_search_by_key(&key, CompiledLabel::key).ok().map(|at| &labels[at]);
+            let of = [node, ("sid", name.as_str()), ("behaviour", behaviour)];
             self.sids.add(&of, found.map(|label| label.entry.counter));
             let returned = found.map_or(0, |label| label.entry.counter_return);
             if returned != 0 {

@@ -17,7 +17,8 @@ use segue_api::report::{
     SteeringReport,
 };
 use segue_dataplane::{Attachment, CompiledSid, IcmpSent, Interfaces, MemoryCounters, PortCounters, Reader, Sums};
-use segue_model::node::{NodeState, Owner, Policy, Port, SteeringRule};
+use segue_model::node::{NodeState, Owner, Policy, Port, Sid, SteeringRule};
+use segue_model::service_label::key_instance;
 use serde::Serialize;
 
 pub use texts::Texts;
@@ -327,6 +328,14 @@ pub(crate) fn bindings(state: &NodeState) -> impl Iterator<Item = (&Policy, Ipv6
 /// A label, where SIDs are shown.
 pub(crate) fn label_name(label: u32) -> String {
     format!("label {label}")
+}
+
+/// Instances of functions behind labels: they count beside the labels.
+pub(crate) fn label_members(state: &NodeState) -> Vec<Sid> {
+    if state.functions.is_empty() {
+        return Vec::new();
+    }
+    state.services().into_iter().filter(|service| key_instance(&service.sid) != 0).collect()
 }
 
 /// A whole address without its length, as operators write it.

@@ -16,7 +16,7 @@ use segue_model::label::IMPLICIT_NULL;
 use segue_model::node::{HeadendMode, Label, LabelBehaviour, LabelPath, NodeState, Policy, Sid};
 
 use super::{
-    Counted, Texts, bindings, label_name, memory_report, name, shown,
+    Counted, Texts, bindings, label_members, label_name, memory_report, name, shown,
     texts::{Text, field},
 };
 use crate::kernel::{RouteTarget, SidRoute};
@@ -144,7 +144,8 @@ impl Sids<'_> {
             counted.names.sid_texts(|| Texts::new(bare.reports().map(|report| SidReport { returned: None, ..report })));
         let prefixes = state.sids.iter().map(|sid| sid.sid.trunc()).chain(bindings(state).map(|(_, prefix, _)| prefix));
         // The kernel has no routes of labels.
-        let prefixes = prefixes.map(Some).chain(state.labels.iter().map(|_| None));
+        let labels = state.labels.len() + label_members(state).len();
+        let prefixes = prefixes.map(Some).chain(std::iter::repeat_n(None, labels));
         list(out, texts.rows().zip(prefixes).enumerate(), |out, (position, (text, prefix))| {
             let (returned, scope) = counted.names.function(position);
             let before = |out: &mut Vec<u8>| {
@@ -199,6 +200,7 @@ impl Sids<'_> {
                 owner: None,
             }))
             .chain(labels(counted, state))
+            .chain(members(counted, state))
         })
     }
 }
@@ -219,6 +221,26 @@ fn labels<'a>(counted: &'a Counted<'_>, state: &'a NodeState) -> impl Iterator<I
             memory: memory(counted.memories.get(&scope)),
             comment: label.comment.clone(),
             owner: label.owner.clone(),
+        }
+    })
+}
+
+/// Instances of functions behind labels, behind all labels.
+fn members<'a>(counted: &'a Counted<'_>, state: &NodeState) -> impl Iterator<Item = SidReport> + use<'a> {
+    let before = state.sids.len() + bindings(state).count() + state.labels.len();
+    label_members(state).into_iter().zip(before..).map(move |(member, position)| {
+        let (returned, scope) = counted.names.function(position);
+        SidReport {
+            sid: shown(member.sid),
+            behaviour: member.behaviour_name().to_owned(),
+            flavours: Vec::new(),
+            to: destination(&member),
+            kernel_route: String::new(),
+            counter: counted.of(counted.names.sid(position)),
+            returned: (returned != 0).then(|| counted.of(&[returned])),
+            memory: memory(counted.memories.get(&scope)),
+            comment: member.comment,
+            owner: member.owner,
         }
     })
 }

@@ -1,11 +1,13 @@
-//! Several instances of one function behind one SID: each flow is at one of them, in both directions, and stays there while that lives.
+//! Several instances of one function behind one SID, or one label: each flow is at one of them, in both directions, and stays there while that lives.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use segue_host::{Namespace, Run};
 use segue_model::instances::instance_sid;
+use segue_model::service_label::{label_instance_key, sid_or_label};
 use segue_testkit::packet_socket::PacketSocket;
+use segue_wire::mpls::MplsEntry;
 use segue_wire::{Icmpv6Repr, Ipv4Repr, Ipv6Repr, MacAddress, PacketBuilder, SrhRepr, UdpRepr};
 use serde_json::{Value, json};
 
@@ -296,4 +298,104 @@ fn instances_have_any_proxy_and_the_sid_says_what_happens_without() {
     reroute["proxy"]["backup"] = json!("fc00:0:2:2::");
     agent.apply(&spaces.state(&["a", "b"], &json!({}), &reroute));
     assert!(sent(What::Forward(1000)), "{}", agent.log());
+}
+
+const THERE: u32 = 15_001;
+const BACK: u32 = 15_002;
+const NEXT: u32 = 16_009;
+
+/// A node where labels lead to the function, in both directions.
+fn with_labels(spaces: &Namespaces, instances: &[&str], more: &Value) -> String {
+    let mut state: Value = serde_json::from_str(&spaces.state(instances, more, &statically())).unwrap();
+    state["sids"] = json!([]);
+    state["mpls"] = json!({"srgb": ["16000-16999"], "srlb": ["15000-15999"]});
+    state["labels"] = json!([
+        {"label": NEXT, "behaviour": "swap", "out": 16_010, "next_hop": "2001:db8:2::2", "port": "east"},
+        {"label": THERE, "behaviour": "dynamic_proxy",
+            "proxy": {"function": "fw", "inner": ["IPv4", "IPv6"], "memory": "flow"}},
+        {"label": BACK, "behaviour": "static_proxy",
+            "proxy": {"function": "fw", "direction": "reverse", "inner": ["IPv4", "IPv6"], "labels": [NEXT]}},
+    ]);
+    state.to_string()
+}
+
+impl Bench<'_> {
+    /// Packets of each instance's key behind a label, of those that there are.
+    fn label_counts(&self, label: u32) -> BTreeMap<&'static str, u64> {
+        let all = self.agent.get("/v1/sids");
+        let of_name = |name: &&'static str| {
+            let wanted = sid_or_label(&label_instance_key(label, name));
+            let found = all.as_array().unwrap().iter().find(|row| row["sid"] == wanted.as_str())?;
+            Some((*name, found["counter"]["packets"].as_u64().unwrap()))
+        };
+        ["a", "b", "c"].iter().filter_map(of_name).collect()
+    }
+
+    /// The instance that a packet of the client's flow goes through, in one of both directions; it comes out with the rest of its stack.
+    fn through_label(&self, label: u32, port: u16) -> &'static str {
+        let text = format!("{port} behind {label}");
+        let entries = [label, NEXT].map(|label| MplsEntry { label, time_to_live: 9, ..MplsEntry::default() });
+        let (client, server) = (CLIENT.parse().unwrap(), SERVER.parse().unwrap());
+        let front =
+            PacketBuilder::ethernet(MacAddress([2, 0, 0, 0, 1, 2]), MacAddress([2, 0, 0, 0, 1, 1])).mpls(&entries);
+        let front = match label {
+            THERE => front.inner_ipv6(Ipv6Repr::new(client, server)).udp(UdpRepr::new(port, 53)),
+            _ => front.inner_ipv6(Ipv6Repr::new(server, client)).udp(UdpRepr::new(53, port)),
+        };
+        let before = self.label_counts(label);
+        self.sender.send(&front.payload(text.as_bytes()).build());
+        let ends = |bytes: &[u8]| bytes.ends_with(text.as_bytes());
+        let found = self.receiver.receive_where(Duration::from_secs(5), ends);
+        let found = found.unwrap_or_else(|| panic!("{text} was lost: {}", self.agent.get("/v1/outcomes")));
+        assert_eq!(found[12..14], [0x88, 0x47], "{text}: it has labels again");
+        assert_eq!(u32::from_be_bytes(found[14..18].try_into().unwrap()) >> 12, 16_010, "{text}");
+        let after = self.label_counts(label);
+        let moved: Vec<_> = after.into_iter().filter(|(name, count)| before.get(name).unwrap_or(&0) < count).collect();
+        assert_eq!(moved.len(), 1, "{text} went through one instance: {moved:?}");
+        moved[0].0
+    }
+
+    fn all_through_label(&self, label: u32, ports: std::ops::Range<u16>) -> Vec<&'static str> {
+        ports.map(|port| self.through_label(label, port)).collect()
+    }
+}
+
+#[test]
+#[ignore = "needs root"]
+fn flows_behind_labels_stay_at_their_instance() {
+    let network = Network::new();
+    network.node.sh("ip neigh replace 2001:db8:2::2 lladdr 02:00:00:00:02:02 nud permanent dev east");
+    let agent = Agent::start(&network);
+    let spaces = Namespaces::new(&["a", "b", "c"]);
+    let bench = Bench::new(&network, &agent);
+    let long = json!({"drain_timeout": 60});
+    agent.apply(&with_labels(&spaces, &["a", "b"], &long));
+    bench.wait_for(&["a", "b"]);
+    let first = bench.all_through_label(THERE, 1000..1016);
+    assert!(first.contains(&"a") && first.contains(&"b"), "{first:?}");
+    assert_eq!(bench.all_through_label(BACK, 1000..1016), first);
+    let functions = agent.get("/v1/functions");
+    let rows = functions.as_array().unwrap();
+    assert_eq!(rows.iter().map(|row| row["instance"]["flows"].as_u64().unwrap()).sum::<u64>(), 2 * 16, "{functions}");
+    // One more, then one dies, then one is taken out: it keeps its flows, and goes when it has none.
+    agent.apply(&with_labels(&spaces, &["a", "b", "c"], &long));
+    bench.wait_for(&["a", "b", "c"]);
+    assert_eq!(bench.all_through_label(THERE, 1000..1016), first);
+    spaces.remove("b");
+    bench.wait_for(&["a", "c"]);
+    let second = bench.all_through_label(THERE, 1000..1016);
+    for (before, after) in first.iter().zip(&second) {
+        assert!(if *before == "b" { *after != "b" } else { after == before }, "{first:?}\n{second:?}");
+    }
+    agent.apply(&with_labels(&spaces, &["c"], &long));
+    assert_eq!(bench.all_through_label(BACK, 1000..1016), second);
+    let fresh = bench.all_through_label(THERE, 3000..3006);
+    assert!(fresh.iter().all(|at| *at == "c"), "{fresh:?}");
+    let functions = agent.get("/v1/functions");
+    let leaving = functions.as_array().unwrap().iter().find(|row| row["instance"]["name"] == "a").unwrap();
+    assert_eq!(leaving["instance"]["takes_new_flows"], false, "{functions}");
+    assert!(spaces.links("a").contains("west"));
+    agent.apply(&with_labels(&spaces, &["c"], &json!({"flow_timeout": 1, "drain_timeout": 60})));
+    agent.eventually("the one that was taken out goes", |_| !spaces.links("a").contains("west"));
+    assert!(bench.all_through_label(THERE, 1000..1004).iter().all(|at| *at == "c"));
 }

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use segue_abi as abi;
 use segue_model::label::{IMPLICIT_NULL, LAST_LABEL};
 use segue_model::node::{Label, LabelBehaviour};
-use segue_model::service_label::key_label;
+use segue_model::service_label::{key_instance, key_label};
 use zerocopy::FromZeros;
 
 use super::allocate::Indices;
@@ -27,12 +27,13 @@ pub(super) fn entries(compiler: &mut Compiler<'_>, policies: &Policies) -> Resul
         let mut entry = empty(abi::SEGUE_LABEL_NODE);
         entry.inner = inner as u8;
         entry.counter = compiler.counters.take(counter_name::label(label), &place(label))?;
-        entries.push(CompiledLabel { label, index: 0, entry });
+        entries.push(CompiledLabel { label, instance: 0, index: 0, entry });
     }
     for label in labels.iter().filter(|label| label.behaviour.of_sid().is_none()) {
         let paths = entries_of(compiler, policies, label)?.into_iter().zip(0_u32..);
         entries.extend(paths.map(|(entry, path)| CompiledLabel {
             label: label.label | path << abi::SEGUE_LABEL_PATH_SHIFT,
+            instance: 0,
             index: 0,
             entry,
         }));
@@ -44,8 +45,8 @@ pub(super) fn entries(compiler: &mut Compiler<'_>, policies: &Policies) -> Resul
 }
 
 fn sorted(mut labels: Vec<CompiledLabel>) -> Result<Vec<CompiledLabel>, CompileError> {
-    labels.sort_by_key(|entry| entry.label);
-    match labels.windows(2).find(|pair| pair[0].label == pair[1].label) {
+    labels.sort_by_key(CompiledLabel::key);
+    match labels.windows(2).find(|pair| pair[0].key() == pair[1].key()) {
         Some(pair) => Err(CompileError::Duplicate { place: place(pair[0].label) }),
         None => Ok(labels),
     }
@@ -56,10 +57,12 @@ pub(super) fn behind_label(entry: &mut abi::Sid) {
     entry.kind = abi::SEGUE_HEADER_MPLS as u8;
     entry.behaviour = match u32::from(entry.behaviour) {
         abi::SEGUE_END_AS => abi::SEGUE_LABEL_STATIC,
+        abi::SEGUE_END_AN if entry.firewall == 0 => abi::SEGUE_LABEL_AWARE,
         abi::SEGUE_END_AN => abi::SEGUE_LABEL_FIREWALL,
+        abi::SEGUE_END_INSTANCES => abi::SEGUE_LABEL_INSTANCES,
         _ => abi::SEGUE_LABEL_DYNAMIC,
     } as u8;
-    if u32::from(entry.behaviour) == abi::SEGUE_LABEL_FIREWALL {
+    if matches!(u32::from(entry.behaviour), abi::SEGUE_LABEL_FIREWALL | abi::SEGUE_LABEL_AWARE) {
         entry.inner = (abi::SEGUE_INNER_IPV4 | abi::SEGUE_INNER_IPV6) as u8;
     }
 }
@@ -67,11 +70,10 @@ pub(super) fn behind_label(entry: &mut abi::Sid) {
 /// The labels that lead to functions: their entries are among those of SIDs, with which all that functions need is done.
 pub(super) fn add_services(labels: &mut Vec<CompiledLabel>, sids: &[CompiledSid]) -> Result<(), CompileError> {
     let services = sids.iter().filter(|sid| u32::from(sid.entry.kind) == abi::SEGUE_HEADER_MPLS);
-    labels.extend(
-        services.filter_map(|sid| {
-            Some(CompiledLabel { label: key_label(&sid.prefix)?, index: sid.index, entry: sid.entry })
-        }),
-    );
+    labels.extend(services.filter_map(|sid| {
+        let (label, instance) = (key_label(&sid.prefix)?, key_instance(&sid.prefix));
+        Some(CompiledLabel { label, instance, index: sid.index, entry: sid.entry })
+    }));
     *labels = sorted(std::mem::take(labels))?;
     Ok(())
 }
@@ -83,7 +85,7 @@ pub(super) fn indexed(
     indices: &mut Indices,
 ) -> Result<Vec<CompiledLabel>, CompileError> {
     for label in &mut labels {
-        let same = known.binary_search_by_key(&label.label, |known| known.label).ok().map(|at| &known[at]);
+        let same = known.binary_search_by_key(&label.key(), CompiledLabel::key).ok().map(|at| &known[at]);
         label.index = match same.filter(|same| same.entry == label.entry) {
             Some(same) => same.index,
             None => indices.take(&place(label.label))?,
@@ -121,6 +123,7 @@ fn entries_of(compiler: &mut Compiler<'_>, policies: &Policies, label: &Label) -
         LabelBehaviour::Binding => abi::SEGUE_LABEL_BINDING,
         LabelBehaviour::StaticProxy
         | LabelBehaviour::DynamicProxy
+        | LabelBehaviour::SrAware
         | LabelBehaviour::Netfilter
         | LabelBehaviour::Firewall => return Ok(Vec::new()),
     });

@@ -137,7 +137,29 @@ fn rests(state: &NodeState) -> impl Iterator<Item = Definition<'_>> {
 
 /// Name of the policy whose lists lead to the instances of a function.
 pub(super) fn instances_policy(sid: &Sid) -> String {
-    format!("instances {}", sid.sid)
+    match sid.label() {
+        Some(label) => format!("instances label {label}"),
+        None => format!("instances {}", sid.sid),
+    }
+}
+
+/// The lists that lead to the instances of a function, if there are several.
+fn instances<'a>(state: &NodeState, sid: &'a Sid) -> Option<Definition<'a>> {
+    let members = sid.instances()?;
+    Some(Definition {
+        name: instances_policy(sid),
+        place: format!("{}, instances", sid_place(&sid.sid)),
+        // Of the lists only the first segment is used.
+        how: Encapsulation {
+            mode: HeadendMode::HEncapsRed,
+            source: state.source_address,
+            hop_limit: PROXY_HOP_LIMIT,
+            traffic_class: TrafficClass::Copy,
+        },
+        lists: members.iter().map(|member| List::Sids(1, std::slice::from_ref(member))).collect(),
+        spread: Spread::Consistently,
+        clamp: 0,
+    })
 }
 
 /// Name of the policy that an End.B6.Encaps or End.B6.Encaps.Red SID uses: the operator's, or a variant of it where the
@@ -173,7 +195,8 @@ fn endpoint_mode(behaviour: Behaviour) -> Option<HeadendMode> {
 
 pub(super) fn compile(compiler: &mut Compiler<'_>) -> Result<Policies, CompileError> {
     let input = compiler.input;
-    let definitions = definitions(input.state, &compiler.policies)?;
+    let services = input.state.services();
+    let definitions = definitions(input.state, &services, &compiler.policies)?;
     let previous = input.previous.map(|previous| previous.policies.as_slice()).unwrap_or_default();
     for Definition { name, lists, .. } in &definitions {
         if lists.len() > LISTS_MAX {
@@ -192,29 +215,18 @@ pub(super) fn compile(compiler: &mut Compiler<'_>) -> Result<Policies, CompileEr
     Ok(Policies { all: compiled, indices })
 }
 
-fn definitions<'a>(state: &'a NodeState, policies: &PoliciesByName<'a>) -> Result<Vec<Definition<'a>>, CompileError> {
+/// `services`: those of labels.
+fn definitions<'a>(
+    state: &'a NodeState,
+    services: &'a [Sid],
+    policies: &PoliciesByName<'a>,
+) -> Result<Vec<Definition<'a>>, CompileError> {
     let mut definitions: Vec<Definition<'_>> =
         state.policies.iter().map(|policy| configured(state, policy, policy.name.clone(), policy.mode)).collect();
     definitions.extend(rests(state));
+    definitions.extend(state.sids.iter().chain(services).filter_map(|sid| instances(state, sid)));
     let mut variants = BTreeSet::new();
-    for sid in &state.sids {
-        if let Some(members) = sid.instances() {
-            definitions.push(Definition {
-                name: instances_policy(sid),
-                place: format!("{}, instances", sid_place(&sid.sid)),
-                // Of the lists only the first segment is used.
-                how: Encapsulation {
-                    mode: HeadendMode::HEncapsRed,
-                    source: state.source_address,
-                    hop_limit: PROXY_HOP_LIMIT,
-                    traffic_class: TrafficClass::Copy,
-                },
-                lists: members.iter().map(|member| List::Sids(1, std::slice::from_ref(member))).collect(),
-                spread: Spread::Consistently,
-                clamp: 0,
-            });
-            continue;
-        }
+    for sid in state.sids.iter().filter(|sid| sid.instances().is_none()) {
         if let Some(proxy) = sid.proxy.as_ref().filter(|_| sid.behaviour == Behaviour::EndAs) {
             definitions.push(Definition {
                 name: proxy_policy(sid),

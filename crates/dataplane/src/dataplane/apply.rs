@@ -425,7 +425,7 @@ pub(super) fn labels_alone(compiled: &Compiled) -> impl Iterator<Item = (u32, ab
 }
 
 pub(super) fn label_key(label: &CompiledLabel, generation: u32) -> abi::LabelKey {
-    abi::LabelKey { generation, label: label.label }
+    abi::LabelKey { generation, label: label.label, instance: label.instance.to_be() }
 }
 
 #[cfg(test)]

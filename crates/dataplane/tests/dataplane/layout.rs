@@ -99,7 +99,7 @@ fn rust() -> Vec<(&'static str, usize, Fields)> {
             reserved,
             way
         }),
-        rust_layout!(LabelKey { generation, label }),
+        rust_layout!(LabelKey { generation, label, instance }),
         rust_layout!(Return { ports }),
         rust_layout!(Prefix { address, mask }),
         rust_layout!(Config {

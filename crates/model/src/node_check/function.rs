@@ -191,6 +191,11 @@ impl Check<'_> {
         }
         let Some(function) = sid.function().and_then(|name| self.state.functions.get(name)) else { return };
         if sid.label().is_some() {
+            if sid.behaviour == Behaviour::EndAn && !function.instances.is_empty() {
+                let message = "a function that sees the stack cannot have several instances here";
+                let remedy = "give each instance a label, and spread flows by a policy with several segment lists";
+                self.error(&key.at("function"), message, remedy);
+            }
             return;
         }
         if function.service.is_some() && sid.behaviour != Behaviour::EndAn {

@@ -138,7 +138,7 @@ impl Check<'_> {
         let dynamic = is(Behaviour::EndAd);
         let remembers = |memory| dynamic && sid.memory() == Some(memory);
         let takes_off = dynamic || is(Behaviour::EndAs);
-        let keeps_srh = is(Behaviour::EndAm) || is(Behaviour::EndAn);
+        let keeps_srh = (is(Behaviour::EndAm) || is(Behaviour::EndAn)) && is_sid;
         let by_flow = remembers(Memory::Flow) || is(Behaviour::EndAn);
         let tells_own = remembers(Memory::Packet) || keeps_srh;
         let given = [
@@ -153,8 +153,8 @@ impl Check<'_> {
             ("flow_timeout", proxy.flow_timeout.is_some(), by_flow, "End.AN, and End.AD with `memory: flow`"),
             ("unknown_flow", proxy.unknown_flow.is_some(), remembers(Memory::Flow), "End.AD with `memory: flow`"),
             ("own_traffic", proxy.own_traffic.is_some(), tells_own, "End.AM, End.AN, and End.AD with `memory: packet`"),
-            ("may_change", proxy.may_change.is_some(), is(Behaviour::EndAn), "End.AN"),
-            ("may_rewrite", !proxy.may_rewrite.is_empty(), is(Behaviour::EndAn), "End.AN"),
+            ("may_change", proxy.may_change.is_some(), is(Behaviour::EndAn) && is_sid, "End.AN"),
+            ("may_rewrite", !proxy.may_rewrite.is_empty(), is(Behaviour::EndAn) && is_sid, "End.AN"),
         ];
         for (parameter, is_given, taken, who) in given {
             if is_given && !taken {

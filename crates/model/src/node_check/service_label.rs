@@ -61,15 +61,10 @@ impl Check<'_> {
             self.error(&key.at("inner"), message, "write IPv4 and IPv6, or one of the two");
         }
         let function = proxy.function.as_ref().and_then(|name| self.state.functions.get(name));
-        if let Some(function) = function {
-            let cannot = [
-                (!function.instances.is_empty(), "has several instances, which only SIDs lead to"),
-                (function.service.is_some(), "is a packet service, which gets packets with an SRH"),
-            ];
-            for (_, what) in cannot.into_iter().filter(|(cannot, _)| *cannot) {
-                let message = format!("{:?} {what}", proxy.function.as_deref().unwrap_or_default());
-                self.error(&key.at("function"), message, "name another function, or make a SID for it");
-            }
+        if function.is_some_and(|function| function.service.is_some()) {
+            let name = proxy.function.as_deref().unwrap_or_default();
+            let message = format!("{name:?} is a packet service, which gets packets with an SRH");
+            self.error(&key.at("function"), message, "name another function, or make a SID for it");
         }
         let labels = key.at("labels");
         if proxy.labels.len() > LABELS_MAX {

@@ -241,7 +241,8 @@ impl Check<'_> {
         }
         let (Some(next_hop), true) = (sid.next_hop, needs.next_hop != Need::Not) else { return };
         let key = key.at("next_hop");
-        if let Some(is_ipv4) = needs.next_hop_is_ipv4
+        // A label says nothing of addresses.
+        if let Some(is_ipv4) = needs.next_hop_is_ipv4.filter(|_| sid.label().is_none())
             && next_hop.is_ipv4() != is_ipv4
         {
             let wanted = if is_ipv4 { "IPv4" } else { "IPv6" };

@@ -3,12 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv6Addr};
 
+use ipnet::Ipv6Net;
 use segue_abi::Outcome;
 use segue_dataplane::compile::{Input, compile};
 use segue_dataplane::{
     Capabilities, Capacity, FibAnswer, FibQuestion, FibVerdict, Hook, Interface, Interfaces, MissingInterface,
 };
-use segue_model::service_label::label_key;
+use segue_model::service_label::{label_instance_key, label_key};
 use segue_simulation::{Arrival, Kernel, Simulated, View, simulate};
 use segue_testkit::fixture::{LINKS, Link, address::*, arriving, leaving};
 use segue_wire::mpls::MplsEntry;
@@ -39,7 +40,9 @@ fn interfaces() -> Interfaces {
         (link.name.to_owned(), interface)
     };
     let mut found: BTreeMap<_, _> = (2..).zip(&LINKS).map(one).collect();
-    for (number, name) in (100..).zip(["nfw-nf", "nfe-nf", "segue-loop0", "segue-loop1"]) {
+    for (number, name) in
+        (100..).zip(["nfw-nf", "nfe-nf", "segue-loop0", "segue-loop1", "west-a", "east-a", "west-b", "east-b"])
+    {
         let link = Interface { ifindex: number, addresses: Vec::new(), ..found["core0"].clone() };
         found.insert(name.to_owned(), link);
     }
@@ -78,7 +81,19 @@ impl Kernel for Links {
 
 /// What becomes of a packet. `down`: labels whose functions are.
 fn simulated(ttl: &str, port: &str, frame: &PacketBuilder, down: &[u32], remembered: Option<u32>) -> Simulated {
-    let state = segue_model::load::load_node_state(&configuration(ttl), "test.yaml").unwrap();
+    let down: Vec<Ipv6Net> = down.iter().copied().map(label_key).collect();
+    simulated_in(&configuration(ttl), port, frame, &down, remembered.map(label_key))
+}
+
+/// The same at any node that has these links.
+fn simulated_in(
+    text: &str,
+    port: &str,
+    frame: &PacketBuilder,
+    down: &[Ipv6Net],
+    remembered: Option<Ipv6Net>,
+) -> Simulated {
+    let state = segue_model::load::load_node_state(text, "test.yaml").unwrap().written_out();
     let interfaces = interfaces();
     let compiled = compile(&Input {
         state: &state,
@@ -90,9 +105,9 @@ fn simulated(ttl: &str, port: &str, frame: &PacketBuilder, down: &[u32], remembe
         generation: 1,
     })
     .unwrap_or_else(|error| panic!("{error}"));
-    let down: BTreeSet<_> = down.iter().copied().map(label_key).collect();
+    let down: BTreeSet<_> = down.iter().copied().collect();
     let view = View { compiled: &compiled, state: &state, interfaces: &interfaces, down: &down };
-    let arrival = Arrival { frame: frame.build(), remembered: remembered.map(label_key) };
+    let arrival = Arrival { frame: frame.build(), remembered };
     simulate(view, &mut Links(interfaces.clone()), port, &arrival).unwrap()
 }
 
@@ -269,6 +284,56 @@ fn functions_that_are_down_are_passed_by_replaced_or_missed() {
     drops(&found(15_030, &down), Outcome::DropFunctionDown);
     let backup = found(15_030, &down[2..]);
     assert_eq!(backup.end.visit.map(|visit| visit.sid), Some(label_key(15_020)), "the other one in its place");
+}
+
+#[test]
+fn functions_that_see_the_stack_get_it_and_give_it_back() {
+    let entries = [(15_060, 9), (16_002, 60), (70_000, 61)];
+    let given = core(&entries, 5);
+    let mask1 = LINKS.iter().find(|known| known.name == "mask1").unwrap();
+    let into = PacketBuilder::ethernet(MacAddress(mac(mask1, false)), MacAddress([2, 0, 0, 0, 0, 0xd1]));
+    assert_eq!(given.end.outcome, Outcome::ToFunction);
+    assert_eq!(given.frame, six(into.clone(), &entries[1..], 5).build());
+    let visit = given.end.visit.unwrap();
+    assert_eq!((visit.sid, visit.back_by.as_deref()), (label_key(15_060), Some("mask1")));
+    assert_eq!(visit.steered, Some(six(arriving("core0"), &entries, 5).build()));
+    let back = simulated("pipe", "mask1", &six(arriving("mask1"), &entries, 5), &[], Some(15_060));
+    assert_eq!((back.end.outcome, back.end.certain), (Outcome::Forwarded, false), "{back:?}");
+    assert_eq!(back.frame, six(leaving("core1"), &[(17_002, 59), (70_000, 61)], 5).build());
+    // Nothing is left of the stack.
+    let last = core(&entries[..1], 5);
+    assert_eq!(last.frame, six(into, &[], 5).build());
+    let back = simulated("pipe", "mask1", &six(arriving("mask1"), &entries[..1], 5), &[], Some(15_060));
+    assert_eq!(back.frame, six(leaving("acc1"), &[], 4).build(), "{back:?}");
+    let unknown = simulated("pipe", "mask1", &six(arriving("mask1"), &entries[1..], 5), &[], None);
+    assert_eq!((unknown.end.outcome, unknown.end.certain), (Outcome::DropUnknownFlow, false));
+}
+
+/// A label with two instances behind it.
+const INSTANCES: &str = "
+functions:
+  fw:
+    instances:
+      a: {vm: {west: {interface: west-a}, east: {interface: east-a}}}
+      b: {vm: {west: {interface: west-b}, east: {interface: east-b}}}
+labels:
+  - {label: 15070, behaviour: dynamic_proxy, proxy: {function: fw, inner: [IPv4, IPv6], on_failure: reroute, backup_label: 16002}}
+";
+
+#[test]
+fn flows_are_at_one_of_several_instances_that_are_up() {
+    let text = configuration("pipe").replacen("\nlabels:\n", INSTANCES, 1);
+    let frame = six(arriving("core0"), &[(15_070, 9), (16_002, 60)], 5);
+    let [a, b] = ["a", "b"].map(|name| label_instance_key(15_070, name));
+    let found = |down: &[Ipv6Net]| simulated_in(&text, "core0", &frame, down, None);
+    let either = found(&[]);
+    assert_eq!((either.end.outcome, either.end.certain), (Outcome::ToFunction, false), "{either:?}");
+    assert!(either.assumed.iter().any(|one| one.contains("of the instances")), "{:?}", either.assumed);
+    for (up, down) in [(a, b), (b, a)] {
+        let found = found(&[down]);
+        assert_eq!(found.end.visit.map(|visit| visit.sid), Some(up));
+    }
+    leaves(&found(&[a, b]), Outcome::Forwarded, &six(leaving("core1"), &[(17_002, 8), (16_002, 60)], 5));
 }
 
 #[test]

@@ -65,6 +65,10 @@ labels:
     behaviour: dynamic_proxy
     next_hop_mac: '02:00:00:00:00:d9'
     proxy: {inner: [IPv4, IPv6], to_function: aware0, from_function: aware0, memory: packet}
+  - label: 15060
+    behaviour: sr_aware
+    next_hop_mac: '02:00:00:00:00:d1'
+    proxy: {to_function: mask1, from_function: mask1, on_failure: bypass, watch: {}}
   - {label: 15032, behaviour: netfilter, netfilter: {namespace: nf}}
   - {label: 15040, behaviour: firewall, firewall: plain}
   - {label: 15050, behaviour: binding, policy: labels-push2}
@@ -129,10 +133,10 @@ pub fn configuration(ttl: &str) -> String {
 }
 
 /// Labels that this node knows, special ones, and some that nobody knows.
-const KNOWN: [u32; 36] = [
+const KNOWN: [u32; 38] = [
     16_001, 16_001, 16_002, 16_002, 16_003, 16_003, 16_004, 16_005, 16_006, 16_007, 16_008, 16_010, 16_010, 16_011,
     15_001, 15_002, 15_003, 15_100, 15_101, 15_200, 15_201, 15_010, 15_011, 15_012, 15_020, 15_021, 15_030, 15_031,
-    15_032, 15_040, 15_050, 15_050, 15_051, 15_052, 15_053, 15_054,
+    15_032, 15_040, 15_050, 15_050, 15_051, 15_052, 15_053, 15_054, 15_060, 15_060,
 ];
 const OTHERS: [u32; 8] = [0, 1, 2, 3, 7, 13, 70_000, 1_048_575];
 
@@ -311,7 +315,7 @@ fn labels_agree(ttl: &str, seed: u64) {
     ] {
         assert!(certain.get(outcome).copied().unwrap_or_default() > 0, "{outcome}: {certain:?}");
     }
-    let down = [15_010, 15_020, 15_030].map(label_key);
+    let down = [15_010, 15_020, 15_030, 15_060].map(label_key);
     node.inside(|dataplane: &mut Dataplane| dataplane.life().set(down, true).unwrap());
     let certain = agree(&node, &labelled(&mut random, 300));
     assert!(certain.get("drop_function_down").copied().unwrap_or_default() > 3, "{certain:?}");

@@ -129,7 +129,7 @@ fn back(node: &Golden<'_>, case: &str, port: &str, frame: &PacketBuilder, expect
 }
 
 /// A packet that comes in by a port leaves as `expected`, with that outcome; each counter in `counters` moves by one packet.
-fn moves(
+pub fn moves(
     node: &Golden<'_>,
     case: &str,
     (port, outcome): (&str, &str),
