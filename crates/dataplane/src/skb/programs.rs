@@ -112,7 +112,7 @@ pub enum Part {
 }
 
 impl Part {
-    const ALL: [Self; 16] = [
+    const ALL: [Self; 17] = [
         Self::Usual,
         Self::Port(Reach::ALL[0]),
         Self::Port(Reach::ALL[1]),
@@ -127,6 +127,7 @@ impl Part {
         Self::Stages(StageGroup::LabelFunction),
         Self::Stages(StageGroup::LabelFirewall),
         Self::Stages(StageGroup::LabelBinding),
+        Self::Stages(StageGroup::Pseudowire),
         Self::Functions,
         Self::Asked,
     ];
@@ -193,6 +194,7 @@ impl Part {
             Self::Stages(StageGroup::LabelFunction) => "port-label-functions",
             Self::Stages(StageGroup::LabelFirewall) => "port-label-firewall",
             Self::Stages(StageGroup::LabelBinding) => "port-label-binding",
+            Self::Stages(StageGroup::Pseudowire) => "port-pseudowires",
             Self::Functions => "functions",
             Self::Asked => "asked",
         };
