@@ -206,10 +206,15 @@ fn packet(random: &mut Random, front: PacketBuilder) -> PacketBuilder {
 fn labelled(random: &mut Random, count: usize) -> Vec<Seed> {
     let one = |_| {
         let port = *random.pick(&["core0", "core0", "core0", "core1", "core2", "core2", "acc0", "fun1"]);
-        let labels = stack(random);
+        let mut labels = stack(random);
+        if random.below(10) == 0
+            && let Some(last) = labels.last_mut()
+        {
+            last.label = 15_060;
+        }
         let mut frame = packet(random, arriving(port).mpls(&labels)).build();
         if labels.last().is_some_and(|last| last.label == 15_060) && random.below(8) != 0 {
-            let control = [*random.pick(&[0, 0, 0, 0, 0, 9, 0x10, 0x40]), 0, 0, 0];
+            let control = [*random.pick(&[0, 0, 0, 9, 0x10, 0x10, 0x40]), 0, 0, 0];
             let end = 14 + 4 * labels.len();
             frame.splice(end..end, control);
         }
