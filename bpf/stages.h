@@ -31,6 +31,7 @@
 #include "lib/labels/instances.h"
 #include "lib/labels/aware.h"
 #include "lib/labels/firewall.h"
+#include "lib/labels/pseudowire.h"
 
 PROGRAM(segue_port)
 {
@@ -260,6 +261,27 @@ PROGRAM(segue_labels_aware_back)
 	if (unlikely(packet_begin(ctx, &packet, SEGUE_STAGE_LABELS_AWARE_BACK, epoch_carried())))
 		return drop_unknown_port(ctx);
 	return labels_aware_back(&packet);
+}
+
+/* A frame of an access port that is to go by labels; nothing of it has been changed. */
+PROGRAM(segue_labels_frame)
+{
+	struct scratch *scratch = scratch_get();
+	struct packet packet;
+
+	if (unlikely(!scratch || packet_begin(ctx, &packet, SEGUE_STAGE_LABELS_FRAME, epoch_carried())))
+		return drop_unknown_port(ctx);
+	return labels_frame(&packet, &scratch->push);
+}
+
+/* A packet with labels whose first other one is that of a pseudowire; nothing of it has been changed. */
+PROGRAM(segue_labels_wire)
+{
+	struct packet packet;
+
+	if (unlikely(packet_begin(ctx, &packet, SEGUE_STAGE_LABELS_WIRE, epoch_carried())))
+		return drop_unknown_port(ctx);
+	return labels_wire(&packet);
 }
 
 /* A packet back from a function behind a label. */

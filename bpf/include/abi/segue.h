@@ -63,7 +63,8 @@ enum segue_role {
 enum segue_port_flags {
 	SEGUE_PORT_CAPTURE = 1 << 0, /* copy every packet to the capture map */
 	SEGUE_PORT_HMAC = 1 << 1,    /* access: packets with SRH and HMAC go to the kernel for verification */
-	SEGUE_PORT_L2 = 1 << 2,	     /* access: every frame is steered into `policy` by H.Encaps.L2(.Red) */
+	SEGUE_PORT_L2 = 1 << 2,	     /* access: every frame is steered into `policy`, by H.Encaps.L2(.Red) or as a
+				pseudowire */
 	SEGUE_PORT_UP = 1 << 3,
 };
 
@@ -124,12 +125,14 @@ enum segue_behaviour {
 	SEGUE_LABEL_NEXT_HOP = 22, /* the end of the stack: the inner packet to `next_hop` */
 	/* Functions behind a label: the inner packet goes there without labels, and the rest of the stack back on what
 	 * comes back, which then goes on by that, or if there is none by its destination in `table`. */
-	SEGUE_LABEL_STATIC = 23,    /* the rest is the only list of `policy`, SEGUE_NONE: none */
-	SEGUE_LABEL_DYNAMIC = 24,   /* the rest is remembered; with SEGUE_MEMORY_PACKET also netfilter */
-	SEGUE_LABEL_FIREWALL = 25,  /* the function is the node's own: `firewall` */
-	SEGUE_LABEL_BINDING = 26,   /* a list of `policy` in its place (RFC 8402 section 5) */
-	SEGUE_END_BM = 27,	    /* a list of labels of `policy` in front of the packet (RFC 8986 section 4.15) */
-	SEGUE_END_DTM = 28,	    /* the inner packet is one with labels (draft-ietf-spring-srv6-mpls-interworking) */
+	SEGUE_LABEL_STATIC = 23,   /* the rest is the only list of `policy`, SEGUE_NONE: none */
+	SEGUE_LABEL_DYNAMIC = 24,  /* the rest is remembered; with SEGUE_MEMORY_PACKET also netfilter */
+	SEGUE_LABEL_FIREWALL = 25, /* the function is the node's own: `firewall` */
+	SEGUE_LABEL_BINDING = 26,  /* a list of `policy` in its place (RFC 8402 section 5) */
+	SEGUE_END_BM = 27,	   /* a list of labels of `policy` in front of the packet (RFC 8986 section 4.15) */
+	SEGUE_END_DTM = 28,	   /* the inner packet is one with labels (draft-ietf-spring-srv6-mpls-interworking) */
+	SEGUE_LABEL_PSEUDOWIRE =
+		29, /* the end of the stack: the Ethernet frame behind it goes out of `oif` (RFC 4448) */
 	SEGUE_LABEL_INSTANCES = 31, /* one of several instances of a function, as SEGUE_END_INSTANCES */
 	SEGUE_LABEL_AWARE = 32,	    /* the function sees the rest of the stack, and gives it back */
 };
@@ -158,6 +161,7 @@ enum segue_sid_flags {
 	SEGUE_SID_DOWN =
 		1 << 4, /* proxies: the function is down, `failure` says what to do. Set and cleared in place
 			   by the agent, which then has copies of this entry forgotten (lib/forward/sid_forget.h) */
+	SEGUE_SID_CONTROL_WORD = 1 << 5,  /* SEGUE_LABEL_PSEUDOWIRE: there is one in front of the frame (RFC 4385) */
 	SEGUE_SID_EXPLICIT_NULL = 1 << 6, /* SEGUE_LABEL_SWAP: by explicit null, of the inner packet's family */
 	SEGUE_SID_OIF_BY_KERNEL = 1 << 7, /* `oif` takes no frames that XDP redirects: the TC program on the port sends
 					     them. In the place that SEGUE_OIF_BY_KERNEL has in its word */
@@ -224,7 +228,7 @@ struct segue_sid {
 	__u32 table;	/* FIB table for End.T, End.DT*, 0: the main table by the kernel's rules. SEGUE_LABEL_SWAP and
 			   SEGUE_LABEL_POP: of how many equal paths this is the first, at most SEGUE_LABEL_PATHS_MAX;
 			   0: of no others */
-	__u32 oif;	/* outgoing ifindex: End.X (0: by route), End.DX2, proxies (IFACE-OUT) */
+	__u32 oif;    /* outgoing ifindex: End.X (0: by route), End.DX2, SEGUE_LABEL_PSEUDOWIRE, proxies (IFACE-OUT) */
 	__u32 policy; /* End.B6.*, End.BM, SEGUE_LABEL_BINDING: policy; End.AS: the policy whose only list is CACHE.LIST
 		       */
 	__u32 counter_return; /* proxies: row in `counters` for packets that came back */
@@ -321,6 +325,13 @@ enum segue_list_flags {
 		1 << 5, /* labels: the last entry is an entropy label, which the data plane fills (RFC 6790) */
 };
 
+/* What is behind the labels of a list. */
+enum segue_pseudowire {
+	SEGUE_PSEUDOWIRE_NONE = 0,	   /* an IP packet: the list is no pseudowire's */
+	SEGUE_PSEUDOWIRE_FRAME = 1,	   /* an Ethernet frame (RFC 4448) */
+	SEGUE_PSEUDOWIRE_CONTROL_WORD = 2, /* the same behind a control word (RFC 4385) */
+};
+
 /*
  * A segment list, as the octets to put in front of the inner packet. Map `segment_lists`. 256 octets.
  * encapsulation: `header` = IPv6 header, then the SRH if any. The data plane fills traffic class, flow label, Payload
@@ -342,9 +353,10 @@ struct segue_segment_list {
 	__u32 oif;	/* outgoing ifindex for the first segment; 0: by route */
 	__u8 first[16]; /* the first segment */
 	__u8 header[SEGUE_TEMPLATE_MAX];
-	__u32 policy; /* index of the policy, for displays */
-	__u16 clamp;  /* octets of the largest packet that TCP connections may be opened for; 0: any */
-	__u8 reserved[6];
+	__u32 policy;	 /* index of the policy, for displays */
+	__u16 clamp;	 /* octets of the largest packet that TCP connections may be opened for; 0: any */
+	__u8 pseudowire; /* labels: enum segue_pseudowire */
+	__u8 reserved[5];
 	__u32 way; /* the way to `first`, as the data plane asks for it: the highest bit for an IPv4 address, in the
 		      third four octets */
 };
@@ -497,6 +509,7 @@ enum segue_config_flags {
 	SEGUE_CONFIG_CHECK_SOURCE = 1 << 2, /* RFC 8754 section 5.1 level 2: `source_prefixes` */
 	SEGUE_CONFIG_LABELS = 1 << 5,	    /* the node has labels: packets with labels are its own */
 	SEGUE_CONFIG_TTL_UNIFORM = 1 << 6,  /* labels: their TTL is carried on (RFC 3443), else it ends with them */
+	SEGUE_CONFIG_PSEUDOWIRES = 1 << 7,  /* the node has labels of pseudowires: behind them are no IP packets */
 };
 
 /* Node-wide settings. Map `config`, double-buffered (two entries). */
@@ -617,6 +630,8 @@ enum segue_stage {
 	SEGUE_STAGE_LABELS_OUT = 19,	  /* segue_function_labels, on socket buffers alone: out of a function on the
 					     kernel's      path behind a label */
 	SEGUE_STAGE_LABELS_BINDING = 20,  /* segue_labels_binding: to a binding label */
+	SEGUE_STAGE_LABELS_FRAME = 21,	  /* segue_labels_frame: a frame from outside into a pseudowire */
+	SEGUE_STAGE_LABELS_WIRE = 22,	  /* segue_labels_wire: a frame out of a pseudowire */
 	SEGUE_STAGE_LABELS_INSTANCE = 24, /* segue_labels_instance: to a label with several instances of a function */
 	SEGUE_STAGE_LABELS_AWARE = 25,	  /* segue_labels_aware: to a function that sees the stack */
 	SEGUE_STAGE_LABELS_AWARE_BACK = 26, /* segue_labels_aware_back: back from such a function */

@@ -21,6 +21,19 @@
 #include "lib/access/clamp.h"
 #include "lib/labels/push.h"
 
+/* Into a pseudowire, in a stage of its own. */
+INLINE int access_wire(const struct packet *packet, u32 hash)
+{
+	struct scratch *scratch = scratch_get();
+
+	if (!scratch)
+		return drop(packet, SEGUE_OUTCOME_drop_policy_invalid);
+	scratch->push.list = policy_list_index(packet->port->policy, hash);
+	scratch->push.flow = hash;
+	stage(packet, SEGUE_STAGE_LABELS_FRAME);
+	return drop(packet, SEGUE_OUTCOME_drop_recirculation);
+}
+
 /* Every frame of the port into one policy. */
 INLINE int access_l2(struct packet *packet, u32 hash, struct payload *payload)
 {
@@ -34,6 +47,8 @@ INLINE int access_l2(struct packet *packet, u32 hash, struct payload *payload)
 	list = policy_list(packet->port->policy, hash);
 	if (!list)
 		return drop(packet, SEGUE_OUTCOME_drop_policy_invalid);
+	if (list->mode == SEGUE_PUSH)
+		return access_wire(packet, hash);
 	return encapsulate(packet, list, payload, list_adjacency(packet, list, hash));
 }
 

@@ -125,20 +125,29 @@ INLINE int decapsulate_ip(const struct packet *packet, const struct segue_sid *s
 	return leave(packet, adjacency, family == 6 ? bpf_htons(ETH_P_IPV6) : bpf_htons(ETH_P_IP));
 }
 
+/* What stands against letting the inner frame out of `oif`, as it is: the outcome, or 0. */
+INLINE u32 frame_obstacle(const struct packet *packet, const struct segue_sid *sid, const struct outer *outer)
+{
+	const struct segue_port *egress = port_find(packet->generation, sid->oif);
+
+	if (outer->offset + ETHERNET_LENGTH > outer->limit)
+		return SEGUE_OUTCOME_drop_truncated;
+	if (!egress || !(egress->flags & SEGUE_PORT_UP))
+		return SEGUE_OUTCOME_drop_link_down;
+	/* An 802.1Q tag does not count against the MTU. */
+	if (outer->limit - outer->offset > egress->mtu + ETHERNET_LENGTH + 4)
+		return SEGUE_OUTCOME_drop_too_big;
+	return 0;
+}
+
 /* End.DX2, and the Ethernet form of proxies: the inner frame goes out as it is. */
 INLINE int decapsulate_ethernet(const struct packet *packet, const struct segue_sid *sid, const struct outer *outer,
 				u32 outcome)
 {
-	const struct segue_port *egress = port_find(packet->generation, sid->oif);
-	u32 offset = outer->offset & OFFSET_MASK;
+	u32 offset = outer->offset & OFFSET_MASK, refused = frame_obstacle(packet, sid, outer);
 
-	if (outer->offset + ETHERNET_LENGTH > outer->limit)
-		return drop(packet, SEGUE_OUTCOME_drop_truncated);
-	if (!egress || !(egress->flags & SEGUE_PORT_UP))
-		return drop(packet, SEGUE_OUTCOME_drop_link_down);
-	/* An 802.1Q tag does not count against the MTU. */
-	if (outer->limit - outer->offset > egress->mtu + ETHERNET_LENGTH + 4)
-		return drop(packet, SEGUE_OUTCOME_drop_too_big);
+	if (refused)
+		return drop(packet, refused);
 	if (outer->frame > outer->limit && buffer_adjust_tail(packet->ctx, -(int)(outer->frame - outer->limit)))
 		return drop(packet, SEGUE_OUTCOME_drop_adjust);
 	if (buffer_expose_frame(packet->ctx, offset))

@@ -175,15 +175,17 @@ INLINE int label_function(struct packet *packet, const struct segue_sid *sid, co
 	struct labels_end stack = {};
 	struct function_link link = {};
 	struct inner inner = {};
-	u32 outcome, ecn = 0;
+	u32 outcome, frames, ecn = 0;
 	u64 id = 0;
 
 	if (unlikely(sid->flags & SEGUE_SID_DOWN))
 		return label_failed(packet, sid, found);
-	outcome = labels_end(packet->ctx, ETHERNET_LENGTH + found->off, &stack);
+	frames = packet->port->config_flags & SEGUE_CONFIG_PSEUDOWIRES &&
+		 labels_frame_behind(packet->ctx, packet->epoch, ETHERNET_LENGTH + found->off);
+	outcome = unlikely(frames) ? 0 : labels_end(packet->ctx, ETHERNET_LENGTH + found->off, &stack);
 	if (unlikely(outcome))
 		return drop(packet, outcome & (SEGUE_OUTCOMES_MAX - 1));
-	if (unlikely(!(sid->inner & (stack.family == 4 ? SEGUE_INNER_IPV4 : SEGUE_INNER_IPV6)))) {
+	if (unlikely(frames || !(sid->inner & (stack.family == 4 ? SEGUE_INNER_IPV4 : SEGUE_INNER_IPV6)))) {
 		if (sid->flags & SEGUE_SID_BYPASS_OTHER_TYPE)
 			return label_onward(packet, sid, found);
 		return drop(packet, SEGUE_OUTCOME_drop_inner_type);

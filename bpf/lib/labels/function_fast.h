@@ -107,7 +107,8 @@ INLINE int label_fast_function(struct packet *packet, const struct segue_sid *si
 
 	if ((sid->flags & (SEGUE_SID_DOWN | SEGUE_SID_NEXT_HOP_MAC)) != SEGUE_SID_NEXT_HOP_MAC ||
 	    sid->memory > SEGUE_MEMORY_FLOW ||
-	    packet->port->config_flags & (SEGUE_CONFIG_TTL_UNIFORM | SEGUE_CONFIG_MANY_BLOCKS))
+	    packet->port->config_flags &
+		    (SEGUE_CONFIG_TTL_UNIFORM | SEGUE_CONFIG_MANY_BLOCKS | SEGUE_CONFIG_PSEUDOWIRES))
 		return 0;
 	/* The end of the stack, which what is remembered must then have at the same place. */
 	found.inside = found.at;

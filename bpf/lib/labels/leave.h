@@ -13,6 +13,7 @@
 #include "lib/forward/obstacle.h"
 #include "lib/icmp/extension.h"
 #include "lib/labels/entry.h"
+#include "lib/labels/walk.h"
 #include "lib/labels/room.h"
 
 /* The ICMP message that an outcome asks for: kind | type << 8 | code << 16. 0: none. */
@@ -47,6 +48,9 @@ INLINE int labels_refuse(const struct packet *packet, u32 outcome, u32 room)
 	family = inside >> 16;
 	message = labels_message(outcome, family);
 	if (!inside || !message)
+		return VERDICT_DROP;
+	if (unlikely(packet->port->config_flags & SEGUE_CONFIG_PSEUDOWIRES) &&
+	    labels_frame_behind(packet->ctx, packet->epoch, ETHERNET_LENGTH))
 		return VERDICT_DROP;
 	if (outcome == SEGUE_OUTCOME_drop_too_big) {
 		mtu = room + ETHERNET_LENGTH - (inside & OFFSET_MASK);

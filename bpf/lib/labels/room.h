@@ -54,6 +54,44 @@ INLINE int labels_wrappable(buffer *skb)
 	return skb_becomes(skb, bpf_htons(ETH_P_IPV6));
 }
 
+/* Octets of a frame, with a tag that lies beside it. */
+INLINE u32 labels_frame_length(const buffer *skb)
+{
+	return skb->len + (skb->vlan_present ? 4 : 0);
+}
+
+/*
+ * Makes room in front of the whole frame, for an Ethernet header and `octets` behind it; a tag that lies beside the
+ * frame is put into it. The kernel makes room behind the Ethernet header that it knows, so that this one becomes the
+ * outer one, and the frame gets its own again: labels may come off again. 0: done.
+ */
+RARE int labels_wrap(buffer *skb, u32 octets)
+{
+	u32 tag = skb->vlan_present ? 4 : 0;
+	u16 half[9] = {};
+
+	if (bpf_skb_load_bytes(skb, 0, half, ETHERNET_LENGTH))
+		return -1;
+	if (tag) {
+		half[8] = half[6];
+		half[7] = bpf_htons(skb->vlan_tci);
+		half[6] = skb->vlan_proto;
+	}
+	if (skb_becomes(skb, bpf_htons(ETH_P_IP)) || (tag && bpf_skb_vlan_pop(skb)) ||
+	    bpf_skb_adjust_room(skb, ETHERNET_LENGTH + octets + tag, BPF_ADJ_ROOM_MAC, BPF_F_ADJ_ROOM_FIXED_GSO))
+		return -1;
+	if (tag ? bpf_skb_store_bytes(skb, ETHERNET_LENGTH + octets, half, sizeof(half), 0)
+		: bpf_skb_store_bytes(skb, ETHERNET_LENGTH + octets, half, ETHERNET_LENGTH, 0))
+		return -1;
+	return skb_becomes(skb, bpf_htons(ETH_P_MPLS_UC));
+}
+
+/* The frame at `offset`, behind labels, becomes the frame. 0: done. */
+RARE int labels_unwrap(buffer *skb, u32 offset)
+{
+	return skb_becomes(skb, bpf_htons(ETH_P_IP)) || skb_expose_frame(skb, offset);
+}
+
 /* The kernel cuts up no segments behind labels unless it has NET_MPLS_GSO, which nobody can tell from here. */
 INLINE int labels_of_segments(const buffer *skb)
 {
@@ -99,6 +137,33 @@ INLINE int labels_on(buffer *ctx, u32 octets)
 RARE int labels_exchange(buffer *ctx, u32 octets, u32 room)
 {
 	return labels_move(ctx, (int)(octets & OFFSET_MASK) - (int)(room & OFFSET_MASK), bpf_htons(ETH_P_MPLS_UC));
+}
+
+INLINE u32 labels_frame_length(buffer *ctx)
+{
+	return buffer_length(ctx);
+}
+
+/* What is in the headroom is not for others to see. */
+INLINE int labels_wrap(buffer *ctx, u32 octets)
+{
+	void *data;
+
+	if (buffer_adjust_head(ctx, -(int)(ETHERNET_LENGTH + (octets & OFFSET_MASK))))
+		return -1;
+	data = buffer_start(ctx);
+	if (data + ETHERNET_LENGTH > buffer_end(ctx))
+		return -1;
+	((u32 *)data)[0] = 0;
+	((u32 *)data)[1] = 0;
+	((u32 *)data)[2] = 0;
+	((u16 *)data)[6] = bpf_htons(ETH_P_MPLS_UC);
+	return 0;
+}
+
+INLINE int labels_unwrap(buffer *ctx, u32 offset)
+{
+	return buffer_adjust_head(ctx, offset);
 }
 
 INLINE int labels_wrappable(const buffer *ctx)

@@ -129,4 +129,57 @@ RARE int labels_walk(buffer *ctx, u64 epoch, u32 config_flags, struct label_foun
 	return SEGUE_OUTCOME_drop_label_depth;
 }
 
+/* Does a label leave it to the next one of the stack where the packet goes, here? */
+INLINE int behaviour_asks_next(u32 behaviour)
+{
+	switch (behaviour) {
+	case SEGUE_LABEL_NODE:
+	case SEGUE_LABEL_STATIC:
+	case SEGUE_LABEL_DYNAMIC:
+	case SEGUE_LABEL_FIREWALL:
+		return 1;
+	}
+	return 0;
+}
+
+/*
+ * Is it known here that a frame is behind the stack of which an entry for this node lies at the offset `at`: does it
+ * come to the label of a pseudowire of this node? Behind a label that leads elsewhere they are another node's labels,
+ * whatever they mean here. 1: yes.
+ */
+RARE u32 labels_frame_behind(buffer *ctx, u64 epoch, u32 at)
+{
+	void *data = buffer_start(ctx);
+	void *end = buffer_end(ctx);
+
+	at += unknown_zero(buffer_interface(ctx));
+	for (int i = 0; i <= SEGUE_LABELS_MAX; i++) {
+		const struct segue_sid *sid;
+		const u8 *entry;
+		u32 word, index = 0, pair;
+
+		at &= OFFSET_MASK;
+		entry = data + at;
+		if ((void *)(entry + ENTRY_LENGTH) > end)
+			return 0;
+		word = entry_load(entry);
+		pair = entropy_at(entry, end);
+		at += ENTRY_LENGTH;
+		if (pair) {
+			if (pair & ENTRY_BOTTOM)
+				return 0;
+			at += ENTRY_LENGTH;
+			continue;
+		}
+		sid = label_find(epoch, ENTRY_LABEL(word), &index);
+		if (!sid)
+			return 0;
+		if (sid->behaviour == SEGUE_LABEL_PSEUDOWIRE)
+			return 1;
+		if (word & ENTRY_BOTTOM || !behaviour_asks_next(sid->behaviour))
+			return 0;
+	}
+	return 0;
+}
+
 #endif

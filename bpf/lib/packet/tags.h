@@ -48,7 +48,8 @@ RARE int skb_priority_tags_remove(buffer *skb)
 
 /*
  * Makes a buffer that has come in by a port what lib/ works on. 0, or what the packet ends with: tags of a VLAN are for
- * the kernel, which has interfaces of that VLAN or not; so is what is tagged and for somebody else.
+ * the kernel, which has interfaces of that VLAN or not; so is what is tagged and for somebody else. Frames that are
+ * carried whole keep theirs.
  */
 INLINE u32 buffer_arrives(const struct packet *packet)
 {
@@ -60,7 +61,7 @@ INLINE u32 buffer_arrives(const struct packet *packet)
 	/* Another node's, when it came by a link of this machine. */
 	if (unlikely(skb->tc_index))
 		skb->tc_index = 0;
-	if (unlikely(skb->vlan_present || is_tag(skb->protocol))) {
+	if (unlikely(skb->vlan_present || is_tag(skb->protocol)) && !(packet->port->flags & SEGUE_PORT_L2)) {
 		data = buffer_start(skb);
 		if (data + ETHERNET_LENGTH > buffer_end(skb))
 			return SEGUE_OUTCOME_drop_truncated;

@@ -167,6 +167,10 @@ impl CompiledLabel {
         u32::from(self.entry.behaviour) == abi::SEGUE_LABEL_BINDING
     }
 
+    pub(crate) fn is_pseudowire(&self) -> bool {
+        u32::from(self.entry.behaviour) == abi::SEGUE_LABEL_PSEUDOWIRE
+    }
+
     /// Whether its map entry is that of a [`CompiledSid`], since a function is behind it.
     pub(crate) fn is_among_sids(&self) -> bool {
         matches!(
@@ -402,6 +406,12 @@ impl Compiled {
     pub fn has_labels(&self) -> bool {
         let pushes = |policy: &CompiledPolicy| policy.lists.iter().any(|list| !list.labels.is_empty());
         !self.labels.is_empty() || self.policies.iter().any(pushes)
+    }
+
+    /// Whether frames go into pseudowires, or come out of some.
+    pub fn has_pseudowires(&self) -> bool {
+        let is_wire = |policy: &CompiledPolicy| policy.lists.iter().any(|list| list.entry.pseudowire != 0);
+        self.labels.iter().any(CompiledLabel::is_pseudowire) || self.policies.iter().any(is_wire)
     }
 
     /// Whether packets return from functions on the kernel's path, which programs of the TC hook take.

@@ -29,7 +29,7 @@ pub(crate) const PROGRAM: &str = "segue_port";
 
 /// Programs behind tail calls, by their slot in the map `stages`. The object need not have all of them: a stage may be part
 /// of the port's program.
-pub(crate) const STAGES: [(abi::Stage, &str); 21] = [
+pub(crate) const STAGES: [(abi::Stage, &str); 23] = [
     (abi::SEGUE_STAGE_AGAIN, "segue_again"),
     (abi::SEGUE_STAGE_ICMP, "segue_icmp"),
     (abi::SEGUE_STAGE_SERVICE, "segue_service"),
@@ -51,6 +51,8 @@ pub(crate) const STAGES: [(abi::Stage, &str); 21] = [
     (abi::SEGUE_STAGE_LABELS_INSTANCE, "segue_labels_instance"),
     (abi::SEGUE_STAGE_LABELS_AWARE, "segue_labels_aware"),
     (abi::SEGUE_STAGE_LABELS_AWARE_BACK, "segue_labels_aware_back"),
+    (abi::SEGUE_STAGE_LABELS_FRAME, "segue_labels_frame"),
+    (abi::SEGUE_STAGE_LABELS_WIRE, "segue_labels_wire"),
 ];
 
 /// Stages of [`STAGES`] that are loaded together. The kernel's verifier takes seconds for them, so they are loaded with the first
@@ -81,10 +83,12 @@ pub(crate) enum StageGroup {
     LabelInstance,
     /// Of functions behind labels that see the stack.
     LabelAware,
+    /// Of pseudowires: frames behind labels.
+    Pseudowire,
 }
 
 impl StageGroup {
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Common,
         Self::Access,
         Self::Firewall,
@@ -97,6 +101,7 @@ impl StageGroup {
         Self::LabelBinding,
         Self::LabelInstance,
         Self::LabelAware,
+        Self::Pseudowire,
     ];
 
     pub fn stages(self) -> &'static [&'static str] {
@@ -113,6 +118,7 @@ impl StageGroup {
             Self::LabelBinding => &["segue_labels_binding"],
             Self::LabelInstance => &["segue_labels_instance"],
             Self::LabelAware => &["segue_labels_aware", "segue_labels_aware_back"],
+            Self::Pseudowire => &["segue_labels_frame", "segue_labels_wire"],
         }
     }
 
@@ -136,6 +142,7 @@ impl StageGroup {
             Self::LabelBinding => compiled.labels.iter().any(CompiledLabel::is_binding),
             Self::LabelInstance => compiled.labels.iter().any(|label| label.is(abi::SEGUE_LABEL_INSTANCES)),
             Self::LabelAware => compiled.labels.iter().any(|label| label.is(abi::SEGUE_LABEL_AWARE)),
+            Self::Pseudowire => compiled.has_pseudowires(),
         }
     }
 }

@@ -95,6 +95,8 @@ pub enum LabelBehaviour {
     /// Of a policy (RFC 8402 section 5): a list of `policy` in its place. One of SIDs goes in front of the rest of the stack (H.Encaps.M of
     /// draft-ietf-spring-srv6-mpls-interworking), or of the packet.
     Binding,
+    /// The end of a pseudowire (RFC 4448): the Ethernet frame behind the stack goes out of `port` as it is (as End.DX2).
+    Pseudowire,
 }
 
 impl LabelBehaviour {
@@ -114,6 +116,7 @@ impl LabelBehaviour {
             Self::Netfilter => "netfilter",
             Self::Firewall => "firewall",
             Self::Binding => "binding",
+            Self::Pseudowire => "pseudowire",
         }
     }
 
@@ -150,9 +153,12 @@ pub struct Label {
     /// static_proxy, dynamic_proxy, sr_aware: the function's link-layer address, instead of `next_hop`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_hop_mac: Option<MacAddress>,
-    /// The interface to `next_hop`; by route if not given.
+    /// The interface to `next_hop`; by route if not given. pseudowire: the access port that frames go out of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<String>,
+    /// pseudowire: whether a control word (RFC 4385) is in front of each frame, as the other end must say too; true if not given (RFC 8469).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub control_word: Option<bool>,
     /// swap, pop, explicit_null, adjacency: equal paths, 2 to 16, in place of `next_hop` and `port`. All packets of a flow take the same: the flow
     /// is told by an entropy label (RFC 6790), else by addresses, protocol and ports of the packet behind the stack.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -179,6 +185,30 @@ pub struct Label {
     /// The chain that the label was made for; none for a label that chains share.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<Owner>,
+}
+
+/// What a policy puts between its labels and Ethernet frames (RFC 4448).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Pseudowire {
+    /// A control word (RFC 4385) in front of each frame, as the other end must say too. Without it routers on the way may take a frame for an
+    /// IP packet, and divide what belongs together over equal paths (RFC 4928, RFC 8469).
+    #[serde(default = "has_control_word")]
+    pub control_word: bool,
+}
+
+fn has_control_word() -> bool {
+    true
+}
+
+impl Pseudowire {
+    /// Octets of a control word.
+    pub const CONTROL_WORD: usize = 4;
+
+    /// Octets between the labels and the frame.
+    pub fn octets(self) -> usize {
+        if self.control_word { Self::CONTROL_WORD } else { 0 }
+    }
 }
 
 /// One of several equal paths of a label.

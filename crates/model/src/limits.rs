@@ -1,7 +1,7 @@
 //! Limits of the data plane, and the arithmetic behind them.
 
 use crate::label::{ENTRY_OCTETS, LABELS_MAX};
-use crate::node::HeadendMode;
+use crate::node::{HeadendMode, Policy};
 
 /// Most segments in one list.
 pub const SEGMENTS_MAX: usize = 10;
@@ -56,6 +56,13 @@ impl HeadendMode {
     pub fn segments_max(self) -> usize {
         let most = if self == Self::Push { LABELS_MAX } else { SEGMENTS_MAX };
         (1..=most).rev().find(|segments| self.headroom(*segments) <= HEADROOM_MAX).unwrap_or(0)
+    }
+}
+
+impl Policy {
+    /// Whether Ethernet frames go into it, not IP packets.
+    pub fn carries_frames(&self) -> bool {
+        self.mode.is_l2() || self.pseudowire.is_some()
     }
 }
 

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 pub use crate::attached::{Instance, NodeFunction, NodeService, ServiceLimits, TellFlowsBy, Vm, VmLink};
 use crate::firewall::Firewall;
-pub use crate::label::{Label, LabelBehaviour, LabelPath, Mpls, TtlModel};
+pub use crate::label::{Label, LabelBehaviour, LabelPath, Mpls, Pseudowire, TtlModel};
 pub use crate::owner::{AddressFamily, Direction, Owner};
 pub use crate::proxy::{
     InnerType, MayChange, MayRewrite, Memory, Netfilter, OnFailure, OtherTypes, OwnTraffic, Probe, ProbeKind, Proxy,
@@ -134,7 +134,8 @@ pub struct Port {
     /// dropped like every SRH from outside.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub accept_hmac: bool,
-    /// Access only: every frame is put into this policy, whose mode must be H.Encaps.L2 or H.Encaps.L2.Red.
+    /// Access only: every frame is put into this policy, whose mode must be H.Encaps.L2 or H.Encaps.L2.Red, or PUSH with
+    /// `pseudowire`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub l2_policy: Option<String>,
     /// Everything that comes in by this port meets this firewall first.
@@ -338,6 +339,9 @@ pub struct Policy {
     /// label takes it off, and must know of such labels.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub entropy_label: bool,
+    /// PUSH: what goes into the policy are Ethernet frames (RFC 4448), of ports that name it as `l2_policy`. The last label is the pseudowire's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pseudowire: Option<Pseudowire>,
     /// TCP connections that go into the policy are opened for packets of at most so many octets, 576 to 65535: the MSS option is
     /// lowered. For paths that do not tell what fits them. IP packets only.
     #[serde(default, skip_serializing_if = "Option::is_none")]

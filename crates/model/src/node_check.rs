@@ -5,6 +5,7 @@ mod function;
 mod label;
 mod policy;
 mod proxy;
+mod pseudowire;
 mod service_label;
 mod sid;
 mod steering;
@@ -20,7 +21,7 @@ use crate::check;
 use crate::error::{Errors, KeyPath, Report};
 use crate::firewall::Firewall;
 use crate::limits::{INFRASTRUCTURE_PREFIXES_MAX, SID_BLOCKS_MAX, SOURCE_PREFIXES_MAX};
-use crate::node::{NodeState, Owner, Policy, Port, PortRole, Vlan};
+use crate::node::{HeadendMode, NodeState, Owner, Policy, Port, PortRole, Vlan};
 use crate::proxy::{LOOP_IN, LOOP_OUT};
 
 /// Most flows that proxies remember: about a gigabyte.
@@ -279,10 +280,14 @@ impl<'a> Check<'a> {
                     );
                 }
                 if let Some(policy) = self.policy(policy_name, &key)
-                    && !policy.mode.is_l2()
+                    && !policy.carries_frames()
                 {
                     let message = format!("the policy {policy_name:?} does not carry Ethernet frames");
-                    self.error(&key, message, "give the policy `mode: H.Encaps.L2` or H.Encaps.L2.Red");
+                    let remedy = match policy.mode {
+                        HeadendMode::Push => "add `pseudowire:` to the policy",
+                        _ => "give the policy `mode: H.Encaps.L2` or H.Encaps.L2.Red",
+                    };
+                    self.error(&key, message, remedy);
                 }
             }
         }

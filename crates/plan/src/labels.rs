@@ -170,6 +170,7 @@ pub(crate) fn local_label(label: u32, behaviour: LabelBehaviour, comment: String
         next_hop: None,
         next_hop_mac: None,
         port: None,
+        control_word: None,
         table: None,
         proxy: None,
         netfilter: None,

@@ -27,6 +27,7 @@ impl Planner<'_> {
             hop_limit: 64,
             ttl: TtlModel::Pipe,
             entropy_label: false,
+            pseudowire: None,
             mss_clamp: None,
             owner: Some(course.owner(direction)),
         };

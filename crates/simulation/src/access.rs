@@ -66,6 +66,9 @@ impl<'a> Packet<'a, '_> {
     fn access_l2(&mut self, flow: &Flow) -> Found<Box<End>> {
         let list = self.policy_list(self.port.entry.policy, flow.hash);
         let list = list.ok_or_else(|| ended(Outcome::DropPolicyInvalid))?;
+        if u32::from(list.entry.mode) == abi::SEGUE_PUSH {
+            return self.frame_to_labels(list, flow.hash);
+        }
         let payload =
             Payload { length: self.frame.len(), flow: flow.hash, protocol: number::ETHERNET, ..Payload::default() };
         self.encapsulate(list, &payload, None)

@@ -104,7 +104,7 @@ impl<'a> Packet<'a, '_> {
         self.obstacle(&adjacency, payload.length + usize::from(entry.header_length), Sending::default())?;
         self.expose((found.at() + ENTRY) & OFFSET_MASK, payload.length);
         if payload.protocol == number::MPLS {
-            self.hand_ttl_on(found.ttl - 1)?;
+            self.hand_ttl_on(found.ttl - 1).map_err(|_| ended(Outcome::DropAdjust))?;
             put(&mut self.frame, 12, &number::TYPE_MPLS.to_be_bytes());
         } else {
             let is_ipv4 = payload.protocol == number::IPV4;

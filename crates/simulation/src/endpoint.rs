@@ -379,19 +379,24 @@ impl<'a> Packet<'a, '_> {
         outer: &Outer,
         outcome: Outcome,
     ) -> Found<Box<End>> {
-        if outer.offset + ETHERNET > outer.limit {
+        self.expose_frame(sid.entry.oif, outer.offset, outer.limit, outcome)
+    }
+
+    /// The inner frame, from an offset to another, out of an interface as it is: `frame_obstacle()`, and what is behind it.
+    pub(crate) fn expose_frame(&mut self, oif: u32, offset: usize, limit: usize, outcome: Outcome) -> Found<Box<End>> {
+        if offset + ETHERNET > limit {
             return Err(ended(Outcome::DropTruncated));
         }
-        let egress = self.view.compiled.ports.iter().find(|port| port.entry.ifindex == sid.entry.oif);
+        let egress = self.view.compiled.ports.iter().find(|port| port.entry.ifindex == oif);
         let up = egress.filter(|port| self.view.interfaces.get(&port.name).is_some_and(|interface| interface.up));
         let Some(egress) = up else { return Err(ended(Outcome::DropLinkDown)) };
-        if outer.limit - outer.offset > egress.entry.mtu as usize + ETHERNET + 4 {
+        if limit - offset > egress.entry.mtu as usize + ETHERNET + 4 {
             return Err(ended(Outcome::DropTooBig));
         }
-        self.frame.truncate(outer.limit);
-        self.frame.drain(..outer.offset & OFFSET_MASK);
+        self.frame.truncate(limit);
+        self.frame.drain(..offset & OFFSET_MASK);
         let mut end = ended(outcome);
-        end.egress = Some(Egress { ifindex: sid.entry.oif, next_hop: None });
+        end.egress = Some(Egress { ifindex: oif, next_hop: None });
         Ok(end)
     }
 }

@@ -58,7 +58,7 @@ impl<'a> Packet<'a, '_> {
     }
 
     /// `label_find()`, and with a path's number above the label's bits `label_path_find()`.
-    fn label(&self, key: u32) -> Option<&'a CompiledLabel> {
+    pub(crate) fn label(&self, key: u32) -> Option<&'a CompiledLabel> {
         let labels = &self.view.compiled.labels;
         labels.binary_search_by_key(&(key, 0), CompiledLabel::key).ok().map(|at| &labels[at])
     }
@@ -191,6 +191,7 @@ impl<'a> Packet<'a, '_> {
             abi::SEGUE_LABEL_BINDING => self.label_binding(&found),
             abi::SEGUE_LABEL_INSTANCES => self.label_instance(found),
             abi::SEGUE_LABEL_AWARE => self.label_to_aware(found),
+            abi::SEGUE_LABEL_PSEUDOWIRE => self.label_to_wire(found),
             _ => Err(ended(Outcome::DropBehaviour)),
         }
     }

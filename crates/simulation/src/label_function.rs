@@ -28,12 +28,12 @@ impl<'a> Packet<'a, '_> {
         if self.is_down(sid) {
             return self.label_failed(found);
         }
+        if self.is_frame_behind(found.at()) {
+            return self.label_other_type(sid, found);
+        }
         let (inside, is_ipv4) = end_of_stack(&self.frame, found.at()).map_err(ended)?;
         if u32::from(entry.inner) & kind_of(is_ipv4) == 0 {
-            if u32::from(entry.flags) & abi::SEGUE_SID_BYPASS_OTHER_TYPE != 0 {
-                return self.label_onward(found);
-            }
-            return Err(ended(Outcome::DropInnerType));
+            return self.label_other_type(sid, found);
         }
         let (inner, _) = self.admit(entry, &behind_stack(&self.frame, inside, is_ipv4))?;
         if found.behaviour() == abi::SEGUE_LABEL_FIREWALL {
@@ -135,6 +135,14 @@ impl<'a> Packet<'a, '_> {
 
     fn member(&self, key: Ipv6Net) -> Option<&'a CompiledSid> {
         self.view.compiled.sids.iter().find(|sid| sid.prefix == key)
+    }
+
+    /// `label_other_type()`: what is behind the stack is of a kind that the function does not take.
+    fn label_other_type(&mut self, sid: &CompiledSid, found: &LabelFound<'a>) -> Found<Box<End>> {
+        if u32::from(sid.entry.flags) & abi::SEGUE_SID_BYPASS_OTHER_TYPE != 0 {
+            return self.label_onward(found);
+        }
+        Err(ended(Outcome::DropInnerType))
     }
 
     /// `label_failed()`.

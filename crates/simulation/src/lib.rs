@@ -22,6 +22,7 @@ mod label;
 mod label_end;
 mod label_function;
 pub mod octets;
+mod pseudowire;
 mod push;
 mod stack;
 mod way;

@@ -258,10 +258,27 @@ fn label_destination(label: &Label) -> String {
     parts.extend(label.port.as_ref().map(|port| format!("port {port}")));
     let paths: Vec<String> = label.paths.iter().map(|path| path_destination(label, path)).collect();
     parts.push(paths.join(", "));
+    if label.behaviour == LabelBehaviour::Pseudowire {
+        parts.push(control_word(label.control_word.unwrap_or(true)).to_owned());
+    }
     parts.extend(label.table.map(|table| format!("table {table}")));
     parts.extend(label.policy.as_ref().map(|policy| format!("policy {policy}")));
     parts.retain(|part| !part.is_empty());
     parts.join(" ")
+}
+
+/// What is between labels and a frame, in words.
+fn control_word(there_is: bool) -> &'static str {
+    if there_is { "with control word" } else { "without control word" }
+}
+
+/// How a policy puts segments on, and what in front of.
+fn headend(policy: &Policy) -> String {
+    let mode = policy.mode.name();
+    match policy.pseudowire {
+        Some(wire) => format!("{mode}, pseudowire {}", control_word(wire.control_word)),
+        None => mode.to_owned(),
+    }
 }
 
 /// Where one of several paths leads.
@@ -350,7 +367,7 @@ fn policy_report(policy: &Policy, rows: &[u32], counted: &Counted<'_>) -> Policy
         color: policy.color,
         endpoint: policy.endpoint.map(|endpoint| endpoint.to_string()),
         binding_sid: policy.binding_sid.map(|sid| sid.to_string()),
-        mode: policy.mode.name().to_owned(),
+        mode: headend(policy),
         counter: counted.of(rows),
         segment_lists: lists.collect(),
         owner: policy.owner.clone(),

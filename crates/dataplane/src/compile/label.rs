@@ -121,6 +121,7 @@ fn entries_of(compiler: &mut Compiler<'_>, policies: &Policies, label: &Label) -
         LabelBehaviour::Table => abi::SEGUE_LABEL_TABLE,
         LabelBehaviour::NextHop => abi::SEGUE_LABEL_NEXT_HOP,
         LabelBehaviour::Binding => abi::SEGUE_LABEL_BINDING,
+        LabelBehaviour::Pseudowire => abi::SEGUE_LABEL_PSEUDOWIRE,
         LabelBehaviour::StaticProxy
         | LabelBehaviour::DynamicProxy
         | LabelBehaviour::SrAware
@@ -132,6 +133,15 @@ fn entries_of(compiler: &mut Compiler<'_>, policies: &Policies, label: &Label) -
     if label.behaviour == LabelBehaviour::Binding {
         let Some(policy) = &label.policy else { return Err(CompileError::invalid(place, "binding needs `policy`")) };
         entry.policy = policies.index(policy, &place)?;
+    }
+    if label.behaviour == LabelBehaviour::Pseudowire {
+        if label.port.is_none() {
+            return Err(CompileError::invalid(place, "pseudowire needs `port`"));
+        }
+        entry.inner = abi::SEGUE_INNER_ETHERNET as u8;
+        if label.control_word.unwrap_or(true) {
+            entry.flags |= abi::SEGUE_SID_CONTROL_WORD as u8;
+        }
     }
     if label.behaviour == LabelBehaviour::ExplicitNull {
         entry.flags |= abi::SEGUE_SID_EXPLICIT_NULL as u8;

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use segue_abi as abi;
 use segue_model::label::{ENTROPY_ENTRIES, ENTROPY_INDICATOR, LABELS_MAX, LAST_LABEL};
-use segue_model::node::{SegmentList, TrafficClass, TtlModel};
+use segue_model::node::{Pseudowire, SegmentList, TrafficClass, TtlModel};
 use zerocopy::FromZeros;
 
 use super::{CompileError, Compiler, IFINDEX_LIMIT};
@@ -22,6 +22,7 @@ pub(super) struct Push {
     pub hop_limit: u8,
     pub traffic_class: TrafficClass,
     pub entropy_label: bool,
+    pub pseudowire: Option<Pseudowire>,
 }
 
 /// The map entry of a list of labels, without its indices and counter. `place` names the list in errors.
@@ -83,6 +84,11 @@ pub(super) fn stack(how: &Push, labels: &[u32], place: &str) -> Result<abi::Segm
         flags |= abi::SEGUE_LIST_ENTROPY;
     }
     entry.flags = flags as u8;
+    entry.pseudowire = match how.pseudowire {
+        None => abi::SEGUE_PSEUDOWIRE_NONE,
+        Some(Pseudowire { control_word: false }) => abi::SEGUE_PSEUDOWIRE_FRAME,
+        Some(Pseudowire { control_word: true }) => abi::SEGUE_PSEUDOWIRE_CONTROL_WORD,
+    } as u8;
     // The data plane makes the entropy label of each packet.
     let all = labels.iter().chain(&[ENTROPY_INDICATOR, 0][..entropy]);
     for (position, (label, octets)) in all.zip(entry.header.chunks_exact_mut(4)).enumerate() {

@@ -25,7 +25,7 @@ use std::sync::Arc;
 use ipnet::Ipv6Net;
 use segue_abi as abi;
 use segue_classifier::image::Image;
-use segue_model::node::{NodeState, Port, TtlModel, Vm};
+use segue_model::node::{LabelBehaviour, NodeState, Port, TtlModel, Vm};
 use segue_model::proxy::LOOP_IN;
 use segue_model::wiring::Wiring;
 use zerocopy::FromZeros;
@@ -328,6 +328,9 @@ fn config_flags(input: &Input<'_>) -> abi::ConfigFlags {
     }
     if !input.state.labels.is_empty() || policy::pushes(input.state) {
         flags |= abi::SEGUE_CONFIG_LABELS;
+    }
+    if input.state.labels.iter().any(|label| label.behaviour == LabelBehaviour::Pseudowire) {
+        flags |= abi::SEGUE_CONFIG_PSEUDOWIRES;
     }
     if input.state.mpls.as_ref().is_some_and(|mpls| mpls.ttl == TtlModel::Uniform) {
         flags |= abi::SEGUE_CONFIG_TTL_UNIFORM;

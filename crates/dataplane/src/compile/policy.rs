@@ -116,6 +116,7 @@ fn rests(state: &NodeState) -> impl Iterator<Item = Definition<'_>> {
         hop_limit: PROXY_HOP_LIMIT,
         traffic_class: TrafficClass::Copy,
         entropy_label: false,
+        pseudowire: None,
     };
     state.labels.iter().filter(|label| label.behaviour == LabelBehaviour::StaticProxy).filter_map(move |label| {
         let labels = label.proxy.as_ref()?.labels.as_slice();
@@ -173,7 +174,7 @@ pub(super) fn endpoint_policy(policies: &PoliciesByName<'_>, sid: &Sid) -> Resul
         return Err(CompileError::PolicyUnknown { place, name: name.clone() });
     };
     match endpoint_mode(sid.behaviour) {
-        None if policy.mode == HeadendMode::Push => Ok(name.clone()),
+        None if policy.mode == HeadendMode::Push && !policy.carries_frames() => Ok(name.clone()),
         None => Err(CompileError::invalid(place, format!("policy {name} pushes no labels; choose one that does"))),
         Some(mode) if mode == policy.mode => Ok(name.clone()),
         Some(HeadendMode::HEncaps) if policy.mode == HeadendMode::HEncapsRed => Ok(format!("{name} (H.Encaps)")),
@@ -269,6 +270,7 @@ fn configured<'a>(state: &NodeState, policy: &'a Policy, name: String, mode: Hea
         hop_limit: policy.hop_limit,
         traffic_class: policy.traffic_class,
         entropy_label: policy.entropy_label,
+        pseudowire: policy.pseudowire,
     };
     Definition {
         place: format!("policy {name}"),

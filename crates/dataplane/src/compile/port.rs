@@ -67,10 +67,21 @@ pub(super) fn compile(
 
 /// Why a port cannot be on socket buffers; None: it can be. [`Hook::Xdp`] is possible on all ports.
 pub fn needs_xdp(state: &NodeState, port: &Port) -> Option<&'static str> {
-    if port.l2_policy.is_some() {
+    // Where labels go on, buffers of several segments are dropped: those of one packet need no XDP.
+    let wraps = |name: &String| {
+        let policy = state.policies.iter().find(|policy| policy.name == *name);
+        policy.is_none_or(|policy| policy.mode != HeadendMode::Push)
+    };
+    if port.l2_policy.as_ref().is_some_and(wraps) {
         return Some(
             "frames that go into a policy as they are (`l2_policy`) cannot stay together in one buffer: the kernel segments no \
              Ethernet in IPv6",
+        );
+    }
+    if port.l2_policy.is_some() && port.firewall.is_some() {
+        return Some(
+            "its firewall has to take VLAN tags off frames that go into a policy as they are (`l2_policy`), and put them back on, which \
+             the kernel does not let it do there",
         );
     }
     let of_frames = |sid: &Sid| {
@@ -202,9 +213,9 @@ fn entry(
     if let Some(name) = &port.l2_policy {
         let place = format!("port {}, l2_policy", port.name);
         entry.policy = policies.index(name, &place)?;
-        let mode = configured.get(name.as_str()).map(|policy| policy.mode);
-        if !matches!(mode, Some(HeadendMode::HEncapsL2 | HeadendMode::HEncapsL2Red)) {
-            let problem = format!("policy {name} must have the mode H.Encaps.L2 or H.Encaps.L2.Red");
+        if !configured.get(name.as_str()).is_some_and(|policy| policy.carries_frames()) {
+            let problem =
+                format!("policy {name} must have the mode H.Encaps.L2 or H.Encaps.L2.Red, or PUSH with `pseudowire`");
             return Err(CompileError::invalid(place, problem));
         }
         flags |= abi::SEGUE_PORT_L2;

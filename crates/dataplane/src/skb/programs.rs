@@ -112,7 +112,7 @@ pub enum Part {
 }
 
 impl Part {
-    const ALL: [Self; 18] = [
+    const ALL: [Self; 19] = [
         Self::Usual,
         Self::Port(Reach::ALL[0]),
         Self::Port(Reach::ALL[1]),
@@ -129,6 +129,7 @@ impl Part {
         Self::Stages(StageGroup::LabelBinding),
         Self::Stages(StageGroup::LabelInstance),
         Self::Stages(StageGroup::LabelAware),
+        Self::Stages(StageGroup::Pseudowire),
         Self::Functions,
         Self::Asked,
     ];
@@ -197,6 +198,7 @@ impl Part {
             Self::Stages(StageGroup::LabelBinding) => "port-label-binding",
             Self::Stages(StageGroup::LabelInstance) => "port-label-instance",
             Self::Stages(StageGroup::LabelAware) => "port-label-aware",
+            Self::Stages(StageGroup::Pseudowire) => "port-pseudowires",
             Self::Functions => "functions",
             Self::Asked => "asked",
         };

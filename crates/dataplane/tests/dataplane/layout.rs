@@ -96,6 +96,7 @@ fn rust() -> Vec<(&'static str, usize, Fields)> {
             header,
             policy,
             clamp,
+            pseudowire,
             reserved,
             way
         }),

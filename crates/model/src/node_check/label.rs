@@ -96,9 +96,11 @@ impl Check<'_> {
         let name = label.behaviour.name();
         let takes = |parameter: &str| match parameter {
             "out" => label.behaviour == LabelBehaviour::Swap,
-            "table" => !label.behaviour.has_next_hop() && label.behaviour != LabelBehaviour::Binding,
+            "table" => matches!(label.behaviour, LabelBehaviour::Node | LabelBehaviour::Table),
             "paths" => label.behaviour.has_paths(),
             "policy" => label.behaviour == LabelBehaviour::Binding,
+            "control_word" => label.behaviour == LabelBehaviour::Pseudowire,
+            "port" => label.behaviour.has_next_hop() || label.behaviour == LabelBehaviour::Pseudowire,
             "next_hop_mac" | "proxy" | "netfilter" | "firewall" => false,
             _ => label.behaviour.has_next_hop(),
         };
@@ -106,6 +108,7 @@ impl Check<'_> {
             ("out", label.out.is_some()),
             ("next_hop", label.next_hop.is_some()),
             ("port", label.port.is_some()),
+            ("control_word", label.control_word.is_some()),
             ("paths", !label.paths.is_empty()),
             ("table", label.table.is_some()),
             ("policy", label.policy.is_some()),
@@ -127,6 +130,9 @@ impl Check<'_> {
         if label.behaviour == LabelBehaviour::Binding {
             self.binding_label(label, key);
         }
+        if label.behaviour == LabelBehaviour::Pseudowire {
+            self.pseudowire_label(label, key);
+        }
         if label.table == Some(0) {
             let remedy = "choose 1 or more, or remove the key for the main table (254)";
             self.error(&key.at("table"), "there is no routing table 0", remedy);
@@ -142,7 +148,10 @@ impl Check<'_> {
         };
         let key = key.at("policy");
         let Some(policy) = self.policy(name, &key) else { return };
-        if policy.mode != HeadendMode::Push && !policy.mode.is_l3_encapsulation() {
+        if policy.pseudowire.is_some() {
+            let message = format!("the policy {name:?} carries Ethernet frames, and packets come to a binding label");
+            self.error(&key, message, "name another policy, or remove its `pseudowire`");
+        } else if policy.mode != HeadendMode::Push && !policy.mode.is_l3_encapsulation() {
             let message = format!("a policy of mode {} has no binding label", policy.mode.name());
             self.error(&key, message, "give it `mode: PUSH`, H.Encaps or H.Encaps.Red");
         }
@@ -247,6 +256,9 @@ impl Check<'_> {
                 _ => {}
             }
             self.label_next_hop(list.next_hop, list.port.as_deref(), &key);
+            if list.next_hop.is_none() {
+                self.ends_here(policy.pseudowire, &list.labels, &labels);
+            }
         }
     }
 

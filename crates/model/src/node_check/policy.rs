@@ -73,7 +73,10 @@ impl Check<'_> {
             let message = format!("{binding_sid} is also sids[{position}]");
             self.error(key, message, "remove it there: the binding SID stands for End.B6.Encaps or End.BM by itself");
         }
-        if policy.mode != HeadendMode::Push && !policy.mode.is_l3_encapsulation() {
+        if policy.pseudowire.is_some() {
+            let message = "a policy with `pseudowire` has no binding SID: no frames come to a SID of this kind";
+            self.error(key, message, "remove the key, or `pseudowire`");
+        } else if policy.mode != HeadendMode::Push && !policy.mode.is_l3_encapsulation() {
             let message = format!("a policy of mode {} has no binding SID", policy.mode.name());
             self.error(key, message, "remove the key, or write `mode: H.Encaps`, H.Encaps.Red or PUSH");
         }
@@ -94,7 +97,7 @@ impl Check<'_> {
         }
         if let Some(octets) = policy.mss_clamp {
             let key = key.at("mss_clamp");
-            if policy.mode.is_l2() {
+            if policy.carries_frames() {
                 self.error(&key, "Ethernet frames are not looked into", "remove the key, or choose H.Encaps");
             } else if octets < MSS_CLAMP_MIN {
                 let message = format!("{octets} octets are less than every IPv4 host takes");
@@ -109,6 +112,7 @@ impl Check<'_> {
             let message = format!("{} puts on no labels behind which it could be", policy.mode.name());
             self.error(&key.at("entropy_label"), message, "remove the key, or write `mode: PUSH`");
         }
+        self.pseudowire(policy, key);
         if policy.hop_limit == 0 {
             self.error(&key.at("hop_limit"), "with hop limit 0 no packet gets anywhere", "choose 1 to 255");
         }

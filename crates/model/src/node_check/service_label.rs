@@ -20,6 +20,7 @@ impl Check<'_> {
         let given = [
             ("out", label.out.is_some(), false, false),
             ("port", label.port.is_some(), false, false),
+            ("control_word", label.control_word.is_some(), false, false),
             ("table", label.table.is_some(), has_table, false),
             ("next_hop", label.next_hop.is_some(), is_proxy, false),
             ("next_hop_mac", label.next_hop_mac.is_some(), is_proxy, false),
@@ -80,6 +81,7 @@ impl Check<'_> {
             self.error(&labels.at(0), message, "begin with the label that follows this one");
         } else {
             self.own_label(*first, &labels.at(0));
+            self.ends_here(None, &proxy.labels, &labels);
         }
     }
 
@@ -103,6 +105,7 @@ impl Check<'_> {
         };
         let key = key.at("backup_label");
         self.own_label(backup, &key);
+        self.ends_here(None, &[backup], &key);
         if self.leads_in_a_circle(backup) {
             let message = format!("from the label {backup} backups lead in a circle, should all these functions fail");
             self.error(&key, message, "let the last of them drop, or lead to another node");

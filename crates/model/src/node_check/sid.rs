@@ -315,6 +315,9 @@ impl Check<'_> {
                 policy.mode.name()
             );
             self.error(key, message, format!("give the policy `mode: {}`, or change the behaviour", wanted.name()));
+        } else if policy.pseudowire.is_some() {
+            let message = format!("the policy {name:?} carries Ethernet frames, and packets come to a SID");
+            self.error(key, message, "name another policy, or remove its `pseudowire`");
         }
         let lists = policy.segment_lists.iter();
         if lists.filter_map(|list| list.segments.first()).any(|first| sid.sid.contains(first)) {

@@ -82,9 +82,13 @@ impl Check<'_> {
         let Some(name) = &rule.policy else { return };
         let key = key.at("policy");
         let Some(policy) = self.policy(name, &key) else { return };
-        if policy.mode.is_l2() {
+        if policy.carries_frames() {
             let message = format!("the policy {name:?} carries Ethernet frames, not packets chosen by address");
-            self.error(&key, message, "name it as `l2_policy` of a port, or change its mode");
+            let remedy = match policy.pseudowire {
+                Some(_) => "name it as `l2_policy` of a port, or remove its `pseudowire`",
+                None => "name it as `l2_policy` of a port, or change its mode",
+            };
+            self.error(&key, message, remedy);
         }
         if policy.mode == HeadendMode::HInsert && rule.destination.addr().is_ipv4() {
             let message = format!("the policy {name:?} inserts an SRH, which IPv4 packets cannot have");

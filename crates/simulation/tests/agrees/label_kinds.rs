@@ -288,22 +288,22 @@ fn functions_that_are_down_are_passed_by_replaced_or_missed() {
 
 #[test]
 fn functions_that_see_the_stack_get_it_and_give_it_back() {
-    let entries = [(15_060, 9), (16_002, 60), (70_000, 61)];
+    let entries = [(15_070, 9), (16_002, 60), (70_000, 61)];
     let given = core(&entries, 5);
     let mask1 = LINKS.iter().find(|known| known.name == "mask1").unwrap();
     let into = PacketBuilder::ethernet(MacAddress(mac(mask1, false)), MacAddress([2, 0, 0, 0, 0, 0xd1]));
     assert_eq!(given.end.outcome, Outcome::ToFunction);
     assert_eq!(given.frame, six(into.clone(), &entries[1..], 5).build());
     let visit = given.end.visit.unwrap();
-    assert_eq!((visit.sid, visit.back_by.as_deref()), (label_key(15_060), Some("mask1")));
+    assert_eq!((visit.sid, visit.back_by.as_deref()), (label_key(15_070), Some("mask1")));
     assert_eq!(visit.steered, Some(six(arriving("core0"), &entries, 5).build()));
-    let back = simulated("pipe", "mask1", &six(arriving("mask1"), &entries, 5), &[], Some(15_060));
+    let back = simulated("pipe", "mask1", &six(arriving("mask1"), &entries, 5), &[], Some(15_070));
     assert_eq!((back.end.outcome, back.end.certain), (Outcome::Forwarded, false), "{back:?}");
     assert_eq!(back.frame, six(leaving("core1"), &[(17_002, 59), (70_000, 61)], 5).build());
     // Nothing is left of the stack.
     let last = core(&entries[..1], 5);
     assert_eq!(last.frame, six(into, &[], 5).build());
-    let back = simulated("pipe", "mask1", &six(arriving("mask1"), &entries[..1], 5), &[], Some(15_060));
+    let back = simulated("pipe", "mask1", &six(arriving("mask1"), &entries[..1], 5), &[], Some(15_070));
     assert_eq!(back.frame, six(leaving("acc1"), &[], 4).build(), "{back:?}");
     let unknown = simulated("pipe", "mask1", &six(arriving("mask1"), &entries[1..], 5), &[], None);
     assert_eq!((unknown.end.outcome, unknown.end.certain), (Outcome::DropUnknownFlow, false));

@@ -65,7 +65,7 @@ labels:
     behaviour: dynamic_proxy
     next_hop_mac: '02:00:00:00:00:d9'
     proxy: {inner: [IPv4, IPv6], to_function: aware0, from_function: aware0, memory: packet}
-  - label: 15060
+  - label: 15070
     behaviour: sr_aware
     next_hop_mac: '02:00:00:00:00:d1'
     proxy: {to_function: mask1, from_function: mask1, on_failure: bypass, watch: {}}
@@ -76,6 +76,8 @@ labels:
   - {label: 15052, behaviour: binding, policy: labels-here}
   - {label: 15053, behaviour: binding, policy: labels-entropy}
   - {label: 15054, behaviour: binding, policy: narrow}
+  - {label: 15060, behaviour: pseudowire, port: wire0}
+  - {label: 15061, behaviour: pseudowire, port: acc1, control_word: false}
 ";
 
 const POLICIES: &str = "
@@ -88,6 +90,7 @@ const POLICIES: &str = "
   - {name: labels-here, mode: PUSH, ttl: TTL, segment_lists: [{labels: [16001, 15010, 16002, 70000]}]}
   - {name: labels-here-paths, mode: PUSH, ttl: TTL, segment_lists: [{labels: [16010, 70000]}, {labels: [16011]}]}
   - {name: labels-here-end, mode: PUSH, segment_lists: [{labels: [15040, 15100]}]}
+  - {name: labels-wire, mode: PUSH, pseudowire: {}, segment_lists: [{labels: [16002, 99], next_hop: 'fd00:0:c1::2'}, {labels: [16001, 15060]}, {labels: [99], next_hop: 'fd00:0:c2::2'}]}
   - {name: labels-entropy, mode: PUSH, entropy_label: true, ttl: TTL, segment_lists: [{labels: [99], next_hop: 'fd00:0:c1::2'}, {labels: [16001, 16010]}]}
 ";
 
@@ -108,6 +111,7 @@ pub fn configuration(ttl: &str) -> String {
     let text = fixture::configuration(fixture::DOMAIN);
     let text = text
         .replace("{name: acc1, role: access,", "{name: acc1, role: access, firewall: plain,")
+        .replace("l2_policy: l2}", "l2_policy: labels-wire}")
         .replace("{name: core2, role: core}", "{name: core2, role: core, firewall: plain}");
     let (before, after) = text.split_once("sids:").expect("SIDs");
     let (_, after) = after.split_once("policies:\n").expect("policies");
@@ -133,10 +137,11 @@ pub fn configuration(ttl: &str) -> String {
 }
 
 /// Labels that this node knows, special ones, and some that nobody knows.
-const KNOWN: [u32; 38] = [
+const KNOWN: [u32; 42] = [
     16_001, 16_001, 16_002, 16_002, 16_003, 16_003, 16_004, 16_005, 16_006, 16_007, 16_008, 16_010, 16_010, 16_011,
     15_001, 15_002, 15_003, 15_100, 15_101, 15_200, 15_201, 15_010, 15_011, 15_012, 15_020, 15_021, 15_030, 15_031,
-    15_032, 15_040, 15_050, 15_050, 15_051, 15_052, 15_053, 15_054, 15_060, 15_060,
+    15_032, 15_040, 15_050, 15_050, 15_051, 15_052, 15_053, 15_054, 15_060, 15_060, 15_061, 15_061,
+    15_070, 15_070,
 ];
 const OTHERS: [u32; 8] = [0, 1, 2, 3, 7, 13, 70_000, 1_048_575];
 
@@ -206,8 +211,18 @@ fn packet(random: &mut Random, front: PacketBuilder) -> PacketBuilder {
 fn labelled(random: &mut Random, count: usize) -> Vec<Seed> {
     let one = |_| {
         let port = *random.pick(&["core0", "core0", "core0", "core1", "core2", "core2", "acc0", "fun1"]);
-        let labels = stack(random);
+        let mut labels = stack(random);
+        if random.below(10) == 0
+            && let Some(last) = labels.last_mut()
+        {
+            last.label = 15_060;
+        }
         let mut frame = packet(random, arriving(port).mpls(&labels)).build();
+        if labels.last().is_some_and(|last| last.label == 15_060) && random.below(8) != 0 {
+            let control = [*random.pick(&[0, 0, 0, 9, 0x10, 0x10, 0x40]), 0, 0, 0];
+            let end = 14 + 4 * labels.len();
+            frame.splice(end..end, control);
+        }
         match random.below(12) {
             0 => frame.extend([0; 6]),
             1 => frame[0..6].copy_from_slice(if random.below(2) == 0 { &[2, 9, 9, 9, 9, 9] } else { &[0x33; 6] }),
@@ -247,7 +262,7 @@ fn pushed(random: &mut Random, count: usize) -> Vec<Seed> {
             seeds.push(Seed { port, frame: packet(random, arriving(port)).build() });
             continue;
         }
-        let port = *random.pick(&["acc0", "acc1"]);
+        let port = *random.pick(&["acc0", "acc1", "acc0", "acc1", "wire0"]);
         let policy = random.below(10) as u8;
         let hops = *random.pick(&[64, 64, 64, 3, 2, 1]);
         let (source, to) = (random.number() as u16, *random.pick(&[1, 2, 3]));
@@ -312,10 +327,12 @@ fn labels_agree(ttl: &str, seed: u64) {
         "drop_inner_type",
         if ttl == "pipe" { "drop_inner_to_sid" } else { "drop_upper_layer" },
         "drop_group_frame",
+        "drop_control_word",
+        "drop_associated_channel",
     ] {
         assert!(certain.get(outcome).copied().unwrap_or_default() > 0, "{outcome}: {certain:?}");
     }
-    let down = [15_010, 15_020, 15_030, 15_060].map(label_key);
+    let down = [15_010, 15_020, 15_030, 15_070].map(label_key);
     node.inside(|dataplane: &mut Dataplane| dataplane.life().set(down, true).unwrap());
     let certain = agree(&node, &labelled(&mut random, 300));
     assert!(certain.get("drop_function_down").copied().unwrap_or_default() > 3, "{certain:?}");

@@ -17,6 +17,7 @@ mod label_firewall;
 mod label_functions;
 mod label_instances;
 mod label_paths;
+mod label_pseudowire;
 mod labels;
 mod memory;
 mod mistakes;

@@ -4,6 +4,7 @@ mod compare;
 mod divergence;
 mod hosts;
 mod kernel_headend;
+mod pseudowires;
 mod receivers;
 mod segue_headend;
 mod tshark;
