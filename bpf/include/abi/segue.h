@@ -26,7 +26,7 @@ typedef unsigned int __be32;
 #endif
 
 /* Changes whenever a layout or the meaning of a field changes; programs and maps of another version are replaced. */
-#define SEGUE_ABI_VERSION 11
+#define SEGUE_ABI_VERSION 12
 
 #define SEGUE_PORT_SLOTS 4096	 /* ports are found at ifindex modulo this, or behind the port that is there */
 #define SEGUE_PORT_CHAIN 64	 /* ports whose ifindex is the same modulo SEGUE_PORT_SLOTS */
@@ -124,6 +124,10 @@ enum segue_behaviour {
 	SEGUE_LABEL_BINDING = 26,  /* a list of `policy` in its place (RFC 8402 section 5) */
 	SEGUE_END_BM = 27,	   /* a list of labels of `policy` in front of the packet (RFC 8986 section 4.15) */
 	SEGUE_END_DTM = 28,	   /* the inner packet is one with labels (draft-ietf-spring-srv6-mpls-interworking) */
+	/* Labels in UDP (RFC 7510), where networks without labels lie between. */
+	SEGUE_LABEL_UDP = 40, /* as SEGUE_LABEL_SWAP, with `out_label` 3 as SEGUE_LABEL_POP, but to the other end of a
+				 tunnel in `next_hop`: struct segue_udp of segue_sid */
+	SEGUE_UDP_ENDPOINT = 41, /* no SID: an address of this node that takes labels in UDP. IPv4: as ::ffff:0:0/96 */
 };
 
 enum segue_flavour {
@@ -309,7 +313,27 @@ enum segue_list_flags {
 	SEGUE_LIST_TTL_UNIFORM = 1 << 3,     /* labels: the inner TTL, after it was lowered; else `ttl` (RFC 3443) */
 	SEGUE_LIST_LOCAL = 1 << 4,	     /* labels: the first one is this node's own; there is no next hop */
 	SEGUE_LIST_ENTROPY =
-		1 << 5, /* labels: the last entry is an entropy label, which the data plane fills (RFC 6790) */
+		1 << 5,		 /* labels: the last entry is an entropy label, which the data plane fills (RFC 6790) */
+	SEGUE_LIST_UDP = 1 << 6, /* labels: `first` is the other end of a tunnel in UDP, struct segue_udp at
+				    SEGUE_LIST_UDP_AT in `header` */
+};
+
+#define SEGUE_LIST_UDP_AT 128 /* behind the most labels */
+
+enum segue_udp_flags {
+	SEGUE_UDP_ZERO_CHECKSUM = 1 << 0, /* sending: UDP without a checksum over IPv6. Receiving: taken from sources in
+					     `next_hop` with the mask `backup` (RFC 6936) */
+};
+
+/*
+ * A tunnel that carries labels in UDP, but for its other end. Of a label it is in fields of struct segue_sid that
+ * labels do not have: `backup`, `function_mtu`, `hop_limit_margin`, and `flavours` for the flags. 20 octets.
+ */
+struct segue_udp {
+	__u8 source[16]; /* IPv4: in the third four octets */
+	__u16 mtu;	 /* octets that fit the path to the other end; 0: what fits the link */
+	__u8 hop_limit;	 /* of the outer header */
+	__u8 flags;	 /* enum segue_udp_flags */
 };
 
 /*
@@ -488,6 +512,8 @@ enum segue_config_flags {
 	SEGUE_CONFIG_CHECK_SOURCE = 1 << 2, /* RFC 8754 section 5.1 level 2: `source_prefixes` */
 	SEGUE_CONFIG_LABELS = 1 << 5,	    /* the node has labels: packets with labels are its own */
 	SEGUE_CONFIG_TTL_UNIFORM = 1 << 6,  /* labels: their TTL is carried on (RFC 3443), else it ends with them */
+	SEGUE_CONFIG_UDP_IPV6 = 1 << 8,	    /* some SEGUE_UDP_ENDPOINT is an IPv6 address */
+	SEGUE_CONFIG_UDP_IPV4 = 1 << 9,	    /* or an IPv4 address */
 };
 
 /* Node-wide settings. Map `config`, double-buffered (two entries). */
@@ -608,6 +634,9 @@ enum segue_stage {
 	SEGUE_STAGE_LABELS_OUT = 19,	  /* segue_function_labels, on socket buffers alone: out of a function on the
 					     kernel's      path behind a label */
 	SEGUE_STAGE_LABELS_BINDING = 20,  /* segue_labels_binding: to a binding label */
+	SEGUE_STAGE_LABELS_UDP = 24,	  /* segue_labels_udp: a packet with labels goes on in UDP */
+	SEGUE_STAGE_LABELS_UDP_PUSH = 25, /* segue_labels_udp_push: the same once it has got them */
+	SEGUE_STAGE_LABELS_UDP_IN = 26,	  /* segue_labels_udp_in: UDP by a core port, perhaps with labels in it */
 	SEGUE_STAGE_MAX = 32,
 };
 

@@ -29,7 +29,7 @@ pub(crate) const PROGRAM: &str = "segue_port";
 
 /// Programs behind tail calls, by their slot in the map `stages`. The object need not have all of them: a stage may be part
 /// of the port's program.
-pub(crate) const STAGES: [(abi::Stage, &str); 18] = [
+pub(crate) const STAGES: [(abi::Stage, &str); 21] = [
     (abi::SEGUE_STAGE_AGAIN, "segue_again"),
     (abi::SEGUE_STAGE_ICMP, "segue_icmp"),
     (abi::SEGUE_STAGE_SERVICE, "segue_service"),
@@ -48,6 +48,9 @@ pub(crate) const STAGES: [(abi::Stage, &str); 18] = [
     (abi::SEGUE_STAGE_LABELS_FIREWALL, "segue_labels_firewall"),
     (abi::SEGUE_STAGE_LABELS_PASSED, "segue_labels_passed"),
     (abi::SEGUE_STAGE_LABELS_BINDING, "segue_labels_binding"),
+    (abi::SEGUE_STAGE_LABELS_UDP, "segue_labels_udp"),
+    (abi::SEGUE_STAGE_LABELS_UDP_PUSH, "segue_labels_udp_push"),
+    (abi::SEGUE_STAGE_LABELS_UDP_IN, "segue_labels_udp_in"),
 ];
 
 /// Stages of [`STAGES`] that are loaded together. The kernel's verifier takes seconds for them, so they are loaded with the first
@@ -74,10 +77,14 @@ pub(crate) enum StageGroup {
     LabelFirewall,
     /// Of binding labels.
     LabelBinding,
+    /// Of labels that leave in UDP.
+    LabelUdp,
+    /// Of labels that come in UDP.
+    LabelUdpIn,
 }
 
 impl StageGroup {
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 12] = [
         Self::Common,
         Self::Access,
         Self::Firewall,
@@ -88,6 +95,8 @@ impl StageGroup {
         Self::LabelFunction,
         Self::LabelFirewall,
         Self::LabelBinding,
+        Self::LabelUdp,
+        Self::LabelUdpIn,
     ];
 
     pub fn stages(self) -> &'static [&'static str] {
@@ -102,6 +111,8 @@ impl StageGroup {
             Self::LabelFunction => &["segue_labels_back"],
             Self::LabelFirewall => &["segue_labels_firewall", "segue_labels_passed"],
             Self::LabelBinding => &["segue_labels_binding"],
+            Self::LabelUdp => &["segue_labels_udp", "segue_labels_udp_push"],
+            Self::LabelUdpIn => &["segue_labels_udp_in"],
         }
     }
 
@@ -123,6 +134,8 @@ impl StageGroup {
             Self::LabelFunction => compiled.labels.iter().any(|label| label.is_among_sids() && !label.has_firewall()),
             Self::LabelFirewall => compiled.labels.iter().any(CompiledLabel::has_firewall),
             Self::LabelBinding => compiled.labels.iter().any(CompiledLabel::is_binding),
+            Self::LabelUdp => compiled.has_udp_tunnels(),
+            Self::LabelUdpIn => compiled.has_behaviour(abi::SEGUE_UDP_ENDPOINT),
         }
     }
 }

@@ -8,6 +8,7 @@ mod proxy;
 mod service_label;
 mod sid;
 mod steering;
+mod udp;
 
 pub(crate) use firewall::firewall_values;
 
@@ -48,6 +49,7 @@ impl NodeState {
         check.functions();
         check.sids();
         check.labels();
+        check.udp_endpoints();
         check.policies();
         check.steering();
         check.settings();

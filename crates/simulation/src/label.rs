@@ -152,6 +152,9 @@ impl<'a> Packet<'a, '_> {
             if label.behaviour == LabelBehaviour::Swap && label.paths.is_empty() {
                 detail.push_str(&format!(", out {}", found.label.entry.out_label));
             }
+            if let Some(udp) = &label.udp {
+                detail.push_str(&format!(", in UDP to {}", udp.destination));
+            }
             if let Some(comment) = &label.comment {
                 detail.push_str(&format!(", {comment}"));
             }
@@ -189,6 +192,7 @@ impl<'a> Packet<'a, '_> {
                 Err(ended(Outcome::DropLabelBottom))
             }
             abi::SEGUE_LABEL_BINDING => self.label_binding(&found),
+            abi::SEGUE_LABEL_UDP => self.label_udp(&found, None),
             _ => Err(ended(Outcome::DropBehaviour)),
         }
     }

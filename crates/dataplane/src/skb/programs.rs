@@ -112,7 +112,7 @@ pub enum Part {
 }
 
 impl Part {
-    const ALL: [Self; 16] = [
+    const ALL: [Self; 18] = [
         Self::Usual,
         Self::Port(Reach::ALL[0]),
         Self::Port(Reach::ALL[1]),
@@ -127,6 +127,8 @@ impl Part {
         Self::Stages(StageGroup::LabelFunction),
         Self::Stages(StageGroup::LabelFirewall),
         Self::Stages(StageGroup::LabelBinding),
+        Self::Stages(StageGroup::LabelUdp),
+        Self::Stages(StageGroup::LabelUdpIn),
         Self::Functions,
         Self::Asked,
     ];
@@ -193,6 +195,8 @@ impl Part {
             Self::Stages(StageGroup::LabelFunction) => "port-label-functions",
             Self::Stages(StageGroup::LabelFirewall) => "port-label-firewall",
             Self::Stages(StageGroup::LabelBinding) => "port-label-binding",
+            Self::Stages(StageGroup::LabelUdp) => "port-label-udp",
+            Self::Stages(StageGroup::LabelUdpIn) => "port-label-udp-in",
             Self::Functions => "functions",
             Self::Asked => "asked",
         };

@@ -82,6 +82,7 @@ fn rust() -> Vec<(&'static str, usize, Fields)> {
         rust_layout!(Forgotten { entry, cpu }),
         rust_layout!(SidKey { prefixlen, generation, address }),
         rust_layout!(Policy { lists, list, bucket }),
+        rust_layout!(Udp { source, mtu, hop_limit, flags }),
         rust_layout!(SegmentList {
             header_length,
             mode,

@@ -15,6 +15,7 @@ mod label_entropy;
 mod label_firewall;
 mod label_functions;
 mod label_paths;
+mod label_udp;
 mod labels;
 mod memory;
 mod mistakes;
