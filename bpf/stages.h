@@ -32,6 +32,8 @@
 #include "lib/labels/aware.h"
 #include "lib/labels/firewall.h"
 #include "lib/labels/pseudowire.h"
+#include "lib/labels/udp_out.h"
+#include "lib/labels/udp_in.h"
 
 PROGRAM(segue_port)
 {
@@ -313,6 +315,37 @@ PROGRAM(segue_labels_passed)
 	if (unlikely(packet_begin(ctx, &packet, SEGUE_STAGE_LABELS_PASSED, epoch_carried())))
 		return drop_unknown_port(ctx);
 	return labels_passed(&packet);
+}
+
+/* A packet with labels that goes on in UDP; nothing of it has been changed. */
+PROGRAM(segue_labels_udp)
+{
+	struct packet packet;
+
+	if (unlikely(packet_begin(ctx, &packet, SEGUE_STAGE_LABELS_UDP, epoch_carried())))
+		return drop_unknown_port(ctx);
+	return labels_udp(&packet);
+}
+
+/* A packet that is to get labels and go on in UDP; nothing of it has been changed. */
+PROGRAM(segue_labels_udp_push)
+{
+	struct scratch *scratch = scratch_get();
+	struct packet packet;
+
+	if (unlikely(!scratch || packet_begin(ctx, &packet, SEGUE_STAGE_LABELS_UDP_PUSH, epoch_carried())))
+		return drop_unknown_port(ctx);
+	return labels_udp_push(&packet, &scratch->push);
+}
+
+/* A frame that a core port has received, with UDP over IPv6 or with any IPv4 packet. */
+PROGRAM(segue_labels_udp_in)
+{
+	struct packet packet;
+
+	if (unlikely(packet_begin(ctx, &packet, SEGUE_STAGE_LABELS_UDP_IN, epoch_carried())))
+		return drop_unknown_port(ctx);
+	return labels_udp_in(&packet);
 }
 
 #endif

@@ -135,6 +135,10 @@ enum segue_behaviour {
 		29, /* the end of the stack: the Ethernet frame behind it goes out of `oif` (RFC 4448) */
 	SEGUE_LABEL_INSTANCES = 31, /* one of several instances of a function, as SEGUE_END_INSTANCES */
 	SEGUE_LABEL_AWARE = 32,	    /* the function sees the rest of the stack, and gives it back */
+	/* Labels in UDP (RFC 7510), where networks without labels lie between. */
+	SEGUE_LABEL_UDP = 40, /* as SEGUE_LABEL_SWAP, with `out_label` 3 as SEGUE_LABEL_POP, but to the other end of a
+				 tunnel in `next_hop`: struct segue_udp of segue_sid */
+	SEGUE_UDP_ENDPOINT = 41, /* no SID: an address of this node that takes labels in UDP. IPv4: as ::ffff:0:0/96 */
 };
 
 enum segue_flavour {
@@ -322,7 +326,27 @@ enum segue_list_flags {
 	SEGUE_LIST_TTL_UNIFORM = 1 << 3,     /* labels: the inner TTL, after it was lowered; else `ttl` (RFC 3443) */
 	SEGUE_LIST_LOCAL = 1 << 4,	     /* labels: the first one is this node's own; there is no next hop */
 	SEGUE_LIST_ENTROPY =
-		1 << 5, /* labels: the last entry is an entropy label, which the data plane fills (RFC 6790) */
+		1 << 5,		 /* labels: the last entry is an entropy label, which the data plane fills (RFC 6790) */
+	SEGUE_LIST_UDP = 1 << 6, /* labels: `first` is the other end of a tunnel in UDP, struct segue_udp at
+				    SEGUE_LIST_UDP_AT in `header` */
+};
+
+#define SEGUE_LIST_UDP_AT 128 /* behind the most labels */
+
+enum segue_udp_flags {
+	SEGUE_UDP_ZERO_CHECKSUM = 1 << 0, /* sending: UDP without a checksum over IPv6. Receiving: taken from sources in
+					     `next_hop` with the mask `backup` (RFC 6936) */
+};
+
+/*
+ * A tunnel that carries labels in UDP, but for its other end. Of a label it is in fields of struct segue_sid that
+ * labels do not have: `backup`, `function_mtu`, `hop_limit_margin`, and `flavours` for the flags. 20 octets.
+ */
+struct segue_udp {
+	__u8 source[16]; /* IPv4: in the third four octets */
+	__u16 mtu;	 /* octets that fit the path to the other end; 0: what fits the link */
+	__u8 hop_limit;	 /* of the outer header */
+	__u8 flags;	 /* enum segue_udp_flags */
 };
 
 /* What is behind the labels of a list. */
@@ -510,6 +534,8 @@ enum segue_config_flags {
 	SEGUE_CONFIG_LABELS = 1 << 5,	    /* the node has labels: packets with labels are its own */
 	SEGUE_CONFIG_TTL_UNIFORM = 1 << 6,  /* labels: their TTL is carried on (RFC 3443), else it ends with them */
 	SEGUE_CONFIG_PSEUDOWIRES = 1 << 7,  /* the node has labels of pseudowires: behind them are no IP packets */
+	SEGUE_CONFIG_UDP_IPV6 = 1 << 8,	    /* some SEGUE_UDP_ENDPOINT is an IPv6 address */
+	SEGUE_CONFIG_UDP_IPV4 = 1 << 9,	    /* or an IPv4 address */
 };
 
 /* Node-wide settings. Map `config`, double-buffered (two entries). */
@@ -635,6 +661,9 @@ enum segue_stage {
 	SEGUE_STAGE_LABELS_INSTANCE = 24, /* segue_labels_instance: to a label with several instances of a function */
 	SEGUE_STAGE_LABELS_AWARE = 25,	  /* segue_labels_aware: to a function that sees the stack */
 	SEGUE_STAGE_LABELS_AWARE_BACK = 26, /* segue_labels_aware_back: back from such a function */
+	SEGUE_STAGE_LABELS_UDP = 27,	    /* segue_labels_udp: a packet with labels goes on in UDP */
+	SEGUE_STAGE_LABELS_UDP_PUSH = 28,   /* segue_labels_udp_push: the same once it has got them */
+	SEGUE_STAGE_LABELS_UDP_IN = 29,	    /* segue_labels_udp_in: UDP by a core port, perhaps with labels in it */
 	SEGUE_STAGE_MAX = 32,
 };
 

@@ -125,7 +125,7 @@ INLINE int access_push(const struct packet *packet, const struct flow *flow, con
 	struct scratch *scratch;
 
 #ifndef SEGUE_SKB
-	if (likely(!(list->flags & SEGUE_LIST_LOCAL) &&
+	if (likely(!(list->flags & (SEGUE_LIST_LOCAL | SEGUE_LIST_UDP)) &&
 		   adjacency_fits(packet, &verdict->adjacency, payload->length + list->header_length)))
 		return push_on(packet, list, payload, &verdict->adjacency);
 #endif

@@ -92,6 +92,21 @@ INLINE void steering_key_fill(const struct segue_port *port, const struct flow *
 	key->traffic_class = flow->traffic_class;
 }
 
+/* Is it a packet with labels in UDP, to an address of this node that takes these? */
+RARE u32 flow_to_udp_endpoint(u32 generation, const struct flow *flow)
+{
+	u32 port;
+
+	if (!flow)
+		return 0;
+	port = flow->key[4] >> 16 & 0xffff;
+	if (((flow->key[4] >> 32) & 0xff) != PROTOCOL_UDP || port != bpf_htons(UDP_PORT_LABELS) ||
+	    (flow->key[4] >> 48) & FLOW_FRAGMENT)
+		return 0;
+	return udp_endpoint(generation, flow->family == 4 ? address_mapped(flow->key[0] >> 32)
+							  : (struct address){flow->key[2], flow->key[3]}) != NULL;
+}
+
 /* What must hold before rules are asked. The line of their chain, with the key filled; 0: `verdict` is complete. */
 RARE int steering_prepare(const struct segue_port *port, u32 generation, const struct flow *flow,
 			  struct flow_verdict *verdict)
@@ -104,6 +119,11 @@ RARE int steering_prepare(const struct segue_port *port, u32 generation, const s
 		return 0;
 	verdict->counter = SEGUE_NONE;
 	verdict->list = SEGUE_NONE;
+	if (port->config_flags & (SEGUE_CONFIG_UDP_IPV6 | SEGUE_CONFIG_UDP_IPV4) &&
+	    flow_to_udp_endpoint(generation, flow)) {
+		verdict->outcome = SEGUE_OUTCOME_drop_labels_from_outside;
+		return 0;
+	}
 	verdict->outcome = flow_addresses(port, flow);
 	if (verdict->outcome)
 		return 0;

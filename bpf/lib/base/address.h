@@ -12,6 +12,12 @@ struct address {
 
 /* Words of an address in a packet. Unaligned loads are allowed to XDP programs on the architectures that Segue runs on.
  */
+/* An IPv4 address, in packet order, among those of IPv6 (RFC 4291 section 2.5.5.2). */
+INLINE struct address address_mapped(u32 ipv4)
+{
+	return (struct address){.low = 0xffff0000ULL | (u64)ipv4 << 32};
+}
+
 INLINE struct address address_load(const void *from)
 {
 	const u64 *words = from;

@@ -35,6 +35,9 @@
 
 #define ROUTING_TYPE_SRH 4
 
+#define UDP_LENGTH 8
+#define UDP_PORT_LABELS 6635 /* RFC 7510 section 3 */
+
 /* RFC 8754 section 2. */
 struct srh {
 	u8 next_header;

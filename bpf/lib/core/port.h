@@ -51,6 +51,11 @@ INLINE int core_ipv6(struct packet *packet, void *data, void *end)
 		return sid ? endpoint(packet, sid, data, end, ip, limit)
 			   : drop(packet, SEGUE_OUTCOME_drop_recirculation);
 	if (unlikely(!sid)) {
+		if (unlikely(packet->port->config_flags & SEGUE_CONFIG_UDP_IPV6 && ip->nexthdr == PROTOCOL_UDP) &&
+		    (!again || packet->unasked)) {
+			stage(packet, SEGUE_STAGE_LABELS_UDP_IN);
+			return drop(packet, SEGUE_OUTCOME_drop_recirculation);
+		}
 		if (relay_wanted(packet, ip, end))
 			stage(packet, SEGUE_STAGE_RELAY);
 		return transit(packet, limit);
@@ -84,6 +89,11 @@ INLINE int core_port(struct packet *packet)
 			if (likely(labels_fast(packet, data, end, &action)))
 				return action;
 			stage(packet, SEGUE_STAGE_LABELS);
+			return drop(packet, SEGUE_OUTCOME_drop_recirculation);
+		}
+		if (!packet_recirculated(packet) && packet->port->config_flags & SEGUE_CONFIG_UDP_IPV4 &&
+		    *(const u16 *)(data + 12) == bpf_htons(ETH_P_IP)) {
+			stage(packet, SEGUE_STAGE_LABELS_UDP_IN);
 			return drop(packet, SEGUE_OUTCOME_drop_recirculation);
 		}
 		if (!packet_recirculated(packet))

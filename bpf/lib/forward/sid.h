@@ -31,12 +31,28 @@ RARE int sid_resolve(u64 epoch, const struct address *address, struct segue_sid_
 	__builtin_memcpy(key.address, address, sizeof(key.address));
 	index = bpf_map_lookup_elem(&sids, &key);
 	sid = index ? bpf_map_lookup_elem(&sid_entries, index) : NULL;
-	if (sid)
+	if (sid && sid->behaviour != SEGUE_UDP_ENDPOINT)
 		entry->sid = *sid;
 	__sync_fetch_and_add(&entry->epoch, epoch);
 	if (unlikely(*(const volatile u32 *)&control.narrow_changes != changes))
 		entry->epoch = 0;
 	return 0;
+}
+
+/*
+ * The address of this node that takes labels in UDP: its entry, or NULL. It is no SID, and nothing that looks for one
+ * finds it. IPv4 addresses: as ::ffff:0:0/96.
+ */
+INLINE const struct segue_sid *udp_endpoint(u32 generation, struct address address)
+{
+	struct segue_sid_key key = {.prefixlen = 32 + 128, .generation = generation};
+	const struct segue_sid *sid;
+	u32 *index;
+
+	__builtin_memcpy(key.address, &address, sizeof(key.address));
+	index = bpf_map_lookup_elem(&sids, &key);
+	sid = index ? bpf_map_lookup_elem(&sid_entries, index) : NULL;
+	return sid && sid->behaviour == SEGUE_UDP_ENDPOINT ? sid : NULL;
 }
 
 /* The SID, or NULL. By reference where the address is in memory already, since stack is short. */

@@ -74,6 +74,8 @@ INLINE int labels_aware(struct packet *packet)
 	entropy_off(packet->ctx, &found, SEGUE_LABEL_STATIC);
 	if (unlikely(sid->flags & SEGUE_SID_DOWN))
 		return label_failed(packet, sid, &found);
+	if (label_of_frame(packet, &found))
+		return drop(packet, SEGUE_OUTCOME_drop_inner_type);
 	outcome = labels_end(packet->ctx, ETHERNET_LENGTH + found.off, &stack);
 	if (unlikely(outcome))
 		return drop(packet, outcome & (SEGUE_OUTCOMES_MAX - 1));

@@ -192,6 +192,10 @@ INLINE int labels_binding(struct packet *packet)
 	list = policy_list(sid->policy, flow);
 	if (unlikely(!list))
 		return drop(packet, SEGUE_OUTCOME_drop_policy_invalid);
+	if (list->flags & SEGUE_LIST_UDP) {
+		stage(packet, SEGUE_STAGE_LABELS_UDP);
+		return drop(packet, SEGUE_OUTCOME_drop_recirculation);
+	}
 	if (list->mode == SEGUE_PUSH)
 		return binding_labels(packet, sid, &found, list, flow);
 	return binding_sids(packet, sid, &found, list, flow);

@@ -168,6 +168,13 @@ INLINE int label_to_firewall(const struct packet *packet, const struct label_fou
 	return drop(packet, SEGUE_OUTCOME_drop_recirculation);
 }
 
+/* Is it known here that a frame is behind the stack? No function takes frames. */
+INLINE u32 label_of_frame(const struct packet *packet, const struct label_found *found)
+{
+	return unlikely(packet->port->config_flags & SEGUE_CONFIG_PSEUDOWIRES) &&
+	       labels_frame_behind(packet->ctx, packet->epoch, ETHERNET_LENGTH + found->off);
+}
+
 /* A label that leads to a function, wherever in a stack it is. */
 INLINE int label_function(struct packet *packet, const struct segue_sid *sid, const struct label_found *found)
 {
@@ -180,8 +187,7 @@ INLINE int label_function(struct packet *packet, const struct segue_sid *sid, co
 
 	if (unlikely(sid->flags & SEGUE_SID_DOWN))
 		return label_failed(packet, sid, found);
-	frames = packet->port->config_flags & SEGUE_CONFIG_PSEUDOWIRES &&
-		 labels_frame_behind(packet->ctx, packet->epoch, ETHERNET_LENGTH + found->off);
+	frames = label_of_frame(packet, found);
 	outcome = unlikely(frames) ? 0 : labels_end(packet->ctx, ETHERNET_LENGTH + found->off, &stack);
 	if (unlikely(outcome))
 		return drop(packet, outcome & (SEGUE_OUTCOMES_MAX - 1));

@@ -61,7 +61,11 @@ INLINE int labels_instance(struct packet *packet)
 	if (unlikely(!sid || sid->behaviour != SEGUE_LABEL_INSTANCES))
 		return drop(packet, SEGUE_OUTCOME_drop_label_unknown);
 	entropy_off(packet->ctx, &found, SEGUE_LABEL_STATIC);
-	flags = label_instance_flow(packet->ctx, ETHERNET_LENGTH + found.off);
+	/* Frames have no flow here, and no instance takes them: that is the instance's to say. */
+	if (label_of_frame(packet, &found))
+		flags = flow_scratch_get() ? 0 : 1 << 16 | SEGUE_OUTCOME_drop_truncated;
+	else
+		flags = label_instance_flow(packet->ctx, ETHERNET_LENGTH + found.off);
 	if (unlikely(flags >> 16))
 		return drop(packet, flags & (SEGUE_OUTCOMES_MAX - 1));
 	all.high = bpf_htons(SEGUE_LABELS_AS_SIDS);

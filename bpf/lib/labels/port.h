@@ -118,6 +118,9 @@ INLINE int label_obey(struct packet *packet, const struct segue_sid *sid, struct
 	case SEGUE_LABEL_PSEUDOWIRE:
 		stage(packet, SEGUE_STAGE_LABELS_WIRE);
 		return drop(packet, SEGUE_OUTCOME_drop_recirculation);
+	case SEGUE_LABEL_UDP:
+		stage(packet, SEGUE_STAGE_LABELS_UDP);
+		return drop(packet, SEGUE_OUTCOME_drop_recirculation);
 	}
 	return drop(packet, SEGUE_OUTCOME_drop_behaviour);
 }

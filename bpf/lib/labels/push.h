@@ -109,6 +109,22 @@ INLINE u32 packet_decrement(const struct packet *packet, u32 family)
 	return ((struct iphdr *)(data + ETHERNET_LENGTH))->ttl;
 }
 
+/* What the packet itself says of having come this far: packet_decrement(), and its next segment. */
+INLINE u32 push_count(const struct packet *packet, const struct payload *payload)
+{
+	u32 ttl = packet_decrement(packet, payload->protocol == PROTOCOL_IPV6 ? 6 : 4);
+	void *data, *end, *srh;
+
+	if (likely(ttl) && payload->advance.kind != ADVANCE_NOT) {
+		data = buffer_start(packet->ctx);
+		end = buffer_end(packet->ctx);
+		srh = data + (payload->advance.header & OFFSET_MASK);
+		if (srh + sizeof(struct srh) <= end && data + ETHERNET_LENGTH + IPV6_LENGTH <= end)
+			advance_write(&payload->advance, data + ETHERNET_LENGTH, srh);
+	}
+	return ttl;
+}
+
 /*
  * Lowers the TTL or hop limit of a packet that fits its way, puts the labels on, and sends it. `adjacency` NULL: the
  * first label is the node's own, and the packet goes on by its labels here.
@@ -116,18 +132,11 @@ INLINE u32 packet_decrement(const struct packet *packet, u32 family)
 INLINE int push_on(const struct packet *packet, const struct segue_segment_list *list, const struct payload *payload,
 		   const struct adjacency *adjacency)
 {
-	u32 ttl = packet_decrement(packet, payload->protocol == PROTOCOL_IPV6 ? 6 : 4), fill;
-	void *data, *end, *srh;
+	u32 ttl = push_count(packet, payload), fill;
+	void *data, *end;
 
 	if (unlikely(!ttl))
 		return drop(packet, SEGUE_OUTCOME_drop_truncated);
-	if (payload->advance.kind != ADVANCE_NOT) {
-		data = buffer_start(packet->ctx);
-		end = buffer_end(packet->ctx);
-		srh = data + (payload->advance.header & OFFSET_MASK);
-		if (srh + sizeof(struct srh) <= end && data + ETHERNET_LENGTH + IPV6_LENGTH <= end)
-			advance_write(&payload->advance, data + ETHERNET_LENGTH, srh);
-	}
 	fill = labels_fill(list, payload->traffic_class, ttl);
 	if (labels_on(packet->ctx, list->header_length & 0xff))
 		return drop(packet, SEGUE_OUTCOME_drop_no_headroom);
@@ -140,16 +149,22 @@ INLINE int push_on(const struct packet *packet, const struct segue_segment_list 
 	return likely(adjacency) ? labels_leave(packet, adjacency) : labels_here(packet);
 }
 
+/* What an order says of the packet. */
+INLINE struct payload push_payload(const struct push_order *order)
+{
+	return (struct payload){.offset = ETHERNET_LENGTH,
+				.length = order->length,
+				.counter = order->counter,
+				.flow = order->flow,
+				.traffic_class = order->traffic_class,
+				.protocol = order->family == 4 ? PROTOCOL_IPV4 : PROTOCOL_IPV6,
+				.advance = order->advance};
+}
+
 /* The stage: any list, and any packet. */
 INLINE int labels_push(struct packet *packet, const struct push_order *order)
 {
-	struct payload payload = {.offset = ETHERNET_LENGTH,
-				  .length = order->length,
-				  .counter = order->counter,
-				  .flow = order->flow,
-				  .traffic_class = order->traffic_class,
-				  .protocol = order->family == 4 ? PROTOCOL_IPV4 : PROTOCOL_IPV6,
-				  .advance = order->advance};
+	struct payload payload = push_payload(order);
 	const struct segue_segment_list *list;
 	const struct adjacency *adjacency = NULL;
 	u32 index = order->list;
@@ -161,6 +176,10 @@ INLINE int labels_push(struct packet *packet, const struct push_order *order)
 		return drop(packet, SEGUE_OUTCOME_drop_policy_invalid);
 	if (unlikely(labels_of_segments(packet->ctx)))
 		return drop(packet, SEGUE_OUTCOME_drop_offload);
+	if (unlikely(list->flags & SEGUE_LIST_UDP)) {
+		stage(packet, SEGUE_STAGE_LABELS_UDP_PUSH);
+		return drop(packet, SEGUE_OUTCOME_drop_recirculation);
+	}
 	if (likely(!(list->flags & SEGUE_LIST_LOCAL))) {
 		adjacency = push_way(packet, list, order, &payload, &action);
 		if (unlikely(!adjacency))

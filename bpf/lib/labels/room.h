@@ -48,6 +48,15 @@ RARE int labels_exchange(buffer *skb, u32 octets, u32 room)
 	return skb_becomes(skb, bpf_htons(ETH_P_MPLS_UC));
 }
 
+/* The same for what begins with a header of the type `ethertype`, of IPv4 or IPv6, in place of labels or of none. */
+RARE int labels_into(buffer *skb, u32 octets, u32 room, u32 ethertype)
+{
+	if (skb_becomes(skb, ethertype))
+		return -1;
+	return octets != room &&
+	       bpf_skb_adjust_room(skb, (int)(room - octets), BPF_ADJ_ROOM_MAC, BPF_F_ADJ_ROOM_FIXED_GSO);
+}
+
 /* A packet with labels becomes for the kernel one that an IPv6 header can be put in front of. 0: done. */
 INLINE int labels_wrappable(buffer *skb)
 {
@@ -164,6 +173,11 @@ INLINE int labels_wrap(buffer *ctx, u32 octets)
 INLINE int labels_unwrap(buffer *ctx, u32 offset)
 {
 	return buffer_adjust_head(ctx, offset);
+}
+
+RARE int labels_into(buffer *ctx, u32 octets, u32 room, u32 ethertype)
+{
+	return labels_move(ctx, (int)(octets & OFFSET_MASK) - (int)(room & OFFSET_MASK), ethertype);
 }
 
 INLINE int labels_wrappable(const buffer *ctx)

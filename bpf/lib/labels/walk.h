@@ -137,6 +137,8 @@ INLINE int behaviour_asks_next(u32 behaviour)
 	case SEGUE_LABEL_STATIC:
 	case SEGUE_LABEL_DYNAMIC:
 	case SEGUE_LABEL_FIREWALL:
+	case SEGUE_LABEL_INSTANCES:
+	case SEGUE_LABEL_AWARE:
 		return 1;
 	}
 	return 0;

@@ -52,6 +52,9 @@ struct label_order {
 #define ICMP_EXTENSION_HEADERS 8
 #define ICMP_EXTENSION_MAX (ICMP_EXTENSION_HEADERS + 4 * (2 * SEGUE_LABELS_MAX + 1))
 
+/* Octets of a packet that are summed up at once: bpf_csum_diff() takes no more before Linux 6.13. */
+#define SUM_PART 512
+
 /* What one stage tells the next across a tail call. Each stage writes all that the next one reads. */
 struct scratch {
 	u64 epoch;    /* of the packet, for the next stage: see stage() */
@@ -76,6 +79,7 @@ struct scratch {
 	u32 extension_length; /* an error's: octets of `extension`; 0: it has none */
 	u32 reserved;
 	u64 extension[(ICMP_EXTENSION_MAX + 7) / 8];
+	u64 part[SUM_PART / 8 + 1]; /* of a packet that is summed up: lib/labels/udp_checksum.h */
 };
 
 PERCPU(scratches, struct scratch, 1);

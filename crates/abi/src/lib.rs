@@ -20,6 +20,44 @@ impl Sid {
     }
 }
 
+impl Sid {
+    /// The tunnel of a label with the behaviour [`SEGUE_LABEL_UDP`], but for its other end.
+    pub fn udp(&self) -> Udp {
+        Udp {
+            source: self.backup,
+            mtu: self.function_mtu,
+            hop_limit: self.hop_limit_margin,
+            flags: self.flavours as u8,
+        }
+    }
+
+    /// Puts it there.
+    pub fn set_udp(&mut self, udp: &Udp) {
+        self.backup = udp.source;
+        self.function_mtu = udp.mtu;
+        self.hop_limit_margin = udp.hop_limit;
+        self.flavours = udp.flags.into();
+    }
+}
+
+impl SegmentList {
+    /// The tunnel of a list with the flag [`SEGUE_LIST_UDP`], but for its other end.
+    pub fn udp(&self) -> Udp {
+        let at = SEGUE_LIST_UDP_AT as usize;
+        let octets = self.header.get(at..at + size_of::<Udp>());
+        let udp = octets.and_then(|octets| zerocopy::FromBytes::read_from_bytes(octets).ok());
+        udp.unwrap_or_else(zerocopy::FromZeros::new_zeroed)
+    }
+
+    /// Puts it there.
+    pub fn set_udp(&mut self, udp: &Udp) {
+        let at = SEGUE_LIST_UDP_AT as usize;
+        if let Some(place) = self.header.get_mut(at..at + size_of::<Udp>()) {
+            place.copy_from_slice(zerocopy::IntoBytes::as_bytes(udp));
+        }
+    }
+}
+
 mod outcome;
 pub use outcome::{Outcome, OutcomeKind, markdown_table};
 

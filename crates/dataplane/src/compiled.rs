@@ -157,6 +157,11 @@ impl CompiledLabel {
         self.label >> abi::SEGUE_LABEL_PATH_SHIFT == 0 && self.instance == 0
     }
 
+    /// Whether it leads into a tunnel in UDP.
+    pub(crate) fn goes_in_udp(&self) -> bool {
+        u32::from(self.entry.behaviour) == abi::SEGUE_LABEL_UDP
+    }
+
     /// Whether its function is a firewall of this node.
     pub(crate) fn has_firewall(&self) -> bool {
         u32::from(self.entry.behaviour) == abi::SEGUE_LABEL_FIREWALL
@@ -412,6 +417,13 @@ impl Compiled {
     pub fn has_pseudowires(&self) -> bool {
         let is_wire = |policy: &CompiledPolicy| policy.lists.iter().any(|list| list.entry.pseudowire != 0);
         self.labels.iter().any(CompiledLabel::is_pseudowire) || self.policies.iter().any(is_wire)
+    }
+
+    /// Whether labels leave in UDP.
+    pub fn has_udp_tunnels(&self) -> bool {
+        let tunnelled = |list: &CompiledList| u32::from(list.entry.flags) & abi::SEGUE_LIST_UDP != 0;
+        self.labels.iter().any(CompiledLabel::goes_in_udp)
+            || self.policies.iter().any(|policy| policy.lists.iter().any(tunnelled))
     }
 
     /// Whether packets return from functions on the kernel's path, which programs of the TC hook take.

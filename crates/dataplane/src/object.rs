@@ -29,7 +29,7 @@ pub(crate) const PROGRAM: &str = "segue_port";
 
 /// Programs behind tail calls, by their slot in the map `stages`. The object need not have all of them: a stage may be part
 /// of the port's program.
-pub(crate) const STAGES: [(abi::Stage, &str); 23] = [
+pub(crate) const STAGES: [(abi::Stage, &str); 26] = [
     (abi::SEGUE_STAGE_AGAIN, "segue_again"),
     (abi::SEGUE_STAGE_ICMP, "segue_icmp"),
     (abi::SEGUE_STAGE_SERVICE, "segue_service"),
@@ -53,6 +53,9 @@ pub(crate) const STAGES: [(abi::Stage, &str); 23] = [
     (abi::SEGUE_STAGE_LABELS_AWARE_BACK, "segue_labels_aware_back"),
     (abi::SEGUE_STAGE_LABELS_FRAME, "segue_labels_frame"),
     (abi::SEGUE_STAGE_LABELS_WIRE, "segue_labels_wire"),
+    (abi::SEGUE_STAGE_LABELS_UDP, "segue_labels_udp"),
+    (abi::SEGUE_STAGE_LABELS_UDP_PUSH, "segue_labels_udp_push"),
+    (abi::SEGUE_STAGE_LABELS_UDP_IN, "segue_labels_udp_in"),
 ];
 
 /// Stages of [`STAGES`] that are loaded together. The kernel's verifier takes seconds for them, so they are loaded with the first
@@ -85,10 +88,14 @@ pub(crate) enum StageGroup {
     LabelAware,
     /// Of pseudowires: frames behind labels.
     Pseudowire,
+    /// Of labels that leave in UDP.
+    LabelUdp,
+    /// Of labels that come in UDP.
+    LabelUdpIn,
 }
 
 impl StageGroup {
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 15] = [
         Self::Common,
         Self::Access,
         Self::Firewall,
@@ -102,6 +109,8 @@ impl StageGroup {
         Self::LabelInstance,
         Self::LabelAware,
         Self::Pseudowire,
+        Self::LabelUdp,
+        Self::LabelUdpIn,
     ];
 
     pub fn stages(self) -> &'static [&'static str] {
@@ -119,6 +128,8 @@ impl StageGroup {
             Self::LabelInstance => &["segue_labels_instance"],
             Self::LabelAware => &["segue_labels_aware", "segue_labels_aware_back"],
             Self::Pseudowire => &["segue_labels_frame", "segue_labels_wire"],
+            Self::LabelUdp => &["segue_labels_udp", "segue_labels_udp_push"],
+            Self::LabelUdpIn => &["segue_labels_udp_in"],
         }
     }
 
@@ -143,6 +154,8 @@ impl StageGroup {
             Self::LabelInstance => compiled.labels.iter().any(|label| label.is(abi::SEGUE_LABEL_INSTANCES)),
             Self::LabelAware => compiled.labels.iter().any(|label| label.is(abi::SEGUE_LABEL_AWARE)),
             Self::Pseudowire => compiled.has_pseudowires(),
+            Self::LabelUdp => compiled.has_udp_tunnels(),
+            Self::LabelUdpIn => compiled.has_behaviour(abi::SEGUE_UDP_ENDPOINT),
         }
     }
 }

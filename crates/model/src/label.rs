@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::owner::Owner;
 use crate::proxy::{Netfilter, Proxy};
 use crate::range::NumberRange;
+use crate::udp::{UdpEndpoint, UdpTunnel};
 use crate::value::MacAddress;
 
 /// Lower labels are special-purpose ones (RFC 7274).
@@ -44,6 +45,9 @@ pub struct Mpls {
     /// their last label comes off.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub allow_inner_sid: bool,
+    /// Addresses of the node at which it takes labels in UDP (RFC 7510). To none else, and by core ports alone.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub udp_endpoints: Vec<UdpEndpoint>,
 }
 
 /// How TTLs of labels and of what is behind them go together (RFC 3443).
@@ -163,6 +167,10 @@ pub struct Label {
     /// is told by an entropy label (RFC 6790), else by addresses, protocol and ports of the packet behind the stack.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub paths: Vec<LabelPath>,
+    /// swap, pop, explicit_null, adjacency: in place of `next_hop`, a node that is reached through a network without labels. Where no label
+    /// would be left, explicit null goes on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub udp: Option<UdpTunnel>,
     /// node, table: number of the routing table; the main one if not given. Where a function is behind the label: that of packets of
     /// whose stack nothing is left behind it.
     #[serde(default, skip_serializing_if = "Option::is_none")]

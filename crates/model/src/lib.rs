@@ -26,5 +26,6 @@ pub mod schema;
 pub mod service_label;
 pub mod topology;
 mod topology_check;
+pub mod udp;
 pub mod value;
 pub mod wiring;

@@ -16,6 +16,7 @@ pub use crate::proxy::{
     UnknownFlow, Watch,
 };
 use crate::range::{AddressRange, NumberRange};
+pub use crate::udp::{UdpEndpoint, UdpTunnel};
 use crate::value::{MacAddress, PortRange, Protocol, sid_prefix};
 
 /// Everything that a node should be. Applying it is idempotent and all-or-nothing.
@@ -370,12 +371,22 @@ pub struct SegmentList {
     /// PUSH: the interface to `next_hop`; by route if not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<String>,
+    /// PUSH: in place of `next_hop`, the node that knows the first label and is reached through a network without labels.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub udp: Option<UdpTunnel>,
+}
+
+impl NodeState {
+    /// Addresses at which the node takes labels in UDP.
+    pub fn udp_endpoints(&self) -> &[UdpEndpoint] {
+        self.mpls.as_ref().map_or(&[], |mpls| &mpls.udp_endpoints)
+    }
 }
 
 impl SegmentList {
     /// A list of SIDs.
     pub fn of_sids(weight: u32, segments: Vec<Ipv6Addr>) -> Self {
-        Self { weight, segments, labels: Vec::new(), next_hop: None, port: None }
+        Self { weight, segments, labels: Vec::new(), next_hop: None, port: None, udp: None }
     }
 }
 

@@ -9,6 +9,7 @@ mod pseudowire;
 mod service_label;
 mod sid;
 mod steering;
+mod udp;
 
 pub(crate) use firewall::firewall_values;
 
@@ -49,6 +50,7 @@ impl NodeState {
         check.functions();
         check.sids();
         check.labels();
+        check.udp_endpoints();
         check.policies();
         check.steering();
         check.settings();

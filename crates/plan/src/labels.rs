@@ -58,7 +58,14 @@ impl Planner<'_> {
         if towards.is_none() && first.node != from.node {
             return;
         }
-        let pushed = SegmentList { weight: 1, segments: Vec::new(), labels: list.clone(), next_hop: None, port: None };
+        let pushed = SegmentList {
+            weight: 1,
+            segments: Vec::new(),
+            labels: list.clone(),
+            next_hop: None,
+            port: None,
+            udp: None,
+        };
         let before = self.nodes[from.node].policies.len();
         self.headend(course, direction, HeadendMode::Push, pushed);
         let entropy_label = self.ends_with_entropy(to.node);
@@ -167,6 +174,7 @@ pub(crate) fn local_label(label: u32, behaviour: LabelBehaviour, comment: String
         behaviour,
         out: None,
         paths: Vec::new(),
+        udp: None,
         next_hop: None,
         next_hop_mac: None,
         port: None,

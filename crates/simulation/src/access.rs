@@ -136,6 +136,11 @@ impl<'a> Packet<'a, '_> {
 
     /// `steering_verdict()`.
     fn steer(&mut self, flow: &Flow) -> Found<Steered<'a>> {
+        // `flow_to_udp_endpoint()`.
+        let is_udp = flow.protocol == number::UDP && flow.ports.is_some_and(|(_, to)| to == crate::udp::PORT);
+        if is_udp && flow.destination.is_some_and(|address| self.udp_endpoint(address).is_some()) {
+            return Ok(Steered::Ends(ended(Outcome::DropLabelsFromOutside)));
+        }
         if let Some(outcome) = self.refused_addresses(flow) {
             let reason = match outcome {
                 Outcome::DropBadSource

@@ -24,6 +24,9 @@ impl<'a> Packet<'a, '_> {
         }
         let flow = stack::flow(&self.frame);
         let list = self.policy_list(found.label.entry.policy, flow).ok_or_else(|| ended(Outcome::DropPolicyInvalid))?;
+        if u32::from(list.entry.flags) & abi::SEGUE_LIST_UDP != 0 {
+            return self.label_udp(found, Some(list));
+        }
         match u32::from(list.entry.mode) {
             abi::SEGUE_PUSH => self.binding_labels(found, list, flow),
             _ => self.binding_sids(found, list, flow),
@@ -129,6 +132,10 @@ impl<'a> Packet<'a, '_> {
             traffic_class: (entry(&self.frame, ETHERNET).unwrap_or_default() >> 20) as u8,
             ..Flow::default()
         };
+        if u32::from(list.entry.flags) & abi::SEGUE_LIST_UDP != 0 {
+            self.advance(advance);
+            return self.push_udp(&flow, list);
+        }
         let way = (!is_local).then(|| self.list_way(list, hash));
         if let Some(adjacency) = &way {
             self.obstacle(adjacency, flow.length + usize::from(list.entry.header_length), BY_LINK)?;

@@ -27,6 +27,10 @@ impl Packet<'_, '_> {
                 self.stage()?;
                 return self.labels();
             }
+            let takes_ipv4 = self.port.entry.config_flags & abi::SEGUE_CONFIG_UDP_IPV4 != 0;
+            if takes_ipv4 && !self.again && half(&self.frame, 12) == number::TYPE_IPV4 {
+                return self.udp_in();
+            }
             if !self.again {
                 self.core_odd()?;
             } else if half(&self.frame, 12) != number::TYPE_IPV6 {
@@ -147,6 +151,10 @@ impl Packet<'_, '_> {
         let limit = ETHERNET + IPV6 + usize::from(half(&self.frame, ETHERNET + 4));
         let source = ipv6(&self.frame, ETHERNET + 8);
         let Some(sid) = self.sid(destination) else {
+            let takes_ipv6 = self.port.entry.config_flags & abi::SEGUE_CONFIG_UDP_IPV6 != 0;
+            if takes_ipv6 && !self.again && octet(&self.frame, ETHERNET + 6) == number::UDP {
+                return self.udp_in();
+            }
             return self.relay_or_transit(limit);
         };
         if !forwardable(source) || source == destination {

@@ -152,6 +152,9 @@ impl<'a> Packet<'a, '_> {
             if label.behaviour == LabelBehaviour::Swap && label.paths.is_empty() {
                 detail.push_str(&format!(", out {}", found.label.entry.out_label));
             }
+            if let Some(udp) = &label.udp {
+                detail.push_str(&format!(", in UDP to {}", udp.destination));
+            }
             if let Some(comment) = &label.comment {
                 detail.push_str(&format!(", {comment}"));
             }
@@ -192,6 +195,7 @@ impl<'a> Packet<'a, '_> {
             abi::SEGUE_LABEL_INSTANCES => self.label_instance(found),
             abi::SEGUE_LABEL_AWARE => self.label_to_aware(found),
             abi::SEGUE_LABEL_PSEUDOWIRE => self.label_to_wire(found),
+            abi::SEGUE_LABEL_UDP => self.label_udp(&found, None),
             _ => Err(ended(Outcome::DropBehaviour)),
         }
     }

@@ -66,7 +66,9 @@ impl<'a> Packet<'a, '_> {
     pub(crate) fn label_instance(&mut self, mut found: LabelFound<'a>) -> Found<Box<End>> {
         self.stage()?;
         self.entropy_off(&mut found);
-        end_of_stack(&self.frame, found.at()).map_err(ended)?;
+        if !self.is_frame_behind(found.at()) {
+            end_of_stack(&self.frame, found.at()).map_err(ended)?;
+        }
         let policy = found.label.entry.policy;
         let first = self.policy_list(policy, stack::flow(&self.frame));
         let all = self.view.compiled.policies.iter().filter(|known| known.index == policy);
@@ -90,6 +92,9 @@ impl<'a> Packet<'a, '_> {
         let Some(sid) = service else { return Err(ended(Outcome::DropLabelUnknown)) };
         if self.is_down(sid) {
             return self.label_failed(&found);
+        }
+        if self.is_frame_behind(found.at()) {
+            return Err(ended(Outcome::DropInnerType));
         }
         let (inside, is_ipv4) = end_of_stack(&self.frame, found.at()).map_err(ended)?;
         let (inner, _) = self.admit(&sid.entry, &behind_stack(&self.frame, inside, is_ipv4))?;

@@ -25,6 +25,7 @@ pub mod octets;
 mod pseudowire;
 mod push;
 mod stack;
+mod udp;
 mod way;
 mod wrap;
 
@@ -304,9 +305,13 @@ impl<'a> Packet<'a, '_> {
         self.sids().filter(|sid| sid.prefix.contains(&address)).max_by_key(|sid| sid.prefix.prefix_len())
     }
 
-    /// The SIDs that addresses lead to: those of labels with functions have keys that nobody looks up.
+    /// The SIDs that addresses lead to: those of labels with functions have keys that nobody looks up, and addresses that take labels in UDP
+    /// are none.
     fn sids(&self) -> impl Iterator<Item = &'a CompiledSid> + use<'a> {
-        self.view.compiled.sids.iter().filter(|sid| u32::from(sid.entry.kind) == abi::SEGUE_HEADER_SRV6)
+        self.view.compiled.sids.iter().filter(|sid| {
+            let is_sid = u32::from(sid.entry.behaviour) != abi::SEGUE_UDP_ENDPOINT;
+            is_sid && u32::from(sid.entry.kind) == abi::SEGUE_HEADER_SRV6
+        })
     }
 
     fn in_sid_block(&self, address: Ipv6Addr) -> bool {

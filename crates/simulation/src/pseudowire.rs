@@ -81,6 +81,8 @@ impl<'a> Packet<'a, '_> {
                 | abi::SEGUE_LABEL_STATIC
                 | abi::SEGUE_LABEL_DYNAMIC
                 | abi::SEGUE_LABEL_FIREWALL
+                | abi::SEGUE_LABEL_INSTANCES
+                | abi::SEGUE_LABEL_AWARE
                     if word & BOTTOM == 0 => {}
                 _ => return false,
             }

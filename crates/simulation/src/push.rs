@@ -20,13 +20,18 @@ impl<'a> Packet<'a, '_> {
     /// `access_push()` and `labels_push()`.
     pub(crate) fn push(&mut self, flow: &Flow, list: &'a CompiledList) -> Found<Box<End>> {
         let is_local = u32::from(list.entry.flags) & abi::SEGUE_LIST_LOCAL != 0;
+        let goes_in_udp = u32::from(list.entry.flags) & abi::SEGUE_LIST_UDP != 0;
         // The way is found with the verdict, before anything else is looked at, but for a list that begins here.
-        let way = (!is_local).then(|| self.list_way(list, flow.hash));
+        let way = (!is_local && !goes_in_udp).then(|| self.list_way(list, flow.hash));
         if flow.hop_limit <= 1 {
             return Err(ended(Outcome::DropHopLimitExceeded));
         }
         self.make_even(flow);
         self.clamp(flow, list);
+        if goes_in_udp {
+            self.stage()?;
+            return self.push_udp(flow, list);
+        }
         if let Some(adjacency) = &way {
             self.obstacle(adjacency, flow.length + usize::from(list.entry.header_length), BY_LINK)?;
         } else {

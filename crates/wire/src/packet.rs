@@ -353,7 +353,7 @@ impl<'a> Walk<'a> {
                 Aggfrag::new_checked(self.rest()).map_err(|error| error.shifted(self.offset))?;
                 self.take(LayerKind::Aggfrag, aggfrag::HEADER_LENGTH)?;
             }
-            (protocol::UDP, _) => self.udp()?,
+            (protocol::UDP, _) => return self.udp(),
             (protocol::TCP, _) => self.tcp()?,
             (protocol::ICMPV4, false) => self.icmp(LayerKind::Icmpv4)?,
             (protocol::ICMPV6, true) => self.icmp(LayerKind::Icmpv6)?,
@@ -367,7 +367,7 @@ impl<'a> Walk<'a> {
         Ok(Some(if self.is_first_fragment { Next::Payload } else { next }))
     }
 
-    fn udp(&mut self) -> Result<()> {
+    fn udp(&mut self) -> Result<Option<Next>> {
         let (rest, offset) = (self.rest(), self.offset);
         let ports = if self.is_first_fragment {
             require(LayerKind::Udp, udp::HEADER_LENGTH, rest.len()).map_err(|error| error.shifted(offset))?;
@@ -378,7 +378,11 @@ impl<'a> Walk<'a> {
             (datagram.source_port(), datagram.destination_port())
         };
         self.set_ports(ports);
-        self.take(LayerKind::Udp, udp::HEADER_LENGTH)
+        self.take(LayerKind::Udp, udp::HEADER_LENGTH)?;
+        match ports.1 {
+            udp::PORT_MPLS => self.encapsulated(Next::Ethertype(ethertype::MPLS)),
+            _ => Ok(Some(Next::Payload)),
+        }
     }
 
     fn tcp(&mut self) -> Result<()> {

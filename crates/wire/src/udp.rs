@@ -23,6 +23,8 @@ pub const CHECKSUM: usize = 6;
 
 /// Length of the UDP header in octets.
 pub const HEADER_LENGTH: usize = 8;
+/// Destination port of UDP with labels in it (RFC 7510 section 3).
+pub const PORT_MPLS: u16 = 6635;
 
 /// Checked view of a UDP datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -156,7 +156,7 @@ pub fn sysctls(state: &NodeState) -> Vec<(String, &'static str)> {
     wanted
 }
 
-/// Addresses whose neighbours the data plane needs: next hops of SIDs and labels, and first segments of policies and proxies.
+/// Addresses whose neighbours the data plane needs: next hops of SIDs and labels, other ends of their tunnels, and first segments of policies and proxies.
 pub fn next_hops(state: &NodeState) -> Vec<IpAddr> {
     let sids = state.sids.iter().filter_map(|sid| sid.next_hop);
     let lists = state.policies.iter().flat_map(|policy| &policy.segment_lists).filter_map(|list| list.segments.first());
@@ -164,7 +164,10 @@ pub fn next_hops(state: &NodeState) -> Vec<IpAddr> {
     let paths = state.labels.iter().flat_map(|label| label.paths.iter().map(|path| path.next_hop));
     let labels = state.labels.iter().filter_map(|label| label.next_hop).chain(paths);
     let pushes = state.policies.iter().flat_map(|policy| &policy.segment_lists).filter_map(|list| list.next_hop);
-    let given = sids.chain(labels).chain(pushes);
+    let tunnels = state.labels.iter().filter_map(|label| label.udp.as_ref());
+    let lists_udp = state.policies.iter().flat_map(|policy| &policy.segment_lists).filter_map(|list| list.udp.as_ref());
+    let tunnels = tunnels.chain(lists_udp).map(|udp| udp.destination);
+    let given = sids.chain(labels).chain(pushes).chain(tunnels);
     let mut all: Vec<IpAddr> = given.chain(lists.chain(proxies).map(|segment| IpAddr::V6(*segment))).collect();
     all.sort_unstable();
     all.dedup();

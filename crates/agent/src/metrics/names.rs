@@ -12,7 +12,7 @@ use std::{
 use ipnet::Ipv6Net;
 use segue_api::report::Counter;
 use segue_dataplane::{Compiled, CompiledLabel, CompiledPolicy, Identity, Reader, Sums};
-use segue_model::node::NodeState;
+use segue_model::node::{NodeState, UdpEndpoint};
 use segue_model::service_label::key_instance;
 
 use crate::observe::{Texts, bindings, counter, label_members, label_name, shown};
@@ -173,6 +173,12 @@ impl Names {
             }
             self.functions.push((returned, found.map_or(0, |label| label.entry.scope_row())));
         }
+        for endpoint in state.udp_endpoints() {
+            let (found, name) = (by_sid(&endpoint.key()), endpoint.name());
+            let of = [node, ("sid", name.as_str()), ("behaviour", UdpEndpoint::BEHAVIOUR)];
+            self.sids.add(&of, found.map(|sid| sid.entry.counter));
+            self.functions.push((0, 0));
+        }
         let policies = compiled.map(|compiled| compiled.policies.as_slice()).unwrap_or_default();
         let by_name: HashMap<&str, &CompiledPolicy> =
             policies.iter().map(|policy| (policy.name.as_str(), policy)).collect();
@@ -192,7 +198,8 @@ impl Names {
         self.rows.dedup();
     }
 
-    /// The row of a SID, by its position in the state; binding SIDs follow those that are configured, and labels these.
+    /// The row of a SID, by its position in the state; binding SIDs follow those that are configured, labels these, and addresses
+    /// that take labels in UDP come last.
     pub fn sid(&self, position: usize) -> &[u32] {
         self.sids.rows(position)
     }

@@ -13,7 +13,7 @@ use segue_api::report::{
 };
 use segue_dataplane::MemoryCounters;
 use segue_model::label::IMPLICIT_NULL;
-use segue_model::node::{HeadendMode, Label, LabelBehaviour, LabelPath, NodeState, Policy, Sid};
+use segue_model::node::{HeadendMode, Label, LabelBehaviour, LabelPath, NodeState, Policy, Sid, UdpEndpoint};
 
 use super::{
     Counted, Texts, bindings, label_members, label_name, memory_report, name, shown,
@@ -143,9 +143,9 @@ impl Sids<'_> {
         let texts =
             counted.names.sid_texts(|| Texts::new(bare.reports().map(|report| SidReport { returned: None, ..report })));
         let prefixes = state.sids.iter().map(|sid| sid.sid.trunc()).chain(bindings(state).map(|(_, prefix, _)| prefix));
-        // The kernel has no routes of labels.
-        let labels = state.labels.len() + label_members(state).len();
-        let prefixes = prefixes.map(Some).chain(std::iter::repeat_n(None, labels));
+        // The kernel has no routes of labels, nor those of addresses that take labels in UDP from here.
+        let others = state.labels.len() + label_members(state).len() + state.udp_endpoints().len();
+        let prefixes = prefixes.map(Some).chain(std::iter::repeat_n(None, others));
         list(out, texts.rows().zip(prefixes).enumerate(), |out, (position, (text, prefix))| {
             let (returned, scope) = counted.names.function(position);
             let before = |out: &mut Vec<u8>| {
@@ -201,6 +201,7 @@ impl Sids<'_> {
             }))
             .chain(labels(counted, state))
             .chain(members(counted, state))
+            .chain(udp_endpoints(counted, state))
         })
     }
 }
@@ -245,6 +246,24 @@ fn members<'a>(counted: &'a Counted<'_>, state: &NodeState) -> impl Iterator<Ite
     })
 }
 
+/// Addresses that take labels in UDP, behind all labels and these.
+fn udp_endpoints<'a>(counted: &'a Counted<'_>, state: &'a NodeState) -> impl Iterator<Item = SidReport> {
+    let before = state.sids.len() + bindings(state).count() + state.labels.len() + label_members(state).len();
+    let unchecked = |prefix: Ipv6Net| format!(", without a checksum from {prefix}");
+    state.udp_endpoints().iter().enumerate().map(move |(position, endpoint)| SidReport {
+        sid: endpoint.name(),
+        behaviour: UdpEndpoint::BEHAVIOUR.to_owned(),
+        flavours: Vec::new(),
+        to: format!("by its labels{}", endpoint.zero_checksum_from.map(unchecked).unwrap_or_default()),
+        kernel_route: String::new(),
+        counter: counted.of(counted.names.sid(before + position)),
+        returned: None,
+        memory: None,
+        comment: None,
+        owner: None,
+    })
+}
+
 /// Where the packets of a label go, in words.
 fn label_destination(label: &Label) -> String {
     if let Some(service) = label.service() {
@@ -256,6 +275,7 @@ fn label_destination(label: &Label) -> String {
     }
     parts.extend(label.next_hop.map(|next_hop| next_hop.to_string()));
     parts.extend(label.port.as_ref().map(|port| format!("port {port}")));
+    parts.extend(label.udp.as_ref().map(|udp| format!("in UDP to {}", udp.destination)));
     let paths: Vec<String> = label.paths.iter().map(|path| path_destination(label, path)).collect();
     parts.push(paths.join(", "));
     if label.behaviour == LabelBehaviour::Pseudowire {

@@ -6,11 +6,12 @@ use segue_abi as abi;
 use segue_model::label::{IMPLICIT_NULL, LAST_LABEL};
 use segue_model::node::{Label, LabelBehaviour};
 use segue_model::service_label::{key_instance, key_label};
+use segue_model::udp::UDP_HOP_LIMIT;
 use zerocopy::FromZeros;
 
 use super::allocate::Indices;
 use super::policy::Policies;
-use super::{CompileError, Compiler, counter_name};
+use super::{CompileError, Compiler, counter_name, udp};
 use crate::compiled::{CompiledLabel, CompiledSid};
 
 /// Explicit null of IPv4 and IPv6 (RFC 3032 section 2.1), which a node with labels always takes.
@@ -147,7 +148,13 @@ fn entries_of(compiler: &mut Compiler<'_>, policies: &Policies, label: &Label) -
         entry.flags |= abi::SEGUE_SID_EXPLICIT_NULL as u8;
     }
     let mut entries = Vec::new();
-    if label.paths.is_empty() {
+    if let Some(tunnel) = &label.udp {
+        if matches!(label.behaviour, LabelBehaviour::Pop | LabelBehaviour::Adjacency) {
+            entry.out_label = IMPLICIT_NULL;
+        }
+        udp::of_label(compiler, &mut entry, tunnel, UDP_HOP_LIMIT, &place)?;
+        entries.push(entry);
+    } else if label.paths.is_empty() {
         entries.extend(by_path(compiler, entry, label, label.next_hop, label.port.as_deref())?);
     }
     for path in &label.paths {

@@ -7,10 +7,8 @@ use segue_model::label::{ENTROPY_ENTRIES, ENTROPY_INDICATOR, LABELS_MAX, LAST_LA
 use segue_model::node::{Pseudowire, SegmentList, TrafficClass, TtlModel};
 use zerocopy::FromZeros;
 
+use super::udp::{self, WAY_IPV4};
 use super::{CompileError, Compiler, IFINDEX_LIMIT};
-
-/// In the word for the way of a list: the next hop is an IPv4 address (`ADJACENCY_IPV4` in `bpf/lib/forward/adjacency.h`).
-const WAY_IPV4: u32 = 1 << 31;
 
 /// The bottom of the stack, in an entry in host byte order.
 const BOTTOM: u32 = 0x100;
@@ -33,6 +31,10 @@ pub(super) fn label_list(
     place: &str,
 ) -> Result<abi::SegmentList, CompileError> {
     let mut entry = stack(how, &list.labels, place)?;
+    if let Some(tunnel) = &list.udp {
+        udp::of_list(compiler, &mut entry, tunnel, how.hop_limit, place)?;
+        return Ok(entry);
+    }
     match list.next_hop {
         Some(IpAddr::V6(address)) => entry.first = address.octets(),
         Some(IpAddr::V4(address)) => {

@@ -17,6 +17,7 @@ mod steering;
 mod template;
 #[cfg(test)]
 mod tests;
+mod udp;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::Ipv6Addr;
@@ -335,6 +336,7 @@ fn config_flags(input: &Input<'_>) -> abi::ConfigFlags {
     if input.state.mpls.as_ref().is_some_and(|mpls| mpls.ttl == TtlModel::Uniform) {
         flags |= abi::SEGUE_CONFIG_TTL_UNIFORM;
     }
+    flags |= udp::config_flags(input.state.udp_endpoints());
     if sid_block_hints(input).is_none() {
         flags |= abi::SEGUE_CONFIG_MANY_BLOCKS;
     }

@@ -12,7 +12,7 @@ use zerocopy::FromZeros;
 use super::allocate::Indices;
 use super::error::{host, sid_place};
 use super::policy::{Policies, endpoint_policy, instances_policy, proxy_policy};
-use super::{CompileError, Compiler, FirewallsByName, counter_name, label, memory};
+use super::{CompileError, Compiler, FirewallsByName, counter_name, label, memory, udp};
 use crate::compiled::{self, CompiledLabel, CompiledSid};
 use crate::facts::{Interface, Table};
 
@@ -23,8 +23,9 @@ pub(super) fn compile(
 ) -> Result<(Vec<CompiledSid>, Vec<CompiledLabel>), CompileError> {
     let input = compiler.input;
     let services = input.state.services();
+    let count = input.state.sids.len() + services.len() + input.state.udp_endpoints().len();
     // Before each takes its counters, of which there are as many as all tables need.
-    compiler.check_room(Table::Sids, input.state.sids.len() + services.len(), input.capacity.sids, "sids")?;
+    compiler.check_room(Table::Sids, count, input.capacity.sids, "sids")?;
     let mut entries: BTreeMap<Ipv6Net, (Option<String>, abi::Sid)> = BTreeMap::new();
     for sid in &input.state.sids {
         let Some(mut entry) = local(compiler, policies, sid)? else { continue };
@@ -41,6 +42,10 @@ pub(super) fn compile(
         let Some(address) = policy.binding_sid else { continue };
         let entry = binding(compiler, policies, policy, &host(address))?;
         insert(&mut entries, host(address), Some(policy.name.clone()), entry)?;
+    }
+    for endpoint in input.state.udp_endpoints() {
+        let (key, entry) = udp::endpoint(compiler, endpoint)?;
+        insert(&mut entries, key, None, entry)?;
     }
     let labels = label::entries(compiler, policies)?;
     compiler.check_room(Table::Sids, entries.len() + labels.len(), input.capacity.sids, "sids")?;

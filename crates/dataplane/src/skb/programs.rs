@@ -112,7 +112,7 @@ pub enum Part {
 }
 
 impl Part {
-    const ALL: [Self; 19] = [
+    const ALL: [Self; 21] = [
         Self::Usual,
         Self::Port(Reach::ALL[0]),
         Self::Port(Reach::ALL[1]),
@@ -130,6 +130,8 @@ impl Part {
         Self::Stages(StageGroup::LabelInstance),
         Self::Stages(StageGroup::LabelAware),
         Self::Stages(StageGroup::Pseudowire),
+        Self::Stages(StageGroup::LabelUdp),
+        Self::Stages(StageGroup::LabelUdpIn),
         Self::Functions,
         Self::Asked,
     ];
@@ -199,6 +201,8 @@ impl Part {
             Self::Stages(StageGroup::LabelInstance) => "port-label-instance",
             Self::Stages(StageGroup::LabelAware) => "port-label-aware",
             Self::Stages(StageGroup::Pseudowire) => "port-pseudowires",
+            Self::Stages(StageGroup::LabelUdp) => "port-label-udp",
+            Self::Stages(StageGroup::LabelUdpIn) => "port-label-udp-in",
             Self::Functions => "functions",
             Self::Asked => "asked",
         };

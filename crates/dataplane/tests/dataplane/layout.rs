@@ -82,6 +82,7 @@ fn rust() -> Vec<(&'static str, usize, Fields)> {
         rust_layout!(Forgotten { entry, cpu }),
         rust_layout!(SidKey { prefixlen, generation, address }),
         rust_layout!(Policy { lists, list, bucket }),
+        rust_layout!(Udp { source, mtu, hop_limit, flags }),
         rust_layout!(SegmentList {
             header_length,
             mode,
@@ -152,7 +153,8 @@ fn rust() -> Vec<(&'static str, usize, Fields)> {
 
 /// BTF has the types of maps, globals and functions, not those of local variables. Bindgen's assertions compare the others
 /// with libclang's layout when the ABI crate is built.
-const NOT_IN_BTF: [&str; 4] = ["segue_forgotten", "segue_capture", "segue_function_metadata", "segue_answer_metadata"];
+const NOT_IN_BTF: [&str; 5] =
+    ["segue_forgotten", "segue_capture", "segue_function_metadata", "segue_answer_metadata", "segue_udp"];
 
 /// `SidKey` is `segue_sid_key`.
 fn c_name(rust: &str) -> String {

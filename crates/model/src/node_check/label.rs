@@ -97,7 +97,7 @@ impl Check<'_> {
         let takes = |parameter: &str| match parameter {
             "out" => label.behaviour == LabelBehaviour::Swap,
             "table" => matches!(label.behaviour, LabelBehaviour::Node | LabelBehaviour::Table),
-            "paths" => label.behaviour.has_paths(),
+            "paths" | "udp" => label.behaviour.has_paths(),
             "policy" => label.behaviour == LabelBehaviour::Binding,
             "control_word" => label.behaviour == LabelBehaviour::Pseudowire,
             "port" => label.behaviour.has_next_hop() || label.behaviour == LabelBehaviour::Pseudowire,
@@ -110,6 +110,7 @@ impl Check<'_> {
             ("port", label.port.is_some()),
             ("control_word", label.control_word.is_some()),
             ("paths", !label.paths.is_empty()),
+            ("udp", label.udp.is_some()),
             ("table", label.table.is_some()),
             ("policy", label.policy.is_some()),
             ("next_hop_mac", label.next_hop_mac.is_some()),
@@ -121,7 +122,7 @@ impl Check<'_> {
             let message = format!("the behaviour {name} does not take the key {parameter:?}");
             self.error(&key.at(parameter), message, "remove it, or change the behaviour");
         }
-        if label.behaviour.has_next_hop() && label.next_hop.is_none() && label.paths.is_empty() {
+        if label.behaviour.has_next_hop() && label.next_hop.is_none() && label.paths.is_empty() && label.udp.is_none() {
             self.error(key, format!("the behaviour {name} needs the key \"next_hop\""), "add `next_hop:`");
         }
         if let Some(out) = label.out {
@@ -139,6 +140,12 @@ impl Check<'_> {
         }
         self.label_next_hop(label.next_hop, label.port.as_deref(), key);
         self.label_paths(label, key);
+        let beside = [
+            ("next_hop", label.next_hop.is_some()),
+            ("port", label.port.is_some()),
+            ("paths", !label.paths.is_empty()),
+        ];
+        self.udp_tunnel(label.udp.as_ref(), &beside, key);
     }
 
     fn binding_label(&mut self, label: &Label, key: &KeyPath) {
@@ -244,7 +251,14 @@ impl Check<'_> {
                 }
             }
             let is_own = |first: &u32| self.state.labels.iter().any(|own| own.label == *first);
+            let beside = [("next_hop", list.next_hop.is_some()), ("port", list.port.is_some())];
+            self.udp_tunnel(list.udp.as_ref(), &beside, &key);
+            if policy.pseudowire.is_some() && list.udp.is_some() {
+                let message = "frames of a pseudowire do not go in UDP";
+                self.error(&key.at("udp"), message, "write `next_hop:`, or remove the policy's `pseudowire`");
+            }
             match (list.next_hop, list.labels.first().is_some_and(is_own)) {
+                _ if list.udp.is_some() => {}
                 (None, false) => {
                     let message = "nothing says which neighbour knows the first label, and it is none of this node's";
                     self.error(&key, message, "add `next_hop:` with its address, or the label to `labels:`");
@@ -256,7 +270,7 @@ impl Check<'_> {
                 _ => {}
             }
             self.label_next_hop(list.next_hop, list.port.as_deref(), &key);
-            if list.next_hop.is_none() {
+            if list.next_hop.is_none() && list.udp.is_none() {
                 self.ends_here(policy.pseudowire, &list.labels, &labels);
             }
         }
@@ -264,8 +278,12 @@ impl Check<'_> {
 
     /// A list of SIDs has nothing that only labels have.
     pub(super) fn no_labels(&mut self, list: &SegmentList, mode: HeadendMode, key: &KeyPath) {
-        let given =
-            [("labels", !list.labels.is_empty()), ("next_hop", list.next_hop.is_some()), ("port", list.port.is_some())];
+        let given = [
+            ("labels", !list.labels.is_empty()),
+            ("next_hop", list.next_hop.is_some()),
+            ("port", list.port.is_some()),
+            ("udp", list.udp.is_some()),
+        ];
         for (parameter, _) in given.into_iter().filter(|(_, is_given)| *is_given) {
             let message = format!("a list of a policy of mode {} does not take the key {parameter:?}", mode.name());
             self.error(&key.at(parameter), message, "remove it, or write `mode: PUSH`");

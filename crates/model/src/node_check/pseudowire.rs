@@ -30,7 +30,8 @@ impl Label {
             | LabelBehaviour::StaticProxy
             | LabelBehaviour::DynamicProxy
             | LabelBehaviour::Netfilter
-            | LabelBehaviour::Firewall => End::Next,
+            | LabelBehaviour::Firewall
+            | LabelBehaviour::SrAware => End::Next,
             LabelBehaviour::Pop | LabelBehaviour::Adjacency if is_last => End::Packets,
             LabelBehaviour::Swap | LabelBehaviour::ExplicitNull | LabelBehaviour::Pop | LabelBehaviour::Adjacency => {
                 End::Elsewhere

@@ -25,6 +25,7 @@ impl Check<'_> {
             ("next_hop", label.next_hop.is_some(), is_proxy, false),
             ("next_hop_mac", label.next_hop_mac.is_some(), is_proxy, false),
             ("paths", !label.paths.is_empty(), false, false),
+            ("udp", label.udp.is_some(), false, false),
             ("proxy", label.proxy.is_some(), is_proxy, is_proxy),
             ("netfilter", label.netfilter.is_some(), label.behaviour == Netfilter, label.behaviour == Netfilter),
             ("firewall", label.firewall.is_some(), label.behaviour == Firewall, label.behaviour == Firewall),

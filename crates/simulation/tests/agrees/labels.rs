@@ -78,6 +78,11 @@ labels:
   - {label: 15054, behaviour: binding, policy: narrow}
   - {label: 15060, behaviour: pseudowire, port: wire0}
   - {label: 15061, behaviour: pseudowire, port: acc1, control_word: false}
+  - {label: 15055, behaviour: binding, policy: labels-udp}
+  - {label: 15080, behaviour: adjacency, udp: {destination: 10.78.0.2, mtu: 1300}}
+  - {label: 16020, behaviour: swap, out: 17020, udp: {destination: 'fd00:0:c1::2'}}
+  - {label: 16021, behaviour: pop, udp: {destination: 'fd00:0:c2::2', zero_checksum: true}}
+  - {label: 16022, behaviour: explicit_null, udp: {destination: 10.78.0.2}}
 ";
 
 const POLICIES: &str = "
@@ -92,6 +97,7 @@ const POLICIES: &str = "
   - {name: labels-here-end, mode: PUSH, segment_lists: [{labels: [15040, 15100]}]}
   - {name: labels-wire, mode: PUSH, pseudowire: {}, segment_lists: [{labels: [16002, 99], next_hop: 'fd00:0:c1::2'}, {labels: [16001, 15060]}, {labels: [99], next_hop: 'fd00:0:c2::2'}]}
   - {name: labels-entropy, mode: PUSH, entropy_label: true, ttl: TTL, segment_lists: [{labels: [99], next_hop: 'fd00:0:c1::2'}, {labels: [16001, 16010]}]}
+  - {name: labels-udp, mode: PUSH, entropy_label: true, ttl: TTL, segment_lists: [{labels: [99], udp: {destination: 'fd00:0:c1::2'}}, {labels: [16001], udp: {destination: 10.78.0.2}}]}
 ";
 
 /// Where chains cross between SRv6 and labels.
@@ -115,8 +121,19 @@ pub fn configuration(ttl: &str) -> String {
         .replace("{name: core2, role: core}", "{name: core2, role: core, firewall: plain}");
     let (before, after) = text.split_once("sids:").expect("SIDs");
     let (_, after) = after.split_once("policies:\n").expect("policies");
-    let names =
-        ["push2", "other", "narrow", "unresolved", "outside", "weighted", "here", "here-paths", "here-end", "entropy"];
+    let names = [
+        "push2",
+        "other",
+        "narrow",
+        "unresolved",
+        "outside",
+        "weighted",
+        "here",
+        "here-paths",
+        "here-end",
+        "entropy",
+        "udp",
+    ];
     let rules = |(number, name): (usize, &&str)| {
         format!(
             "  - {{name: labels-{name}-6, destination: 'fd00:0:f{number:02x}::/48', policy: labels-{name}}}\n  \
@@ -132,16 +149,16 @@ pub fn configuration(ttl: &str) -> String {
     format!(
         "{before}firewalls:\n  - {{name: plain, ipv6: {{file: v6, text: \"{FIREWALL}\"}}, ipv4: {{file: v4, text: \"{FIREWALL}\"}}}}\n\
          sids:{SIDS}policies:{policies}{after}mpls: {{srgb: ['16000-23999'], srlb: ['15000-15999'], ttl: {ttl}, \
-         allow_inner_sid: {inner}}}{LABELS}"
+         allow_inner_sid: {inner}, udp_endpoints: [{{address: 'fd00:0:1::1', zero_checksum_from: 'fd00:0:9:5::/64'}}, {{address: 10.77.0.1}}]}}{LABELS}"
     )
 }
 
 /// Labels that this node knows, special ones, and some that nobody knows.
-const KNOWN: [u32; 42] = [
+const KNOWN: [u32; 48] = [
     16_001, 16_001, 16_002, 16_002, 16_003, 16_003, 16_004, 16_005, 16_006, 16_007, 16_008, 16_010, 16_010, 16_011,
     15_001, 15_002, 15_003, 15_100, 15_101, 15_200, 15_201, 15_010, 15_011, 15_012, 15_020, 15_021, 15_030, 15_031,
-    15_032, 15_040, 15_050, 15_050, 15_051, 15_052, 15_053, 15_054, 15_060, 15_060, 15_061, 15_061,
-    15_070, 15_070,
+    15_032, 15_040, 15_050, 15_050, 15_051, 15_052, 15_053, 15_054, 15_060, 15_060, 15_061, 15_061, 15_070, 15_070,
+    15_055, 15_080, 16_020, 16_020, 16_021, 16_022,
 ];
 const OTHERS: [u32; 8] = [0, 1, 2, 3, 7, 13, 70_000, 1_048_575];
 
@@ -253,6 +270,37 @@ fn crossing(random: &mut Random, count: usize) -> Vec<Seed> {
     (0..count).map(one).collect()
 }
 
+/// Labels that come in UDP, or seem to.
+fn in_udp(random: &mut Random, count: usize) -> Vec<Seed> {
+    let one = |_| {
+        let port = *random.pick(&["core0", "core0", "core0", "core2", "acc0"]);
+        let udp = UdpRepr::new(random.number() as u16, *random.pick(&[6635, 6635, 6635, 6635, 6636]));
+        let traffic_class = *random.pick(&[0, 0, 0, 1, 2, 3]);
+        let labels = stack(random);
+        let carried = packet(random, PacketBuilder::new().mpls(&labels)).build();
+        let unchecked = random.below(3) == 0;
+        let frame = if random.below(2) == 0 {
+            let to = *random.pick(&[[10, 77, 0, 1], [10, 77, 0, 1], [10, 77, 0, 1], [10, 77, 0, 2]]);
+            let repr = Ipv4Repr {
+                type_of_service: traffic_class,
+                more_fragments: random.below(20) == 0,
+                ..Ipv4Repr::new([10, 79, 0, 1].into(), to.into())
+            };
+            let frame = arriving(port).ipv4(repr).udp(udp).payload(&carried);
+            if unchecked { frame.with_bytes(40, &[0, 0]) } else { frame }
+        } else {
+            let sources =
+                [HEADEND, Ipv6Addr::new(0xfd00, 0, 9, 5, 0, 0, 0, 1), Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 9)];
+            let repr = Ipv6Repr::new(*random.pick(&sources), *random.pick(&[NODE, NODE, NODE, SERVER]));
+            let frame = arriving(port).ipv6(Ipv6Repr { traffic_class, ..repr }).udp(udp).payload(&carried);
+            if unchecked { frame.with_bytes(60, &[0, 0]) } else { frame }
+        };
+        let padding: &[u8] = if random.below(8) == 0 { &[0; 6] } else { &[] };
+        Seed { port, frame: frame.trailer(padding).build() }
+    };
+    (0..count).map(one).collect()
+}
+
 /// Packets into policies of labels, and back from functions behind labels.
 fn pushed(random: &mut Random, count: usize) -> Vec<Seed> {
     let mut seeds = Vec::new();
@@ -263,7 +311,7 @@ fn pushed(random: &mut Random, count: usize) -> Vec<Seed> {
             continue;
         }
         let port = *random.pick(&["acc0", "acc1", "acc0", "acc1", "wire0"]);
-        let policy = random.below(10) as u8;
+        let policy = random.below(11) as u8;
         let hops = *random.pick(&[64, 64, 64, 3, 2, 1]);
         let (source, to) = (random.number() as u16, *random.pick(&[1, 2, 3]));
         let traffic_class = random.number() as u8;
@@ -289,6 +337,7 @@ fn by_chance(random: &mut Random) -> Vec<Seed> {
     let mut packets = labelled(random, 900);
     packets.extend(pushed(random, 450));
     packets.extend(crossing(random, 300));
+    packets.extend(in_udp(random, 300));
     let whole = packets.len();
     for _ in 0..900 {
         let mut packet = packets[random.below(whole)].clone();
@@ -302,6 +351,8 @@ fn by_chance(random: &mut Random) -> Vec<Seed> {
 fn labels_agree(ttl: &str, seed: u64) {
     let network = Network::new();
     network.links_to_netfilter();
+    network.node.sh("ip address add 10.78.0.1/24 dev core1");
+    network.node.sh(&format!("ip neigh add 10.78.0.2 lladdr {} nud permanent dev core1", fixture::macs("core1").1));
     let node = Node::load(&network.node, &configuration(ttl));
     let mut random = Random::new(seed);
     let packets = by_chance(&mut random);
@@ -329,6 +380,8 @@ fn labels_agree(ttl: &str, seed: u64) {
         "drop_group_frame",
         "drop_control_word",
         "drop_associated_channel",
+        "drop_bad_checksum",
+        "drop_ecn_not_capable",
     ] {
         assert!(certain.get(outcome).copied().unwrap_or_default() > 0, "{outcome}: {certain:?}");
     }

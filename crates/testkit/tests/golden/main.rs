@@ -18,6 +18,7 @@ mod label_functions;
 mod label_instances;
 mod label_paths;
 mod label_pseudowire;
+mod label_udp;
 mod labels;
 mod memory;
 mod mistakes;

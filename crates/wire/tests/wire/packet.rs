@@ -167,6 +167,12 @@ fn summaries() {
             "fd00::1 > fc00::1, hop-by-hop options header, fragment at 0+, UDP 5 > 6",
         ),
         (
+            outer()
+                .udp(UdpRepr::new(50_000, 6635))
+                .payload(&PacketBuilder::new().mpls(&[entry(16_000)]).ipv4(inner4()).udp(UdpRepr::new(1, 2)).build()),
+            "fd00::1 > fc00::1 UDP 50000 > 6635, MPLS [16000] TTL 63, IPv4 10.1.0.2 > 10.2.0.2 UDP 1 > 2",
+        ),
+        (
             ethernet().vlan(100).mpls(&[entry(16_000), entry(16_001)]).ipv4(inner4()).udp(UdpRepr::new(1, 2)),
             "vlan 100, MPLS [16000, 16001] TTL 63, 10.1.0.2 > 10.2.0.2 UDP 1 > 2",
         ),
