@@ -317,14 +317,14 @@ functions:
       a: {vm: {west: {interface: west-a}, east: {interface: east-a}}}
       b: {vm: {west: {interface: west-b}, east: {interface: east-b}}}
 labels:
-  - {label: 15070, behaviour: dynamic_proxy, proxy: {function: fw, inner: [IPv4, IPv6], on_failure: reroute, backup_label: 16002}}
+  - {label: 15075, behaviour: dynamic_proxy, proxy: {function: fw, inner: [IPv4, IPv6], on_failure: reroute, backup_label: 16002}}
 ";
 
 #[test]
 fn flows_are_at_one_of_several_instances_that_are_up() {
     let text = configuration("pipe").replacen("\nlabels:\n", INSTANCES, 1);
-    let frame = six(arriving("core0"), &[(15_070, 9), (16_002, 60)], 5);
-    let [a, b] = ["a", "b"].map(|name| label_instance_key(15_070, name));
+    let frame = six(arriving("core0"), &[(15_075, 9), (16_002, 60)], 5);
+    let [a, b] = ["a", "b"].map(|name| label_instance_key(15_075, name));
     let found = |down: &[Ipv6Net]| simulated_in(&text, "core0", &frame, down, None);
     let either = found(&[]);
     assert_eq!((either.end.outcome, either.end.certain), (Outcome::ToFunction, false), "{either:?}");

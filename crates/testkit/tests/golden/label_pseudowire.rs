@@ -282,7 +282,7 @@ fn a84_frames_behind_a_control_word_take_one_path() {
 fn many_mutated_packets_of_pseudowires() {
     let network = Network::new();
     let node = Node::load(&network.node, &configured("uniform"));
-    let packets = mutation::packets();
+    let packets = mutation::packets() / 3;
     let labels = [WIRE, WIRE, WIRE, RAW, RAW, OWN, FIREWALL, ENTROPY_INDICATOR, SWAP, MAIN_TABLE, 70_000];
     let controls: [&[u8]; 5] = [&[], &[0; 4], &[0; 4], &[0x10, 0, 0, 7], &[0x60, 0, 0, 0]];
     let mut random = Random::new(0x4448);
