@@ -57,6 +57,7 @@ INLINE int labels_aware(struct packet *packet)
 {
 	struct label_found found = {.frame = frame_length(packet->ctx)};
 	u32 outcome, ecn = 0, at, end_of_packet;
+	int action;
 	struct function_link link = {};
 	struct labels_end stack = {};
 	const struct segue_sid *sid;
@@ -64,12 +65,10 @@ INLINE int labels_aware(struct packet *packet)
 	struct inner inner = {};
 	struct outer outer;
 
-	packet->length = found.frame - ETHERNET_LENGTH;
-	outcome = labels_walk(packet->ctx, packet->epoch, packet->port->config_flags, &found);
-	if (unlikely(outcome))
-		return drop(packet, outcome & (SEGUE_OUTCOMES_MAX - 1));
-	sid = bpf_map_lookup_elem(&sid_entries, &found.index);
-	if (unlikely(!sid || sid->behaviour != SEGUE_LABEL_AWARE))
+	sid = labels_resume(packet, &found, &action);
+	if (unlikely(!sid))
+		return action;
+	if (unlikely(sid->behaviour != SEGUE_LABEL_AWARE))
 		return drop(packet, SEGUE_OUTCOME_drop_label_unknown);
 	entropy_off(packet->ctx, &found, SEGUE_LABEL_STATIC);
 	if (unlikely(sid->flags & SEGUE_SID_DOWN))

@@ -177,14 +177,13 @@ INLINE int labels_binding(struct packet *packet)
 	struct label_found found = {.frame = frame_length(packet->ctx)};
 	const struct segue_segment_list *list;
 	const struct segue_sid *sid;
-	u32 outcome, flow;
+	int action;
+	u32 flow;
 
-	packet->length = found.frame - ETHERNET_LENGTH;
-	outcome = labels_walk(packet->ctx, packet->epoch, packet->port->config_flags, &found);
-	if (unlikely(outcome))
-		return drop(packet, outcome & (SEGUE_OUTCOMES_MAX - 1));
-	sid = bpf_map_lookup_elem(&sid_entries, &found.index);
-	if (unlikely(!sid || sid->behaviour != SEGUE_LABEL_BINDING))
+	sid = labels_resume(packet, &found, &action);
+	if (unlikely(!sid))
+		return action;
+	if (unlikely(sid->behaviour != SEGUE_LABEL_BINDING))
 		return drop(packet, SEGUE_OUTCOME_drop_label_unknown);
 	if (unlikely(found.ttl <= 1))
 		return labels_refuse(packet, SEGUE_OUTCOME_drop_label_ttl, 0);

@@ -50,15 +50,14 @@ INLINE int labels_instance(struct packet *packet)
 	struct label_found found = {.frame = frame_length(packet->ctx)};
 	const struct segue_sid *sid;
 	struct address all;
-	u32 outcome, flags;
+	u32 flags;
+	int action;
 	u64 instance;
 
-	packet->length = found.frame - ETHERNET_LENGTH;
-	outcome = labels_walk(packet->ctx, packet->epoch, packet->port->config_flags, &found);
-	if (unlikely(outcome))
-		return drop(packet, outcome & (SEGUE_OUTCOMES_MAX - 1));
-	sid = bpf_map_lookup_elem(&sid_entries, &found.index);
-	if (unlikely(!sid || sid->behaviour != SEGUE_LABEL_INSTANCES))
+	sid = labels_resume(packet, &found, &action);
+	if (unlikely(!sid))
+		return action;
+	if (unlikely(sid->behaviour != SEGUE_LABEL_INSTANCES))
 		return drop(packet, SEGUE_OUTCOME_drop_label_unknown);
 	entropy_off(packet->ctx, &found, SEGUE_LABEL_STATIC);
 	/* Frames have no flow here, and no instance takes them: that is the instance's to say. */

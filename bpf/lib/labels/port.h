@@ -164,15 +164,11 @@ INLINE int labels_passed(struct packet *packet)
 {
 	struct label_found found = {.frame = frame_length(packet->ctx)};
 	const struct segue_sid *sid;
-	u32 outcome;
+	int action;
 
-	packet->length = found.frame - ETHERNET_LENGTH;
-	outcome = labels_walk(packet->ctx, packet->epoch, packet->port->config_flags, &found);
-	if (unlikely(outcome))
-		return drop(packet, outcome & (SEGUE_OUTCOMES_MAX - 1));
-	sid = bpf_map_lookup_elem(&sid_entries, &found.index);
+	sid = labels_resume(packet, &found, &action);
 	if (unlikely(!sid))
-		return drop(packet, SEGUE_OUTCOME_drop_label_unknown);
+		return action;
 	entropy_off(packet->ctx, &found, SEGUE_LABEL_TABLE);
 	return label_onward(packet, sid, &found);
 }

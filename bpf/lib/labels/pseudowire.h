@@ -105,13 +105,12 @@ INLINE int labels_wire(struct packet *packet)
 	struct outer outer = {};
 	const struct segue_sid *sid;
 	u32 outcome;
+	int action;
 
-	packet->length = found.frame - ETHERNET_LENGTH;
-	outcome = labels_walk(packet->ctx, packet->epoch, packet->port->config_flags, &found);
-	if (unlikely(outcome))
-		return drop(packet, outcome & (SEGUE_OUTCOMES_MAX - 1));
-	sid = bpf_map_lookup_elem(&sid_entries, &found.index);
-	if (unlikely(!sid || sid->behaviour != SEGUE_LABEL_PSEUDOWIRE))
+	sid = labels_resume(packet, &found, &action);
+	if (unlikely(!sid))
+		return action;
+	if (unlikely(sid->behaviour != SEGUE_LABEL_PSEUDOWIRE))
 		return drop(packet, SEGUE_OUTCOME_drop_label_unknown);
 	entropy_off(packet->ctx, &found, SEGUE_LABEL_TABLE);
 	if (unlikely(!(found.word & ENTRY_BOTTOM)))

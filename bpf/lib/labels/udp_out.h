@@ -74,17 +74,14 @@ INLINE int labels_udp(struct packet *packet)
 	struct label_found found = {.frame = frame_length(packet->ctx)};
 	const struct segue_segment_list *list = NULL;
 	u32 outcome, off, on, entry = 0, length;
+	int action;
 	const struct segue_sid *sid;
 	struct tunnel tunnel = {};
 	void *data, *end, *to;
 
-	packet->length = found.frame - ETHERNET_LENGTH;
-	outcome = labels_walk(packet->ctx, packet->epoch, packet->port->config_flags, &found);
-	if (unlikely(outcome))
-		return drop(packet, outcome & (SEGUE_OUTCOMES_MAX - 1));
-	sid = bpf_map_lookup_elem(&sid_entries, &found.index);
+	sid = labels_resume(packet, &found, &action);
 	if (unlikely(!sid))
-		return drop(packet, SEGUE_OUTCOME_drop_label_unknown);
+		return action;
 	if (unlikely(found.ttl <= 1))
 		return labels_refuse(packet, SEGUE_OUTCOME_drop_label_ttl, 0);
 	tunnel.flow = labels_flow(packet->ctx);

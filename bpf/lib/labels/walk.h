@@ -9,7 +9,9 @@
 #include "lib/base/types.h"
 #include "lib/base/protocol.h"
 #include "lib/packet/buffer.h"
+#include "lib/packet/packet.h"
 #include "lib/packet/stage.h"
+#include "lib/packet/outcome.h"
 #include "lib/labels/entry.h"
 
 #define LABELS_OWN_MAX 8 /* labels of this node itself in a row */
@@ -127,6 +129,27 @@ RARE int labels_walk(buffer *ctx, u64 epoch, u32 config_flags, struct label_foun
 		return 0;
 	}
 	return SEGUE_OUTCOME_drop_label_depth;
+}
+
+/*
+ * A stage goes on with a packet with labels, of which nothing has been changed: the entry of the first label that leads
+ * on, which is `found`. NULL: the packet has ended with `action`.
+ */
+INLINE const struct segue_sid *labels_resume(struct packet *packet, struct label_found *found, int *action)
+{
+	const struct segue_sid *sid;
+	u32 outcome;
+
+	packet->length = found->frame - ETHERNET_LENGTH;
+	outcome = labels_walk(packet->ctx, packet->epoch, packet->port->config_flags, found);
+	if (unlikely(outcome)) {
+		*action = drop(packet, outcome & (SEGUE_OUTCOMES_MAX - 1));
+		return NULL;
+	}
+	sid = bpf_map_lookup_elem(&sid_entries, &found->index);
+	if (unlikely(!sid))
+		*action = drop(packet, SEGUE_OUTCOME_drop_label_unknown);
+	return sid;
 }
 
 /* Does a label leave it to the next one of the stack where the packet goes, here? */
