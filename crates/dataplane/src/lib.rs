@@ -6,6 +6,7 @@
 #![deny(unsafe_code)]
 
 mod batch;
+mod bpf_link;
 mod carried;
 pub mod compile;
 mod compiled;

@@ -23,11 +23,14 @@ impl MapSet {
         names.into_iter().map(open).collect::<Option<_>>().map(Self)
     }
 
-    /// Opens everything in `directory`.
+    /// Opens everything in `directory` but what is in directories of its own.
     pub fn open_all(directory: &Path) -> Option<Self> {
         let mut names = Vec::new();
         for entry in fs::read_dir(directory).ok()? {
-            names.push(entry.ok()?.file_name().into_string().ok()?);
+            let entry = entry.ok()?;
+            if !entry.file_type().ok()?.is_dir() {
+                names.push(entry.file_name().into_string().ok()?);
+            }
         }
         Self::open(directory, names.iter().map(String::as_str))
     }

@@ -130,7 +130,7 @@ fn sizes(dataplane: &Dataplane) -> Result<BTreeSet<Size>, Error> {
 }
 
 /// Makes a map what it was when it was new.
-fn clear(map: &MapHandle) -> Result<(), libbpf_rs::Error> {
+pub(crate) fn clear(map: &MapHandle) -> Result<(), libbpf_rs::Error> {
     // Constants, and `control`.
     if [".rodata", ".data"].iter().any(|section| map.name().to_string_lossy().contains(section)) {
         return Ok(());
@@ -151,7 +151,7 @@ fn clear(map: &MapHandle) -> Result<(), libbpf_rs::Error> {
                 batch::clear(map, &rows)?;
             }
         }
-        MapType::Hash | MapType::LruHash | MapType::LpmTrie => {
+        MapType::Hash | MapType::LruHash | MapType::LpmTrie | MapType::HashOfMaps => {
             for key in map.keys().collect::<Vec<_>>() {
                 match map.delete(&key) {
                     Err(error) if error.kind() != libbpf_rs::ErrorKind::NotFound => return Err(error),

@@ -31,6 +31,7 @@ pub mod device;
 mod error;
 pub mod generic;
 mod identity;
+pub mod idle;
 pub mod interrupt;
 pub mod link;
 pub mod namespace;

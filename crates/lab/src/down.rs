@@ -101,7 +101,9 @@ fn remove_pins(pins: &Path) -> Result<()> {
         if number > 0 {
             segue_host::settle::programs_freed();
         }
-        portion.iter().filter(|node| node.is_dir()).try_for_each(|node| remove_tree(node))?;
+        // None, but in tests.
+        let mut removed = portion.iter().filter(|node| node.is_dir() && !segue_host::idle::leave(node));
+        removed.try_for_each(|node| remove_tree(node))?;
     }
     remove_tree(pins)
 }

@@ -6,6 +6,7 @@
 
 #![deny(unsafe_code)] // the module that talks to packet sockets says why
 
+pub mod agent;
 pub mod command;
 pub mod dissector;
 pub mod fixture;

@@ -16,14 +16,42 @@ struct Peer {
     tx_checksum: bool,
 }
 
+impl Peer {
+    /// As a sentence and a command have it.
+    fn where_it_is(&self) -> (String, String) {
+        let name = self.namespace.as_ref();
+        let place = name.map(|name| format!(" in namespace {name}")).unwrap_or_default();
+        (place, name.map(|name| format!("ip netns exec {name} ")).unwrap_or_default())
+    }
+}
+
 /// Senders at the far end of a veth that leave checksums to it: XDP passes on frames without them.
 pub fn checksums(ports: &[PortReport]) -> Vec<Check> {
-    let by_xdp = ports.iter().filter(|port| port.hook.starts_with("xdp") && port.role != "core");
+    let by_xdp = ports.iter().filter(|port| port.hook.starts_with("xdp"));
     let veths = by_xdp.filter_map(|port| {
         let device = port.device.as_ref().filter(|device| device.kind == segue_host::device::VETH)?;
         Some((port, device.peer?, device.peer_elsewhere))
     });
-    veths.map(|(port, peer, elsewhere)| check(port, find(port.ifindex, peer, elsewhere))).collect()
+    veths
+        .filter_map(|(port, peer, elsewhere)| {
+            let peer = find(port.ifindex, peer, elsewhere);
+            if port.role == "core" { from_node(port, peer) } else { Some(check(port, peer)) }
+        })
+        .collect()
+}
+
+/// The far end of a core port is another node's: whether it sends packets without checksums, from hosts behind it, depends on its own
+/// ports' hooks, which cannot be seen from here.
+fn from_node(port: &PortReport, peer: Option<Peer>) -> Option<Check> {
+    let peer = peer.filter(|peer| peer.tx_checksum)?;
+    let (place, inside) = peer.where_it_is();
+    let reason = format!(
+        "its far end {}{place} leaves checksums to the link: where it sends what came in by `mode: skb` from hosts that do so too, TCP through \
+         this port hangs, since XDP passes packets on without",
+        peer.name
+    );
+    let remedy = format!("if so, give the port `mode: skb`, or `{inside}ethtool -K {} tx off`", peer.name);
+    Some(Check::note("port", format!("port {}", port.name), reason, remedy))
 }
 
 fn check(port: &PortReport, peer: Option<Peer>) -> Check {
@@ -32,11 +60,10 @@ fn check(port: &PortReport, peer: Option<Peer>) -> Check {
         let reason = "its far end is in a network namespace without a name: whether it leaves checksums to the link cannot be seen";
         return Check::note("port", about, reason, "there: `ethtool -K FAR-END tx off`, or give the port `mode: skb`");
     };
-    let place = peer.namespace.as_ref().map(|name| format!(" in namespace {name}")).unwrap_or_default();
+    let (place, inside) = peer.where_it_is();
     if !peer.tx_checksum {
         return Check::ok("port", about, format!("its far end {}{place} makes its checksums itself", peer.name));
     }
-    let inside = peer.namespace.map(|name| format!("ip netns exec {name} ")).unwrap_or_default();
     let reason = format!(
         "its far end {}{place} leaves checksums to the link, and XDP passes packets on without: TCP through it hangs",
         peer.name

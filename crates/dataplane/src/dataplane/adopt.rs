@@ -7,6 +7,7 @@
 //!     control, config, ... the maps that the ABI covers
 //!     state                what the agent must know about the active generation
 //!     programs-BUILD/      maps of one build of the programs: stages, caches
+//!       port/              and the program on XDP, once a port was on it
 //! ```
 //!
 //! A directory is filled under another name and renamed when complete, so that an agent that dies half-way leaves nothing
@@ -14,17 +15,20 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use libbpf_rs::{MapCore, Object, OpenObject, ProgramInput};
+use libbpf_rs::{MapCore, Object, OpenObject, Program, ProgramInput};
 use segue_abi as abi;
 use segue_host::bpffs::is_bpffs;
 use zerocopy::FromZeros;
 
+use super::idle;
 use super::sid_copies::SidCopies;
 use super::{Dataplane, Life, Options, Origin, remove_tree};
 use crate::Error;
+use crate::bpf_link;
 use crate::compiled::Compiled;
 use crate::facts::Hook;
 use crate::grace::Grace;
@@ -36,6 +40,8 @@ use crate::skb::{self, Part};
 
 const MAPS: &str = "maps-";
 const PROGRAMS: &str = "programs-";
+/// In the directory of a build's maps.
+const PORT: &str = "port";
 pub(super) const LOADING: &str = "loading";
 
 pub(super) fn open_or_load(pin_dir: &Path, options: Options) -> Result<Dataplane, Error> {
@@ -49,13 +55,20 @@ pub(super) fn open_or_load(pin_dir: &Path, options: Options) -> Result<Dataplane
         return Err(Error::NotBpffs { path: pin_dir.to_owned() });
     }
     remove_tree(&pin_dir.join(LOADING))?;
-    let sets = numbered(pin_dir)?;
+    let mut sets = numbered(pin_dir)?;
     let mut open = object::open(&options.capacity)?;
+    let new = sets.is_empty() && idle::take(pin_dir, &open)?;
+    if new {
+        sets = numbered(pin_dir)?;
+    }
     if let Some((_, set)) = sets.last() {
         let older: Vec<PathBuf> = sets[..sets.len() - 1].iter().map(|(_, set)| set.clone()).collect();
         if let Some(mut dataplane) = adopt(&mut open, pin_dir, set, options)? {
             dataplane.bring_up_to_date(open, &older)?;
             dataplane.life_forgets();
+            if new {
+                dataplane.origin = Origin::Loaded;
+            }
             return Ok(dataplane);
         }
     }
@@ -91,7 +104,7 @@ pub(super) fn is_pinned(pin_dir: &Path) -> bool {
 }
 
 /// The map sets by ascending number.
-fn numbered(pin_dir: &Path) -> Result<Vec<(u32, PathBuf)>, Error> {
+pub(super) fn numbered(pin_dir: &Path) -> Result<Vec<(u32, PathBuf)>, Error> {
     let mut sets = Vec::new();
     for name in names(pin_dir)? {
         if let Some(number) = name.strip_prefix(MAPS).and_then(|number| number.parse().ok()) {
@@ -139,7 +152,7 @@ fn adopt(open: &mut OpenObject, pin_dir: &Path, set: &Path, options: Options) ->
         set: set.to_owned(),
         maps: Arc::new(maps),
         store,
-        object: None,
+        port: None,
         options: Options { capacity, ..options },
         origin: Origin::Adopted,
         carried: Arc::new(store_carried),
@@ -318,7 +331,7 @@ fn load_new(
         set: set.to_owned(),
         maps: Arc::new(maps),
         store,
-        object: None,
+        port: None,
         options,
         origin,
         active: goes_on.and_then(|old| old.active.clone()),
@@ -352,11 +365,21 @@ fn pin_maps(object: &Object, directory: &Path, wanted: impl Fn(&str) -> bool) ->
     Ok(())
 }
 
-/// The programs of an adopted data plane once more, on the same maps: for attaching them to further ports.
-pub(super) fn load_again(set: &Path, shared: &MapSet, options: &Options) -> Result<Object, Error> {
+/// This build's program on XDP, which `set` has pinned, or which is loaded and pinned.
+pub(super) fn port(set: &Path, shared: &MapSet, options: &Options) -> Result<OwnedFd, Error> {
+    let directory = set.join(format!("{PROGRAMS}{}", build_id())).join(PORT);
+    let path = directory.join(object::PROGRAM);
+    if let Ok(program) = Program::fd_from_pinned_path(&path) {
+        return Ok(program);
+    }
     let own = own_maps(set)?;
     let reused: Vec<_> = shared.iter().chain(own.iter()).collect();
-    object::load(object::open(&options.capacity)?, &reused, Selection::Port)
+    let object = object::load(object::open(&options.capacity)?, &reused, Selection::Port)?;
+    remove_tree(&directory)?;
+    fs::create_dir(&directory).map_err(pin_error(&directory, "make the directory"))?;
+    let program = object::program(&object, object::PROGRAM)?;
+    bpf_link::pin(program.as_fd(), &path).map_err(pin_error(&path, "pin the program"))?;
+    program.as_fd().try_clone_to_owned().map_err(pin_error(&path, "take another handle of it"))
 }
 
 /// The maps of this build's programs.
@@ -365,7 +388,7 @@ pub(super) fn own_maps(set: &Path) -> Result<MapSet, Error> {
     MapSet::open_all(&directory).ok_or_else(|| lost(&directory))
 }
 
-fn lost(directory: &Path) -> Error {
+pub(super) fn lost(directory: &Path) -> Error {
     let source = std::io::Error::new(std::io::ErrorKind::NotFound, "a pinned map is missing");
     Error::Pin { path: directory.to_owned(), action: "open the maps in it", source }
 }

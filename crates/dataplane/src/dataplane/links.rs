@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use libbpf_rs::query::LinkTypeInfo;
@@ -12,9 +13,9 @@ use std::os::fd::AsFd;
 use super::Dataplane;
 use super::adopt::{names, pin_error};
 use crate::Error;
+use crate::bpf_link;
 use crate::compiled::CompiledPort;
 use crate::maps::MapSet;
-use crate::object;
 use crate::skb;
 
 const LINK: &str = "link-";
@@ -82,12 +83,11 @@ impl Dataplane {
             // The interface has gone, and another one has its number.
             fs::remove_file(&path).map_err(pin_error(&path, "remove it"))?;
         }
-        let object = self.object()?;
-        let program = object::program(object, object::PROGRAM)?;
-        let index = i32::try_from(ifindex).unwrap_or(i32::MAX);
-        let attached = program.attach_xdp(index);
-        let mut link = attached.map_err(|source| Error::Attach { interface: self.interface_name(ifindex), source })?;
-        link.pin(&path).map_err(|source| Error::BpfPin { path, action: "pin the link", source })?;
+        let attached = bpf_link::create(self.port()?, ifindex, libbpf_sys::BPF_XDP, 0);
+        let failed =
+            |source: io::Error| Error::Attach { interface: self.interface_name(ifindex), source: source.into() };
+        let link = attached.map_err(failed)?;
+        bpf_link::pin(link.as_fd(), &path).map_err(pin_error(&path, "pin the link"))?;
         self.mode(ifindex)
     }
 
@@ -123,7 +123,7 @@ impl Dataplane {
     pub(super) fn update_links(&mut self) -> Result<(), Error> {
         for ifindex in self.linked() {
             let path = self.link_path(ifindex);
-            let mut link = Link::open(&path).map_err(|source| Error::BpfPin {
+            let link = Link::open(&path).map_err(|source| Error::BpfPin {
                 path: path.clone(),
                 action: "open the link",
                 source,
@@ -132,12 +132,11 @@ impl Dataplane {
                 fs::remove_file(&path).map_err(pin_error(&path, "remove it"))?;
                 continue;
             }
-            let object = self.object()?;
-            let program = object.progs().find(|program| program.name() == object::PROGRAM);
-            let program =
-                program.ok_or_else(|| Error::NotInObject { kind: "program", name: object::PROGRAM.to_owned() })?;
-            let replaced = link.update_prog(&program);
-            let failed = |source| Error::Link { interface: self.interface_name(ifindex), action: "replace", source };
+            let replaced = bpf_link::update(&link, self.port()?);
+            let failed = |source: io::Error| {
+                let interface = self.interface_name(ifindex);
+                Error::Link { interface, action: "replace", source: source.into() }
+            };
             replaced.map_err(failed)?;
         }
         Ok(())

@@ -9,6 +9,7 @@ mod filters;
 mod follow;
 mod frames;
 mod grow;
+mod idle;
 mod life;
 mod links;
 mod memories;
@@ -17,11 +18,11 @@ mod test_run;
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use libbpf_rs::{MapHandle, Object};
+use libbpf_rs::MapHandle;
 use segue_abi as abi;
 use segue_host::bpffs::is_bpffs;
 use segue_model::node::NodeState;
@@ -43,7 +44,6 @@ use crate::compiled::Compiled;
 use crate::facts::{Capabilities, Capacity};
 use crate::grace::Grace;
 use crate::maps::MapSet;
-use crate::object;
 use crate::records::{Record, Records};
 
 /// How to load.
@@ -86,8 +86,8 @@ pub struct Dataplane {
     set: PathBuf,
     maps: Arc<MapSet>,
     store: Records,
-    /// Programs as libbpf has them; loaded again upon need after an adoption.
-    object: Option<Object>,
+    /// The program on XDP, once somebody needed it.
+    port: Option<OwnedFd>,
     options: Options,
     origin: Origin,
     active: Option<Arc<Record>>,
@@ -172,9 +172,8 @@ impl Dataplane {
     /// # Errors
     /// [`Error::Load`] if the programs of an adopted data plane cannot be loaded again.
     pub fn program_fd(&mut self) -> Result<OwnedFd, Error> {
-        let object = self.object()?;
-        let program = object::program(object, object::PROGRAM)?;
-        program.as_fd().try_clone_to_owned().map_err(|source| Error::Load { source: source.into(), log: String::new() })
+        let program = self.port()?.try_clone_to_owned();
+        program.map_err(|source| Error::Load { source: source.into(), log: String::new() })
     }
 
     /// Detaches all ports and removes all pins, the directory included.
@@ -186,7 +185,10 @@ impl Dataplane {
             self.detach(ifindex)?;
         }
         self.remove_filters()?;
-        remove_tree(&self.pin_dir)
+        // Its maps are closed before others may have them.
+        let pin_dir = self.pin_dir.clone();
+        drop(self);
+        if segue_host::idle::leave(&pin_dir) { Ok(()) } else { remove_tree(&pin_dir) }
     }
 
     /// As [`Dataplane::remove`] where nothing can be adopted: what an agent left that died while it loaded.
@@ -220,13 +222,14 @@ impl Dataplane {
         self.active.as_ref().map_or(0, |record| record.compiled.generation)
     }
 
-    /// After an adoption the programs are only in the kernel; attaching needs libbpf's view of them.
-    fn object(&mut self) -> Result<&Object, Error> {
-        let object = match self.object.take() {
-            Some(object) => object,
-            None => adopt::load_again(&self.set, &self.maps, &self.options)?,
+    /// The program on the ports: as it is pinned, or loaded and pinned, with the first port that needs it.
+    fn port(&mut self) -> Result<BorrowedFd<'_>, Error> {
+        let program = match self.port.take() {
+            Some(program) => program,
+            None => adopt::port(&self.set, &self.maps, &self.options)?,
         };
-        Ok(self.object.insert(object))
+        let program: &OwnedFd = self.port.insert(program);
+        Ok(program.as_fd())
     }
 }
 

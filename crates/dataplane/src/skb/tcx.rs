@@ -1,20 +1,16 @@
 //! Links to the TC hook without a filter (TCX, Linux 6.6): cheaper for each packet than a filter of `clsact`, and
 //! pinned as XDP links are.
-//!
-//! libbpf-rs has no call for this hook, so these three of libbpf are made here.
-#![allow(unsafe_code)]
 
-use std::ffi::CString;
 use std::fs;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 
 use libbpf_rs::Link;
 use libbpf_sys as bpf;
 
 use super::side::{Side, number_of};
+use crate::bpf_link;
 
 /// What became of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,35 +33,18 @@ pub(super) fn attach(pin: &Path, ifindex: u32, side: Side, program: BorrowedFd<'
             if number_of(link.as_fd(), "prog_id:") == number_of(program, "prog_id:") {
                 return Ok(Linked::Yes);
             }
-            // SAFETY: two descriptors that are open during the call, and no options.
-            return succeeded(unsafe {
-                bpf::bpf_link_update(link.as_fd().as_raw_fd(), program.as_raw_fd(), std::ptr::null())
-            })
-            .map(|_| Linked::Yes);
+            return bpf_link::update(&link, program).map(|()| Linked::Yes);
         }
         drop(link);
         fs::remove_file(pin)?;
     }
     let kind = if side == Side::Ingress { bpf::BPF_TCX_INGRESS } else { bpf::BPF_TCX_EGRESS };
-    let options = bpf::bpf_link_create_opts {
-        sz: size_of::<bpf::bpf_link_create_opts>() as u64,
-        flags: bpf::BPF_F_BEFORE,
-        ..Default::default()
-    };
-    // SAFETY: an open descriptor, a number, and options that outlive the call and say how long they are.
-    let link = succeeded(unsafe {
-        bpf::bpf_link_create(program.as_raw_fd(), ifindex.cast_signed(), kind, &raw const options)
-    });
-    let link = match link {
+    let link = match bpf_link::create(program, ifindex, kind, bpf::BPF_F_BEFORE) {
         // Kernels before 6.6 do not know the kind.
         Err(error) if error.raw_os_error() == Some(nix::libc::EINVAL) => return Ok(Linked::NotHere),
         other => other?,
     };
-    // SAFETY: the call has just made this descriptor, and nobody else has it.
-    let link = unsafe { OwnedFd::from_raw_fd(link) };
-    let path = CString::new(pin.as_os_str().as_bytes())?;
-    // SAFETY: an open descriptor, and a string that ends with a zero.
-    succeeded(unsafe { bpf::bpf_obj_pin(link.as_raw_fd(), path.as_ptr()) }).map(|_| Linked::Yes)
+    bpf_link::pin(link.as_fd(), pin).map(|()| Linked::Yes)
 }
 
 /// By what packets meet a program on TC.
@@ -91,9 +70,4 @@ pub(super) fn detach(pin: &Path) {
     {
         tracing::debug!("{}: {error}", pin.display());
     }
-}
-
-/// libbpf returns what is negative for an error: its number.
-fn succeeded(result: i32) -> io::Result<i32> {
-    if result < 0 { Err(io::Error::from_raw_os_error(-result)) } else { Ok(result) }
 }

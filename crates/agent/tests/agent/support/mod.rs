@@ -11,6 +11,7 @@ use std::{
 
 use segue_api::http;
 use segue_testkit::{
+    agent::{files, pins},
     command::sh,
     netns::{End, Netns, veth},
 };
@@ -157,7 +158,7 @@ impl<'a> Agent<'a> {
 
     /// Runs `segued clean` with the same files.
     pub fn clean(&self) -> std::process::Output {
-        self.network.node.output(segued().arg("clean").args(files(&self.directory)))
+        self.network.node.output(segued().arg("clean").args(files(self.directory.path())))
     }
 
     /// Number of its process.
@@ -170,7 +171,7 @@ impl<'a> Agent<'a> {
     }
 
     pub fn pins(&self) -> PathBuf {
-        self.directory.path().join("bpf/node")
+        pins(self.directory.path())
     }
 
     /// Names of the sets of maps that are pinned.
@@ -246,12 +247,6 @@ impl Drop for Agent<'_> {
     }
 }
 
-fn files(directory: &tempfile::TempDir) -> Vec<String> {
-    let path = |name: &str| directory.path().join(name).display().to_string();
-    let options = [("--socket", "socket"), ("--pin-dir", "bpf/node"), ("--state-dir", "state")];
-    options.iter().flat_map(|(option, name)| [(*option).to_owned(), path(name)]).collect()
-}
-
 fn spawn(
     network: &Network,
     directory: &tempfile::TempDir,
@@ -261,7 +256,7 @@ fn spawn(
     let log = fs::OpenOptions::new().create(true).append(true).open(directory.path().join("log")).unwrap();
     segued()
         .args(["--netns", network.node.name()])
-        .args(files(directory))
+        .args(files(directory.path()))
         .args(arguments)
         .envs(environment.iter().copied())
         .stdin(Stdio::null())

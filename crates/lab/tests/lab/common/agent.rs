@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use segue_api::http;
 use segue_lab::agent;
+use segue_testkit::agent::files;
 use segue_testkit::netns::Netns;
 use serde_json::Value;
 
@@ -26,7 +27,7 @@ impl<'a> Agent<'a> {
         let log = OpenOptions::new().create(true).append(true).open(directory.path().join("log")).unwrap();
         let child = segued()
             .args(["--netns", netns.name()])
-            .args(files(&directory))
+            .args(files(directory.path()))
             .stdin(Stdio::null())
             .stdout(log.try_clone().unwrap())
             .stderr(log)
@@ -98,7 +99,7 @@ impl Drop for Agent<'_> {
         }
         let _ = self.child.kill();
         let _ = self.child.wait();
-        let _ = self.netns.output(segued().arg("clean").args(files(&self.directory)));
+        let _ = self.netns.output(segued().arg("clean").args(files(self.directory.path())));
         // The agent mounts it above the pins.
         let _ = nix::mount::umount(&self.directory.path().join("bpf"));
     }
@@ -106,10 +107,4 @@ impl Drop for Agent<'_> {
 
 fn segued() -> Command {
     Command::new(agent::program().unwrap_or_else(|error| panic!("{error}")))
-}
-
-fn files(directory: &tempfile::TempDir) -> Vec<String> {
-    let path = |name: &str| directory.path().join(name).display().to_string();
-    let options = [("--socket", "socket"), ("--pin-dir", "bpf/node"), ("--state-dir", "state")];
-    options.iter().flat_map(|(option, name)| [(*option).to_owned(), path(name)]).collect()
 }
