@@ -172,7 +172,7 @@ impl<'a> Packet<'a> {
 
     fn by_sids(&mut self, list: &SegmentList) -> Option<String> {
         for (position, sid) in list.segments.iter().enumerate() {
-            self.to_sid(*sid);
+            self.go_to_sid(*sid);
             let here = self.here();
             let known: &Sid = state(self.plan, &here)
                 .sids
@@ -204,7 +204,7 @@ impl<'a> Packet<'a> {
     }
 
     /// By the routes of nodes to a locator.
-    fn to_sid(&mut self, sid: Ipv6Addr) {
+    fn go_to_sid(&mut self, sid: Ipv6Addr) {
         while !self.plan.nodes[&self.here()].locator.contains(&sid) {
             let routes = self.plan.nodes[&self.here()].routes.iter().filter(|route| route.table.is_none());
             let routes = routes.filter(|route| route.destination.contains(&IpAddr::V6(sid)));
