@@ -30,7 +30,7 @@ fn answered() -> Inventory {
 #[test]
 fn a_binding_label_leads_to_sids_and_a_hairpin_to_labels() {
     let asked = Crossing { node: "mid1".to_owned(), chain: "web".to_owned(), policy: "web-reverse-part2".to_owned() };
-    assert_eq!(crossings(&mixed()).unwrap(), [asked.clone()]);
+    assert_eq!(crossings(&mixed()).unwrap(), std::slice::from_ref(&asked));
     assert_eq!(crossings(&answered()).unwrap(), [asked]);
     let plan = planned(&answered());
     let border = &plan.nodes["mid1"];
