@@ -3,7 +3,7 @@
 use std::fmt::{Debug, Write};
 
 use segue_plan::{Explanation, StepAction};
-use segue_wiring::LabPlan;
+use segue_wiring::{LabNode, LabPlan};
 use serde::Serialize;
 
 use crate::list::columns;
@@ -12,22 +12,21 @@ use crate::list::columns;
 #[must_use]
 pub fn text(plan: &LabPlan) -> String {
     let mut text = format!("lab {}\n\n", plan.name);
-    // What leads to nodes: locators with SIDs, or labels.
-    let by_labels = plan.nodes.values().any(|node| node.labels.is_some());
-    let steered = if by_labels { "LABELS" } else { "LOCATOR" };
+    // What leads to nodes: locators with SIDs, labels, or both.
+    let any = |leads: fn(&LabNode) -> bool| plan.nodes.values().any(leads);
+    let (by_labels, by_sids) = (any(|node| node.labels.is_some()), any(|node| node.sids));
+    let steered = match (by_labels, by_sids) {
+        (false, _) => "LOCATOR",
+        (true, false) => "LABELS",
+        (true, true) => "LOCATOR, LABELS",
+    };
     let mut rows = vec![["NODE".to_owned(), "DATA PLANE".into(), "LOOPBACK".into(), steered.into(), "PORTS".into()]];
     for (name, node) in &plan.nodes {
         let ports: Vec<&str> = node.interfaces.iter().map(|interface| interface.name.as_str()).collect();
-        rows.push([
-            name.clone(),
-            word(&node.dataplane),
-            node.loopback.to_string(),
-            match node.labels {
-                Some(labels) => format!("{} {}", labels.node, labels.block),
-                None => node.locator.to_string(),
-            },
-            ports.join(" "),
-        ]);
+        let locator = node.sids.then(|| node.locator.to_string());
+        let labels = node.labels.map(|labels| format!("{} {}", labels.node, labels.block));
+        let leads: Vec<String> = locator.into_iter().chain(labels).collect();
+        rows.push([name.clone(), word(&node.dataplane), node.loopback.to_string(), leads.join(", "), ports.join(" ")]);
     }
     text.push_str(&columns(&rows));
     text.push('\n');
@@ -73,7 +72,11 @@ fn way(steps: &[Explanation]) -> String {
                 format!("{sid} {}{function}", word(behaviour))
             }
         };
-        let _ = writeln!(text, "  {}. {}: {what}", step.step, step.node);
+        let policy = match (&step.action, step.step) {
+            (StepAction::Headend { .. } | StepAction::Push { .. }, 1..) => format!(", SR policy {}", step.policy),
+            _ => String::new(),
+        };
+        let _ = writeln!(text, "  {}. {}: {what}{policy}", step.step, step.node);
         if step.path.len() > 1 {
             let _ = writeln!(text, "     by  {}", step.path.join(" - "));
         }

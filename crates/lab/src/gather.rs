@@ -8,6 +8,7 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use segue_api::capture::{CaptureRequest, Format};
+use segue_wire::mpls::LabelStack;
 use segue_wire::packet::parse_as_far_as_possible;
 use segue_wiring::{LABEL, LabPlan, Labels};
 
@@ -21,6 +22,9 @@ pub use crate::recording::End;
 use crate::seen::{Seen, dissect};
 use crate::state::LabRecord;
 
+/// Ethertype of frames with labels (RFC 3032), and the label in front of an entropy label.
+const MPLS: [u8; 2] = [0x88, 0x47];
+const ENTROPY_INDICATOR: u32 = 7;
 /// As good as for ever.
 const FOR_EVER: Duration = Duration::from_secs(30 * 24 * 3600);
 /// Which packets, and where they are looked for.
@@ -39,6 +43,15 @@ pub enum Filter {
     All,
     /// Those to a SID, or with it in their segment list.
     Sid(Ipv6Addr),
+    /// Those with a label in their stack.
+    Label(u32),
+    /// Those with what is left of a chain's stack of labels, and those between its ends without a steering header.
+    Stack {
+        /// First to last.
+        labels: Vec<u32>,
+        /// Addresses of both ends, where they are hosts.
+        ends: [Vec<IpAddr>; 2],
+    },
     /// Those with the segment list of a chain, and those between its ends without a steering header.
     Chain {
         /// In the order of traversal.
@@ -63,6 +76,7 @@ impl Wanted {
         }
         let label = labels.find(word)?;
         let segments: Vec<Ipv6Addr> = label.value.split(',').filter_map(|sid| sid.parse().ok()).collect();
+        let stack: Vec<u32> = label.value.split(',').filter_map(|label| label.parse().ok()).collect();
         match name.split_once('.') {
             Some(("chain", rest)) => {
                 let chain = rest.split('.').next().unwrap_or_default();
@@ -80,12 +94,20 @@ impl Wanted {
                 }
                 let places = nodes.into_iter().map(|node| (node, Vec::new())).collect();
                 let ends = ends(plan, chain, rest.contains(".reverse"));
-                Ok(Some(Self { places, filter: Filter::Chain { segments, ends } }))
+                let filter = match stack.is_empty() {
+                    true => Filter::Chain { segments, ends },
+                    false => Filter::Stack { labels: stack, ends },
+                };
+                Ok(Some(Self { places, filter }))
             }
-            Some((node, _)) if plan.nodes.contains_key(node) => match segments.as_slice() {
-                [sid] => Ok(Some(Self { places: vec![(node.to_owned(), Vec::new())], filter: Filter::Sid(*sid) })),
-                _ => Ok(None),
-            },
+            Some((node, _)) if plan.nodes.contains_key(node) => {
+                let filter = match (segments.as_slice(), stack.as_slice()) {
+                    ([sid], _) => Filter::Sid(*sid),
+                    (_, [label]) => Filter::Label(*label),
+                    _ => return Ok(None),
+                };
+                Ok(Some(Self { places: vec![(node.to_owned(), Vec::new())], filter }))
+            }
             _ => Ok(None),
         }
     }
@@ -139,24 +161,38 @@ impl Filter {
             Self::Sid(sid) => {
                 steering(frame).is_some_and(|(destination, segments)| destination == *sid || segments.contains(sid))
             }
-            Self::Chain { segments, ends } => {
-                let between = || {
-                    let (layers, _) = parse_as_far_as_possible(frame);
-                    let found = layers.five_tuple();
-                    found.is_some_and(|found| ends[0].contains(&found.source) && ends[1].contains(&found.destination))
-                };
-                match steering(frame) {
-                    // The last segment needs no SRH: what is inside has to tell.
-                    Some((destination, list)) if list.is_empty() => segments.last() == Some(&destination) && between(),
-                    Some((destination, list)) => {
-                        let reduced = segments.get(1..).unwrap_or_default();
-                        segments.contains(&destination) && (list == *segments || list.as_slice() == reduced)
-                    }
-                    None => between(),
+            Self::Label(label) => stack(frame).contains(label),
+            Self::Stack { labels, ends } => match stack(frame).as_slice() {
+                [] => steering(frame).is_none() && between(frame, ends),
+                left => labels.ends_with(left),
+            },
+            Self::Chain { segments, ends } => match steering(frame) {
+                // The last segment needs no SRH: what is inside has to tell.
+                Some((destination, list)) if list.is_empty() => {
+                    segments.last() == Some(&destination) && between(frame, ends)
                 }
-            }
+                Some((destination, list)) => {
+                    let reduced = segments.get(1..).unwrap_or_default();
+                    segments.contains(&destination) && (list == *segments || list.as_slice() == reduced)
+                }
+                None => between(frame, ends),
+            },
         }
     }
+}
+
+/// Whether the innermost packet goes from one end to the other.
+fn between(frame: &[u8], ends: &[Vec<IpAddr>; 2]) -> bool {
+    let (layers, _) = parse_as_far_as_possible(frame);
+    let found = layers.five_tuple();
+    found.is_some_and(|found| ends[0].contains(&found.source) && ends[1].contains(&found.destination))
+}
+
+/// The labels of a frame, first to last, without an entropy label (RFC 6790), of which no chain knows.
+fn stack(frame: &[u8]) -> Vec<u32> {
+    let behind = frame.get(12..14).filter(|ethertype| *ethertype == MPLS).and_then(|_| frame.get(14..));
+    let Some(Ok(stack)) = behind.map(LabelStack::new_checked) else { return Vec::new() };
+    stack.entries().map(|entry| entry.label).take_while(|label| *label != ENTROPY_INDICATOR).collect()
 }
 
 /// Destination of the outer header and segment list, of a packet with a steering header.
@@ -291,6 +327,35 @@ chains:
             .inner_ipv6(Ipv6Repr::new("2001:db8:1::2".parse().unwrap(), "2001:db8:2::2".parse().unwrap()))
             .udp(UdpRepr::new(1, 2))
             .build()
+    }
+
+    #[test]
+    fn labels_of_stacks_are_filters_too() {
+        let plan = segue_wiring::load_plan(&TOPOLOGY.replacen("\n", "\ndomain: { dataplane: sr-mpls }\n", 1), "x");
+        let (_, plan) = plan.unwrap_or_else(|errors| panic!("{errors}"));
+        let labels = Labels::of(&plan);
+        let wanted = |word: &str| Wanted::of(word, &plan, &labels).unwrap().unwrap();
+        let frame = |stack: &[u32], to: &str| {
+            let entry =
+                |label: &u32| segue_wire::mpls::MplsEntry { label: *label, time_to_live: 9, ..Default::default() };
+            let front = PacketBuilder::ethernet([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]);
+            let stack: Vec<_> = stack.iter().map(entry).collect();
+            let front = if stack.is_empty() { front } else { front.mpls(&stack) };
+            let inner = Ipv6Repr::new("2001:db8:1::2".parse().unwrap(), to.parse().unwrap());
+            if stack.is_empty() { front.ipv6(inner) } else { front.inner_ipv6(inner) }.udp(UdpRepr::new(1, 2)).build()
+        };
+        let own: u32 = labels.find("$nfv1.fw").unwrap().value.parse().unwrap();
+        let at = wanted("$nfv1.fw");
+        assert_eq!((&at.places[..], &at.filter), (&[("nfv1".to_owned(), Vec::new())][..], &Filter::Label(own)));
+        let there = "2001:db8:2::2";
+        assert!(at.filter.takes(&frame(&[16_002, own, 3000], there)) && !at.filter.takes(&frame(&[16_002], there)));
+        let Filter::Stack { labels: stack, .. } = wanted("$chain.web").filter else { panic!("a stack") };
+        let takes = |stack: &[u32], to: &str| wanted("$chain.web").filter.takes(&frame(stack, to));
+        for from in 0..stack.len() {
+            assert!(takes(&stack[from..], there), "{from} are off");
+            assert!(takes(&[&stack[from..], &[7, 99_000]].concat(), there), "an entropy label is no part of it");
+        }
+        assert!(!takes(&[17], there) && takes(&[], there) && !takes(&[], "2001:db8:3::2"));
     }
 
     #[test]

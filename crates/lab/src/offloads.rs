@@ -4,7 +4,7 @@
 use segue_host::device::{DeviceSocket, OffloadSocket};
 use segue_host::namespace;
 use segue_model::proxy::LOOP_OUT;
-use segue_wiring::LabPlan;
+use segue_wiring::{LabPlan, LinkKind};
 
 use crate::error::Result;
 use crate::names::LabPaths;
@@ -12,13 +12,20 @@ use crate::names::LabPaths;
 const CHECKSUMS: &str = "tx-checksum-ip-generic";
 const RECEIVE: &str = "rx-gro";
 
-/// Hosts and functions make their checksums themselves.
+/// Hosts and functions make their checksums themselves, and so do nodes whose ports lead to each other.
 pub(crate) fn checksums(paths: &LabPaths, plan: &LabPlan) -> Result<()> {
     let functions = plan.functions.iter().filter(|(_, function)| function.has_namespace());
     let functions = functions.map(|(name, function)| (name, function.interfaces.as_slice()));
     let hosts = plan.hosts.iter().map(|(name, host)| (name, std::slice::from_ref(&host.interface)));
     for (name, interfaces) in hosts.chain(functions).filter(|(_, interfaces)| !interfaces.is_empty()) {
         switch_off(paths, name, CHECKSUMS, |device| interfaces.iter().any(|interface| interface.name == device))?;
+    }
+    for (name, node) in &plan.nodes {
+        let hairpins = node.interfaces.iter().filter(|interface| interface.link == LinkKind::Hairpin);
+        let hairpins: Vec<&str> = hairpins.map(|interface| interface.name.as_str()).collect();
+        if !hairpins.is_empty() {
+            switch_off(paths, name, CHECKSUMS, |device| hairpins.contains(&device))?;
+        }
     }
     Ok(())
 }

@@ -7,7 +7,6 @@ use std::path::Path;
 use segue_function::{Function, FunctionError, Runtime};
 use segue_host::{HostError, Namespace, bpffs, command, network};
 use segue_model::load::locate;
-use segue_model::topology::SrDataplane;
 use segue_wiring::Labels;
 
 use crate::error::{LabError, Result};
@@ -96,7 +95,7 @@ impl Building<'_> {
         self.addresses_and_routes(&spaces)?;
         // Before the agents, which then find devices with somebody behind them.
         self.functions("functions", |runtime, function| runtime.start(function))?;
-        let by_labels = self.loaded.topology.domain.dataplane == SrDataplane::SrMpls;
+        let by_labels = self.loaded.topology.uses_labels();
         if by_labels {
             offloads::checksums(self.paths, &self.loaded.plan)?;
         }

@@ -33,6 +33,7 @@ pub struct Space<'a> {
 pub fn spaces(plan: &LabPlan) -> Vec<Space<'_>> {
     let nodes = plan.nodes.iter().map(|(name, node)| {
         let mut network = network(&node.interfaces, &node.routes, &node.sysctls);
+        network.lines.extend(node.neighbours.iter().map(neighbour));
         network.loopback.push(node.loopback.into());
         network.settings.extend(node.tunnel_source.map(|source| format!("sr tunsrc set {source}")));
         let kind = match node.dataplane {
@@ -60,14 +61,15 @@ pub fn spaces(plan: &LabPlan) -> Vec<Space<'_>> {
 #[must_use]
 pub fn function_network(function: &LabFunction) -> Network {
     let mut network = network(&function.interfaces, &function.routes, &function.sysctls);
-    let neighbour = |neighbour: &Neighbour| Line {
-        families: if neighbour.address.is_ipv6() { &["-6"] } else { &["-4"] },
-        words: neighbour.ip_arguments().join(" "),
-    };
     let rule = |rule: &Rule| Line { families: &["-4", "-6"], words: rule.ip_arguments().join(" ") };
     network.lines.extend(function.neighbours.iter().map(neighbour));
     network.lines.extend(function.rules.iter().map(rule));
     network
+}
+
+fn neighbour(neighbour: &Neighbour) -> Line {
+    let families: &[&'static str] = if neighbour.address.is_ipv6() { &["-6"] } else { &["-4"] };
+    Line { families, words: neighbour.ip_arguments().join(" ") }
 }
 
 fn network(interfaces: &[Interface], routes: &[Route], sysctls: &IndexMap<String, String>) -> Network {

@@ -10,7 +10,7 @@ fn errors(source: &str) -> String {
 fn unknown_keys_name_the_closest_known_one() {
     assert_eq!(
         errors("name: x\nnodes:\n  a:\n    idd: 3\n"),
-        "lab.yaml:4:5: nodes.a.idd: the key \"idd\" is not known here; did you mean \"id\"? (known: id, locator, loopback, srlb, entropy_labels, dataplane)"
+        "lab.yaml:4:5: nodes.a.idd: the key \"idd\" is not known here; did you mean \"id\"? (known: id, locator, loopback, srlb, entropy_labels, sr_dataplane, dataplane)"
     );
 }
 

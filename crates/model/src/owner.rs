@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use ipnet::IpNet;
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -32,6 +32,17 @@ pub enum AddressFamily {
     Ipv4,
     /// IPv6.
     Ipv6,
+}
+
+impl AddressFamily {
+    /// The prefix that contains all of its addresses.
+    #[must_use]
+    pub fn all_addresses(self) -> IpNet {
+        match self {
+            Self::Ipv4 => Ipv4Net::default().into(),
+            Self::Ipv6 => Ipv6Net::default().into(),
+        }
+    }
 }
 
 impl Owner {

@@ -65,11 +65,19 @@ pub struct Topology {
     pub captures: IndexMap<String, Capture>,
 }
 
+impl Topology {
+    /// Whether labels lead to some node.
+    #[must_use]
+    pub fn uses_labels(&self) -> bool {
+        self.nodes.values().any(|node| self.domain.of_node(node).has_labels())
+    }
+}
+
 /// Addressing and MTU of the SR domain. Every key has a default.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct LabDomain {
-    /// What steers packets between nodes.
+    /// What steers packets between nodes, but for those that say otherwise (`sr_dataplane`).
     #[serde(skip_serializing_if = "SrDataplane::is_srv6")]
     pub dataplane: SrDataplane,
     /// sr-mpls: SR global block (RFC 8402 section 2), the same on all nodes; the label of node 12 is its first one and 12.
@@ -140,6 +148,15 @@ impl LabDomain {
         self.srgb.unwrap_or(NumberRange::SRGB)
     }
 
+    /// What leads packets to one of its nodes.
+    #[must_use]
+    pub fn of_node(&self, node: &Node) -> NodeSrDataplane {
+        node.sr_dataplane.unwrap_or(match self.dataplane {
+            SrDataplane::Srv6 => NodeSrDataplane::Srv6,
+            SrDataplane::SrMpls => NodeSrDataplane::SrMpls,
+        })
+    }
+
     /// Where SR local blocks of nodes lie.
     #[must_use]
     pub fn srlb(&self) -> NumberRange {
@@ -154,7 +171,7 @@ pub enum SrDataplane {
     /// IPv6 headers with SIDs.
     #[default]
     Srv6,
-    /// Stacks of labels; all nodes have `dataplane: segue`.
+    /// Stacks of labels; nodes that these lead to have `dataplane: segue`.
     SrMpls,
 }
 
@@ -186,8 +203,38 @@ pub struct Node {
     /// given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub entropy_labels: Option<bool>,
+    /// What leads packets to it and to its functions, if it is not what the domain says. A node with `both` joins the parts of the network
+    /// where SIDs lead to those where labels do.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sr_dataplane: Option<NodeSrDataplane>,
     /// What forwards on it.
     pub dataplane: Dataplane,
+}
+
+/// What leads packets to a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum NodeSrDataplane {
+    /// SIDs.
+    Srv6,
+    /// Labels; the node has `dataplane: segue`.
+    SrMpls,
+    /// SIDs and labels: chains may cross from one kind to the other here.
+    Both,
+}
+
+impl NodeSrDataplane {
+    /// Whether SIDs lead there.
+    #[must_use]
+    pub fn has_sids(self) -> bool {
+        self != Self::SrMpls
+    }
+
+    /// Whether labels lead there.
+    #[must_use]
+    pub fn has_labels(self) -> bool {
+        self != Self::Srv6
+    }
 }
 
 /// What forwards on a node.

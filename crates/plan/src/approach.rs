@@ -21,7 +21,8 @@
 //! | End.AN.NF | | no | no |
 //! | End.AN | only with `may_rewrite: [addresses]` | the same | |
 //!
-//! Where labels steer packets the same holds, but for masquerading and End.AN: what needs a segment routing header is refused.
+//! Where labels steer packets the same holds, but for masquerading, which needs a segment routing header and is refused, and for functions that
+//! understand Segment Routing: they see the stack, have to be on TAP, and change nothing of it (`leads::refusal`).
 //!
 //! A packet service of Segue says itself what it does: one that rewrites flows or makes packets gets `may_rewrite: [addresses]`.
 //!
@@ -62,9 +63,10 @@ impl Approach {
         !matches!(self, Self::Static | Self::Dynamic)
     }
 
-    /// Whether one chain can visit the function twice: packets of the two visits must tell themselves apart.
-    pub fn allows_two_visits(self) -> bool {
-        self.is_shared() && self != Self::Flow
+    /// Whether one chain can visit the function twice: packets of the two visits must tell themselves apart. What is remembered by flow
+    /// does not: headers of End.AD by flow, stacks of SR-aware functions.
+    pub fn allows_two_visits(self, by_labels: bool) -> bool {
+        self.is_shared() && self != Self::Flow && !(by_labels && self == Self::Aware)
     }
 
     fn of_choice(choice: ProxyChoice) -> Option<Self> {
@@ -309,7 +311,12 @@ impl Nature {
         let message = format!("{known}: {why}");
         match approach {
             Approach::Aware => {
-                let remedy = "add `may_rewrite: [addresses]`, if what it sends keeps a list that was sent to it; or remove the key";
+                let remedy = match by_labels {
+                    true => "remove the key, or `aware`: a proxy stands in for it then",
+                    false => {
+                        "add `may_rewrite: [addresses]`, if what it sends keeps a list that was sent to it; or remove the key"
+                    }
+                };
                 report.error(&capabilities.at(capability), message, remedy);
             }
             Approach::Netfilter => {

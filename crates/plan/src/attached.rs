@@ -5,8 +5,9 @@ use std::collections::HashMap;
 use segue_model::error::{KeyPath, Report};
 use segue_model::topology::Interfaces;
 
+use crate::crossing::Crossing;
 use crate::demand::Demand;
-use crate::inventory::{Function, Inventory};
+use crate::inventory::{Function, Hairpin, Inventory};
 
 pub(crate) fn check(inventory: &Inventory, demands: &[Demand], report: &mut Report) {
     for demand in demands {
@@ -27,6 +28,35 @@ pub(crate) fn check(inventory: &Inventory, demands: &[Demand], report: &mut Repo
                         format!("the interface {:?} of {} leads to {other:?} already", side.interface, function.node);
                     report.error(&key, message, "attach it by another interface: packets come back by it for one only");
                 }
+            }
+        }
+    }
+}
+
+/// Whether packets find their way back into each node where labels lead on from SIDs.
+pub(crate) fn check_crossings(inventory: &Inventory, crossings: &[Crossing], report: &mut Report) {
+    for Crossing { node, policy, .. } in crossings {
+        let hairpins = inventory.nodes.get(node).map_or(&[][..], |node| node.hairpins.as_slice());
+        let key = KeyPath::root().at("nodes").at(node).at("hairpins");
+        if hairpins.iter().all(|hairpin| hairpin.policy != *policy) {
+            let message =
+                format!("nothing leads back into {node:?} for the policy {policy}, where labels lead on from SIDs");
+            report.error(
+                &key,
+                message,
+                "add a hairpin for this policy: two interfaces of the node that lead to each other",
+            );
+        }
+    }
+    for (name, node) in &inventory.nodes {
+        for (position, hairpin) in node.hairpins.iter().enumerate() {
+            let same = |other: &Hairpin| {
+                other.policy == hairpin.policy || other.table == hairpin.table || other.port == hairpin.port
+            };
+            if node.hairpins[..position].iter().any(same) {
+                let key = KeyPath::root().at("nodes").at(name).at("hairpins").at(position);
+                let message = "it has the policy, the table or the port of one before it";
+                report.error(&key, message, "give each crossing a table and a port of its own");
             }
         }
     }

@@ -1,5 +1,7 @@
 //! Chains, resolved: which nodes they begin and end at, which prefixes they carry, which functions they visit.
 
+use std::ops::Range;
+
 use ipnet::IpNet;
 
 use segue_model::error::{KeyPath, Report};
@@ -32,6 +34,26 @@ impl Stop {
     }
 }
 
+/// What one list leads over: from the headend, or the node where the part before it ends, to the egress, or the node where the next one
+/// begins.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Part {
+    pub(crate) by_labels: bool,
+    pub(crate) from: usize,
+    pub(crate) to: usize,
+    /// Of the direction's stops.
+    pub(crate) stops: Range<usize>,
+    /// Counted from 0.
+    pub(crate) number: usize,
+    pub(crate) is_last: bool,
+}
+
+impl Part {
+    pub(crate) fn stops<'c>(&self, course: &'c Course<'_>, direction: Direction) -> Vec<&'c Stop> {
+        course.stops(direction).get(self.stops.clone()).unwrap_or_default().to_vec()
+    }
+}
+
 /// A chain for some families: all that it carries, or one family where the egress needs a SID for each.
 #[derive(Debug, Clone)]
 pub(crate) struct Course<'a> {
@@ -44,6 +66,8 @@ pub(crate) struct Course<'a> {
     pub(crate) from: End,
     pub(crate) to: End,
     pub(crate) stops: Vec<Stop>,
+    /// Its parts, of one kind of steering each, forward and reverse.
+    pub(crate) parts: [Vec<Part>; 2],
 }
 
 impl Course<'_> {
@@ -73,18 +97,28 @@ impl Course<'_> {
         matching
     }
 
-    /// Name of the SR policy: the chain and the direction, and the family where there are two courses.
-    pub(crate) fn policy(&self, direction: Direction) -> String {
-        match (self.split, self.families.first()) {
-            (true, Some(family)) => format!("{}-{direction}-{}", self.chain, family.name()),
-            _ => format!("{}-{direction}", self.chain),
+    /// Name of the SR policy of a part, counted from 0: the chain and the direction, the family where there are two courses, and behind a
+    /// crossing the part's number.
+    pub(crate) fn policy(&self, direction: Direction, part: usize) -> String {
+        let number = if part == 0 { String::new() } else { format!("-part{}", part + 1) };
+        match self.family() {
+            Some(family) => format!("{}-{direction}-{}{number}", self.chain, family.name()),
+            None => format!("{}-{direction}{number}", self.chain),
         }
+    }
+
+    /// The family that it is for, if there is another course for the other one.
+    pub(crate) fn family(&self) -> Option<AddressFamily> {
+        self.families.first().filter(|_| self.split).copied()
+    }
+
+    pub(crate) fn parts(&self, direction: Direction) -> &[Part] {
+        &self.parts[usize::from(direction == Direction::Reverse)]
     }
 
     /// What SIDs and policies of one direction are made for.
     pub(crate) fn owner(&self, direction: Direction) -> Owner {
-        let family = self.families.first().filter(|_| self.split).copied();
-        Owner { chain: self.chain.to_owned(), direction: Some(direction), family }
+        Owner { chain: self.chain.to_owned(), direction: Some(direction), family: self.family() }
     }
 
     /// What an attachment is for that serves this course alone: with one interface each direction has its own.
@@ -216,7 +250,8 @@ impl<'a> Resolver<'a> {
         let groups = if split { families.iter().map(|family| vec![*family]).collect() } else { vec![families] };
         for families in groups {
             let (from, to, stops, key) = (from.clone(), to.clone(), stops.clone(), key.clone());
-            courses.push(Course { chain: name, definition: chain, key, families, split, from, to, stops });
+            let parts = Default::default();
+            courses.push(Course { chain: name, definition: chain, key, families, split, from, to, stops, parts });
         }
     }
 

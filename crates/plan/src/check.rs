@@ -14,6 +14,7 @@ use segue_model::topology::{Chain, Dataplane, Endpoint, WAYPOINT};
 
 use crate::approach::{self, Approach, Nature};
 use crate::inventory::{Function, Inventory, Link, Reachability};
+use crate::leads;
 
 /// Longest locator: a function number and an argument of 16 bits are behind it.
 const LOCATOR_MAX: u8 = 96;
@@ -86,7 +87,7 @@ impl Check<'_, '_> {
     }
 
     fn function(&mut self, name: &str, function: &Function, key: &KeyPath) {
-        Nature::of(function).check(self.inventory.uses_labels(), key, self.report);
+        Nature::of(function).check(self.is_by_labels(name), key, self.report);
         self.node_exists(&function.node, &key.at("node"));
         if self.inventory.nodes.get(&function.node).is_some_and(|node| node.dataplane != Dataplane::Segue) {
             let message =
@@ -111,6 +112,12 @@ impl Check<'_, '_> {
         self.approaches.get(name).map(|(approach, _)| *approach)
     }
 
+    /// Whether labels lead to a function.
+    fn is_by_labels(&self, name: &str) -> bool {
+        let function = self.inventory.functions.get(name).zip(self.approach(name));
+        function.is_some_and(|(function, approach)| leads::is_by_labels(self.inventory, function, approach))
+    }
+
     fn chain(&mut self, chain: &Chain, key: &KeyPath) {
         self.endpoint(&chain.from, &key.at("from"));
         self.endpoint(&chain.to, &key.at("to"));
@@ -125,11 +132,11 @@ impl Check<'_, '_> {
                 self.report.error(&key, format!("there is no function {name:?}"), remedy);
                 continue;
             };
-            let allows_two = self.approach(name).is_some_and(Approach::allows_two_visits);
+            let by_labels = self.is_by_labels(name);
+            let allows_two = self.approach(name).is_some_and(|approach| approach.allows_two_visits(by_labels));
             if chain.via[..position].contains(name) && !allows_two {
                 let message =
                     format!("the chain visits {name:?} twice, and its proxy could not tell the two visits apart");
-                let by_labels = self.inventory.uses_labels();
                 self.report.error(&key, message, Nature::of(function).remedy_for_visits(by_labels));
             }
         }

@@ -8,7 +8,8 @@ use segue_model::owner::Direction;
 use segue_model::topology::Dataplane;
 
 use crate::approach::Approach;
-use crate::chain::Course;
+use crate::chain::{Course, Part};
+use crate::explain::Step;
 use crate::planner::Planner;
 use crate::segment::Segment;
 
@@ -20,13 +21,23 @@ impl Planner<'_> {
     }
 
     fn direction(&mut self, course: &Course<'_>, direction: Direction) {
-        if self.inventory.uses_labels() {
-            self.direction_by_labels(course, direction);
-            return;
+        let mut steps = Vec::new();
+        for part in course.parts(direction) {
+            let of_part = match part.by_labels {
+                true => self.part_by_labels(course, direction, part),
+                false => self.part_by_sids(course, direction, part),
+            };
+            let Some(of_part) = of_part else { return };
+            let policy = course.policy(direction, part.number);
+            steps.extend(of_part.into_iter().map(|step| (policy.clone(), step)));
         }
-        let segments = self.segments(course, direction);
-        if !self.check_path(course, direction, &segments) {
-            return;
+        self.explained(course, direction, steps);
+    }
+
+    fn part_by_sids(&mut self, course: &Course<'_>, direction: Direction, part: &Part) -> Option<Vec<Step>> {
+        let segments = self.segments(course, direction, part);
+        if !self.check_path(course, direction, part, &segments) {
+            return None;
         }
         let list: Vec<Ipv6Addr> = segments.iter().map(|segment| segment.sid).collect();
         for (position, segment) in segments.iter().enumerate() {
@@ -39,27 +50,26 @@ impl Planner<'_> {
             let sid = self.own_sid(course, direction, (name, function), at, &list[position + 1..]);
             self.nodes[segment.node].sids.extend(sid);
         }
-        let (from, to) = course.ends(direction);
-        match self.dataplane(from.node) {
+        match self.dataplane(part.from) {
             Dataplane::Segue => {
                 let list = SegmentList::of_sids(1, list);
-                self.headend(course, direction, course.definition.mode, list);
+                self.headend(course, direction, part, course.definition.mode, list);
             }
             Dataplane::Kernel => self.kernel_headend(course, direction, &segments),
             // Refused when the chain's ends were resolved.
-            Dataplane::Plain => return,
+            Dataplane::Plain => return None,
         }
-        self.explain(course, direction, (&from.label, from.node), &to.label, &segments);
+        Some(self.explain(course, direction, part, &segments))
     }
 
     /// Whether the list fits and every segment can be reached.
-    fn check_path(&mut self, course: &Course<'_>, direction: Direction, segments: &[Segment]) -> bool {
+    fn check_path(&mut self, course: &Course<'_>, direction: Direction, part: &Part, segments: &[Segment]) -> bool {
         let key = course.key.at("via");
         if segments.len() > SEGMENTS_MAX {
             let message = format!(
                 "{} functions and waypoints and the egress make {} segments; at most {SEGMENTS_MAX} fit, because the outer \
                  header goes into the {} octets of headroom of an XDP frame",
-                course.stops.len(),
+                part.stops.len(),
                 segments.len(),
                 HEADROOM_MAX
             );
@@ -68,7 +78,7 @@ impl Planner<'_> {
         }
         let overhead = course.definition.mode.overhead(segments.len());
         let nodes = segments.iter().map(|segment| segment.node);
-        self.check_links(course, direction, nodes, (overhead, &format!("{} segments", segments.len())))
+        self.check_links(course, direction, part, nodes, (overhead, &format!("{} segments", segments.len())))
     }
 
     /// Whether each node can be reached from the one before it, with `overhead` octets of `header` in front of the least packet.
@@ -76,20 +86,22 @@ impl Planner<'_> {
         &mut self,
         course: &Course<'_>,
         direction: Direction,
+        part: &Part,
         nodes: impl Iterator<Item = usize>,
         (overhead, header): (usize, &str),
     ) -> bool {
         let key = course.key.at("via");
-        let mut here = course.ends(direction).0.node;
+        let mut here = part.from;
         for node in nodes {
             let names = [here, node].map(|node| self.node_name(node));
-            if !self.reach.reaches(here, node) {
+            let reach = self.reach_by(part.by_labels);
+            if !reach.reaches(here, node) {
                 let message = format!("no links lead from {} to {} ({direction})", names[0], names[1]);
                 self.error(&key, message, "add the missing link to `links`");
                 return false;
             }
             let needed = segue_model::check::MTU_MIN + u32::try_from(overhead).unwrap_or(u32::MAX);
-            if let Some(mtu) = self.reach.mtu(here, node).filter(|mtu| *mtu < needed) {
+            if let Some(mtu) = reach.mtu(here, node).filter(|mtu| *mtu < needed) {
                 let message = format!(
                     "the MTU of {mtu} octets between {} and {} is too small ({direction}): a packet of 1280 octets, the least \
                      for IPv6, takes {needed} with {header}",

@@ -10,6 +10,7 @@ use crate::approach::{self, Approach};
 use crate::chain::{Course, Stop};
 use crate::function;
 use crate::inventory::{Function, Inventory};
+use crate::leads;
 
 /// Interfaces that a function needs, a pair or one. Whoever makes the inventory answers it with an
 /// [`crate::inventory::Attachment`] of the function, with the same owner.
@@ -24,6 +25,8 @@ pub struct Demand {
     pub owner: Option<Owner>,
     /// How the node gives packets to the function.
     pub approach: Approach,
+    /// Whether labels lead to it, rather than SIDs.
+    pub by_labels: bool,
     /// A pair of interfaces, or one.
     pub interfaces: Interfaces,
     /// Address families of the packets on them.
@@ -159,6 +162,7 @@ impl<'a> Found<'a> {
             node: function.node.clone(),
             owner,
             approach: self.approach(name),
+            by_labels: leads::is_by_labels(self.inventory, function, self.approach(name)),
             interfaces: function.interfaces,
             families,
             outer: function::keeps_header(self.approach(name)),

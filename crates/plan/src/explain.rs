@@ -5,35 +5,35 @@ use std::net::Ipv6Addr;
 use segue_model::owner::Direction;
 use segue_model::topology::Dataplane;
 
-use crate::chain::Course;
-use crate::plan::StepAction;
+use crate::chain::{Course, Part};
+use crate::plan::{Explanation, StepAction};
 use crate::planner::Planner;
 use crate::segment::Segment;
 
+/// A step of a part: node, what happens there, why, and the way there.
+pub(crate) type Step = (usize, StepAction, String, Vec<String>);
+
 impl Planner<'_> {
-    /// How the traffic of one direction goes, for people.
+    /// How the traffic of a part goes, for people.
     pub(crate) fn explain(
         &mut self,
         course: &Course<'_>,
         direction: Direction,
-        (from, ingress): (&str, usize),
-        to: &str,
+        part: &Part,
         segments: &[Segment],
-    ) {
+    ) -> Vec<Step> {
         let list: Vec<Ipv6Addr> = segments.iter().map(|segment| segment.sid).collect();
-        let mut here = ingress;
-        let node_name = self.node_name(ingress).to_owned();
-        let order = order(course, direction);
-        let who = match self.dataplane(ingress) {
-            Dataplane::Kernel => "by a kernel route, that is by destination alone",
-            _ if course.definition.matching.is_any() => "by destination and source prefix",
-            _ => "by destination and source prefix and what `match` says",
+        let mut here = part.from;
+        let why = match part.number {
+            0 => format!("{}; {}", self.entrance(course, direction, part), order(course, direction, part)),
+            _ => format!(
+                "what the binding label leads into this policy is put into an outer header here, as at a headend; {}",
+                order(course, direction, part)
+            ),
         };
-        let why = format!(
-            "traffic from {from} to {to} enters the SR domain at {node_name} and is classified there {who}; {order}"
-        );
         let mode = course.definition.mode;
-        let mut steps = vec![(ingress, StepAction::Headend { mode, segments: list }, why, vec![node_name])];
+        let name = self.node_name(here).to_owned();
+        let mut steps = vec![(here, StepAction::Headend { mode, segments: list }, why, vec![name])];
         for segment in segments {
             let (names, way) = self.reach.way(here, segment.node, |node| self.node_name(node));
             let Segment { sid, behaviour, function, why, .. } = segment.clone();
@@ -45,15 +45,41 @@ impl Planner<'_> {
             ));
             here = segment.node;
         }
-        self.explained(course, direction, steps);
+        steps
+    }
+
+    /// Where traffic comes in, and how it is told from other.
+    pub(crate) fn entrance(&self, course: &Course<'_>, direction: Direction, part: &Part) -> String {
+        let (from, to) = course.ends(direction);
+        let who = match self.dataplane(part.from) {
+            Dataplane::Kernel => "by a kernel route, that is by destination alone",
+            _ if course.definition.matching.is_any() => "by destination and source prefix",
+            _ => "by destination and source prefix and what `match` says",
+        };
+        let node = self.node_name(part.from);
+        format!(
+            "traffic from {} to {} enters the SR domain at {node} and is classified there {who}",
+            from.label, to.label
+        )
+    }
+
+    /// Adds the steps of one direction, each with the policy whose list leads there.
+    pub(crate) fn explained(&mut self, course: &Course<'_>, direction: Direction, steps: Vec<(String, Step)>) {
+        for (step, (policy, (node, action, why, path))) in steps.into_iter().enumerate() {
+            let node = self.node_name(node).to_owned();
+            let (chain, family) = (course.chain.to_owned(), course.family());
+            self.explanations.push(Explanation { chain, direction, family, policy, step, node, action, path, why });
+        }
     }
 }
 
-/// What the list of a direction has.
-pub(crate) fn order(course: &Course<'_>, direction: Direction) -> &'static str {
-    match (direction, course.stops.len()) {
-        (_, 0) => "no function is visited, so the list has only the egress",
-        (Direction::Forward, _) => "the list has the functions in the order of `via`, then the egress",
-        (Direction::Reverse, _) => "the list has the functions in the opposite order of `via`, then the egress",
+/// What the list of a part has.
+pub(crate) fn order(course: &Course<'_>, direction: Direction, part: &Part) -> String {
+    let end = if part.is_last { "the egress" } else { "the node where the next part begins" };
+    let which = if part.stops.len() == course.stops.len() { "the functions" } else { "functions of this part" };
+    match (direction, part.stops.len()) {
+        (_, 0) => format!("no function is visited, so the list has only {end}"),
+        (Direction::Forward, _) => format!("the list has {which} in the order of `via`, then {end}"),
+        (Direction::Reverse, _) => format!("the list has {which} in the opposite order of `via`, then {end}"),
     }
 }

@@ -12,7 +12,7 @@ use segue_model::node::InnerType;
 use segue_model::owner::Owner;
 use segue_model::proxy::{MayChange, MayRewrite, OnFailure, Watch};
 use segue_model::range::NumberRange;
-use segue_model::topology::{Capabilities, Chain, Dataplane, FunctionKind, Interfaces, ProxyChoice};
+use segue_model::topology::{Capabilities, Chain, Dataplane, FunctionKind, Interfaces, ProxyChoice, SrDataplane};
 use segue_model::value::MacAddress;
 
 /// All that the planner knows. The order of each list is that of the plan: the same inventory always gives the same numbers.
@@ -28,6 +28,8 @@ pub struct Inventory {
     pub customers: IndexMap<String, Customer>,
     /// Service chains, by name. A [`segue_model::topology::Endpoint::Host`] names a customer.
     pub chains: IndexMap<String, Chain>,
+    /// What leads where both SIDs and labels could.
+    pub dataplane: SrDataplane,
 }
 
 /// A router.
@@ -39,8 +41,32 @@ pub struct Node {
     pub locator: Ipv6Net,
     /// Its loopback address: the endpoint of SR policies that lead to it.
     pub loopback: Ipv6Addr,
-    /// Its labels, where the domain is one of SR-MPLS: all nodes have some, or none has.
+    /// Whether SIDs lead to it.
+    pub sids: bool,
+    /// Its labels, if such lead to it. A node that both lead to is one where chains cross from one kind to the other.
     pub labels: Option<NodeLabels>,
+    /// Ways back into it: one for each [`crate::Crossing`] here. What no chain needs is ignored.
+    pub hairpins: Vec<Hairpin>,
+}
+
+impl Node {
+    /// Whether both SIDs and labels lead to it.
+    #[must_use]
+    pub fn is_border(&self) -> bool {
+        self.sids && self.labels.is_some()
+    }
+}
+
+/// Two interfaces of a node that lead to each other, for one [`crate::Crossing`]: what a routing table of its own sends out by one comes in by
+/// the other, an access port, without any header of Segment Routing.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Hairpin {
+    /// The crossing's: the policy that packets go on by.
+    pub policy: String,
+    /// The table; all that it has is a default route of each family.
+    pub table: u32,
+    /// Name of the port that packets come in by.
+    pub port: String,
 }
 
 /// The labels of a node (RFC 8660). No label means two things anywhere in the domain.
@@ -108,10 +134,16 @@ pub struct Function {
 }
 
 impl Inventory {
-    /// Whether labels steer packets, rather than SIDs.
+    /// Whether labels lead to some node.
     #[must_use]
     pub fn uses_labels(&self) -> bool {
         self.nodes.values().any(|node| node.labels.is_some())
+    }
+
+    /// Whether SIDs lead to some nodes, and labels to some.
+    #[must_use]
+    pub fn is_mixed(&self) -> bool {
+        self.uses_labels() && self.nodes.values().any(|node| node.sids)
     }
 }
 

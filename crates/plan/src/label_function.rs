@@ -1,7 +1,7 @@
 //! Labels of functions: those of functions that any number of chains share, one for each way through, and those that a chain has for itself.
 //! As SIDs have them (`function.rs`); what the function sees has no label, and what is behind its own one in the stack goes back on.
 
-use segue_model::label::{Label, LabelBehaviour};
+use segue_model::label::Label;
 use segue_model::node::{Netfilter, Proxy};
 use segue_model::owner::Direction;
 
@@ -10,19 +10,9 @@ use crate::chain::Course;
 use crate::function::{own_proxy, shared_proxy, shared_way, through};
 use crate::inventory::Function;
 use crate::labels::{LabelSegment, local_label};
+use crate::leads::behaviour;
 use crate::plan::LabelEntry;
 use crate::planner::Planner;
-
-/// What a label says that leads to a function. None: what gives packets to it this way is for SIDs only.
-pub(crate) fn behaviour(approach: Approach) -> Option<LabelBehaviour> {
-    match approach {
-        Approach::Static => Some(LabelBehaviour::StaticProxy),
-        Approach::Dynamic | Approach::Flow | Approach::Exact => Some(LabelBehaviour::DynamicProxy),
-        Approach::Netfilter => Some(LabelBehaviour::Netfilter),
-        Approach::Firewall => Some(LabelBehaviour::Firewall),
-        Approach::Masquerading | Approach::Aware => None,
-    }
-}
 
 impl Planner<'_> {
     /// The labels that lead from one node to a function, its own last. The first visit of a function that chains share adds that one to its
@@ -155,6 +145,10 @@ fn explanation(approach: Approach, name: &str, node: &str) -> String {
             "{name} is a firewall of {node} itself: its rules filter the packet behind the stack where it arrives, and what they \
              accept goes on by the next label"
         ),
-        Approach::Masquerading | Approach::Aware => format!("{name} on {node} needs a segment routing header"),
+        Approach::Aware => format!(
+            "{name} on {node} understands Segment Routing: it gets the packet with the remaining labels, and {node} checks that they \
+             come back as they were"
+        ),
+        Approach::Masquerading => format!("{name} on {node} needs a segment routing header"),
     }
 }

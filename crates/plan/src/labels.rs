@@ -1,10 +1,11 @@
-//! The same by labels (RFC 8660): the node segments of all nodes on each, a table at each egress, and the stacks of chains.
+//! The same by labels (RFC 8660): the node segments of all nodes that have labels on each, a table at each egress, and the stacks of chains.
 
 use segue_model::label::{ENTROPY_ENTRIES, ENTRY_OCTETS, LABELS_MAX, Label, LabelBehaviour};
 use segue_model::node::{HeadendMode, SegmentList};
 use segue_model::owner::Direction;
 
-use crate::chain::{Course, Stop};
+use crate::chain::{Course, Part, Stop};
+use crate::explain::Step;
 use crate::plan::LabelEntry;
 use crate::planner::Planner;
 
@@ -26,12 +27,15 @@ impl Planner<'_> {
     /// What a node does with the node segments of all that it reaches: the last one before a node takes that one's label off, so that it
     /// need not look at two.
     pub(crate) fn node_labels(&mut self, node: usize) {
+        if self.inventory.nodes[node].labels.is_none() {
+            return;
+        }
         for there in 0..self.inventory.nodes.len() {
             let Some(labels) = self.inventory.nodes[there].labels else { continue };
             let name = self.node_name(there);
-            let next = self.reach.first_hop(node, there);
+            let next = self.label_reach.first_hop(node, there);
             // As good ways by nodes in between need the label: then those that lead there at once are paths without it.
-            let all = self.reach.first_hops(node, there);
+            let all = self.label_reach.first_hops(node, there);
             let (behaviour, comment) = match next {
                 _ if there == node => (LabelBehaviour::Node, format!("node {name}, this one")),
                 Some(_) if all.iter().all(|next| *next == there) => {
@@ -45,18 +49,23 @@ impl Planner<'_> {
         }
     }
 
-    pub(crate) fn direction_by_labels(&mut self, course: &Course<'_>, direction: Direction) {
-        let segments = self.label_segments(course, direction);
+    pub(crate) fn part_by_labels(
+        &mut self,
+        course: &Course<'_>,
+        direction: Direction,
+        part: &Part,
+    ) -> Option<Vec<Step>> {
+        let segments = self.label_segments(course, direction, part);
         let list: Vec<u32> = segments.iter().flat_map(|segment| segment.labels.iter().copied()).collect();
-        if !self.check_stack(course, direction, &segments, &list) {
-            return;
+        if !self.check_stack(course, direction, part, &segments, &list) {
+            return None;
         }
-        let (from, to) = course.ends(direction);
+        let from = part.from;
         self.own_labels(course, direction, &segments, &list);
-        let Some(first) = segments.iter().find(|segment| !segment.labels.is_empty()) else { return };
-        let towards = self.reach.first_hop(from.node, first.node).map(|next| self.node_name(next).to_owned());
-        if towards.is_none() && first.node != from.node {
-            return;
+        let first = segments.iter().find(|segment| !segment.labels.is_empty())?;
+        let towards = self.label_reach.first_hop(from, first.node).map(|next| self.node_name(next).to_owned());
+        if towards.is_none() && first.node != from {
+            return None;
         }
         let pushed = SegmentList {
             weight: 1,
@@ -66,16 +75,16 @@ impl Planner<'_> {
             port: None,
             udp: None,
         };
-        let before = self.nodes[from.node].policies.len();
-        self.headend(course, direction, HeadendMode::Push, pushed);
-        let entropy_label = self.ends_with_entropy(to.node);
-        let made = self.nodes[from.node].policies.iter_mut().skip(before);
+        let before = self.nodes[from].policies.len();
+        self.headend(course, direction, part, HeadendMode::Push, pushed);
+        let entropy_label = self.ends_with_entropy(part);
+        let made = self.nodes[from].policies.iter_mut().skip(before);
         made.for_each(|policy| policy.entropy_label = entropy_label);
         let towards = towards.map(|towards| {
-            self.nodes[from.node].towards.insert(course.policy(direction), towards);
-            self.names_of(&self.reach.first_hops(from.node, first.node))
+            self.nodes[from].towards.insert(course.policy(direction, part.number), towards);
+            self.names_of(&self.label_reach.first_hops(from, first.node))
         });
-        self.explain_labels(course, direction, (&from.label, from.node), &to.label, (list, towards), &segments);
+        Some(self.explain_labels(course, direction, part, (list, towards), &segments))
     }
 
     /// Neighbours of which each flow takes one.
@@ -83,10 +92,10 @@ impl Planner<'_> {
         nodes.iter().map(|node| self.node_name(*node)).collect::<Vec<_>>().join(" or ")
     }
 
-    fn label_segments(&mut self, course: &Course<'_>, direction: Direction) -> Vec<LabelSegment> {
-        let mut here = course.ends(direction).0.node;
+    fn label_segments(&mut self, course: &Course<'_>, direction: Direction, part: &Part) -> Vec<LabelSegment> {
+        let mut here = part.from;
         let mut segments = Vec::new();
-        for stop in course.stops(direction) {
+        for stop in part.stops(course, direction) {
             let node = stop.node();
             let labels = self.way_label(here, node);
             segments.extend(match stop {
@@ -104,7 +113,10 @@ impl Planner<'_> {
             });
             here = node;
         }
-        segments.push(self.label_egress(course, direction, here));
+        segments.extend(match part.is_last {
+            true => Some(self.label_egress(course, direction, here)),
+            false => self.crossing_label(course, direction, part, here),
+        });
         segments
     }
 
@@ -113,9 +125,9 @@ impl Planner<'_> {
         self.inventory.nodes[to].labels.filter(|_| from != to).map(|labels| labels.node).into_iter().collect()
     }
 
-    /// Whether chains that end at a node have an entropy label.
-    pub(crate) fn ends_with_entropy(&self, node: usize) -> bool {
-        self.inventory.nodes[node].labels.is_some_and(|labels| labels.entropy)
+    /// Whether a part has an entropy label: if its last node says so. What ends at a binding label has none, behind which all labels would stay.
+    pub(crate) fn ends_with_entropy(&self, part: &Part) -> bool {
+        part.is_last && self.inventory.nodes[part.to].labels.is_some_and(|labels| labels.entropy)
     }
 
     fn label_egress(&mut self, course: &Course<'_>, direction: Direction, here: usize) -> LabelSegment {
@@ -146,11 +158,12 @@ impl Planner<'_> {
         &mut self,
         course: &Course<'_>,
         direction: Direction,
+        part: &Part,
         segments: &[LabelSegment],
         list: &[u32],
     ) -> bool {
         let key = course.key.at("via");
-        let entropy = if self.ends_with_entropy(course.ends(direction).1.node) { ENTROPY_ENTRIES } else { 0 };
+        let entropy = if self.ends_with_entropy(part) { ENTROPY_ENTRIES } else { 0 };
         let beside = if entropy == 0 { "" } else { " and an entropy label" };
         if list.len() + entropy > LABELS_MAX {
             let message = format!(
@@ -163,7 +176,7 @@ impl Planner<'_> {
         }
         let octets = ENTRY_OCTETS * (list.len() + entropy);
         let nodes = segments.iter().map(|segment| segment.node);
-        self.check_links(course, direction, nodes, (octets, &format!("{} labels{beside}", list.len())))
+        self.check_links(course, direction, part, nodes, (octets, &format!("{} labels{beside}", list.len())))
     }
 }
 

@@ -1,7 +1,8 @@
 //! The planner: from an inventory with its chains to each node's SIDs, SR policies and steering.
 //!
 //! Two calls, because functions must be attached before SIDs can name interfaces: [`demands`] says which interfaces functions need; whoever
-//! makes the inventory makes them, or looks them up, and adds them as [`inventory::Attachment`]s; then [`plan`] plans. docs/design/planner.md
+//! makes the inventory makes them, or looks them up, and adds them as [`inventory::Attachment`]s; then [`plan`] plans. Where chains come from SIDs
+//! to labels, [`crossings`] asks for interfaces of nodes in the same way. docs/design/planner.md
 //! has the promise.
 //!
 //! Pure: the same inventory always gives the same plan, and nothing here touches the kernel. Each planned item says why it is
@@ -14,6 +15,7 @@ use chain::Course;
 use planner::Planner;
 
 pub use approach::Approach;
+pub use crossing::Crossing;
 pub use demand::{Demand, Way};
 pub use function::words as in_words;
 pub use inventory::{Inventory, NodeLabels};
@@ -28,6 +30,7 @@ mod attached;
 mod chain;
 mod check;
 mod course;
+mod crossing;
 mod demand;
 mod explain;
 mod explain_labels;
@@ -36,6 +39,8 @@ pub mod graph;
 pub mod inventory;
 mod label_function;
 mod labels;
+mod leads;
+mod part;
 mod plan;
 mod planner;
 mod reach;
@@ -51,6 +56,14 @@ pub fn demands(inventory: &Inventory) -> Result<Vec<Demand>, Errors> {
     Ok(demand::of_courses(inventory, &courses(inventory)?))
 }
 
+/// Where chains come from SIDs to labels: for each, whoever makes the inventory makes an [`inventory::Hairpin`] of the node.
+///
+/// # Errors
+/// As of [`demands`].
+pub fn crossings(inventory: &Inventory) -> Result<Vec<Crossing>, Errors> {
+    Ok(crossing::of_courses(inventory, &courses(inventory)?))
+}
+
 /// Plans an inventory.
 ///
 /// # Errors
@@ -59,13 +72,11 @@ pub fn plan(inventory: &Inventory) -> Result<Plan, Errors> {
     let courses = courses(inventory)?;
     let mut planner = Planner::new(inventory);
     attached::check(inventory, &demand::of_courses(inventory, &courses), &mut planner.report);
+    attached::check_crossings(inventory, &crossing::of_courses(inventory, &courses), &mut planner.report);
     planner.report.check()?;
     for node in 0..inventory.nodes.len() {
-        if inventory.uses_labels() {
-            planner.node_labels(node);
-        } else {
-            planner.end_sid(node);
-        }
+        planner.node_labels(node);
+        planner.end_sid(node);
     }
     for course in &courses {
         planner.course(course);
@@ -76,7 +87,9 @@ pub fn plan(inventory: &Inventory) -> Result<Plan, Errors> {
 fn courses(inventory: &Inventory) -> Result<Vec<Course<'_>>, Errors> {
     let mut report = Report::default();
     check::check(inventory, &mut report);
-    let courses = chain::courses(inventory, &mut report);
+    let mut courses = chain::courses(inventory, &mut report);
+    report.check()?;
+    part::divide(inventory, &mut courses, &mut report);
     report.finish()?;
     Ok(courses)
 }

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use segue_model::label::{Label, LabelBehaviour};
 use segue_model::node::{Behaviour, HeadendMode, Policy, Sid, SteeringRule};
-use segue_model::owner::Direction;
+use segue_model::owner::{AddressFamily, Direction};
 
 use crate::approach::Approach;
 
@@ -26,7 +26,7 @@ pub struct Plan {
 /// What chains need of a node.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct NodePlan {
-    /// Local SIDs. Only with [`segue_model::topology::Dataplane::Segue`], as are policies and steering.
+    /// Local SIDs, if such lead to it. Only with [`segue_model::topology::Dataplane::Segue`], as are policies and steering.
     pub sids: Vec<Sid>,
     /// SR policies of the headend.
     pub policies: Vec<Policy>,
@@ -34,7 +34,7 @@ pub struct NodePlan {
     pub steering: Vec<SteeringRule>,
     /// Only with [`segue_model::topology::Dataplane::Kernel`].
     pub kernel: Vec<KernelEntry>,
-    /// Only where the domain is one of SR-MPLS.
+    /// Only where labels lead to it.
     pub labels: Vec<LabelEntry>,
     /// Policies of labels, by name: the neighbour that each list goes to first. Who knows the link adds `next_hop` and `port`.
     pub towards: IndexMap<String, String>,
@@ -112,6 +112,8 @@ pub struct FunctionPlan {
     pub approach: Approach,
     /// Why so.
     pub why: String,
+    /// Whether labels lead to it, rather than SIDs.
+    pub by_labels: bool,
     /// SIDs of a function that chains share, by the way that packets go through it; [`Direction::Forward`] alone where one SID
     /// serves both ways. Empty if no chain visits it. An SR-aware function must take them for its own.
     pub sids: IndexMap<Direction, Ipv6Addr>,
@@ -126,7 +128,10 @@ pub struct Explanation {
     pub chain: String,
     /// Which way.
     pub direction: Direction,
-    /// Name of the SR policy at the headend.
+    /// Its address family, where those of the chain go apart.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub family: Option<AddressFamily>,
+    /// Name of the SR policy whose list leads here: the headend's, or behind a crossing that of the node where it is.
     pub policy: String,
     /// Counted from 0, the headend.
     pub step: usize,
@@ -140,6 +145,14 @@ pub struct Explanation {
     pub path: Vec<String>,
     /// Why this.
     pub why: String,
+}
+
+impl Explanation {
+    /// Whether it is a step of the same packets: the same chain, direction and family.
+    #[must_use]
+    pub fn is_of_same_way(&self, other: &Self) -> bool {
+        (&self.chain, self.direction, self.family) == (&other.chain, other.direction, other.family)
+    }
 }
 
 /// What happens at one step of a chain.

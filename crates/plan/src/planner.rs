@@ -9,6 +9,7 @@ use segue_model::topology::Dataplane;
 use crate::approach::{self, Approach};
 use crate::chain::Course;
 use crate::inventory::{Inventory, Node};
+use crate::leads;
 use crate::plan::{Explanation, FunctionPlan, NodePlan, Plan};
 use crate::reach::Reach;
 
@@ -23,25 +24,35 @@ pub(crate) struct Planner<'a> {
     pub(crate) inventory: &'a Inventory,
     pub(crate) report: Report,
     pub(crate) reach: Reach,
+    /// By labels.
+    pub(crate) label_reach: Reach,
     pub(crate) nodes: Vec<NodePlan>,
     pub(crate) functions: IndexMap<String, FunctionPlan>,
     pub(crate) explanations: Vec<Explanation>,
-    /// Per node: SIDs or labels that functions have so far.
-    numbers: Vec<u16>,
+    /// Per node: SIDs that functions and crossings have so far, and labels.
+    numbers: Vec<[u16; 2]>,
 }
 
 impl<'a> Planner<'a> {
     pub(crate) fn new(inventory: &'a Inventory) -> Self {
-        let chosen = |(approach, why)| FunctionPlan { approach, why, sids: IndexMap::new(), labels: IndexMap::new() };
-        let functions = approach::all(inventory).into_iter().map(|(name, choice)| (name.to_owned(), chosen(choice)));
+        let chosen = |(name, (approach, why)): (&str, (Approach, String))| {
+            let by_labels = inventory
+                .functions
+                .get(name)
+                .is_some_and(|function| leads::is_by_labels(inventory, function, approach));
+            let plan = FunctionPlan { approach, why, by_labels, sids: IndexMap::new(), labels: IndexMap::new() };
+            (name.to_owned(), plan)
+        };
+        let functions = approach::all(inventory).into_iter().map(chosen);
         Self {
             inventory,
             report: Report::default(),
             reach: Reach::new(inventory),
+            label_reach: Reach::of_labels(inventory),
             nodes: vec![NodePlan::default(); inventory.nodes.len()],
             functions: functions.collect(),
             explanations: Vec::new(),
-            numbers: vec![0; inventory.nodes.len()],
+            numbers: vec![[0; 2]; inventory.nodes.len()],
         }
     }
 
@@ -57,6 +68,11 @@ impl<'a> Planner<'a> {
 
     pub(crate) fn node_name(&self, node: usize) -> &'a str {
         self.inventory.nodes.get_index(node).map_or("", |(name, _)| name)
+    }
+
+    /// How nodes reach each other, by labels or by SIDs.
+    pub(crate) fn reach_by(&self, by_labels: bool) -> &Reach {
+        if by_labels { &self.label_reach } else { &self.reach }
     }
 
     pub(crate) fn dataplane(&self, node: usize) -> Dataplane {
@@ -76,10 +92,11 @@ impl<'a> Planner<'a> {
         self.functions.get(name).map(|plan| plan.approach)
     }
 
-    /// The next number for the SID of a function of a node.
+    /// The next number for the SID of a function of a node, or of a crossing there.
     pub(crate) fn function_number(&mut self, node: usize, course: &Course<'_>) -> u16 {
-        let number = FIRST_FUNCTION.saturating_add(self.numbers[node]);
-        self.numbers[node] = self.numbers[node].saturating_add(1);
+        let [count, _] = &mut self.numbers[node];
+        let number = FIRST_FUNCTION.saturating_add(*count);
+        *count = count.saturating_add(1);
         if number > LAST_FUNCTION {
             let message = format!("node {} has no SIDs left for functions", self.node_name(node));
             self.error(&course.key.at("via"), message, "spread the functions over more nodes");
@@ -87,11 +104,12 @@ impl<'a> Planner<'a> {
         number.min(LAST_FUNCTION)
     }
 
-    /// The next label of a node's own block for a function. None: it has no more.
+    /// The next label of a node's own block for a function, or for a crossing. None: it has no more.
     pub(crate) fn next_label(&mut self, node: usize, course: &Course<'_>) -> Option<u32> {
         let block = self.node(node).labels?.block;
-        let number = FIRST_FUNCTION_LABEL + u32::from(self.numbers[node]);
-        self.numbers[node] = self.numbers[node].saturating_add(1);
+        let [_, count] = &mut self.numbers[node];
+        let number = FIRST_FUNCTION_LABEL + u32::from(*count);
+        *count = count.saturating_add(1);
         let label = block.low().saturating_add(number);
         if !block.contains(label) {
             let message =

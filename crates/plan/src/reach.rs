@@ -1,7 +1,7 @@
 //! Whether and how nodes reach each other.
 
 use crate::graph::{Graph, GraphLink};
-use crate::inventory::{Inventory, Reachability};
+use crate::inventory::{Inventory, Link, Reachability};
 
 /// The reachability of an inventory, by numbers of nodes.
 pub(crate) enum Reach {
@@ -10,22 +10,44 @@ pub(crate) enum Reach {
 }
 
 impl Reach {
+    /// By SIDs: whoever forwards IPv6 takes packets on.
     pub(crate) fn new(inventory: &Inventory) -> Self {
+        Self::over(inventory, |_| true)
+    }
+
+    /// By labels: over nodes that know them alone.
+    pub(crate) fn of_labels(inventory: &Inventory) -> Self {
+        let knows = |node: &String| inventory.nodes.get(node).is_some_and(|node| node.labels.is_some());
+        Self::over(inventory, |link| link.between.iter().all(knows))
+    }
+
+    fn over(inventory: &Inventory, takes: impl Fn(&Link) -> bool) -> Self {
         let Reachability::Links(links) = &inventory.reachability else { return Self::Routing };
         // Checked before: both nodes are there.
         let index = |name: &String| inventory.nodes.get_index_of(name).unwrap_or_default();
-        let graph_link = |link: &crate::inventory::Link| GraphLink {
+        let graph_link = |link: &Link| GraphLink {
             ends: [index(&link.between[0]), index(&link.between[1])],
             weight: link.weight,
             mtu: link.mtu,
         };
-        Self::Links(Graph::new(inventory.nodes.len(), links.iter().map(graph_link).collect()))
+        Self::Links(Graph::new(
+            inventory.nodes.len(),
+            links.iter().filter(|link| takes(link)).map(graph_link).collect(),
+        ))
     }
 
     pub(crate) fn reaches(&self, from: usize, to: usize) -> bool {
         match self {
             Self::Links(graph) => graph.distance(from, to).is_some(),
             Self::Routing => true,
+        }
+    }
+
+    /// How far it is; if only routing knows that, whether it is another node.
+    pub(crate) fn distance(&self, from: usize, to: usize) -> Option<u64> {
+        match self {
+            Self::Links(graph) => graph.distance(from, to),
+            Self::Routing => Some(u64::from(from != to)),
         }
     }
 

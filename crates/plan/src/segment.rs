@@ -10,7 +10,7 @@ use segue_model::topology::Dataplane;
 
 use crate::address;
 use crate::approach::Approach;
-use crate::chain::{Course, Stop};
+use crate::chain::{Course, Part, Stop};
 use crate::function;
 use crate::plan::{Encap, KernelEntry, Seg6LocalAction};
 use crate::planner::Planner;
@@ -38,6 +38,9 @@ impl Planner<'_> {
     /// Each node that understands Segment Routing has an End SID, for waypoints. Without flavours: the SRH stays on up to the
     /// egress, so that what is on the wire shows the whole list, and the egress takes it off at no extra cost.
     pub(crate) fn end_sid(&mut self, node: usize) {
+        if !self.inventory.nodes[node].sids {
+            return;
+        }
         let sid = address::sid(self.locator(node), END);
         match self.dataplane(node) {
             Dataplane::Segue => self.nodes[node].sids.push(local_sid(sid, Behaviour::End, "waypoint".into())),
@@ -55,10 +58,10 @@ impl Planner<'_> {
         }
     }
 
-    /// The segments of one direction: a SID for each stop, then the egress.
-    pub(crate) fn segments(&mut self, course: &Course<'_>, direction: Direction) -> Vec<Segment> {
+    /// The segments of a part: a SID for each stop, then the egress, or the node where labels lead on.
+    pub(crate) fn segments(&mut self, course: &Course<'_>, direction: Direction, part: &Part) -> Vec<Segment> {
         let mut segments = Vec::new();
-        for stop in course.stops(direction) {
+        for stop in part.stops(course, direction) {
             let node = stop.node();
             segments.push(match stop {
                 Stop::Waypoint { .. } => Segment {
@@ -74,7 +77,10 @@ impl Planner<'_> {
                 Stop::Function { name, .. } => self.function(course, direction, name, node),
             });
         }
-        segments.push(self.egress(course, direction));
+        segments.extend(match part.is_last {
+            true => Some(self.egress(course, direction)),
+            false => self.crossing_sid(course, direction, part),
+        });
         segments
     }
 

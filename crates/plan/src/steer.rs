@@ -1,24 +1,39 @@
 //! What headends do: SR policies and steering rules; on kernel nodes what is put on by destination.
 
+use ipnet::IpNet;
+
 use segue_model::node::{HeadendMode, Policy, SegmentList, SteeringRule, TrafficClass, TtlModel};
 use segue_model::owner::{AddressFamily, Direction};
 
-use crate::chain::Course;
+use crate::chain::{Course, Part};
 use crate::plan::{Encap, KernelEntry};
 use crate::planner::Planner;
 use crate::segment::Segment;
 
+/// Before the rules of chains, which have none.
+const HAIRPIN_PRIORITY: i32 = 1;
+
 impl Planner<'_> {
-    pub(crate) fn headend(&mut self, course: &Course<'_>, direction: Direction, mode: HeadendMode, list: SegmentList) {
-        let (from, to) = course.ends(direction);
-        let name = course.policy(direction);
-        let matching = course.matching(direction);
+    /// The policy of a part, and what leads traffic into it: at the headend classification, behind a hairpin its port. A binding label names
+    /// its policy.
+    pub(crate) fn headend(
+        &mut self,
+        course: &Course<'_>,
+        direction: Direction,
+        part: &Part,
+        mode: HeadendMode,
+        list: SegmentList,
+    ) {
+        let (_, to) = course.ends(direction);
+        let name = course.policy(direction, part.number);
         let loopback = self.inventory.nodes[to.node].loopback;
+        // Of the chain, which has one headend.
+        let color = course.definition.color.filter(|_| part.number == 0);
         let policy = Policy {
             name: name.clone(),
-            color: course.definition.color,
+            color,
             // RFC 9256 section 2.1 wants color and endpoint unique on a headend: two families cannot both have them.
-            endpoint: course.definition.color.filter(|_| !course.split).map(|_| loopback.into()),
+            endpoint: color.filter(|_| !course.split).map(|_| loopback.into()),
             binding_sid: None,
             mode,
             source_address: None,
@@ -31,43 +46,43 @@ impl Planner<'_> {
             mss_clamp: None,
             owner: Some(course.owner(direction)),
         };
-        let clash = self.nodes[from.node].policies.iter().find(|other| {
+        let clash = self.nodes[part.from].policies.iter().find(|other| {
             policy.endpoint.is_some() && (other.color, other.endpoint) == (policy.color, policy.endpoint)
         });
         if let Some(clash) = clash {
             let message = format!(
                 "its policy {name:?} and {:?} have the same color and endpoint on {}",
                 clash.name,
-                self.node_name(from.node)
+                self.node_name(part.from)
             );
             self.error(&course.key.at("color"), message, "choose another color (RFC 9256 section 2.1)");
         }
-        let mut rules = Vec::new();
-        for destination in course.prefixes(to) {
-            let sources =
-                course.prefixes(from).filter(|source| AddressFamily::of(source) == AddressFamily::of(destination));
-            for source in sources {
-                rules.push(SteeringRule {
-                    name: None,
-                    destination: *destination,
-                    source: Some(*source),
-                    protocol: matching.protocol,
-                    source_ports: matching.source_ports.clone(),
-                    destination_ports: matching.destination_ports.clone(),
-                    ingress: None,
-                    source_range: None,
-                    destination_range: None,
-                    dscp: matching.dscp.clone(),
-                    flow_labels: matching.flow_labels.clone(),
-                    priority: 0,
-                    policy: Some(name.clone()),
-                    action: None,
-                });
-            }
+        let rules = match (part.number, part.by_labels) {
+            (0, _) => classified(course, direction, &name),
+            (_, true) => self.hairpin_rules(part, &name),
+            (_, false) => Vec::new(),
+        };
+        if self.steer(course, part.from, &name, rules) {
+            self.nodes[part.from].policies.push(policy);
         }
+    }
+
+    /// All that comes by the hairpin, of whatever family, before whatever rules of the node could take it.
+    fn hairpin_rules(&self, part: &Part, policy: &str) -> Vec<SteeringRule> {
+        let Some(hairpin) = self.hairpin(part.from, policy) else { return Vec::new() };
+        let rule = |family: AddressFamily| SteeringRule {
+            ingress: Some(hairpin.port.clone()),
+            priority: HAIRPIN_PRIORITY,
+            ..rule_to(family.all_addresses(), policy)
+        };
+        [AddressFamily::Ipv4, AddressFamily::Ipv6].map(rule).into()
+    }
+
+    /// Adds rules to a node. False: others take their traffic already.
+    fn steer(&mut self, course: &Course<'_>, node: usize, name: &str, rules: Vec<SteeringRule>) -> bool {
         let several = rules.len() > 1;
         for (position, mut rule) in rules.into_iter().enumerate() {
-            let taken = self.nodes[from.node].steering.iter().find(|other| same_traffic(other, &rule));
+            let taken = self.nodes[node].steering.iter().find(|other| same_traffic(other, &rule));
             if let Some(other) = taken {
                 let message = format!(
                     "policy {:?} takes the same traffic from {} to {} already",
@@ -76,12 +91,12 @@ impl Planner<'_> {
                     rule.destination
                 );
                 self.error(&course.key, message, "tell the chains apart by their ends or by `match`");
-                return;
+                return false;
             }
-            rule.name = Some(if several { format!("{name}-{}", position + 1) } else { name.clone() });
-            self.nodes[from.node].steering.push(rule);
+            rule.name = Some(if several { format!("{name}-{}", position + 1) } else { name.to_owned() });
+            self.nodes[node].steering.push(rule);
         }
-        self.nodes[from.node].policies.push(policy);
+        true
     }
 
     /// The kernel encapsulates by route, that is by destination alone.
@@ -130,10 +145,53 @@ impl Planner<'_> {
     }
 }
 
+/// The chain's traffic, between the prefixes of its ends.
+fn classified(course: &Course<'_>, direction: Direction, policy: &str) -> Vec<SteeringRule> {
+    let (from, to) = course.ends(direction);
+    let matching = course.matching(direction);
+    let mut rules = Vec::new();
+    for destination in course.prefixes(to) {
+        let sources =
+            course.prefixes(from).filter(|source| AddressFamily::of(source) == AddressFamily::of(destination));
+        for source in sources {
+            rules.push(SteeringRule {
+                source: Some(*source),
+                protocol: matching.protocol,
+                source_ports: matching.source_ports.clone(),
+                destination_ports: matching.destination_ports.clone(),
+                dscp: matching.dscp.clone(),
+                flow_labels: matching.flow_labels.clone(),
+                ..rule_to(*destination, policy)
+            });
+        }
+    }
+    rules
+}
+
+/// A rule with nothing but what each has.
+fn rule_to(destination: IpNet, policy: &str) -> SteeringRule {
+    SteeringRule {
+        name: None,
+        destination,
+        source: None,
+        protocol: None,
+        source_ports: Vec::new(),
+        destination_ports: Vec::new(),
+        ingress: None,
+        source_range: None,
+        destination_range: None,
+        dscp: Vec::new(),
+        flow_labels: Vec::new(),
+        priority: 0,
+        policy: Some(policy.to_owned()),
+        action: None,
+    }
+}
+
 /// Whether two rules take the same packets for all that their text says.
 fn same_traffic(a: &SteeringRule, b: &SteeringRule) -> bool {
     let addresses = |rule: &SteeringRule| (rule.destination, rule.source, rule.protocol);
     let ports = |rule: &SteeringRule| (rule.source_ports.clone(), rule.destination_ports.clone());
     let values = |rule: &SteeringRule| (rule.dscp.clone(), rule.flow_labels.clone());
-    addresses(a) == addresses(b) && ports(a) == ports(b) && values(a) == values(b)
+    a.ingress == b.ingress && addresses(a) == addresses(b) && ports(a) == ports(b) && values(a) == values(b)
 }

@@ -8,7 +8,7 @@ use segue_model::error::Errors;
 use segue_model::node::InnerType;
 use segue_model::owner::{AddressFamily, Direction, Owner};
 use segue_model::proxy::OnFailure;
-use segue_model::topology::{Capabilities, Chain, Dataplane, FunctionKind, Interfaces, ProxyChoice};
+use segue_model::topology::{Capabilities, Chain, Dataplane, FunctionKind, Interfaces, ProxyChoice, SrDataplane};
 use segue_model::value::MacAddress;
 use segue_plan::inventory::{Attachment, Customer, Function, Link, Node, Reachability, Side};
 use segue_plan::{
@@ -20,7 +20,9 @@ fn node(dataplane: Dataplane, number: u8) -> Node {
         dataplane,
         locator: format!("fc00:5e9:{number}::/48").parse().unwrap(),
         loopback: format!("fc00:5ea:{number}::1").parse().unwrap(),
+        sids: true,
         labels: None,
+        hairpins: Vec::new(),
     }
 }
 
@@ -89,6 +91,7 @@ fn inventory() -> Inventory {
                 })),
             ),
         ]),
+        dataplane: SrDataplane::Srv6,
     }
 }
 
@@ -136,6 +139,7 @@ fn functions_ask_for_what_chains_need() {
         node: "middle".into(),
         owner: Some(owner("web")),
         approach: Approach::Static,
+        by_labels: false,
         interfaces: Interfaces::Two,
         families: vec![AddressFamily::Ipv4],
         outer: false,

@@ -9,7 +9,7 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use segue_model::check;
 use segue_model::error::{KeyPath, Report};
 use segue_model::range::NumberRange;
-use segue_model::topology::{Host, LabDomain, NODE_ID_MAX, Node, SrDataplane, Topology};
+use segue_model::topology::{Host, LabDomain, NODE_ID_MAX, Node, Topology};
 use segue_plan::NodeLabels;
 use segue_plan::address::{behind, group};
 
@@ -61,9 +61,9 @@ pub(crate) fn nodes(topology: &Topology, report: &mut Report) -> Vec<NodeAddress
                 report.error(&key.at(name), message, "give one of them another `loopback` or `id`");
             }
         }
-        let labels = match domain.dataplane {
-            SrDataplane::Srv6 => None,
-            SrDataplane::SrMpls => labels(domain, node, id, &key.at(name), report),
+        let labels = match domain.of_node(node).has_labels() {
+            true => labels(domain, node, id, &key.at(name), report),
+            false => None,
         };
         addresses.push(NodeAddress { id, locator, loopback, labels });
     }

@@ -27,11 +27,16 @@ pub(crate) struct Builder<'a> {
     pub(crate) nodes: Vec<NodeAddress>,
     pub(crate) hosts: IndexMap<String, Vec<HostAddress>>,
     pub(crate) graph: Graph,
+    /// Of nodes that labels lead to, and the links between them.
+    label_graph: Graph,
+    /// Per link of that: its position in the topology.
+    label_links: Vec<usize>,
     /// Per link of the topology: the interface names at both ends.
     link_names: Vec<[String; 2]>,
     /// Per node.
     pub(crate) interfaces: Vec<Vec<Interface>>,
     host_interfaces: IndexMap<String, Interface>,
+    pub(crate) hairpins: Vec<HairpinLink>,
     names: Vec<HashSet<String>>,
     links: u32,
 }
@@ -42,6 +47,17 @@ pub(crate) struct NewEnd {
     pub(crate) name: String,
     pub(crate) addresses: Vec<IpNet>,
     pub(crate) port: bool,
+}
+
+/// A way back into a node (`hairpin.rs`).
+pub(crate) struct HairpinLink {
+    pub(crate) node: usize,
+    pub(crate) table: u32,
+    /// What the table sends out by.
+    pub(crate) out: String,
+    /// The link-layer address of the other end.
+    pub(crate) back: MacAddress,
+    pub(crate) reason: String,
 }
 
 impl<'a> Builder<'a> {
@@ -55,7 +71,13 @@ impl<'a> Builder<'a> {
             weight: link.weight,
             mtu: link.mtu.unwrap_or(topology.domain.core_mtu),
         });
-        let graph = Graph::new(nodes.len(), graph_links.collect());
+        let graph_links: Vec<GraphLink> = graph_links.collect();
+        let has_labels = |end: &usize| nodes.get(*end).is_some_and(|node| node.labels.is_some());
+        let label_links = graph_links.iter().enumerate().filter(|(_, link)| link.ends.iter().all(has_labels));
+        let (label_links, of_labels): (Vec<usize>, Vec<GraphLink>) =
+            label_links.map(|(position, link)| (position, *link)).unzip();
+        let label_graph = Graph::new(nodes.len(), of_labels);
+        let graph = Graph::new(nodes.len(), graph_links);
         let mut builder = Self {
             topology,
             report,
@@ -64,8 +86,11 @@ impl<'a> Builder<'a> {
             nodes,
             hosts,
             graph,
+            label_graph,
+            label_links,
             link_names: Vec::new(),
             host_interfaces: IndexMap::new(),
+            hairpins: Vec::new(),
             links: 0,
         };
         builder.core_links();
@@ -183,6 +208,16 @@ impl<'a> Builder<'a> {
 
     /// The ways from one node to another: interface and neighbour of each equal-cost link.
     pub(crate) fn next_hops(&self, from: usize, to: usize) -> Vec<NextHop> {
+        self.hops(from, self.graph.first_links(from, to))
+    }
+
+    /// The same over nodes that labels lead to.
+    pub(crate) fn label_hops(&self, from: usize, to: usize) -> Vec<NextHop> {
+        let links = self.label_graph.first_links(from, to);
+        self.hops(from, links.into_iter().filter_map(|link| self.label_links.get(link).copied()))
+    }
+
+    fn hops(&self, from: usize, links: impl IntoIterator<Item = usize>) -> Vec<NextHop> {
         let hop = |link: usize| {
             let ends = &self.topology.links[link].between;
             let far = usize::from(ends[0] == self.node_name(from));
@@ -192,7 +227,7 @@ impl<'a> Builder<'a> {
             let gateway = self.interfaces[peer].iter().find(|interface| interface.name == *far_name)?;
             Some(NextHop { gateway: gateway.addresses.first().map(IpNet::addr), interface: name.clone() })
         };
-        self.graph.first_links(from, to).into_iter().filter_map(hop).collect()
+        links.into_iter().filter_map(hop).collect()
     }
 
     fn plain_routes(&self, from: usize) -> Vec<Route> {
@@ -230,16 +265,20 @@ impl<'a> Builder<'a> {
             let NodeAddress { id, locator, loopback, labels } = self.nodes[index];
             let mut routes = self.plain_routes(index);
             routes.extend(planned.nodes.get(name).into_iter().flat_map(|plan| self.kernel_routes(index, &plan.kernel)));
+            let (hairpin_routes, neighbours) = self.hairpin_routes(index);
+            routes.extend(hairpin_routes);
             let plan = LabNode {
                 id,
                 dataplane: node.dataplane,
                 loopback,
                 locator,
+                sids: self.topology.domain.of_node(node).has_sids(),
                 labels,
                 state: None,
                 tunnel_source: (node.dataplane == Dataplane::Kernel).then_some(loopback),
                 interfaces: Vec::new(),
                 routes,
+                neighbours,
                 sysctls: router_sysctls(node.dataplane),
             };
             (name.clone(), plan)

@@ -12,7 +12,8 @@ pub(crate) fn of_topology(builder: &Builder<'_>) -> Inventory {
     let topology = builder.topology;
     let nodes = topology.nodes.iter().zip(&builder.nodes).map(|((name, node), address)| {
         let NodeAddress { locator, loopback, labels, .. } = *address;
-        (name.clone(), Node { dataplane: node.dataplane, locator, loopback, labels })
+        let sids = topology.domain.of_node(node).has_sids();
+        (name.clone(), Node { dataplane: node.dataplane, locator, loopback, sids, labels, hairpins: Vec::new() })
     });
     let links = topology.links.iter().map(|link| Link {
         between: link.between.clone(),
@@ -35,6 +36,7 @@ pub(crate) fn of_topology(builder: &Builder<'_>) -> Inventory {
         functions: topology.functions.iter().map(|(name, definition)| (name.clone(), function(definition))).collect(),
         customers: customers.collect(),
         chains: topology.chains.clone(),
+        dataplane: topology.domain.dataplane,
     }
 }
 

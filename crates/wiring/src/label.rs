@@ -8,7 +8,7 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
 use segue_model::near::nearest;
-use segue_model::owner::Direction;
+use segue_model::owner::{AddressFamily, Direction};
 pub use segue_model::topology::LABEL;
 use segue_plan::{Explanation, StepAction};
 
@@ -30,7 +30,9 @@ pub enum LabelKind {
     Interface,
     /// A SID.
     Sid,
-    /// A chain's segment list.
+    /// A label of a stack.
+    Mpls,
+    /// A chain's segment list, or its stack of labels.
     Chain,
 }
 
@@ -41,7 +43,7 @@ pub struct Label {
     pub label: String,
     /// What it stands for.
     pub kind: LabelKind,
-    /// What is put in its place: an address, or a prefix, or a segment list in the order of traversal with commas.
+    /// What is put in its place: an address, a prefix, a label of a stack, or a list of segments in the order of traversal with commas.
     pub value: String,
     /// The same for people.
     pub about: String,
@@ -255,34 +257,53 @@ impl List {
         }
     }
 
-    /// SIDs by what they are for, and by chain and direction.
+    /// SIDs, and labels of stacks, by what they are for, and by chain and direction.
     fn sids(&mut self, steps: &[Explanation]) {
-        let mut all: IndexMap<String, Vec<OfChain>> = IndexMap::new();
+        let mut all: IndexMap<String, (LabelKind, Vec<OfChain>)> = IndexMap::new();
         for step in steps {
-            let StepAction::Segment { sid, behaviour, function } = &step.action else { continue };
-            let behaviour = behaviour.name();
-            let what = function.clone().unwrap_or_else(|| behaviour.to_lowercase().replace('.', "-"));
+            let (kind, value, behaviour, function) = match &step.action {
+                StepAction::Segment { sid, behaviour, function } => {
+                    (LabelKind::Sid, sid.to_string(), behaviour.name().to_owned(), function)
+                }
+                // A waypoint where packets are already has none.
+                StepAction::Label { labels, behaviour, function } => {
+                    let Some(own) = labels.last() else { continue };
+                    (LabelKind::Mpls, own.to_string(), format!("label ({})", behaviour.name()), function)
+                }
+                StepAction::Headend { .. } | StepAction::Push { .. } => continue,
+            };
+            let what = function.clone().unwrap_or_else(|| match &step.action {
+                StepAction::Label { behaviour, .. } => behaviour.name().replace('_', "-"),
+                _ => behaviour.to_lowercase().replace('.', "-"),
+            });
             let base = format!("{}.{what}", step.node);
             let about = match function {
                 Some(function) => format!("{behaviour} of node {} to function {function}", step.node),
                 None => format!("{behaviour} of node {}", step.node),
             };
-            let label = format!("{base}.{}", of_chain(step));
-            let value = sid.to_string();
-            all.entry(base).or_default().push(OfChain { label, value, about, direction: step.direction });
+            let label = format!("{base}.{}", of_chain(step, false));
+            let of_base = all.entry(base).or_insert_with(|| (kind, Vec::new()));
+            of_base.1.push(OfChain { label, value, about, direction: step.direction });
         }
-        for (base, list) in all {
-            self.shared(&base, LabelKind::Sid, list);
+        for (base, (kind, list)) in all {
+            self.shared(&base, kind, list);
         }
     }
 
     fn chains(&mut self, steps: &[Explanation]) {
         let mut all: IndexMap<String, Vec<OfChain>> = IndexMap::new();
         for step in steps {
-            let StepAction::Headend { segments, .. } = &step.action else { continue };
-            let segments: Vec<String> = segments.iter().map(ToString::to_string).collect();
-            let about = format!("segment list of chain {}, {}", step.chain, step.direction);
-            let label = format!("chain.{}", of_chain(step));
+            let (segments, what): (Vec<String>, _) = match &step.action {
+                StepAction::Headend { segments, .. } => {
+                    (segments.iter().map(ToString::to_string).collect(), "segment list")
+                }
+                StepAction::Push { labels, .. } => {
+                    (labels.iter().map(ToString::to_string).collect(), "stack of labels")
+                }
+                StepAction::Segment { .. } | StepAction::Label { .. } => continue,
+            };
+            let about = format!("{what} of chain {}, {}", step.chain, step.direction);
+            let label = format!("chain.{}", of_chain(step, true));
             let (value, direction) = (segments.join(","), step.direction);
             all.entry(format!("chain.{}", step.chain)).or_default().push(OfChain { label, value, about, direction });
         }
@@ -307,16 +328,17 @@ impl List {
     }
 }
 
-/// `web`, `web.reverse`, `web.ipv4`, `web.reverse.ipv4`.
-fn of_chain(step: &Explanation) -> String {
+/// `web`, `web.reverse`, `web.ipv4`, `web.reverse.ipv4`; of a policy behind a crossing `web.part2`, `web.ipv4-part2`.
+fn of_chain(step: &Explanation, with_part: bool) -> String {
     let mut label = step.chain.clone();
     if step.direction == Direction::Reverse {
         label.push_str(".reverse");
     }
-    let family = step.policy.strip_prefix(&format!("{}-{}", step.chain, step.direction)).unwrap_or_default();
-    if let Some(family) = family.strip_prefix('-') {
+    let of_policy = step.policy.strip_prefix(&format!("{}-{}-", step.chain, step.direction));
+    let suffix = if with_part { of_policy } else { step.family.map(AddressFamily::name) };
+    if let Some(suffix) = suffix {
         label.push('.');
-        label.push_str(family);
+        label.push_str(suffix);
     }
     label
 }
@@ -362,6 +384,24 @@ chains:
         assert!(value("$chain.mail.reverse").ends_with(&value("$edge1.end-dt46")));
         assert_eq!(value("$edge1.nfv1"), "fc00:5eb::1:2:0:0");
         assert_eq!(value("$firewall"), value("$firewall.west"));
+    }
+
+    /// Where labels lead, these have names, too; and each part of a chain that crosses.
+    #[test]
+    fn labels_of_stacks_and_parts_have_names() {
+        let crossing =
+            TOPOLOGY.replace("edge1: {}, nfv1: {}", "edge1: { sr_dataplane: sr-mpls }, nfv1: { sr_dataplane: both }");
+        let (_, plan) = crate::load_plan(&crossing, "t").unwrap_or_else(|errors| panic!("{errors}"));
+        let labels = Labels::of(&plan);
+        let found = |name: &str| labels.find(name).unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(found("$edge1.table").value, "30100");
+        let [web, part] = ["$chain.web", "$chain.web.part2"].map(|name| found(name).value.clone());
+        assert!(web.split(',').all(|label| label.parse::<u32>().is_ok()), "{web}");
+        assert!(part.starts_with(&found("$nfv1.firewall").value) && !part.contains("16002"), "{part}");
+        let binding = found("$nfv1.binding.web");
+        assert_eq!((binding.kind, Some(binding.value.as_str())), (LabelKind::Mpls, web.split(',').next_back()));
+        assert_eq!(labels.resolve("label $edge1.table").unwrap(), "label 30100");
+        assert_eq!(labels.name_of("fc00:5e9:2:100::".parse().unwrap()).as_deref(), Some("nfv1.firewall"));
     }
 
     #[test]

@@ -22,6 +22,7 @@ pub use route::{Neighbour, NextHop, Route, Rule};
 
 mod address;
 mod build;
+mod hairpin;
 mod inventory;
 mod label;
 mod mpls;
@@ -51,6 +52,12 @@ pub fn plan(topology: &Topology) -> Result<LabPlan, Errors> {
         let attachment = services.attach(&mut builder, demand);
         if let Some(function) = inventory.functions.get_mut(&demand.function) {
             function.attachments.push(attachment);
+        }
+    }
+    for crossing in builder.report.take(segue_plan::crossings(&inventory)).unwrap_or_default() {
+        let hairpin = builder.hairpin(&crossing);
+        if let Some(node) = inventory.nodes.get_mut(&crossing.node) {
+            node.hairpins.push(hairpin);
         }
     }
     let mut planned = builder.report.take(segue_plan::plan(&inventory)).unwrap_or_default();

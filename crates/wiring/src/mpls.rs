@@ -35,7 +35,7 @@ impl Builder<'_> {
         owners: &HashMap<u32, usize>,
     ) -> Vec<SegmentList> {
         let hops = match list.labels.first().and_then(|first| owners.get(first)) {
-            Some(owner) => self.next_hops(node, *owner),
+            Some(owner) => self.label_hops(node, *owner),
             None => self.hop(node, towards).into_iter().collect(),
         };
         let by = |hop: NextHop| SegmentList { next_hop: hop.gateway, port: Some(hop.interface), ..list.clone() };
@@ -46,7 +46,7 @@ impl Builder<'_> {
     fn links_of_label(&self, node: usize, entry: &mut LabelEntry, owners: &HashMap<u32, usize>) {
         let Some(towards) = &entry.towards else { return };
         let hops = match owners.get(&entry.label.label) {
-            Some(owner) => self.next_hops(node, *owner),
+            Some(owner) => self.label_hops(node, *owner),
             None => self.hop(node, towards).into_iter().collect(),
         };
         if let [hop] = &hops[..] {
@@ -65,7 +65,7 @@ impl Builder<'_> {
     /// The shortest link to a neighbour: where a path over others is as short, that is none of its links.
     fn hop(&self, node: usize, neighbour: &str) -> Option<NextHop> {
         let there = self.topology.nodes.get_index_of(neighbour)?;
-        self.next_hops(node, there).into_iter().find(|hop| self.leads_to(node, hop, there))
+        self.label_hops(node, there).into_iter().find(|hop| self.leads_to(node, hop, there))
     }
 
     /// Whether a node is at the other end of a hop's link.

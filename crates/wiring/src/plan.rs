@@ -76,6 +76,8 @@ pub struct LabNode {
     pub loopback: Ipv6Addr,
     /// Its locator; the other nodes have a route to it.
     pub locator: Ipv6Net,
+    /// Whether SIDs lead to it.
+    pub sids: bool,
     /// Its labels, where these steer packets.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub labels: Option<NodeLabels>,
@@ -87,8 +89,11 @@ pub struct LabNode {
     pub tunnel_source: Option<Ipv6Addr>,
     /// Interfaces besides `lo`.
     pub interfaces: Vec<Interface>,
-    /// Routes of the main table besides connected ones; with [`Dataplane::Kernel`] also `seg6` and `seg6local` ones.
+    /// Routes besides connected ones, of the main table and of those of hairpins; with [`Dataplane::Kernel`] also `seg6` and `seg6local` ones.
     pub routes: Vec<Route>,
+    /// Neighbours whose link-layer addresses are known.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub neighbours: Vec<Neighbour>,
     /// sysctls, to set before interfaces get addresses.
     pub sysctls: IndexMap<String, String>,
 }
@@ -201,4 +206,6 @@ pub enum LinkKind {
     Access,
     /// Between a node and a function.
     Service,
+    /// Between a node and itself, where a chain goes on by labels.
+    Hairpin,
 }

@@ -8,12 +8,12 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use segue_model::check;
 use segue_model::error::KeyPath;
 use segue_model::owner::{AddressFamily, Direction};
-use segue_model::topology::{Interfaces, SrDataplane};
+use segue_model::topology::Interfaces;
 use segue_model::value::MacAddress;
 use segue_plan::address::group;
 use segue_plan::approach::{Approach, Nature};
 use segue_plan::inventory::{Attachment, Side};
-use segue_plan::{Demand, Plan};
+use segue_plan::{Demand, FunctionPlan, Plan};
 
 use crate::address;
 use crate::build::{Builder, NewEnd, function_sysctls};
@@ -77,7 +77,7 @@ impl Services {
         let node = builder.topology.nodes.get_index_of(&demand.node).unwrap_or_default();
         let mtu = mtu(builder, demand);
         let link = |suffix: &[&str; 2]| {
-            let reason = reason(demand, suffix[1], by_labels(builder));
+            let reason = reason(demand, suffix[1]);
             let (function, suffix) = (demand.function.as_str(), *suffix);
             self.new_link(builder, NewServiceLink { function, node, suffix, families: &demand.families, mtu, reason })
         };
@@ -209,8 +209,8 @@ impl Services {
             let mut routes = routes(&visits);
             routes.extend(visits.shared_routes);
             let approach = planned.functions.get(name);
-            let in_words = |approach| segue_plan::in_words(approach, by_labels(builder));
-            let approach = approach.map(|plan| format!("{}: {}", in_words(plan.approach), plan.why));
+            let in_words = |plan: &FunctionPlan| segue_plan::in_words(plan.approach, plan.by_labels);
+            let approach = approach.map(|plan| format!("{}: {}", in_words(plan), plan.why));
             let plan = LabFunction {
                 node: function.node.clone(),
                 approach: approach.unwrap_or_default(),
@@ -238,11 +238,7 @@ fn sides(demand: &Demand) -> &'static [[&'static str; 2]] {
     }
 }
 
-fn by_labels(builder: &Builder<'_>) -> bool {
-    builder.topology.domain.dataplane == SrDataplane::SrMpls
-}
-
-fn reason(demand: &Demand, side: &str, by_labels: bool) -> String {
+fn reason(demand: &Demand, side: &str) -> String {
     let function = &demand.function;
     match &demand.owner {
         Some(owner) => {
@@ -250,11 +246,11 @@ fn reason(demand: &Demand, side: &str, by_labels: bool) -> String {
             format!(
                 "{side} side of function {function} for chain {}{family}: one interface in serves one proxy {}",
                 owner.chain,
-                if by_labels { "label" } else { "SID" }
+                if demand.by_labels { "label" } else { "SID" }
             )
         }
         None => {
-            let proxy = segue_plan::in_words(demand.approach, by_labels);
+            let proxy = segue_plan::in_words(demand.approach, demand.by_labels);
             format!("{side} side of function {function}: all chains share it, by the {proxy}")
         }
     }

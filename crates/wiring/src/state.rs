@@ -24,14 +24,15 @@ pub(crate) fn node_state(
 ) -> NodeState {
     let role = |kind| match kind {
         LinkKind::Core => PortRole::Core,
-        LinkKind::Access => PortRole::Access,
+        // What comes in by the one end has left the domain by the other.
+        LinkKind::Access | LinkKind::Hairpin => PortRole::Access,
         LinkKind::Service => PortRole::Service,
     };
     let domain = &topology.domain;
     // A host's firewall is that of the port that it is connected to.
     let firewall = |interface: &Interface| match interface.link {
         LinkKind::Access => topology.hosts.get(&interface.peer.namespace)?.firewall.clone(),
-        LinkKind::Core | LinkKind::Service => None,
+        LinkKind::Core | LinkKind::Service | LinkKind::Hairpin => None,
     };
     let firewalls = topology.functions.iter().filter(|(_, function)| function.node == name);
     let firewalls = firewalls.filter_map(|(name, function)| {

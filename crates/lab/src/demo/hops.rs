@@ -221,7 +221,11 @@ impl Flow {
         for step in steps {
             match &step.action {
                 StepAction::Headend { .. } | StepAction::Push { .. } => {
-                    flow.headend = counters.of_policy(&step.node, &step.policy)?.packets
+                    let packets = counters.of_policy(&step.node, &step.policy)?.packets;
+                    match step.step {
+                        0 => flow.headend = packets,
+                        _ => flow.segments.push((packets, packets)),
+                    }
                 }
                 StepAction::Segment { sid, .. } => {
                     let (arrived, returned) = counters.of_sid(&step.node, *sid)?;

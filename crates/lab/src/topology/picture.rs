@@ -89,15 +89,16 @@ fn about(link: &segue_model::topology::Link) -> String {
 fn way(topology: &Topology, plan: &LabPlan, chain: &str, at: &HashMap<String, usize>) -> Option<Way> {
     let forward = || plan.explain().iter().filter(|step| step.chain == chain && step.direction == Direction::Forward);
     // Where families differ, the first one stands for both.
-    let policy = &forward().next()?.policy;
+    let first = forward().next()?;
     let definition = topology.chains.get(chain)?;
     let host = |end: &Endpoint| match end {
         Endpoint::Host(name) => at.get(name).copied(),
         Endpoint::Prefixes(_) | Endpoint::Behind(_) => None,
     };
     let mut stops: Vec<usize> = host(&definition.from).into_iter().collect();
-    let mut segments = String::new();
-    for step in forward().filter(|step| step.policy == *policy) {
+    // Of each part, where the chain crosses between SIDs and labels.
+    let mut lists: Vec<String> = Vec::new();
+    for step in forward().filter(|step| step.is_of_same_way(first)) {
         let mut go = |stop: Option<&usize>| {
             if let Some(stop) = stop
                 && stops.last() != Some(stop)
@@ -109,10 +110,10 @@ fn way(topology: &Topology, plan: &LabPlan, chain: &str, at: &HashMap<String, us
         go(at.get(&step.node));
         match &step.action {
             StepAction::Headend { segments: list, .. } => {
-                segments = list.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+                lists.push(list.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "));
             }
             StepAction::Push { labels, .. } => {
-                segments = labels.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+                lists.push(labels.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "));
             }
             StepAction::Segment { function, .. } | StepAction::Label { function, .. } => {
                 if let Some(function) = function {
@@ -123,5 +124,5 @@ fn way(topology: &Topology, plan: &LabPlan, chain: &str, at: &HashMap<String, us
         }
     }
     stops.extend(host(&definition.to));
-    Some(Way { chain: chain.to_owned(), stops, segments })
+    Some(Way { chain: chain.to_owned(), stops, segments: lists.join("; ") })
 }

@@ -217,7 +217,7 @@ impl Asked<'_> {
         let steps = || self.plan.explain().iter().filter(|step| step.chain == chain && step.direction == direction);
         let Some(first) = steps().next() else { return Vec::new() };
         let mut stations = Vec::new();
-        for step in steps().filter(|step| step.policy == first.policy) {
+        for step in steps().filter(|step| step.is_of_same_way(first)) {
             stations.push(step.node.clone());
             if let StepAction::Segment { function: Some(function), .. }
             | StepAction::Label { function: Some(function), .. } = &step.action

@@ -18,7 +18,7 @@ const FLOWS: u64 = 64;
 
 /// What is sent through a chain.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+pub enum Kind {
     /// A file over HTTP, TCP port 80.
     Web,
     /// Pings both ways, and TCP to a port other than 80.
@@ -27,7 +27,7 @@ enum Kind {
     Udp,
 }
 
-fn example(name: &str) -> TestLab {
+pub fn example(name: &str) -> TestLab {
     TestLab::example(name)
 }
 
@@ -82,7 +82,7 @@ fn datagrams(from: &End, to: &End, address: std::net::IpAddr) {
 
 /// Packets at each station of each way of a chain, in order; the key is direction and policy. Stations without an agent (the
 /// kernel's) count nothing and are left out.
-type Stations = BTreeMap<(Direction, String), Vec<(String, u64)>>;
+pub type Stations = BTreeMap<(Direction, String), Vec<(String, u64)>>;
 
 /// Functions that several chains share are no station of one chain: see [`shared`].
 fn stations(lab: &TestLab, chain: &str) -> Stations {
@@ -117,7 +117,7 @@ fn stations(lab: &TestLab, chain: &str) -> Stations {
     found
 }
 
-fn approach(lab: &TestLab, function: &str) -> Approach {
+pub fn approach(lab: &TestLab, function: &str) -> Approach {
     segue_wiring::approach(&lab.loaded.topology, function).unwrap().0
 }
 
@@ -165,7 +165,7 @@ fn shared(lab: &TestLab) -> BTreeMap<String, u64> {
 }
 
 /// Sends traffic through one chain and checks what every station counted; other chains see nothing of it.
-fn chain_carries(lab: &TestLab, chain: &str, kind: Kind) -> Stations {
+pub fn chain_carries(lab: &TestLab, chain: &str, kind: Kind) -> Stations {
     let definition = &lab.loaded.topology.chains[chain];
     let (Endpoint::Host(from), Endpoint::Host(to)) = (&definition.from, &definition.to) else {
         panic!("{chain} is between hosts");
@@ -296,7 +296,7 @@ fn counted(lab: &TestLab, function: &str, table: &str, counter: &str) {
 }
 
 /// No node dropped anything, whatever the reason.
-fn nothing_dropped(lab: &TestLab) {
+pub fn nothing_dropped(lab: &TestLab) {
     for node in lab.record.nodes.iter().filter(|node| node.socket.is_some()) {
         let drops = agent::get(&lab.paths().socket(&node.name), &node.name, "/v1/drops").unwrap();
         assert_eq!(drops.as_array().map(Vec::len), Some(0), "{}: {drops}", node.name);

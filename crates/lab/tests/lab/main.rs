@@ -6,6 +6,7 @@ mod common;
 mod connector;
 mod connector_exact;
 mod crash;
+mod crossing;
 mod examples;
 mod examples_firewall;
 mod examples_traffic;

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use crate::common::TestLab;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use segue_lab::demo::hops::Counters;
 use segue_lab::{agent, functions, netns};
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -80,20 +81,70 @@ fn a_program_in_user_space_is_a_function() {
         assert!(refused.unwrap().is_err(), "telnet does not get through");
     }
     // It tells what it has done when it ends, and nothing else has come by.
-    let (pid, log) = (behind(&lab), lab.paths().file("filter", "log"));
-    kill(pid, Signal::SIGTERM).unwrap();
-    let deadline = Instant::now() + PATIENCE;
-    let said = loop {
-        let said = std::fs::read_to_string(&log).unwrap();
-        if said.contains("telnet: ") {
-            break said;
-        }
-        assert!(Instant::now() < deadline, "it does not end: {said}");
-        std::thread::sleep(Duration::from_millis(20));
-    };
+    let said = ended(&lab, "filter", "telnet: ");
     assert!(said.contains(&format!("west to east: {each}\neast to west: {each}\ntelnet: ")), "{said}");
     let telnet: u64 = said.trim_end().rsplit_once(' ').unwrap().1.parse().unwrap();
     assert!(telnet >= 2, "{said}");
+    lab.down();
+}
+
+/// Ends the program behind the devices: what it has said.
+fn ended(lab: &TestLab, function: &str, last: &str) -> String {
+    let (pid, log) = (behind(lab), lab.paths().file(function, "log"));
+    kill(pid, Signal::SIGTERM).unwrap();
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let said = std::fs::read_to_string(&log).unwrap();
+        if said.contains(last) {
+            return said;
+        }
+        assert!(Instant::now() < deadline, "it does not end: {said}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// It gets frames of MPLS without its own label, acts on what is behind them, and its packets go on to the next function or the egress.
+#[test]
+#[ignore = "needs root"]
+fn a_program_that_sees_the_label_stack_is_a_function() {
+    let lab = TestLab::example("aware-labels");
+    datagrams(&lab);
+    for address in lab.addresses("server") {
+        for (port, passes) in [(80, true), (23, false)] {
+            let there = SocketAddr::new(address.parse().unwrap(), port);
+            let listener =
+                netns::inside(&lab.namespace("server"), || std::net::TcpListener::bind(there)).unwrap().unwrap();
+            let connect = || TcpStream::connect_timeout(&there, Duration::from_secs(2)).is_ok();
+            assert_eq!(netns::inside(&lab.namespace("client"), connect).unwrap(), passes, "{there}");
+            drop(listener);
+        }
+    }
+    let stack = |policy: &str| {
+        let states = lab.loaded.plan.nodes.values().filter_map(|node| node.state.as_ref());
+        let found = states.flat_map(|state| &state.policies).find(|one| one.name == policy).unwrap();
+        found.segment_lists[0].labels.clone()
+    };
+    let counted = Counters::read(&lab.paths(), &lab.loaded.plan).unwrap_or_else(|error| panic!("{error}"));
+    let counters = [stack("rest-forward")[1], stack("rest-reverse")[1]].map(|own| {
+        let (to, from) = counted.of_label("nfv", own).expect("the function's label");
+        [to.packets, from.expect("what came back").packets]
+    });
+    assert!(counters.iter().all(|[to, from]| *from >= 2 * DATAGRAMS && to >= from), "{counters:?}");
+    let said = ended(&lab, "meter", "end\n");
+    let written = |side: &str, stack: &[u32]| {
+        let labels = stack.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
+        let begin = format!("{side} <{labels}>: ");
+        said.lines()
+            .find_map(|line| line.strip_prefix(&begin)?.parse::<u64>().ok())
+            .unwrap_or_else(|| panic!("{begin}: {said}"))
+    };
+    // `rest`: its own label is the second one, behind that of its node. `web`: the filter's is left in front of the others.
+    let [there, back] = [written("west", &stack("rest-forward")[2..]), written("east", &stack("rest-reverse")[2..])];
+    assert!(there >= 2 * DATAGRAMS + 2 && back >= 2 * DATAGRAMS, "two tries of telnet beside it: {said}");
+    assert!(written("west", &stack("web-forward")[2..]) >= 4, "two handshakes: {said}");
+    // Back the filter is first, so that the stack is that of `rest`.
+    assert_eq!(stack("web-reverse")[3..], stack("rest-reverse")[2..]);
+    assert_eq!(said.lines().count(), 4, "no stack but these: {said}");
     lab.down();
 }
 

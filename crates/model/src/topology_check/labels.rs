@@ -4,7 +4,7 @@ use crate::error::KeyPath;
 use crate::firewall::{Firewall, FirewallMode};
 use crate::label::{FIRST_LABEL, LAST_LABEL};
 use crate::range::NumberRange;
-use crate::topology::SrDataplane;
+use crate::topology::{NodeSrDataplane, SrDataplane};
 
 use super::Check;
 
@@ -18,21 +18,36 @@ impl Check<'_> {
         for (key, block) in of_domain.into_iter().chain(nodes).filter_map(|(key, block)| Some((key, block?))) {
             self.label_block(block, &key);
         }
-        if domain.dataplane == SrDataplane::SrMpls {
-            return;
+        let any = topology.uses_labels();
+        let nodes = topology.nodes.iter().map(|(name, node)| (root.at("nodes").at(name), node));
+        for (key, node) in nodes.filter(|(_, node)| !domain.of_node(node).has_labels()) {
+            let given = [("srlb", node.srlb.is_some() && any), ("entropy_labels", node.entropy_labels.is_some())];
+            for (name, _) in given.into_iter().filter(|(_, given)| *given) {
+                self.no_labels(&key.at(name), any);
+            }
         }
-        let nodes = topology.nodes.iter().filter(|(_, node)| node.entropy_labels.is_some());
-        let keys = nodes.map(|(name, _)| root.at("nodes").at(name));
-        for key in domain.entropy_labels.then(|| root.at("domain")).into_iter().chain(keys) {
-            let remedy = "write `domain: {dataplane: sr-mpls}`, or remove the key";
-            self.report.error(&key.at("entropy_labels"), "an SRv6 domain has no labels", remedy);
+        if domain.entropy_labels && !any {
+            self.no_labels(&root.at("domain").at("entropy_labels"), any);
+        }
+    }
+
+    /// `any`: other nodes have some.
+    fn no_labels(&mut self, key: &KeyPath, any: bool) {
+        match any {
+            true => {
+                let remedy = "write `sr_dataplane: sr-mpls` or `both`, or remove the key";
+                self.report.error(key, "SIDs lead to this node, and no labels", remedy);
+            }
+            false => {
+                let remedy = "write `domain: {dataplane: sr-mpls}`, or remove the key";
+                self.report.error(key, "an SRv6 domain has no labels", remedy);
+            }
         }
     }
 
     fn label_block(&mut self, block: NumberRange, key: &KeyPath) {
-        if self.topology.domain.dataplane != SrDataplane::SrMpls {
-            let remedy = "write `domain: {dataplane: sr-mpls}`, or remove the key";
-            self.report.error(key, "an SRv6 domain has no labels", remedy);
+        if !self.topology.uses_labels() {
+            self.no_labels(key, false);
         } else if block.low() < FIRST_LABEL || block.high() > LAST_LABEL {
             let message = format!("the block {block} has labels that cannot be a segment's");
             let remedy = format!("keep it within {FIRST_LABEL}-{LAST_LABEL} (RFC 3032, RFC 7274)");
@@ -44,11 +59,17 @@ impl Check<'_> {
     pub(super) fn firewall_behind_label(&mut self, name: &str, firewall: &Firewall, key: &KeyPath) {
         let topology = self.topology;
         let is_visited = topology.chains.values().any(|chain| chain.via.iter().any(|stop| stop == name));
-        if topology.domain.dataplane == SrDataplane::SrMpls && is_visited && firewall.mode == FirewallMode::Advanced {
+        let leads = topology.functions.get(name).and_then(|function| topology.nodes.get(&function.node));
+        let leads = leads.is_some_and(|node| match topology.domain.of_node(node) {
+            NodeSrDataplane::SrMpls => true,
+            NodeSrDataplane::Both => topology.domain.dataplane == SrDataplane::SrMpls,
+            NodeSrDataplane::Srv6 => false,
+        });
+        if leads && is_visited && firewall.mode == FirewallMode::Advanced {
             let message = format!(
                 "the firewall {name:?} looks at segment routing headers, which packets with labels do not have"
             );
-            let remedy = "write `mode: basic`, or let SIDs lead (`domain: {dataplane: srv6}`)";
+            let remedy = "write `mode: basic`, or let SIDs lead to its node (`sr_dataplane: srv6`)";
             self.report.error(&key.at("firewall").at("mode"), message, remedy);
         }
     }

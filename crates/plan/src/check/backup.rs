@@ -24,7 +24,7 @@ impl Check<'_, '_> {
                 self.report.error(key, message, Nature::of(other).remedy_for_backup());
             }
             // Behind a label they have none.
-            Some(Approach::Netfilter | Approach::Firewall) if !self.inventory.uses_labels() => {
+            Some(Approach::Netfilter | Approach::Firewall) if !self.is_by_labels(name) => {
                 let message =
                     format!("{backup:?} has marks of its own, which the segment lists of {name:?} do not have");
                 self.report.error(key, message, "name a function with `proxy: exact`, or another that has no mark");
@@ -35,7 +35,14 @@ impl Check<'_, '_> {
             let message = format!("{backup:?} does not take {inner:?} packets, which come for {name:?}");
             self.report.error(key, message, "add the type to `inner` of the backup, or name another function");
         }
-        if self.inventory.uses_labels() {
+        let [own, others] = [name, backup].map(|one| self.is_by_labels(one));
+        if own != others && (!own || function.node == other.node) {
+            let [own, others] = [own, others].map(|by_labels| if by_labels { "labels" } else { "SIDs" });
+            let message =
+                format!("{own} lead to {name:?}, and {others} to {backup:?}, which cannot come in their place");
+            self.report.error(key, message, format!("name a function that {own} lead to"));
+        }
+        if own {
             self.backup_label((name, function), (backup, other), key);
         }
     }
@@ -47,10 +54,8 @@ impl Check<'_, '_> {
                 "{backup:?} is on node {:?}, and one label in place of that of {name:?} leads to functions of node {:?} only",
                 other.node, function.node
             );
-            let remedy = format!(
-                "name a function of node {:?}, or let SIDs lead (`domain: {{dataplane: srv6}}`)",
-                function.node
-            );
+            let remedy =
+                format!("name a function of node {:?}, or let SIDs lead (`sr_dataplane: srv6`)", function.node);
             self.report.error(key, message, remedy);
         }
         if self.leads_round(name) {
@@ -65,8 +70,7 @@ impl Check<'_, '_> {
     /// destination: if that is down too, the packet is dropped. The first segment of a reduced list is not in it. So it must not be
     /// one whose backups lead round in a circle.
     pub(super) fn backups_of(&mut self, chain: &Chain, key: &KeyPath) {
-        // Stacks of labels have no mode, and circles of theirs are refused whatever it is.
-        if chain.mode != HeadendMode::HEncapsRed || self.inventory.uses_labels() {
+        if chain.mode != HeadendMode::HEncapsRed {
             return;
         }
         let mut ways = vec![chain.via.iter().collect::<Vec<_>>()];
@@ -77,8 +81,11 @@ impl Check<'_, '_> {
         for way in ways {
             // What a static proxy puts back is a list of its own.
             let is_static = |name: &str| self.approach(name) == Some(Approach::Static);
-            let first = way.iter().enumerate().filter(|(position, _)| *position == 0 || is_static(way[position - 1]));
-            for (_, name) in first.filter(|(_, name)| !name.starts_with(WAYPOINT)) {
+            // Where a chain crosses, a list begins somewhere on its way.
+            let begins = |position: usize| position == 0 || self.inventory.is_mixed() || is_static(way[position - 1]);
+            let first = way.iter().enumerate().filter(|(position, _)| begins(*position)).map(|(_, name)| name);
+            // Stacks of labels have no mode, and circles of theirs are refused whatever it is.
+            for name in first.filter(|name| !name.starts_with(WAYPOINT) && !self.is_by_labels(name)) {
                 if self.leads_round(name) && !circles.contains(name) {
                     circles.push(name);
                 }

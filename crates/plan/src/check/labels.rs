@@ -2,12 +2,11 @@
 
 use segue_model::error::KeyPath;
 use segue_model::label::{FIRST_LABEL, LAST_LABEL};
-use segue_model::topology::{Dataplane, FunctionKind};
+use segue_model::topology::Dataplane;
 
 use super::Check;
-use crate::approach::{Approach, Nature};
 use crate::inventory::{Function, NodeLabels, Reachability};
-use crate::label_function;
+use crate::leads;
 
 impl Check<'_, '_> {
     pub(super) fn labels(&mut self) {
@@ -22,19 +21,18 @@ impl Check<'_, '_> {
         let mut before: Vec<(&str, NodeLabels)> = Vec::new();
         for (name, node) in &self.inventory.nodes {
             let key = root.at("nodes").at(name);
-            if node.dataplane != Dataplane::Segue {
-                let message = format!("the node {name:?} takes no labels: only Segue's data plane does");
-                let remedy = "give it `dataplane: segue`, or let SIDs lead (`domain: {dataplane: srv6}`)";
-                self.report.error(&key.at("dataplane"), message, remedy);
-            }
             let Some(labels) = node.labels else {
-                self.report.error(
-                    &key,
-                    format!("the node {name:?} has no labels"),
-                    "all nodes of a domain have some, or none has",
-                );
+                if !node.sids {
+                    let message = format!("the node {name:?} has no labels, and no SIDs lead to it");
+                    self.report.error(&key, message, "give it some, or let SIDs lead to it");
+                }
                 continue;
             };
+            if node.dataplane != Dataplane::Segue {
+                let message = format!("the node {name:?} takes no labels: only Segue's data plane does");
+                let remedy = "give it `dataplane: segue`, or let SIDs lead to it (`sr_dataplane: srv6`)";
+                self.report.error(&key.at("dataplane"), message, remedy);
+            }
             self.label_values(labels, &key);
             for (other_name, other) in before.iter().copied() {
                 if let Some(message) = shared(labels, (other_name, other)) {
@@ -48,43 +46,29 @@ impl Check<'_, '_> {
         for (name, function) in &inventory.functions {
             self.behind_label(name, function, &root.at("functions").at(name));
         }
-        for (name, _) in inventory.chains.iter().filter(|(_, chain)| chain.mark.is_some()) {
+        let all = inventory.nodes.values().all(|node| !node.sids);
+        let by_labels = |stop: &String| inventory.functions.contains_key(stop) && self.is_by_labels(stop);
+        let marked = inventory.chains.iter().filter(|(_, chain)| chain.mark.is_some());
+        let refused: Vec<_> = marked.filter(|(_, chain)| all || chain.via.iter().any(by_labels)).collect();
+        for (name, _) in refused {
             let message = "a mark is the argument of a SID, and a label has none";
-            let remedy = "remove the key, and give what must be told apart functions of its own; or let SIDs lead (`domain: {dataplane: srv6}`)";
+            let remedy = "remove the key, and give what must be told apart functions of its own; or let SIDs lead (`sr_dataplane: srv6`)";
             self.report.error(&root.at("chains").at(name).at("mark"), message, remedy);
         }
     }
 
     /// Whether a label can lead to a function: not to one that has to see a segment routing header.
     fn behind_label(&mut self, name: &str, function: &Function, key: &KeyPath) {
-        let Some(approach) = self.approach(name).filter(|approach| label_function::behaviour(*approach).is_none())
+        if !self.is_by_labels(name) {
+            return;
+        }
+        let Some((wanted, message, remedy)) =
+            self.approach(name).and_then(|approach| leads::refusal(function, approach))
         else {
             return;
         };
-        let srv6 = "let SIDs lead (`domain: {dataplane: srv6}`)";
-        let (key, what, remedy) = match (approach, function.kind) {
-            (Approach::Masquerading, _) => {
-                let others = Nature::of(function).fitting_proxies(true);
-                (
-                    key.at("proxy"),
-                    "has a masquerading proxy, which shows it packets with",
-                    format!("write one of them: {others}; or {srv6}"),
-                )
-            }
-            (_, FunctionKind::Service) => (
-                key.at("service"),
-                "is a packet service, which gets packets with",
-                format!("run it in `namespace`, or {srv6}"),
-            ),
-            _ => (
-                key.at("aware"),
-                "is SR-aware, and gets packets with",
-                format!("remove the key, so that a proxy stands in for it, or {srv6}"),
-            ),
-        };
-        let message =
-            format!("the function {name:?} {what} their segment routing header: packets with labels have none");
-        self.report.error(&key, message, remedy);
+        let remedy = format!("{remedy}; or let SIDs lead to its node (`sr_dataplane: srv6`)");
+        self.report.error(&key.at(wanted), format!("the function {name:?} {message}"), remedy);
     }
 
     fn label_values(&mut self, labels: NodeLabels, key: &KeyPath) {

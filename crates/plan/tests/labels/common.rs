@@ -5,7 +5,9 @@ use indexmap::IndexMap;
 use segue_model::node::{HeadendMode, InnerType};
 use segue_model::proxy::OnFailure;
 use segue_model::range::NumberRange;
-use segue_model::topology::{Capabilities, Chain, Dataplane, Endpoint, FunctionKind, Interfaces, Match, ProxyChoice};
+use segue_model::topology::{
+    Capabilities, Chain, Dataplane, Endpoint, FunctionKind, Interfaces, Match, ProxyChoice, SrDataplane,
+};
 use segue_model::value::MacAddress;
 use segue_plan::inventory::{Attachment, Customer, Function, Link, Node, Reachability, Side};
 use segue_plan::{Inventory, NodeLabels, Plan, demands, plan};
@@ -19,7 +21,9 @@ pub fn node(number: u32, labels: NodeLabels) -> Node {
         dataplane: Dataplane::Segue,
         locator: format!("fc00:5e9:{number}::/48").parse().unwrap(),
         loopback: format!("fc00:5ea:{number}::1").parse().unwrap(),
+        sids: false,
         labels: Some(labels),
+        hairpins: Vec::new(),
     }
 }
 
@@ -70,6 +74,7 @@ pub fn inventory(via: &[&str]) -> Inventory {
             .map(|(name, customer)| (name.to_owned(), customer))
             .into(),
         chains: [("web".to_owned(), chain(via))].into(),
+        dataplane: SrDataplane::SrMpls,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use segue_model::proxy::{OnFailure, Watch};
+use segue_model::proxy::{MayChange, MayRewrite, OnFailure, Watch};
 use segue_model::topology::{Capabilities, FunctionKind, Interfaces, ProxyChoice};
 use segue_plan::inventory::Function;
 use segue_plan::{Direction, Inventory, Plan, StepAction};
@@ -37,6 +37,10 @@ fn stack<'a>(plan: &'a Plan, node: &str, policy: &str) -> (&'a [u32], &'a str) {
 
 fn kind(function: Function, kind: FunctionKind) -> Function {
     Function { kind, ..function }
+}
+
+fn aware(node: &str) -> Function {
+    Function { aware: true, ..kind(function(node), FunctionKind::Tap) }
 }
 
 fn proxy(node: &str, proxy: ProxyChoice) -> Function {
@@ -161,6 +165,39 @@ fn a_label_of_the_same_node_stands_in_for_a_failed_function() {
     assert_eq!(backups, [(30_203, None), spare, (30_201, Some(30_202)), again, (30_204, Some(30_205))]);
 }
 
+/// What sees the stack is shared by all chains, with a label for each way through.
+#[test]
+fn a_function_that_sees_the_stack_has_a_label_for_each_way_through() {
+    let functions = [("seer", aware("mid1")), ("own", function("mid1"))];
+    let mut inventory = with(&functions, &["seer", "own"]);
+    let mut mail = chain(&["seer"]);
+    mail.matching = serde_json::from_value(json!({"protocol": "tcp", "destination_ports": [25]})).unwrap();
+    inventory.chains.insert("mail".to_owned(), mail);
+    attach(&mut inventory);
+    let plan = planned(&inventory);
+    assert_eq!(stack(&plan, "edge1", "web-forward").0, [16_002, 30_201, 30_202, 16_004, 30_400]);
+    assert_eq!(stack(&plan, "edge1", "mail-forward").0, [16_002, 30_201, 16_004, 30_400]);
+    assert_eq!(stack(&plan, "edge2", "mail-reverse").0, [16_002, 30_204, 16_001, 30_100]);
+    let seer = |label: u32, address: &str, [to, from]: [&str; 2], comment: &str| {
+        json!({
+            "label": label,
+            "behaviour": "sr_aware",
+            "next_hop_mac": address,
+            "proxy": {"to_function": to, "from_function": from, "other_types": "drop"},
+            "comment": comment,
+        })
+    };
+    let all = labels(&plan, "mid1");
+    assert_eq!(
+        all[0],
+        seer(30_201, "02:00:00:00:02:01", ["seer0-w", "seer0-e"], "function seer, all chains, west to east")
+    );
+    assert_eq!(
+        all[2],
+        seer(30_204, "02:00:00:00:02:02", ["seer0-e", "seer0-w"], "function seer, all chains, east to west")
+    );
+}
+
 #[test]
 fn what_no_label_does_is_refused_with_function_kind_and_remedy() {
     for (function, words) in [
@@ -171,7 +208,27 @@ fn what_no_label_does_is_refused_with_function_kind_and_remedy() {
         ),
         (
             Function { aware: true, ..function("mid1") },
-            "functions.f.aware: the function \"f\" is SR-aware, and gets packets with their segment routing header",
+            "functions.f.aware: the function \"f\" is SR-aware, and gets packets with their labels, which the kernel of its namespace does \
+             not forward; write `tap` with a program that does, or remove the key",
+        ),
+        (
+            Function { may_change: Some(MayChange::Insert), ..aware("mid1") },
+            "functions.f.may_change: the function \"f\" may change segment lists, and a stack of labels goes on as",
+        ),
+        (
+            Function { may_rewrite: vec![MayRewrite::TrafficClass], ..aware("mid1") },
+            "functions.f.may_rewrite: the function \"f\" may rewrite what SIDs let it rewrite",
+        ),
+        (
+            Function {
+                capabilities: Capabilities { rewrites_flows: true, ..Capabilities::default() },
+                ..aware("mid1")
+            },
+            "functions.f.capabilities.rewrites_flows: the function has `rewrites_flows: true`: ",
+        ),
+        (
+            Function { interfaces: Interfaces::One, ..aware("mid1") },
+            "chains.web.via[1]: the chain visits \"f\" twice, and its proxy could not tell the two visits apart",
         ),
         (
             kind(Function { aware: true, ..function("mid1") }, FunctionKind::Service),
@@ -196,7 +253,8 @@ fn what_no_label_does_is_refused_with_function_kind_and_remedy() {
              this one is not on the kernel's path",
         ),
     ] {
-        let twice = function.proxy == ProxyChoice::DynamicFlow;
+        let twice =
+            function.proxy == ProxyChoice::DynamicFlow || (function.aware && function.interfaces == Interfaces::One);
         let others =
             [("away", proxy("side", ProxyChoice::Exact)), ("back", rerouted(proxy("mid1", ProxyChoice::Exact), "f"))];
         let mut inventory = with(&others, if twice { &["f", "f"] } else { &["f"] });

@@ -1,6 +1,7 @@
 //! Plans where labels steer packets: an inventory written by hand, and what must hold for any. Functions behind labels: `functions.rs`.
 
 mod common;
+mod crossing;
 mod functions;
 
 use std::collections::BTreeMap;

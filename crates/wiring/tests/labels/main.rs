@@ -1,5 +1,7 @@
 //! Domains that labels steer: every stack leads to its chain's stops and ends at its egress, over the links that nodes name.
 
+mod mixed;
+
 use indexmap::IndexMap;
 use proptest::prelude::*;
 
