@@ -381,6 +381,21 @@ mod tests {
     }
 
     #[test]
+    fn a_stack_of_labels_is_one_element_of_its_own_length() {
+        let record = Record::Stack(vec![16_001, 16_046], Delta { octets: 300, packets: 2 });
+        let messages = Encoder::new(7, 512, 1).export(&[record], Interval { start: 1, end: 2 });
+        let sets = sets(&messages[0]);
+        let stack: Vec<_> =
+            sets.iter().filter(|(identifier, _)| *identifier == STACK).map(|(_, content)| content).collect();
+        // 255 and the length in two octets (RFC 7011 section 7); then entries, of which the last has the S bit.
+        let entries = [255, 0, 8, 0x03, 0xe8, 0x10, 0, 0x03, 0xea, 0xe1, 0];
+        let rest = [300u64, 2, 1, 2].map(u64::to_be_bytes).concat();
+        assert_eq!(stack, [&[&entries[..], &rest].concat()]);
+        let template = template(STACK, &[(316, VARIABLE), OCTETS, PACKETS, START, END]);
+        assert!(sets[0].1.windows(template.len()).any(|part| part == template), "the collector knows it");
+    }
+
+    #[test]
     fn messages_fit_and_their_sequence_counts_data_records() {
         let mut encoder = Encoder::new(7, 512, 10);
         let records: Vec<_> = (0..20).map(flow).collect();
