@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
  * On the interface of a service in user space (crates/xsk). What is steered and has a segment left is for the service;
- * all other packets are the kernel's. One of three ways is loaded. On XDP `service_wait` gives packets to an AF_XDP
+ * all other packets are the kernel's. One of several ways is loaded. On XDP `service_wait` gives packets to an AF_XDP
  * socket of their queue, that of the worker which has their flow, and they wait for the service's verdict;
  * `service_copy` gives the service a copy and sends the packet on itself (End). The programs `merged_*` are for packet
- * sockets, which take packets merged by segmentation offload whole (service_merged.h).
+ * sockets, which take packets merged by segmentation offload whole (service_merged.h). `labels_wait` and `labels_copy`
+ * are for services behind a label (service_labels.h).
  */
 #include <stddef.h>
 #include "service_flow.h"
@@ -20,7 +21,7 @@ enum counter {
 	COUNTER_KERNEL,	 /* not steered, or not to go further: the kernel's */
 	COUNTER_PASSED,	 /* sent on without a copy: not in the sample */
 	COUNTER_LOST,	 /* sent on without a copy: the ring was full */
-	COUNTER_INVALID, /* dropped: its segment list contradicts itself */
+	COUNTER_INVALID, /* dropped: its segment list contradicts itself, or its stack of labels has no end */
 	COUNTERS
 };
 
@@ -143,13 +144,22 @@ static __always_inline __u32 copy(struct xdp_md *ctx)
 	return COPY_INTO(CLASS_LARGE) ? COUNTER_SERVICE : COUNTER_LOST;
 }
 
+/* The frame is to go back where it came from. */
+static __always_inline void turn(struct ethhdr *ethernet)
+{
+	__u8 address[ETH_ALEN];
+
+	__builtin_memcpy(address, ethernet->h_source, ETH_ALEN);
+	__builtin_memcpy(ethernet->h_source, ethernet->h_dest, ETH_ALEN);
+	__builtin_memcpy(ethernet->h_dest, address, ETH_ALEN);
+}
+
 /* End (RFC 8986 section 4.1), and back to where it came from. 0: it contradicts itself, and is as it was. */
 static __always_inline int advance(struct xdp_md *ctx, struct headers *headers)
 {
 	const void *list = headers + 1;
 	const struct in6_addr *next;
 	__u32 left = headers->srh.segments_left;
-	__u8 address[ETH_ALEN];
 
 	if (left > (__u32)headers->srh.last_entry + 1 || headers->srh.last_entry + 1 > headers->srh.length / 2)
 		return 0;
@@ -160,9 +170,7 @@ static __always_inline int advance(struct xdp_md *ctx, struct headers *headers)
 	__builtin_memcpy(&headers->ip.daddr, next, sizeof(*next));
 	headers->srh.segments_left = left;
 	headers->ip.hop_limit--;
-	__builtin_memcpy(address, headers->ethernet.h_source, ETH_ALEN);
-	__builtin_memcpy(headers->ethernet.h_source, headers->ethernet.h_dest, ETH_ALEN);
-	__builtin_memcpy(headers->ethernet.h_dest, address, ETH_ALEN);
+	turn(&headers->ethernet);
 	return 1;
 }
 
@@ -188,6 +196,7 @@ int service_copy(struct xdp_md *ctx)
 	return bpf_redirect(ctx->ingress_ifindex, 0);
 }
 
+#include "service_labels.h"
 #include "service_merged.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

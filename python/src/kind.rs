@@ -242,6 +242,10 @@ impl Prepared for With {
         self.rewrites_flows
     }
 
+    fn refuses_labels(&self) -> Option<&'static str> {
+        Some("is written in Python, whose steering headers are those of SRv6")
+    }
+
     fn build(&self, worker: Worker) -> Result<Box<dyn segue_service::Service>, BuildError> {
         Python::attach(|py| {
             let class = &self.class;

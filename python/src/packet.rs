@@ -5,7 +5,7 @@ use std::num::NonZeroU16;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use segue_service::{Reason, Time};
+use segue_service::{Reason, SteeringKind, Time};
 
 use crate::octets::Octets;
 use crate::steering::{FiveTuple, Steering};
@@ -50,7 +50,7 @@ fn no_packet(reason: Reason) -> PyErr {
     PyValueError::new_err(format!("no packet for a service ({}): {}", reason.name(), reason.about()))
 }
 
-fn too_long(error: segue_service::TooLong) -> PyErr {
+fn unfit(error: segue_service::Unfit) -> PyErr {
     PyValueError::new_err(error.to_string())
 }
 
@@ -59,7 +59,7 @@ impl Packet {
     /// A packet from octets that begin with the outer IP header.
     #[staticmethod]
     fn from_octets(octets: Octets) -> PyResult<Self> {
-        let packet = segue_service::Packet::from_octets(&octets.0, Time::START).map_err(no_packet)?;
+        let packet = segue_service::Packet::from_octets(SteeringKind::Srv6, &octets.0, Time::START).map_err(no_packet)?;
         Ok(Self { packet, changed: false })
     }
 
@@ -127,7 +127,7 @@ impl Packet {
 
     #[setter]
     fn set_inner(&mut self, octets: Octets) -> PyResult<()> {
-        self.packet.replace_inner(self.packet.inner_protocol(), &[&octets.0]).map_err(too_long)?;
+        self.packet.replace_inner(self.packet.inner_protocol(), &[&octets.0]).map_err(unfit)?;
         self.changed = true;
         Ok(())
     }
@@ -150,7 +150,7 @@ impl Packet {
     #[pyo3(signature = (protocol, *parts))]
     fn replace_inner(&mut self, protocol: u32, parts: Vec<Octets>) -> PyResult<()> {
         let parts: Vec<&[u8]> = parts.iter().map(|part| part.0.as_slice()).collect();
-        self.packet.replace_inner(Self::protocol(protocol)?, &parts).map_err(too_long)?;
+        self.packet.replace_inner(Self::protocol(protocol)?, &parts).map_err(unfit)?;
         self.changed = true;
         Ok(())
     }
@@ -158,7 +158,7 @@ impl Packet {
     #[pyo3(signature = (protocol, *parts))]
     fn behind_the_same(&self, protocol: u32, parts: Vec<Octets>) -> PyResult<Self> {
         let parts: Vec<&[u8]> = parts.iter().map(|part| part.0.as_slice()).collect();
-        let packet = self.packet.behind_the_same(Self::protocol(protocol)?, &parts).map_err(too_long)?;
+        let packet = self.packet.behind_the_same(Self::protocol(protocol)?, &parts).map_err(unfit)?;
         Ok(Self { packet, changed: false })
     }
 
@@ -168,9 +168,9 @@ impl Packet {
     }
 
     fn __repr__(&self) -> String {
-        let steering = self.packet.steering();
         let protocol = self.packet.inner_protocol();
-        format!("<Packet of {} octets at {}, inner protocol {protocol}>", self.packet.len(), steering.active())
+        let at = self.packet.steering().active().map_or_else(String::new, |sid| format!(" at {sid}"));
+        format!("<Packet of {} octets{at}, inner protocol {protocol}>", self.packet.len())
     }
 }
 

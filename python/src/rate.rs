@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
-use segue_service::{Counters, Engine, Mode, Packet, Prepared, Reason, Sink, Time, Way, Worker, driver};
+use segue_service::{Counters, Engine, Mode, Packet, Prepared, Reason, Sink, SteeringKind, Time, Way, Worker, driver};
 
 use crate::octets::Octets;
 
@@ -41,7 +41,7 @@ pub(crate) fn seconds(
 ) -> PyResult<f64> {
     let prepared = crate::driver::prepared(service, configuration)?;
     let packet = packet.0;
-    if packet.len() > FRAME - HEADROOM || Packet::from_octets(&packet, Time::START).is_err() {
+    if packet.len() > FRAME - HEADROOM || Packet::from_octets(SteeringKind::Srv6, &packet, Time::START).is_err() {
         return Err(PyValueError::new_err("a steered packet that fits into a frame is wanted"));
     }
     let run = || std::thread::scope(|scope| scope.spawn(|| measured(prepared.as_ref(), &packet, packets)).join());
@@ -66,9 +66,9 @@ fn measured(prepared: &dyn Prepared, template: &[u8], packets: usize) -> Result<
             let range = HEADROOM..HEADROOM + template.len();
             let given = if prepared.mode() == Mode::Synchronous {
                 frame[range.clone()].copy_from_slice(template);
-                Packet::in_frame(frame, range, template.len(), now)
+                Packet::in_frame(SteeringKind::Srv6, frame, range, template.len(), now)
             } else {
-                Packet::from_cut(template.to_vec(), template.len(), now)
+                Packet::from_cut(SteeringKind::Srv6, template.to_vec(), template.len(), now)
             };
             batch.push(given.map_err(|reason| reason.name().to_owned())?);
         }

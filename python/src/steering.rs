@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-/// A steering header: SRv6 now, so an outer IPv6 header with its extension headers.
+/// A steering header of SRv6: an outer IPv6 header with its extension headers.
 #[pyclass(frozen, eq, module = "segue_service")]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Steering {
@@ -34,7 +34,7 @@ impl Steering {
         Ok(Self {
             octets: steering.octets().to_vec(),
             remaining: steering.remaining(),
-            active: steering.active(),
+            active: header.destination(),
             source: header.source(),
             hop_limit: header.hop_limit(),
             srh: header.srh().map(|srh| Srh::of(&srh)),

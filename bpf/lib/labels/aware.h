@@ -5,6 +5,9 @@
  * have it, whole: so a function leads no packet anywhere but where its own stack leads. Only the TTL of the first label
  * may be lower, as a router has it. A stack that comes back is always shorter than the one that came to the label, and
  * its TTL is not higher: whatever the function does, no packet goes in a circle for ever.
+ *
+ * A function that rewrites flows (SEGUE_REWRITE_ADDRESSES) sends packets of flows that nobody sent to it. These may
+ * have any stack that some packet was sent to it with.
  */
 #ifndef SEGUE_LABELS_AWARE_H
 #define SEGUE_LABELS_AWARE_H
@@ -21,6 +24,7 @@
 #include "lib/service/function.h"
 #include "lib/header/labels.h"
 #include "lib/proxy/memory.h"
+#include "lib/proxy/behind.h"
 #include "lib/labels/leave.h"
 #include "lib/labels/walk.h"
 #include "lib/labels/function.h"
@@ -98,6 +102,10 @@ INLINE int labels_aware(struct packet *packet)
 	scratch->order.margin = 1;
 	if (unlikely(!remember_flow_labels(packet->ctx)))
 		return drop(packet, scratch->order.outcome & (SEGUE_OUTCOMES_MAX - 1));
+	/* Once more for each packet, so that it is there as long as packets come with it. */
+	if (sid->rewrite & SEGUE_REWRITE_ADDRESSES &&
+	    !stash_put_labels(packet->ctx, scratch->order.shape, scratch->order.scope))
+		return drop(packet, SEGUE_OUTCOME_drop_header_unfit);
 	if (found.frame > end_of_packet && buffer_adjust_tail(packet->ctx, -(int)(found.frame - end_of_packet)))
 		return drop(packet, SEGUE_OUTCOME_drop_adjust);
 	return aware_deliver(packet, sid, &found, &link, stack.family, stack.inside - at);
@@ -133,8 +141,33 @@ RARE int stack_kept(buffer *ctx, u64 id)
 	return 1;
 }
 
+/*
+ * Was a packet of any flow sent with this stack of so many octets, at least one label? The TTL of the first label may
+ * be one lower. 1: yes.
+ */
+RARE int stack_sent(buffer *ctx, u64 scope, u32 length)
+{
+	struct scratch *scratch = scratch_get();
+	u32 ttl = 0;
+	u64 hash;
+
+	if (!scratch || !length)
+		return 0;
+	for (int i = 0; i < 2; i++) {
+		hash = labels_prepare(ctx, &scratch->stash, LABELS_SHAPE(length, ETHERNET_LENGTH, ttl, 0), scope);
+		if (!hash)
+			return 0;
+		if (stash_has(scratch, hash))
+			return 1;
+		ttl = scratch->stash.header[ENTRY_LENGTH - 1] + 1;
+		if (ttl > 255)
+			return 0;
+	}
+	return 0;
+}
+
 /* Was the flow sent with a stack of so many octets that is this one? 0, or the outcome. */
-INLINE u32 stack_judge(const struct packet *packet, const struct segue_sid *sid, const struct flow *flow, u32 length)
+INLINE u32 stack_of_flow(const struct packet *packet, const struct segue_sid *sid, const struct flow *flow, u32 length)
 {
 	u64 id = recall_flow(flow, sid->scope, sid->flow_timeout);
 	const struct segue_stash *entry = stash_get(id);
@@ -146,6 +179,16 @@ INLINE u32 stack_judge(const struct packet *packet, const struct segue_sid *sid,
 	if (entry->length != length || !stack_kept(packet->ctx, id) || !stash_still(entry, id))
 		return SEGUE_OUTCOME_drop_header_changed;
 	return 0;
+}
+
+/* May the packet go on with this stack? 0, or the outcome. */
+INLINE u32 stack_judge(const struct packet *packet, const struct segue_sid *sid, const struct flow *flow, u32 length)
+{
+	u32 outcome = stack_of_flow(packet, sid, flow, length);
+
+	if (unlikely(outcome) && sid->rewrite & SEGUE_REWRITE_ADDRESSES && stack_sent(packet->ctx, sid->scope, length))
+		return 0;
+	return outcome;
 }
 
 /* What comes back without labels: nothing was left of the stack, and it goes by its destination. */

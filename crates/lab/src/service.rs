@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use segue_host::Run;
 use segue_model::error::{Errors, KeyPath, Report};
-use segue_model::topology::Topology;
+use segue_model::topology::{SrDataplane, Topology};
 use serde_json::{Value, json};
 
 use crate::error::{LabError, Result};
@@ -47,6 +47,12 @@ pub fn complete(topology: &mut Topology) -> std::result::Result<(), Errors> {
         if prepared.as_ref().is_some_and(|prepared| workers > 1 && !prepared.many_workers()) {
             let message = format!("the service {} has one thread as it is configured", written.name);
             report.error(&key.at("workers"), message, "remove the key");
+        }
+        if topology.domain.dataplane == SrDataplane::SrMpls
+            && let Some(why) = prepared.as_ref().and_then(|prepared| prepared.refuses_labels())
+        {
+            let message = format!("the service {} cannot be behind a label: it {why}", written.name);
+            report.error(&key.at("name"), message, "take it out, or write `domain: {dataplane: srv6}`");
         }
         if written.merged && prepared.as_ref().is_some_and(|prepared| !prepared.takes_merged()) {
             let message = format!("the service {} takes each packet by itself as it is configured", written.name);
@@ -110,6 +116,9 @@ pub fn document(paths: &LabPaths, loaded: &Loaded, name: &str) -> Option<String>
         "cpus": service.cpus,
         "node_mac": node.map(|node| node.mac.to_string()),
     });
+    if loaded.topology.domain.dataplane == SrDataplane::SrMpls {
+        text["steering"] = json!("sr-mpls");
+    }
     if service.merged {
         text["merged"] = json!(true);
     }

@@ -24,7 +24,7 @@ pub struct NodeFunction {
     /// Its virtual machine, or whatever else is at the other end of two network devices.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vm: Option<Vm>,
-    /// A packet service, which the agent starts itself, in a network namespace of its own; its SIDs are End.AN.
+    /// A packet service, which the agent starts itself, in a network namespace of its own; its SIDs are End.AN, its labels `sr_aware`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service: Option<NodeService>,
     /// Several of them behind each SID, by name, at most 16: each flow goes to one, in both directions.

@@ -89,7 +89,7 @@ pub struct Proxy {
     /// End.AN: what the function may do to the segment list. Packets that come back with more changed are dropped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub may_change: Option<MayChange>,
-    /// End.AN: what the function may rewrite beside the segment list. Without it, all else comes back as it was sent.
+    /// End.AN, `sr_aware`: what the function may rewrite beside the segment list, or behind the labels. Without it, all else comes back as it was sent.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub may_rewrite: Vec<MayRewrite>,
     /// What becomes of packets to the SID while the function is down; needs `watch`.
@@ -200,7 +200,8 @@ pub enum MayChange {
 #[serde(rename_all = "snake_case")]
 pub enum MayRewrite {
     /// Addresses and ports of the packet that it serves, as a NAT does: of the inner packet, or of the packet itself where the
-    /// SRH was inserted. Such a packet must keep its segment list, and none of its addresses may become a SID.
+    /// SRH was inserted. Such a packet must keep its segment list, and none of its addresses may become a SID. Behind a label: any flow may come back,
+    /// with a stack that was sent to the function.
     Addresses,
     /// The DSCP of the outer header.
     TrafficClass,

@@ -150,6 +150,12 @@ impl Sid {
 }
 
 impl NodeState {
+    /// Whether a label leads to this function.
+    pub fn is_behind_label(&self, function: &str) -> bool {
+        let leads = |label: &Label| label.proxy.as_ref().and_then(|proxy| proxy.function.as_deref()) == Some(function);
+        self.labels.iter().any(leads)
+    }
+
     /// The labels with a function behind them, as SIDs with keys in place of addresses; those of virtual machines name ports and
     /// link-layer addresses. In a state that is written out, the instances of functions follow, as SIDs of their own. What is asked of
     /// all functions is asked of [`NodeState::sids`] and of these.

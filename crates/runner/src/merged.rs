@@ -4,7 +4,7 @@ use std::num::NonZeroU16;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use segue_host::tun::Tun;
-use segue_service::{Engine, Offload, Packet, Reason, Sink, Time, Way};
+use segue_service::{Engine, Offload, Packet, Reason, Sink, SteeringKind, Time, Way};
 use segue_xsk::LINK_LENGTH;
 use segue_xsk::merged::{MergedSocket, VIRTIO_LENGTH, VirtioHeader};
 
@@ -78,7 +78,7 @@ impl AsFd for MergedSource {
 fn read(buffer: &mut [u8], length: usize, now: Time) -> Result<Packet<'_>, Reason> {
     const START: usize = VIRTIO_LENGTH + LINK_LENGTH;
     let header = VirtioHeader::read(buffer).ok_or(Reason::Malformed)?;
-    let mut packet = Packet::in_frame(buffer, START..START + length, length, now)?;
+    let mut packet = Packet::in_frame(SteeringKind::Srv6, buffer, START..START + length, length, now)?;
     if header.flags & VirtioHeader::NEEDS_CHECKSUM != 0 {
         let transport = header.checksum_start.checked_sub(LINK_LENGTH as u16).ok_or(Reason::Malformed)?;
         let checksum = header.checksum_offset;

@@ -1,11 +1,9 @@
 //! From a worker's packets to its interface: what puts link-layer headers on, and says which frames have left.
 
 use segue_host::tun::Tun;
-use segue_service::{Packet, Reason, Sink, Way};
+use segue_service::{Packet, Reason, Sink, SteeringKind, Way};
 use segue_xsk::interface::{Interface, RawSocket};
 use segue_xsk::{LINK_LENGTH, Transmitter};
-
-const ETHERTYPE_IPV6: [u8; 2] = [0x86, 0xdd];
 
 /// The two ends of the link to the node.
 #[derive(Debug, Clone, Copy)]
@@ -13,11 +11,12 @@ pub(crate) struct Link {
     pub(crate) own: [u8; 6],
     pub(crate) node: Option<[u8; 6]>,
     pub(crate) mtu: usize,
+    pub(crate) steering: SteeringKind,
 }
 
 impl Link {
-    pub(crate) fn new(interface: &Interface, node: Option<[u8; 6]>) -> Self {
-        Self { own: interface.mac, node, mtu: interface.mtu }
+    pub(crate) fn new(interface: &Interface, node: Option<[u8; 6]>, steering: SteeringKind) -> Self {
+        Self { own: interface.mac, node, mtu: interface.mtu, steering }
     }
 
     /// The node's address is that of who sends.
@@ -33,7 +32,7 @@ impl Link {
         let mut header = [0; LINK_LENGTH];
         header[..6].copy_from_slice(&node);
         header[6..12].copy_from_slice(&self.own);
-        header[12..].copy_from_slice(&ETHERTYPE_IPV6);
+        header[12..].copy_from_slice(&self.steering.ethertype().to_be_bytes());
         Ok(header)
     }
 

@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 
 use segue_host::polling::{self, Deferral};
 use segue_host::tun::Tun;
-use segue_service::{Counters, Engine, Mode, Prepared, Sampling, Snapshot, Worker as Place};
+use segue_service::{Counters, Engine, Mode, Prepared, Sampling, Snapshot, SteeringKind, Worker as Place};
 use segue_xsk::interface::{self, Interface, RawSocket};
-use segue_xsk::{COUNTERS, Options, Part, Program, Settings, Socket, Spread};
+use segue_xsk::{COUNTERS, Options, Part, Program, Settings, Socket, Spread, Steering};
 
 use crate::cgroup::ControlGroup;
 use crate::confine::{self, Confinement};
@@ -142,7 +142,7 @@ impl Service {
                 .map_err(|error| error.remedied("be root, or remove defer_times and defer_time"))?;
         }
         let kernel = prepared.uses_kernel().then(|| Tun::open_for_kernel(KERNEL)).transpose()?.map(Arc::new);
-        let link = Link::new(&interface, running.node_mac.map(|mac| mac.octets()));
+        let link = Link::new(&interface, running.node_mac.map(|mac| mac.octets()), running.steering);
         let begun = Instant::now();
         let (program, sources) = match prepared.mode() {
             Mode::Synchronous if running.merged => merged(&running, prepared.spread(), &interface)?,
@@ -186,7 +186,7 @@ impl Service {
         socket: &Path,
     ) -> Result<(Self, Listener)> {
         let interface = interface::find(&running.interface)?;
-        let link = Link::new(&interface, running.node_mac.map(|mac| mac.octets()));
+        let link = Link::new(&interface, running.node_mac.map(|mac| mac.octets()), running.steering);
         // What takes long comes before packets wait.
         let (program, mut sources) = match prepared.mode() {
             Mode::Synchronous => (loaded(&running, prepared.spread())?, Vec::new()),
@@ -391,6 +391,7 @@ impl Served for Service {
             mode: self.prepared.mode(),
             pid: std::process::id(),
             interface: self.running.interface.clone(),
+            steering: self.running.steering,
             seconds: self.begun.elapsed().as_secs(),
             reloads: self.reloads,
             confinement: self.confinement.clone(),
@@ -410,8 +411,15 @@ fn loaded(running: &Running, spread: segue_service::Spread) -> Result<Program> {
         segue_service::Spread::Flow => Spread::Flow,
         segue_service::Spread::Way => Spread::Way,
     };
-    let settings = Settings { workers: running.workers, spread, ..Settings::default() };
+    let settings = Settings { steering: steering(running), workers: running.workers, spread, ..Settings::default() };
     Ok(Program::load(&running.interface, mode, settings)?)
+}
+
+fn steering(running: &Running) -> Steering {
+    match running.steering {
+        SteeringKind::Srv6 => Steering::Srv6,
+        SteeringKind::SrMpls => Steering::Labels,
+    }
 }
 
 fn options(running: &Running) -> Options {
@@ -457,6 +465,7 @@ fn merged(running: &Running, spread: segue_service::Spread, interface: &Interfac
 /// The ring with copies.
 fn copying(running: &Running, sampling: Sampling, interface: &Interface) -> Result<(Program, Vec<Source>)> {
     let settings = Settings {
+        steering: steering(running),
         one_in: sampling.one_in,
         snap_length: sampling.snap_length.unwrap_or(u32::MAX),
         // As many packets of 2048 octets as the ring of a worker that packets wait for.

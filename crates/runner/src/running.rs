@@ -6,7 +6,7 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use segue_model::error::{KeyPath, Report};
 use segue_model::load;
-use segue_service::{Prepared, Registered};
+use segue_service::{Prepared, Registered, SteeringKind};
 use serde::{Deserialize, Serialize};
 
 use crate::cgroup::Limits;
@@ -30,6 +30,9 @@ pub struct Running {
     /// The interface that packets come in and leave by.
     #[serde(default = "port")]
     pub interface: String,
+    /// `srv6`: packets come with an SRH, from a SID (End.AN). `sr-mpls`: with labels, from a label (`sr_aware`).
+    #[serde(default, skip_serializing_if = "is_srv6")]
+    pub steering: SteeringKind,
     /// Threads, from 1 to 64; packets of one flow always go to the same. An asynchronous service has one.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub workers: u32,
@@ -73,6 +76,10 @@ fn one() -> u32 {
 
 fn is_one(value: &u32) -> bool {
     *value == 1
+}
+
+fn is_srv6(value: &SteeringKind) -> bool {
+    *value == SteeringKind::Srv6
 }
 
 fn defer_times() -> u32 {
@@ -139,6 +146,11 @@ impl Running {
             let message = format!("the service {} takes each packet by itself as it is configured", self.service);
             report.error(&root.at("merged"), message, "remove the key");
         }
+        if self.steering == SteeringKind::SrMpls
+            && let Some(prepared) = &prepared
+        {
+            self.check_labels(prepared.as_ref(), &mut report);
+        }
         for (key, given) in [("busy_poll", self.busy_poll > 0), ("ring_size", self.ring_size != ring_size())] {
             if self.merged && given {
                 let message = "it is of AF_XDP sockets, which a service with `merged` has none of";
@@ -188,6 +200,27 @@ impl Running {
         prepared.ok_or_else(|| Vec::new().into_iter().collect())
     }
 
+    /// What cannot be behind a label.
+    fn check_labels(&self, prepared: &dyn Prepared, report: &mut Report) {
+        let root = KeyPath::root();
+        if let Some(why) = prepared.refuses_labels() {
+            let message = format!("the service {} cannot be behind a label: it {why}", self.service);
+            report.error(
+                &root.at("service"),
+                message,
+                "let a SID lead to it (SRv6, End.AN), or take it out of the chain",
+            );
+        } else if prepared.uses_kernel() {
+            let message =
+                format!("the service {} gives packets to the kernel, which gets none with labels", self.service);
+            report.error(&root.at("service"), message, "let a SID lead to it (SRv6, End.AN)");
+        }
+        if self.merged {
+            let message = "the kernel does not cut up merged packets behind labels";
+            report.error(&root.at("merged"), message, "remove the key");
+        }
+    }
+
     /// Its name in lists.
     #[must_use]
     pub fn name(&self) -> &str {
@@ -203,6 +236,7 @@ impl Running {
             ("service", self.service != other.service),
             ("name", self.name() != other.name()),
             ("interface", self.interface != other.interface),
+            ("steering", self.steering != other.steering),
             ("workers", self.workers != other.workers),
             ("cpus", self.cpus != other.cpus),
             ("ring_size", self.ring_size != other.ring_size),

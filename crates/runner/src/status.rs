@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use segue_service::{Mode, Snapshot};
+use segue_service::{Mode, Snapshot, SteeringKind};
 use segue_xsk::{Place, Socket};
 use serde::Serialize;
 
@@ -21,6 +21,8 @@ pub struct Status {
     pub pid: u32,
     /// The interface.
     pub interface: String,
+    /// What packets come with.
+    pub steering: SteeringKind,
     /// Seconds since it was started.
     pub seconds: u64,
     /// How often it has got another configuration.

@@ -331,12 +331,12 @@ impl WaitBatch<'_> {
                     self.link.learn(slice.get(range.clone()).unwrap_or_default());
                     let octets = range.start + LINK_LENGTH..range.end.max(range.start + LINK_LENGTH);
                     let length = octets.len();
-                    (Some(*frame), length, Packet::in_frame(slice, octets, length, now))
+                    (Some(*frame), length, Packet::in_frame(self.link.steering, slice, octets, length, now))
                 }
                 (Arrival::Several(octets), _) => {
                     self.link.learn(octets);
                     let octets = octets.get(LINK_LENGTH..).unwrap_or_default();
-                    (None, octets.len(), Packet::from_octets(octets, now))
+                    (None, octets.len(), Packet::from_octets(self.link.steering, octets, now))
                 }
                 (Arrival::Frame(..), None) => continue,
             };
@@ -383,7 +383,7 @@ fn copy_batch(engine: &mut Engine, source: &CopySource, link: Link, kernel: Opti
     }
     let mut packets = Vec::with_capacity(count);
     for (wire_length, octets) in source.received.try_iter() {
-        match Packet::from_cut(octets, wire_length, now) {
+        match Packet::from_cut(link.steering, octets, wire_length, now) {
             Ok(packet) => packets.push(packet),
             Err(reason) => engine.refuse(reason, wire_length),
         }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use segue_wire::layer::protocol;
-use segue_wire::{Ipv6Repr, PacketBuilder, SrhRepr};
+use segue_wire::{Ipv6Repr, MplsEntry, PacketBuilder, SrhRepr};
 
 use crate::context::Worker;
 use crate::counters::{Counters, Snapshot};
@@ -15,13 +15,14 @@ use crate::metric::Metric;
 use crate::packet::Packet;
 use crate::reason::Reason;
 use crate::service::Service;
+use crate::steering::SteeringKind;
 use crate::time::Time;
 use crate::verdict::Way;
 
 /// A packet that has left.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sent {
-    /// Octets from the outer IP header on.
+    /// Octets from the steering header on.
     pub octets: Vec<u8>,
     /// Which way.
     pub way: Way,
@@ -39,6 +40,7 @@ pub struct Driver {
     engines: Vec<Engine>,
     mode: Mode,
     spread: Spread,
+    steering: SteeringKind,
     now: Time,
     sent: Vec<Sent>,
     frame_length: usize,
@@ -105,6 +107,12 @@ impl Driver {
         Self { spread, ..self }
     }
 
+    /// Behind a label, or a SID: packets come with such steering headers. Those of SRv6 at first.
+    #[must_use]
+    pub fn steered_by(self, steering: SteeringKind) -> Self {
+        Self { steering, ..self }
+    }
+
     /// With everything said.
     #[must_use]
     pub fn with(workers: Vec<Box<dyn Service>>, mode: Mode, mtu: usize, metrics: &'static [Metric]) -> Self {
@@ -117,6 +125,7 @@ impl Driver {
             engines,
             mode,
             spread: Spread::Flow,
+            steering: SteeringKind::default(),
             now: Time::START,
             sent: Vec::new(),
             frame_length: 4096,
@@ -138,7 +147,7 @@ impl Driver {
 
     fn worker_of(&self, octets: &[u8]) -> usize {
         let key = match self.spread {
-            Spread::Flow => FlowKey::of(octets),
+            Spread::Flow => FlowKey::of(self.steering.of_flow(octets)),
             Spread::Way => FlowKey::of_way(octets),
         };
         key.worker(self.engines.len())
@@ -168,7 +177,7 @@ impl Driver {
             let engine = &mut self.engines[worker];
             let mut batch = Vec::new();
             for (frame, kept, length) in &mut frames {
-                match Packet::in_frame(frame, 270..270 + *kept, *length, self.now) {
+                match Packet::in_frame(self.steering, frame, 270..270 + *kept, *length, self.now) {
                     Ok(packet) => batch.push(packet),
                     Err(reason) => engine.refuse(reason, *length),
                 }
@@ -273,6 +282,27 @@ impl Driver {
             }
         }
     }
+}
+
+/// The labels in [`labels`].
+pub const LABELS: [u32; 2] = [16_003, 16_046];
+
+/// What a service behind a label gets: the stack <[`LABELS`]> with TTL 64 in front of `inner`, an IPv4 or IPv6 packet.
+#[must_use]
+pub fn labels(inner: &[u8]) -> Vec<u8> {
+    labels_around(&LABELS.map(|label| MplsEntry { label, time_to_live: 64, ..MplsEntry::default() }), inner)
+}
+
+/// The same with a stack; only its last entry has the S bit.
+#[must_use]
+pub fn labels_around(stack: &[MplsEntry], inner: &[u8]) -> Vec<u8> {
+    let mut octets = Vec::new();
+    for (index, entry) in stack.iter().enumerate() {
+        let entry = MplsEntry { bottom_of_stack: index + 1 == stack.len(), ..*entry };
+        octets.extend(entry.to_bytes().unwrap_or_default());
+    }
+    octets.extend_from_slice(inner);
+    octets
 }
 
 /// SID of the service in [`srv6`].

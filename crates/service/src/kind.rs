@@ -115,6 +115,13 @@ pub trait Kind: Send + Sync + 'static {
         false
     }
 
+    /// Why it cannot be behind a label ([`crate::SteeringKind::SrMpls`]), where each packet that comes in must leave as an IP packet of the same version:
+    /// a word or more behind its name. None: it can.
+    fn refuses_labels(configuration: &Self::Configuration) -> Option<&'static str> {
+        let _ = configuration;
+        None
+    }
+
     /// Whether it can be given packets merged by segmentation offload ([`crate::Packet::segment_size`]), of up to 64 KiB, with checksums that are left to the
     /// kernel ([`crate::Packet::offload`]). For services that let what is behind the steering header be as it is.
     fn takes_merged(configuration: &Self::Configuration) -> bool {
@@ -149,6 +156,10 @@ pub trait Prepared: Send + Sync {
     fn makes_devices(&self) -> bool;
     /// [`Kind::rewrites_flows`].
     fn rewrites_flows(&self) -> bool;
+    /// [`Kind::refuses_labels`].
+    fn refuses_labels(&self) -> Option<&'static str> {
+        None
+    }
     /// [`Kind::takes_merged`].
     fn takes_merged(&self) -> bool {
         false
@@ -229,6 +240,10 @@ impl<K: Kind> Prepared for With<K> {
 
     fn rewrites_flows(&self) -> bool {
         K::rewrites_flows(&self.0)
+    }
+
+    fn refuses_labels(&self) -> Option<&'static str> {
+        K::refuses_labels(&self.0)
     }
 
     fn takes_merged(&self) -> bool {

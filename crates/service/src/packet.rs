@@ -3,22 +3,32 @@
 use std::num::NonZeroU16;
 use std::ops::Range;
 
-use crate::flow::FlowKey;
+use segue_wire::FiveTuple;
+
+use crate::flow::{FlowKey, five_tuple};
 use crate::reason::Reason;
-use crate::steering::{self, LARGEST, Places, Srv6, Steering};
+use crate::steering::{Places, Steering, SteeringKind};
 use crate::time::Time;
 use crate::verdict::Verdict;
 
 /// Octets kept free in front of a packet in a buffer of its own.
 const HEADROOM: usize = 128;
 
-/// What does not fit into a packet.
+/// What cannot be behind a steering header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("{0} octets do not fit into one packet")]
-pub struct TooLong(
-    /// Octets that the packet would have.
-    pub usize,
-);
+pub enum Unfit {
+    /// Too many octets; the packet would have so many.
+    #[error("{0} octets do not fit into one packet")]
+    TooLong(usize),
+    /// Another protocol than the one that is there, behind labels.
+    #[error("protocol {number} in place of {of}: labels do not say what is behind them")]
+    NotAnnounced {
+        /// Its number.
+        number: u8,
+        /// The number of what is there.
+        of: u8,
+    },
+}
 
 /// What is left to the kernel to do with a packet when it leaves this host, as `virtio_net_hdr` says it (virtio 1.2 section 5.1.6).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,7 +63,7 @@ enum Storage<'a> {
     Own(Vec<u8>),
 }
 
-/// A packet from its outer IP header on, with its steering header found.
+/// A packet from its steering header on, which has been found: from the outer IP header, or the first label.
 ///
 /// It lies in a frame of the device's memory as long as it fits there, and moves to a buffer of its own when it outgrows it. A service that keeps a
 /// packet beyond its batch keeps [`Packet::to_owned`], so that frames are never short because a service holds them.
@@ -75,22 +85,29 @@ impl<'a> Packet<'a> {
     /// # Errors
     /// Why it is no packet for a service.
     pub fn in_frame(
+        kind: SteeringKind,
         frame: &'a mut [u8],
         range: Range<usize>,
         wire_length: usize,
         arrived: Time,
     ) -> Result<Self, Reason> {
-        Self::new(Storage::Frame(frame), range, wire_length, arrived)
+        Self::new(kind, Storage::Frame(frame), range, wire_length, arrived)
     }
 
-    fn new(storage: Storage<'a>, range: Range<usize>, wire_length: usize, arrived: Time) -> Result<Self, Reason> {
+    fn new(
+        kind: SteeringKind,
+        storage: Storage<'a>,
+        range: Range<usize>,
+        wire_length: usize,
+        arrived: Time,
+    ) -> Result<Self, Reason> {
         let buffer: &[u8] = match &storage {
             Storage::Frame(frame) => frame,
             Storage::Own(buffer) => buffer,
         };
         let octets = buffer.get(range.clone()).ok_or(Reason::Malformed)?;
         let is_cut = wire_length > octets.len();
-        let (places, total) = steering::parse(octets, is_cut)?;
+        let (places, total) = Places::find(kind, octets, is_cut)?;
         if total > wire_length.max(octets.len()) {
             return Err(Reason::Malformed);
         }
@@ -122,7 +139,7 @@ impl<'a> Packet<'a> {
         }
     }
 
-    /// From the outer IP header on.
+    /// From the steering header on.
     #[must_use]
     pub fn octets(&self) -> &[u8] {
         &self.buffer()[self.range.clone()]
@@ -213,57 +230,70 @@ impl<'a> Packet<'a> {
     /// The steering header as it arrived.
     #[must_use]
     pub fn steering(&self) -> Steering<'_> {
-        Steering::Srv6(Srv6::new(&self.octets()[..self.places.inner], self.places.srh))
+        self.places.steering(self.octets())
+    }
+
+    /// What kind of steering header it has.
+    #[must_use]
+    pub fn kind(&self) -> SteeringKind {
+        self.places.kind()
     }
 
     /// What is behind the steering header: an inner packet, or an upper layer where the SRH was inserted.
     #[must_use]
     pub fn inner(&self) -> &[u8] {
-        &self.octets()[self.places.inner..]
+        &self.octets()[self.places.inner()..]
     }
 
     /// The same, to change.
     pub fn inner_mut(&mut self) -> &mut [u8] {
-        let at = self.places.inner;
+        let at = self.places.inner();
         &mut self.octets_mut()[at..]
     }
 
     /// The protocol number of [`Packet::inner`]: [`segue_wire::layer::protocol`].
     #[must_use]
     pub fn inner_protocol(&self) -> u8 {
-        self.octets()[self.places.announced_at]
+        self.places.protocol(self.octets())
+    }
+
+    /// Addresses, protocol and ports of the innermost IP packet behind the steering header. None: there is none.
+    #[must_use]
+    pub fn inner_five_tuple(&self) -> Option<FiveTuple> {
+        match self.steering() {
+            // What is behind an SRH that was inserted has no addresses of its own.
+            Steering::Srv6(header) => five_tuple(self.octets()).filter(|tuple| tuple.source != header.source()),
+            Steering::SrMpls(_) => five_tuple(self.inner()),
+        }
     }
 
     /// Its flow: by the innermost addresses, protocol and ports.
     #[must_use]
     pub fn flow(&self) -> FlowKey {
-        FlowKey::of(self.octets())
+        FlowKey::of(self.kind().of_flow(self.octets()))
     }
 
     /// Puts something else behind the steering header; `parts` one after the other. Lengths and the protocol are written.
     ///
     /// # Errors
-    /// If that would be more than a packet can hold; it is as it was then.
-    pub fn replace_inner(&mut self, protocol: u8, parts: &[&[u8]]) -> Result<(), TooLong> {
-        let length = self.places.inner + parts.iter().map(|part| part.len()).sum::<usize>();
-        if length > LARGEST {
-            return Err(TooLong(length));
-        }
+    /// If that cannot be behind it; it is as it was then.
+    pub fn replace_inner(&mut self, protocol: u8, parts: &[&[u8]]) -> Result<(), Unfit> {
+        let places = self.places;
+        let length = fits(&places, self.octets(), protocol, parts)?;
         if self.range.start + length > self.buffer().len() {
             let mut buffer = vec![0; HEADROOM + length];
-            buffer[HEADROOM..HEADROOM + self.places.inner].copy_from_slice(&self.octets()[..self.places.inner]);
+            buffer[HEADROOM..HEADROOM + places.inner()].copy_from_slice(self.steering().octets());
             self.storage = Storage::Own(buffer);
             self.range.start = HEADROOM;
         }
         self.range.end = self.range.start + length;
-        let (mut at, announced_at) = (self.places.inner, self.places.announced_at);
+        let mut at = places.inner();
         let octets = self.octets_mut();
         for part in parts {
             octets[at..at + part.len()].copy_from_slice(part);
             at += part.len();
         }
-        octets[announced_at] = protocol;
-        steering::set_length(octets);
+        places.announce(octets, protocol);
         self.wire_length = length;
         (self.segment_size, self.offload) = (None, None);
         Ok(())
@@ -272,9 +302,27 @@ impl<'a> Packet<'a> {
     /// Another packet with the same steering header and something else behind it; `parts` one after the other.
     ///
     /// # Errors
-    /// If that would be more than a packet can hold.
-    pub fn behind_the_same(&self, protocol: u8, parts: &[&[u8]]) -> Result<Packet<'static>, TooLong> {
-        behind(self.steering().octets(), self.places, protocol, parts, self.arrived)
+    /// If that cannot be behind it.
+    pub fn behind_the_same(&self, protocol: u8, parts: &[&[u8]]) -> Result<Packet<'static>, Unfit> {
+        let places = self.places;
+        let length = fits(&places, self.octets(), protocol, parts)?;
+        let mut buffer = Vec::with_capacity(HEADROOM + length);
+        buffer.resize(HEADROOM, 0);
+        buffer.extend_from_slice(self.steering().octets());
+        for part in parts {
+            buffer.extend_from_slice(part);
+        }
+        places.announce(&mut buffer[HEADROOM..], protocol);
+        Ok(Packet {
+            range: HEADROOM..buffer.len(),
+            storage: Storage::Own(buffer),
+            places,
+            wire_length: length,
+            segment_size: None,
+            offload: None,
+            arrived: self.arrived,
+            verdict: None,
+        })
     }
 
     /// A copy in a buffer of its own.
@@ -319,29 +367,29 @@ impl<'a> Packet<'a> {
 
     pub(crate) fn advance(&mut self) -> Result<(), Reason> {
         let places = self.places;
-        steering::advance(self.octets_mut(), &places)
+        places.advance(self.octets_mut())
     }
 }
 
 impl Packet<'static> {
-    /// A packet in a buffer of its own, from octets that begin with the outer IP header.
+    /// A packet in a buffer of its own, from octets that begin with the steering header.
     ///
     /// # Errors
     /// Why it is no packet for a service.
-    pub fn from_octets(octets: &[u8], arrived: Time) -> Result<Self, Reason> {
+    pub fn from_octets(kind: SteeringKind, octets: &[u8], arrived: Time) -> Result<Self, Reason> {
         let mut buffer = vec![0; HEADROOM + octets.len()];
         buffer[HEADROOM..].copy_from_slice(octets);
         let range = HEADROOM..buffer.len();
-        Self::new(Storage::Own(buffer), range, octets.len(), arrived)
+        Self::new(kind, Storage::Own(buffer), range, octets.len(), arrived)
     }
 
     /// A copy that was cut: `wire_length` octets were on the wire.
     ///
     /// # Errors
     /// As [`Packet::from_octets`].
-    pub fn from_cut(octets: Vec<u8>, wire_length: usize, arrived: Time) -> Result<Self, Reason> {
+    pub fn from_cut(kind: SteeringKind, octets: Vec<u8>, wire_length: usize, arrived: Time) -> Result<Self, Reason> {
         let range = 0..octets.len();
-        Self::new(Storage::Own(octets), range, wire_length, arrived)
+        Self::new(kind, Storage::Own(octets), range, wire_length, arrived)
     }
 }
 
@@ -356,33 +404,12 @@ impl std::fmt::Debug for Packet<'_> {
     }
 }
 
-fn behind(
-    header: &[u8],
-    places: Places,
-    protocol: u8,
-    parts: &[&[u8]],
-    arrived: Time,
-) -> Result<Packet<'static>, TooLong> {
-    let length = header.len() + parts.iter().map(|part| part.len()).sum::<usize>();
-    if length > LARGEST {
-        return Err(TooLong(length));
+/// Octets of a packet with the steering header of `packet` and these parts behind it.
+fn fits(places: &Places, packet: &[u8], protocol: u8, parts: &[&[u8]]) -> Result<usize, Unfit> {
+    let of = places.protocol(packet);
+    if protocol != of && !places.kind().announces() {
+        return Err(Unfit::NotAnnounced { number: protocol, of });
     }
-    let mut buffer = Vec::with_capacity(HEADROOM + length);
-    buffer.resize(HEADROOM, 0);
-    buffer.extend_from_slice(header);
-    for part in parts {
-        buffer.extend_from_slice(part);
-    }
-    buffer[HEADROOM + places.announced_at] = protocol;
-    steering::set_length(&mut buffer[HEADROOM..]);
-    Ok(Packet {
-        range: HEADROOM..buffer.len(),
-        storage: Storage::Own(buffer),
-        places,
-        wire_length: length,
-        segment_size: None,
-        offload: None,
-        arrived,
-        verdict: None,
-    })
+    let length = places.inner() + parts.iter().map(|part| part.len()).sum::<usize>();
+    if length > places.largest() { Err(Unfit::TooLong(length)) } else { Ok(length) }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use segue_service::driver::{MTU, NEXT, SID, srv6, srv6_around};
 use segue_service::{
-    Context, Driver, FlowKey, Metric, Mode, Packet, Reason, Service, Steering, Time, TooLong, Verdict, Way,
+    Context, Driver, FlowKey, Metric, Mode, Packet, Reason, Service, Steering, SteeringKind, Time, Unfit, Verdict, Way,
 };
 use segue_wire::{Ipv6Repr, PacketBuilder, Srh, UdpRepr};
 
@@ -132,7 +132,8 @@ impl Service for Grow {
         let before = packet.octets().to_vec();
         match packet.replace_inner(108, &[&[1, 2, 3, 4], &vec![7; self.0]]) {
             Ok(()) => Verdict::Onward,
-            Err(TooLong(_)) => {
+            Err(error) => {
+                assert_eq!(error, Unfit::TooLong(packet.steering().octets().len() + 4 + self.0));
                 assert_eq!(packet.octets(), before);
                 Verdict::Drop(Reason::TooBig)
             }
@@ -289,7 +290,7 @@ fn the_steering_header_says_what_is_left_of_the_way() {
     let packet = |change: &dyn Fn(&mut Vec<u8>)| {
         let mut octets = srv6(&udp(1, b"o"));
         change(&mut octets);
-        Packet::from_octets(&octets, Time::START).unwrap()
+        Packet::from_octets(SteeringKind::Srv6, &octets, Time::START).unwrap()
     };
     let usual = packet(&|_| {});
     let Steering::Srv6(header) = usual.steering() else { panic!("not SRv6") };
@@ -325,10 +326,12 @@ fn broken_packets_have_one_end_each() {
         packet.truncate(random(packet.len() * 2).max(1));
         if packet.len() < 129 || packet.get(6) != Some(&43) {
             // What `Obedient` reads may not be there: only what the engine does with it matters.
-            assert!(Packet::from_octets(&packet, Time::START).map_or(true, |packet| packet.len() >= 40));
+            assert!(
+                Packet::from_octets(SteeringKind::Srv6, &packet, Time::START).map_or(true, |packet| packet.len() >= 40)
+            );
             continue;
         }
-        let inner = Packet::from_octets(&packet, Time::START).map(|packet| packet.inner().len());
+        let inner = Packet::from_octets(SteeringKind::Srv6, &packet, Time::START).map(|packet| packet.inner().len());
         if inner.is_ok_and(|inner| inner < 49) {
             continue;
         }

@@ -89,6 +89,10 @@ impl Kind for Bulk {
         true
     }
 
+    fn refuses_labels(_: &Configuration) -> Option<&'static str> {
+        Some("needs a header that says that several packets are behind it (AGGFRAG), and labels say nothing")
+    }
+
     fn build(configuration: &Configuration, _: Worker) -> Result<Box<dyn Service>, BuildError> {
         Ok(Box::new(Bulker {
             path_mtu: configuration.path_mtu.map_or(usize::MAX, |octets| octets as usize),

@@ -91,6 +91,10 @@ impl Kind for Compress {
         true
     }
 
+    fn refuses_labels(_: &Configuration) -> Option<&'static str> {
+        Some("needs a header that says that what is behind it is compressed (IPComp), and labels say nothing")
+    }
+
     fn build(configuration: &Configuration, _: Worker) -> Result<Box<dyn Service>, BuildError> {
         let dictionary = configuration.dictionary.as_deref().map(dictionary::load).transpose()?;
         Ok(Box::new(Compressor::new(configuration, dictionary.as_ref())?))

@@ -55,6 +55,10 @@ impl Kind for Debulk {
         true
     }
 
+    fn refuses_labels(_: &Configuration) -> Option<&'static str> {
+        Some("needs a header that says that several packets are behind it (AGGFRAG), and labels say nothing")
+    }
+
     fn build(_: &Configuration, _: Worker) -> Result<Box<dyn Service>, BuildError> {
         Ok(Box::new(Debulker))
     }

@@ -69,6 +69,10 @@ impl Kind for Decompress {
         true
     }
 
+    fn refuses_labels(_: &Configuration) -> Option<&'static str> {
+        Some("needs a header that says that what is behind it is compressed (IPComp), and labels say nothing")
+    }
+
     fn build(configuration: &Configuration, _: Worker) -> Result<Box<dyn Service>, BuildError> {
         let mut dictionaries: Vec<Dictionary> = Vec::new();
         for path in &configuration.dictionaries {

@@ -6,9 +6,10 @@
 
 use crate::compression::{Algorithm, Encoder};
 use crate::tun::{Configuration, Device, Mode, TunKind, with_device};
-use segue_service::driver::{srv6, srv6_around};
-use segue_service::{Driver, Kind, Prepared};
+use segue_service::driver::{labels_around, srv6, srv6_around};
+use segue_service::{Driver, Kind, Packet, Prepared, SteeringKind, Time};
 use segue_wire::layer::protocol;
+use segue_wire::mpls::MplsEntry;
 use segue_wire::tcp::control;
 use segue_wire::{
     AggfragRepr, FragmentRepr, IpCompRepr, Ipv4Repr, Ipv6Packet, Ipv6Repr, PacketBuilder, TcpRepr, UdpRepr,
@@ -121,7 +122,9 @@ pub fn tun(data: &[u8]) {
         Configuration { mode: Mode::Inline, most_flows: 4, flow_timeout_s: 1, ..Configuration::default() };
     let service = with_device(&configuration, Box::new(Loop::default()));
     let driver = Driver::with(vec![service], segue_service::Mode::Synchronous, 9000, TunKind::METRICS);
-    run_steps(driver, Choices(data));
+    let mut choices = Choices(data);
+    let steering = SteeringKind::ALL[choices.next() % 2];
+    run_steps(driver, steering, choices);
 }
 
 /// What is given comes back, a little different.
@@ -156,11 +159,17 @@ fn run_script(configurations: &[Arc<dyn Prepared>], data: &[u8]) {
     let choice = choices.next();
     let prepared = &configurations[choice / 2 % configurations.len()];
     let workers = if prepared.many_workers() { 1 + choice % 2 } else { 1 };
-    run_steps(Driver::prepared(&**prepared, workers), choices);
+    let steering =
+        if choice >= 128 && prepared.refuses_labels().is_none() { SteeringKind::SrMpls } else { SteeringKind::Srv6 };
+    run_steps(Driver::prepared(&**prepared, workers), steering, choices);
 }
 
-fn run_steps(mut driver: Driver, mut choices: Choices<'_>) {
-    let seeds = &*SEEDS;
+fn run_steps(driver: Driver, steering: SteeringKind, mut choices: Choices<'_>) {
+    let mut driver = driver.steered_by(steering);
+    let seeds = match steering {
+        SteeringKind::Srv6 => &*SEEDS,
+        SteeringKind::SrMpls => &*LABELLED,
+    };
     let mut batch = Vec::new();
     for _ in 0..MOST_STEPS {
         if choices.0.is_empty() {
@@ -182,8 +191,18 @@ fn run_steps(mut driver: Driver, mut choices: Choices<'_>) {
     driver.receive(&batch);
     driver.stop();
     for sent in driver.sent() {
-        let packet = Ipv6Packet::new_checked(&sent.octets).expect("what leaves is a packet");
-        assert_eq!(packet.total_length(), sent.octets.len(), "and nothing is behind it");
+        let length = match steering {
+            SteeringKind::Srv6 => Ipv6Packet::new_checked(&sent.octets).map(|packet| packet.total_length()).ok(),
+            SteeringKind::SrMpls => {
+                Packet::from_octets(steering, &sent.octets, Time::START).map(|packet| packet.len()).ok()
+            }
+        };
+        // Labels do not say how long a packet is: octets that a program behind `tun` has put behind one come off at the node.
+        let is_whole = length.is_some_and(|length| match steering {
+            SteeringKind::Srv6 => length == sent.octets.len(),
+            SteeringKind::SrMpls => length <= sent.octets.len(),
+        });
+        assert!(is_whole, "what leaves is a packet, and with SRv6 nothing is behind it: {length:?}");
     }
 }
 
@@ -204,8 +223,8 @@ fn broken(seed: &[u8], choices: &mut Choices<'_>) -> Vec<u8> {
 const HERE: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0xa, 0, 0, 0, 0, 2);
 const THERE: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0xb, 0, 0, 0, 0, 2);
 
-/// Well-formed steered packets that faults are put into.
-static SEEDS: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| {
+/// Inner packets.
+fn inner() -> Vec<Vec<u8>> {
     let mut inner = Vec::new();
     for index in 0..8_u32 {
         inner.push(segment(false, index, if index == 7 { control::ACK | control::PSH } else { control::ACK }));
@@ -213,6 +232,27 @@ static SEEDS: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| {
     }
     inner.extend(fragments());
     inner.push(PacketBuilder::new().ipv4(Ipv4Repr::default()).udp(UdpRepr::new(5, 6)).payload(&[7; 90]).build());
+    inner
+}
+
+/// The same behind labels, and stacks that are none.
+static LABELLED: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| {
+    let entry = |label: u32| MplsEntry { label, time_to_live: 64, ..MplsEntry::default() };
+    let stack = |labels: &[u32]| -> Vec<_> { labels.iter().map(|label| entry(*label)).collect() };
+    let inner = inner();
+    let mut seeds: Vec<_> = inner.iter().map(|packet| labels_around(&stack(&[16_001, 16_002]), packet)).collect();
+    let long: Vec<u32> = (100..133).collect();
+    for labels in [&[16_001][..], &[16_001, 7, 90_000], &[7, 7, 16_002, 0], &[16_001, 7], &long[..32], &long] {
+        seeds.push(labels_around(&stack(labels), &inner[0]));
+    }
+    seeds.push([0, 1, 0x40, 9].repeat(40));
+    seeds.push(labels_around(&stack(&[16_001]), &[2; 120]));
+    seeds
+});
+
+/// Well-formed steered packets that faults are put into.
+static SEEDS: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| {
+    let inner = inner();
     let mut seeds: Vec<_> = inner.iter().map(|packet| srv6(packet)).collect();
     seeds.push(srv6_around(protocol::ETHERNET, &[2; 120]));
     let blocks = PacketBuilder::new().aggfrag(AggfragRepr::default()).payload(&inner[..6].concat()).build();

@@ -32,6 +32,17 @@ impl PacketSocket {
         netns.enter(|| Self::bind(interface).unwrap_or_else(|error| panic!("packet socket on {interface}: {error}")))
     }
 
+    /// Opens one in a network namespace that somebody else has made.
+    ///
+    /// # Panics
+    ///
+    /// As [`PacketSocket::open`]; if there is no such namespace.
+    pub fn open_in(namespace: &str, interface: &str) -> Self {
+        let opened = segue_host::namespace::inside(namespace, || Self::bind(interface));
+        let opened = opened.unwrap_or_else(|error| panic!("namespace {namespace}: {error}"));
+        opened.unwrap_or_else(|error| panic!("packet socket on {interface}: {error}"))
+    }
+
     /// Opens one if there is such an interface: for interfaces that come and go.
     pub fn try_open(netns: &Netns, interface: &str) -> Option<Self> {
         netns.enter(|| Self::bind(interface).ok())

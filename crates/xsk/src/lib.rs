@@ -43,5 +43,5 @@ mod socket;
 pub use error::{Error, Result};
 pub use frames::{Fault, Frames, Place};
 pub use memory::FRAME_LENGTH;
-pub use program::{COUNTERS, Copies, Mode, Program, Settings, Spread};
+pub use program::{COUNTERS, Copies, Mode, Program, Settings, Spread, Steering};
 pub use socket::{Arrival, HEADROOM, LINK_LENGTH, OfQueue, Options, Part, Socket, Statistics, Transmitter};

@@ -26,7 +26,10 @@ pub const COUNTERS: [(&str, &str); 5] = [
     ("to_kernel", "not steered, or not to go further: left to the kernel"),
     ("not_sampled", "went on without a copy, since not every packet is copied"),
     ("copy_lost", "went on without a copy, since the ring was full"),
-    ("invalid", "dropped, since the segment list contradicts itself, or since merged segments could not go on in it"),
+    (
+        "invalid",
+        "dropped, since the segment list contradicts itself, the stack of labels has no end, or since merged segments could not go on in it",
+    ),
 ];
 
 /// Whether packets wait.
@@ -41,12 +44,15 @@ pub enum Mode {
 }
 
 impl Mode {
-    /// The programs that it needs.
-    fn programs(self) -> &'static [&'static str] {
-        match self {
-            Self::Wait => &["service_wait"],
-            Self::Copy => &["service_copy"],
-            Self::Merged => &[MERGED_IN, MERGED_OUT, MERGED_FILTER, MERGED_SPREAD],
+    /// The programs that it needs; none if there is no such way.
+    fn programs(self, steering: Steering) -> &'static [&'static str] {
+        match (self, steering) {
+            (Self::Wait, Steering::Srv6) => &["service_wait"],
+            (Self::Copy, Steering::Srv6) => &["service_copy"],
+            (Self::Wait, Steering::Labels) => &["labels_wait"],
+            (Self::Copy, Steering::Labels) => &["labels_copy"],
+            (Self::Merged, Steering::Labels) => &[],
+            (Self::Merged, Steering::Srv6) => &[MERGED_IN, MERGED_OUT, MERGED_FILTER, MERGED_SPREAD],
         }
     }
 
@@ -68,6 +74,16 @@ const MERGED_SPREAD: &str = "merged_spread";
 /// Where the filters of tc are. The interface is the service's own.
 const FILTER: (u32, u32) = (1, 1);
 
+/// Which packets are for the service.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Steering {
+    /// Those with an SRH that has a segment left.
+    #[default]
+    Srv6,
+    /// Those with labels. Not for [`Mode::Merged`]: the kernel does not cut up what is behind labels.
+    Labels,
+}
+
 /// What packets that belong to one worker have in common.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Spread {
@@ -80,6 +96,8 @@ pub enum Spread {
 /// What the program is told before it is attached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settings {
+    /// Which packets are for the service.
+    pub steering: Steering,
     /// For [`Mode::Copy`]: one packet in so many, at least 1.
     pub one_in: u32,
     /// For [`Mode::Copy`]: octets from the IP header on at most.
@@ -94,7 +112,14 @@ pub struct Settings {
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { one_in: 1, snap_length: u32::MAX, ring_length: 1 << 24, workers: 1, spread: Spread::Flow }
+        Self {
+            steering: Steering::Srv6,
+            one_in: 1,
+            snap_length: u32::MAX,
+            ring_length: 1 << 24,
+            workers: 1,
+            spread: Spread::Flow,
+        }
     }
 }
 
@@ -131,9 +156,14 @@ impl Program {
     pub fn load(interface: &str, mode: Mode, settings: Settings) -> Result<Self> {
         let index = nix::net::if_::if_nametoindex(interface).map_err(|_| Error::NoInterface(interface.to_owned()))?;
         let failed = || Error::bpf("load the program of the service's interface", REPORT);
+        let programs = mode.programs(settings.steering);
+        if programs.is_empty() {
+            let what = "packets merged by segmentation offload, with labels".into();
+            return Err(Error::Option { what, remedy: "take them one by one" });
+        }
         let mut open = ObjectBuilder::default().open_memory(&OBJECT.0).map_err(failed())?;
         for mut program in open.progs_mut() {
-            program.set_autoload(mode.programs().iter().any(|wanted| program.name() == *wanted));
+            program.set_autoload(programs.iter().any(|wanted| program.name() == *wanted));
         }
         for mut map in open.maps_mut() {
             if mode.spared().iter().any(|spared| map.name() == *spared) {

@@ -75,7 +75,7 @@ pub fn make(state: &NodeState, interfaces: &Interfaces) -> Result<bool, KernelEr
             continue;
         }
         if let Some(service) = &function.service {
-            changed |= service::make(&mut links, &wiring, service, mtu)?;
+            changed |= service::make(&mut links, &wiring, service, service::is_behind_label(state, &wiring)?, mtu)?;
             continue;
         }
         let place = Place::of(function);

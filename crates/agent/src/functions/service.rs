@@ -18,7 +18,7 @@ use std::time::Duration;
 use segue_host::device::OffloadSocket;
 use segue_host::link::{Kind, LinkSocket, New};
 use segue_host::{Namespace, Run, command, namespace, polling, process};
-use segue_model::node::NodeService;
+use segue_model::node::{NodeService, NodeState, Sid};
 use segue_model::wiring::Wiring;
 use serde_json::json;
 
@@ -77,8 +77,32 @@ pub fn link(wiring: &Wiring) -> (String, String) {
     (wiring.node_west.clone(), format!("{ALIAS}{} {SERVICE}{}", wiring.namespace, place.namespace))
 }
 
+/// Whether labels lead to it, and packets come with them.
+pub fn is_behind_label(state: &NodeState, wiring: &Wiring) -> Result<bool, KernelError> {
+    let name = &wiring.namespace;
+    let labels = state.is_behind_label(name);
+    let of_sid = |sid: &Sid| sid.proxy.as_ref().and_then(|proxy| proxy.function.as_ref()) == Some(name);
+    if labels && state.sids.iter().any(of_sid) {
+        return Err(KernelError {
+            action: format!("function {name}"),
+            errno: None,
+            cause: "SIDs and labels lead to it, and a packet service gets packets with one kind of steering header"
+                .to_owned(),
+            remedy: "make two functions of it, with the same service".to_owned(),
+        });
+    }
+    Ok(labels)
+}
+
 /// Makes namespace and link, and starts the service, or tells it another configuration. Returns whether the node has got another interface.
-pub fn make(sockets: &mut LinkSocket, wiring: &Wiring, service: &NodeService, mtu: u32) -> Result<bool, KernelError> {
+/// `labels`: it is behind a label.
+pub fn make(
+    sockets: &mut LinkSocket,
+    wiring: &Wiring,
+    service: &NodeService,
+    labels: bool,
+    mtu: u32,
+) -> Result<bool, KernelError> {
     let place = Place::of(wiring);
     let (near, alias) = link(wiring);
     let (inside, _) = Namespace::find_or_make(&place.namespace)?;
@@ -107,7 +131,7 @@ pub fn make(sockets: &mut LinkSocket, wiring: &Wiring, service: &NodeService, mt
     };
     quiet(&near)?;
     sockets.settle(&near, Some(&alias), mtu)?;
-    let file = checked(&place, wiring, service)?;
+    let file = checked(&place, wiring, service, labels)?;
     suit(&near, service.merged)?;
     // It makes the service faster, no more.
     if let Err(error) = polling::defer(&near, polling::OF_SERVICES) {
@@ -154,11 +178,14 @@ pub fn remove(alias: &str) -> Result<(), KernelError> {
 }
 
 /// What `segue-service run` reads.
-fn text(wiring: &Wiring, service: &NodeService) -> String {
+fn text(wiring: &Wiring, service: &NodeService, labels: bool) -> String {
     let mut file = json!({
         "name": wiring.namespace, "service": service.name, "config": service.config, "interface": PORT,
         "workers": service.workers.unwrap_or(1), "cpus": service.cpus, "node_mac": wiring.node_west_mac.to_string(),
     });
+    if labels {
+        file["steering"] = json!("sr-mpls");
+    }
     if service.merged {
         file["merged"] = json!(true);
     }
@@ -169,8 +196,13 @@ fn text(wiring: &Wiring, service: &NodeService) -> String {
 }
 
 /// The file that the service is to read, once its program has said that it is right. None: it runs by what this says already.
-fn checked(place: &Place, wiring: &Wiring, service: &NodeService) -> Result<Option<PathBuf>, KernelError> {
-    let (file, text) = (place.file("json"), text(wiring, service));
+fn checked(
+    place: &Place,
+    wiring: &Wiring,
+    service: &NodeService,
+    labels: bool,
+) -> Result<Option<PathBuf>, KernelError> {
+    let (file, text) = (place.file("json"), text(wiring, service, labels));
     let is_other = fs::read_to_string(&file).ok().is_none_or(|there| there != text);
     if place.is_running() && !is_other {
         return Ok(None);

@@ -9,6 +9,7 @@ mod functions;
 mod hmac;
 mod instances;
 mod label_functions;
+mod label_services;
 mod labels;
 mod lifecycle;
 mod liveness;

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use segue_service::{Counters, Engine, FlowKey, Packet, Prepared, Reason, Sink, Snapshot, Spread, Time, Way, Worker};
+use segue_service::{
+    Counters, Engine, FlowKey, Packet, Prepared, Reason, Sink, Snapshot, Spread, SteeringKind, Time, Way, Worker,
+};
 
 use crate::error::{Error, Result};
 
@@ -106,7 +108,7 @@ fn one_worker(mut engine: Engine, packets: &[&Vec<u8>], manner: Manner) -> Done 
         for (frame, octets) in frames.iter_mut().zip(chunk) {
             let range = HEADROOM..HEADROOM + octets.len();
             frame[range.clone()].copy_from_slice(octets);
-            match Packet::in_frame(frame, range, octets.len(), now) {
+            match Packet::in_frame(SteeringKind::Srv6, frame, range, octets.len(), now) {
                 Ok(packet) => batch.push(packet),
                 Err(reason) => engine.refuse(reason, octets.len()),
             }

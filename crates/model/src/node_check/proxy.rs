@@ -9,8 +9,8 @@ use crate::check;
 use crate::error::KeyPath;
 use crate::limits::SEGMENTS_MAX;
 use crate::node::{
-    Behaviour, HeadendMode, InnerType, Memory, Netfilter, NodeState, OnFailure, OtherTypes, OwnTraffic, PortRole,
-    Probe, ProbeKind, Proxy, Sid, Watch,
+    Behaviour, HeadendMode, InnerType, MayRewrite, Memory, Netfilter, NodeState, OnFailure, OtherTypes, OwnTraffic,
+    PortRole, Probe, ProbeKind, Proxy, Sid, Watch,
 };
 use crate::wiring::Wiring;
 
@@ -154,7 +154,7 @@ impl Check<'_> {
             ("unknown_flow", proxy.unknown_flow.is_some(), remembers(Memory::Flow), "End.AD with `memory: flow`"),
             ("own_traffic", proxy.own_traffic.is_some(), tells_own, "End.AM, End.AN, and End.AD with `memory: packet`"),
             ("may_change", proxy.may_change.is_some(), is(Behaviour::EndAn) && is_sid, "End.AN"),
-            ("may_rewrite", !proxy.may_rewrite.is_empty(), is(Behaviour::EndAn) && is_sid, "End.AN"),
+            ("may_rewrite", !proxy.may_rewrite.is_empty(), is(Behaviour::EndAn), "End.AN"),
         ];
         for (parameter, is_given, taken, who) in given {
             if is_given && !taken {
@@ -165,6 +165,9 @@ impl Check<'_> {
         for (position, what) in proxy.may_rewrite.iter().enumerate() {
             if proxy.may_rewrite[..position].contains(what) {
                 self.error(&key.at("may_rewrite").at(position), "this is there twice", "remove one");
+            } else if !is_sid && *what != MayRewrite::Addresses {
+                let message = "a function behind a label gives the stack back as it is";
+                self.error(&key.at("may_rewrite").at(position), message, "remove it; `addresses` may be there");
             }
         }
         if keeps_srh && proxy.own_traffic == Some(OwnTraffic::Steer) {

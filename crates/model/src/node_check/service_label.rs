@@ -63,10 +63,11 @@ impl Check<'_> {
             self.error(&key.at("inner"), message, "write IPv4 and IPv6, or one of the two");
         }
         let function = proxy.function.as_ref().and_then(|name| self.state.functions.get(name));
-        if function.is_some_and(|function| function.service.is_some()) {
+        let is_service = function.is_some_and(|function| function.service.is_some());
+        if is_service && label.behaviour != LabelBehaviour::SrAware {
             let name = proxy.function.as_deref().unwrap_or_default();
-            let message = format!("{name:?} is a packet service, which gets packets with an SRH");
-            self.error(&key.at("function"), message, "name another function, or make a SID for it");
+            let message = format!("{name:?} is a packet service, which gets packets with their labels");
+            self.error(&key.at("function"), message, "write `behaviour: sr_aware`, or name another function");
         }
         let labels = key.at("labels");
         if proxy.labels.len() > LABELS_MAX {

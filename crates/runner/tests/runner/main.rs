@@ -4,6 +4,7 @@ mod command;
 mod counter;
 mod forward;
 mod kernel;
+mod labels;
 mod new;
 mod python;
 mod site;

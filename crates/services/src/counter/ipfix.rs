@@ -1,11 +1,13 @@
-//! Counts as IPFIX messages (RFC 7011), by UDP: octets and packets since the last export of each flow, SID and segment list.
+//! Counts as IPFIX messages (RFC 7011), by UDP: octets and packets since the last export of each flow, SID, and segment list or stack of
+//! labels.
 //!
 //! Information elements are IANA's; those of SRv6 are of RFC 9487, the list of segments is a `basicList` (RFC 6313). Templates come with
 //! every export, so that a collector that starts later waits one interval. Nothing is sent again: that a message was lost shows in the sequence numbers.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, UdpSocket};
 
-use segue_wire::FiveTuple;
+use segue_wire::mpls::ENTRY_LENGTH;
+use segue_wire::{FiveTuple, MplsEntry};
 
 /// Octets of a message header.
 const HEADER: usize = 16;
@@ -21,6 +23,7 @@ const FLOW_IPV4: u16 = 257;
 const SID: u16 = 258;
 const LIST: u16 = 259;
 const SAMPLING: u16 = 260;
+const STACK: u16 = 261;
 
 /// Information elements: number and length.
 type Element = (u16, u16);
@@ -39,6 +42,8 @@ const START: Element = (152, 8);
 const END: Element = (153, 8);
 const SAMPLED: Element = (305, 4);
 const NOT_SAMPLED: Element = (306, 4);
+/// `mplsLabelStackSection` (RFC 5477).
+const LABEL_STACK: Element = (316, VARIABLE);
 const SEGMENT: Element = (494, 16);
 const ACTIVE_SEGMENT: Element = (495, 16);
 const SEGMENT_LIST: Element = (496, VARIABLE);
@@ -75,6 +80,8 @@ pub enum Record {
     Sid(Ipv6Addr, Delta),
     /// Packets with a segment list, in the order of visits.
     List(Vec<Ipv6Addr>, Delta),
+    /// Packets with a stack of labels, in the order of visits.
+    Stack(Vec<u32>, Delta),
 }
 
 /// The time of an export.
@@ -224,6 +231,7 @@ fn templates() -> Vec<u8> {
         template(FLOW_IPV4, &with_tail(&[SOURCE_IPV4, DESTINATION_IPV4, SOURCE_PORT, DESTINATION_PORT, PROTOCOL])),
         template(SID, &with_tail(&[ACTIVE_SEGMENT])),
         template(LIST, &with_tail(&[SEGMENT_LIST])),
+        template(STACK, &with_tail(&[LABEL_STACK])),
     ]
     .concat()
 }
@@ -275,6 +283,17 @@ fn encoded(record: &Record, interval: Interval) -> (u16, Vec<u8>) {
             octets.extend(SEGMENT.1.to_be_bytes());
             segments.iter().for_each(|segment| octets.extend(segment.octets()));
             (LIST, delta)
+        }
+        Record::Stack(labels, delta) => {
+            octets.push(255);
+            octets.extend(u16::try_from(labels.len() * ENTRY_LENGTH).unwrap_or(u16::MAX).to_be_bytes());
+            for (index, label) in labels.iter().enumerate() {
+                // TC and TTL are each packet's own, and 0 here.
+                let bottom_of_stack = index + 1 == labels.len();
+                let entry = MplsEntry { label: *label, bottom_of_stack, ..MplsEntry::default() };
+                octets.extend(entry.to_bytes().unwrap_or_default());
+            }
+            (STACK, delta)
         }
     };
     for value in [delta.octets, delta.packets, interval.start, interval.end] {
@@ -359,6 +378,21 @@ mod tests {
         }
         assert_eq!((at, word(2)), (message.len(), message.len()));
         found
+    }
+
+    #[test]
+    fn a_stack_of_labels_is_one_element_of_its_own_length() {
+        let record = Record::Stack(vec![16_001, 16_046], Delta { octets: 300, packets: 2 });
+        let messages = Encoder::new(7, 512, 1).export(&[record], Interval { start: 1, end: 2 });
+        let sets = sets(&messages[0]);
+        let stack: Vec<_> =
+            sets.iter().filter(|(identifier, _)| *identifier == STACK).map(|(_, content)| content).collect();
+        // 255 and the length in two octets (RFC 7011 section 7); then entries, of which the last has the S bit.
+        let entries = [255, 0, 8, 0x03, 0xe8, 0x10, 0, 0x03, 0xea, 0xe1, 0];
+        let rest = [300u64, 2, 1, 2].map(u64::to_be_bytes).concat();
+        assert_eq!(stack, [&[&entries[..], &rest].concat()]);
+        let template = template(STACK, &[(316, VARIABLE), OCTETS, PACKETS, START, END]);
+        assert!(sets[0].1.windows(template.len()).any(|part| part == template), "the collector knows it");
     }
 
     #[test]

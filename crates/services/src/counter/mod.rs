@@ -1,4 +1,4 @@
-//! `counter`: packets and octets for each SID, segment list and flow.
+//! `counter`: packets and octets for each SID, segment list and flow; behind a label, for each stack of labels and flow.
 //!
 //! It is asynchronous: it gets copies, and no packet waits for it. SIDs are counted exactly, up to a bound; of segment lists and flows, those with
 //! the most octets are remembered by sketches, each with how much of its count may be another's.
@@ -8,20 +8,20 @@ pub mod sketch;
 
 use std::collections::HashMap;
 use std::hash::Hash;
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::{Ipv6Addr, SocketAddr};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use schemars::JsonSchema;
 use segue_model::error::{KeyPath, Report};
 use segue_service::{
-    BuildError, Context, Kind, Metric, Mode, Packet, Sampling, Service, Steering, Time, Verdict, Worker, five_tuple,
+    BuildError, Context, Kind, Metric, Mode, Packet, Sampling, Service, Srv6, Steering, Time, Verdict, Worker,
 };
 use segue_wire::FiveTuple;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use ipfix::{Delta, Encoder, Exporter, Interval, Record};
-use sketch::Sketch;
+use sketch::{Entry, Sketch};
 
 /// The kind.
 pub struct Counter;
@@ -37,7 +37,7 @@ pub struct Configuration {
     pub one_in: u32,
     /// Flows that are remembered, 1 to 1,000,000.
     pub flows: u32,
-    /// Segment lists that are remembered, 1 to 100,000.
+    /// Segment lists that are remembered, or stacks of labels, 1 to 100,000.
     pub segment_lists: u32,
     /// SIDs that are counted, 1 to 100,000; packets to more are counted together.
     pub sids: u32,
@@ -153,9 +153,54 @@ impl Kind for Counter {
 
 /// Segments of a list that are told apart: as many as the data plane takes.
 const SEGMENTS: usize = 10;
+/// The same of labels.
+const LABELS: usize = 32;
+/// No label.
+const NONE: u32 = u32::MAX;
 
-/// A segment list in the order of visits; unspecified addresses behind its end.
-type List = [Ipv6Addr; SEGMENTS];
+/// What leads packets, in the order of visits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum List {
+    /// A segment list; unspecified addresses behind its end.
+    Segments([Ipv6Addr; SEGMENTS]),
+    /// A stack of labels without those of entropy; [`NONE`] behind its end.
+    Labels([u32; LABELS]),
+}
+
+impl List {
+    fn of(steering: &Steering<'_>) -> Self {
+        match steering {
+            Steering::Srv6(header) => Self::Segments(segments(header)),
+            Steering::SrMpls(labels) => {
+                let mut list = [NONE; LABELS];
+                for (place, entry) in list.iter_mut().zip(labels.path()) {
+                    *place = entry.label;
+                }
+                Self::Labels(list)
+            }
+            _ => Self::Labels([NONE; LABELS]),
+        }
+    }
+
+    fn record(&self, delta: Delta) -> Record {
+        match self {
+            Self::Segments(list) => Record::List(visited(list), delta),
+            Self::Labels(list) => Record::Stack(stack(list), delta),
+        }
+    }
+
+    fn report(&self, of: &Entry<Self>) -> Value {
+        let (packets, octets, error) = (of.seen, of.weight, of.error);
+        match self {
+            Self::Segments(list) => {
+                json!({ "segments": visited(list), "packets": packets, "octets": octets, "error_octets": error })
+            }
+            Self::Labels(list) => {
+                json!({ "labels": stack(list), "packets": packets, "octets": octets, "error_octets": error })
+            }
+        }
+    }
+}
 
 #[derive(Default)]
 struct Sum {
@@ -237,7 +282,7 @@ impl Counts {
             }
         }
         let lists = fresh(&self.lists, &mut export.lists);
-        records.extend(lists.into_iter().map(|(list, delta)| Record::List(visited(&list), delta)));
+        records.extend(lists.into_iter().map(|(list, delta)| list.record(delta)));
         let flows = fresh(&self.flows, &mut export.flows);
         records.extend(flows.into_iter().map(|(tuple, delta)| Record::Flow(tuple, delta)));
         let interval = Interval { start: export.begun, end: milliseconds() };
@@ -248,25 +293,29 @@ impl Counts {
     }
 }
 
-fn visited(list: &List) -> Vec<Ipv6Addr> {
+fn visited(list: &[Ipv6Addr; SEGMENTS]) -> Vec<Ipv6Addr> {
     list.iter().copied().take_while(|segment| !segment.is_unspecified()).collect()
+}
+
+fn stack(list: &[u32; LABELS]) -> Vec<u32> {
+    list.iter().copied().take_while(|label| *label != NONE).collect()
 }
 
 impl Service for Counts {
     fn packet(&mut self, packet: &mut Packet<'_>, context: &mut Context) -> Verdict {
         let octets = packet.wire_length() as u64;
         let steering = packet.steering();
-        let known = self.sids.len();
-        match self.sids.get_mut(&steering.active()) {
-            Some(sum) => sum.add(octets),
-            None if known < self.configuration.sids as usize => {
-                self.sids.entry(steering.active()).or_default().add(octets);
+        if let Some(sid) = steering.active() {
+            let known = self.sids.len();
+            match self.sids.get_mut(&sid) {
+                Some(sum) => sum.add(octets),
+                None if known < self.configuration.sids as usize => self.sids.entry(sid).or_default().add(octets),
+                None => context.count(UNKNOWN_SIDS, 1),
             }
-            None => context.count(UNKNOWN_SIDS, 1),
         }
-        self.lists.add(segments(&steering), octets);
+        self.lists.add(List::of(&steering), octets);
         // By what is inside only: addresses of the outer header are SIDs.
-        match five_tuple(packet.octets()).filter(|tuple| tuple.source != outer(&steering)) {
+        match packet.inner_five_tuple() {
             Some(tuple) => self.flows.add(tuple, octets),
             None => context.count(NO_FLOW, 1),
         }
@@ -299,9 +348,7 @@ impl Service for Counts {
         sids.sort_by_key(|(sid, sum)| (std::cmp::Reverse(sum.octets), **sid));
         let sids = sids.iter().map(|(sid, sum)| json!({ "sid": sid, "packets": sum.packets, "octets": sum.octets }));
         let top = self.configuration.top as usize;
-        let lists = self.lists.top(top).into_iter().map(|entry| {
-            json!({ "segments": visited(&entry.key), "packets": entry.seen, "octets": entry.weight, "error_octets": entry.error })
-        });
+        let lists = self.lists.top(top).into_iter().map(|entry| entry.key.report(&entry));
         let flows = self.flows.top(top).into_iter().map(|entry| {
             let FiveTuple { source, destination, protocol, ports } = entry.key;
             json!({
@@ -326,24 +373,15 @@ impl Sum {
     }
 }
 
-fn outer(steering: &Steering<'_>) -> IpAddr {
-    match steering {
-        Steering::Srv6(header) => header.source().into(),
-        _ => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
-    }
-}
-
-fn segments(steering: &Steering<'_>) -> List {
+fn segments(header: &Srv6<'_>) -> [Ipv6Addr; SEGMENTS] {
     let mut list = [Ipv6Addr::UNSPECIFIED; SEGMENTS];
-    if let Steering::Srv6(header) = steering {
-        let of_srh = header.srh();
-        let visited = of_srh.iter().flat_map(|srh| srh.segments_in_traversal_order());
-        // A reduced list lacks the active segment.
-        let reduced = of_srh.as_ref().is_none_or(|srh| srh.is_reduced_at_first_segment());
-        let first = reduced.then(|| header.destination());
-        for (place, segment) in list.iter_mut().zip(first.into_iter().chain(visited)) {
-            *place = segment;
-        }
+    let of_srh = header.srh();
+    let visited = of_srh.iter().flat_map(|srh| srh.segments_in_traversal_order());
+    // A reduced list lacks the active segment.
+    let reduced = of_srh.as_ref().is_none_or(|srh| srh.is_reduced_at_first_segment());
+    let first = reduced.then(|| header.destination());
+    for (place, segment) in list.iter_mut().zip(first.into_iter().chain(visited)) {
+        *place = segment;
     }
     list
 }

@@ -17,7 +17,7 @@ pub use table::{Limits, Lost, Outcome, Reassembler};
 use datagram::{Added, Datagram};
 use schemars::JsonSchema;
 use segue_model::error::{KeyPath, Report};
-use segue_service::{BuildError, Context, Kind, Metric, Mode, Packet, Reason, Service, Verdict, Worker};
+use segue_service::{BuildError, Context, Kind, Metric, Mode, Packet, Reason, Service, Steering, Verdict, Worker};
 use segue_wire::Ipv6Packet;
 use segue_wire::layer::protocol;
 use serde::{Deserialize, Serialize};
@@ -262,8 +262,12 @@ impl Refragmenter {
     }
 }
 
+/// Labels say nothing of congestion here: RFC 5129 has to be agreed upon first.
 fn outer_ecn(packet: &Packet<'_>) -> u8 {
-    packet.octets().get(1).map_or(0, |octet| octet >> 4 & 3)
+    match packet.steering() {
+        Steering::Srv6(header) => header.ecn(),
+        _ => 0,
+    }
 }
 
 /// Congestion that one of the fragments has met is told by the outer header of the whole, if that can carry it.

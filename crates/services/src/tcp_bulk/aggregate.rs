@@ -1,7 +1,7 @@
 //! Segments merged into one, and taken apart again.
 
 use super::segment::{IpHeader, Places, Segment, pseudo_header};
-use segue_service::Time;
+use segue_service::{SteeringKind, Time};
 use segue_wire::tcp::control;
 use segue_wire::{Ipv4Packet, Ipv6Packet, TcpSegment};
 
@@ -82,6 +82,12 @@ impl Aggregate {
     #[must_use]
     pub fn identification(&self) -> &[Identification] {
         &self.identification
+    }
+
+    /// What kind of steering header it begins with.
+    #[must_use]
+    pub fn kind(&self) -> SteeringKind {
+        self.places.kind()
     }
 
     /// Octets of the packet.
@@ -214,7 +220,7 @@ fn set_lengths(packet: &mut [u8], places: &Places, total: usize) {
 }
 
 fn finish_tcp(packet: &mut [u8], places: &Places, sequence_number: u32, control_bits: u8) {
-    let Some(pseudo_header) = pseudo_header(packet) else { return };
+    let Some(pseudo_header) = pseudo_header(packet, places) else { return };
     let view = packet.get_mut(places.tcp..).and_then(|octets| TcpSegment::new_checked(octets).ok());
     let Some(mut view) = view else { return };
     view.set_sequence_number(sequence_number);

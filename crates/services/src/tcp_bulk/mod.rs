@@ -148,7 +148,7 @@ impl Bulk {
             let segments = u64::from(aggregate.segments());
             self.held = self.held.saturating_sub(aggregate.octets());
             let arrived = aggregate.arrived();
-            match Packet::from_octets(&aggregate.finish(), arrived) {
+            match Packet::from_octets(aggregate.kind(), &aggregate.finish(), arrived) {
                 Ok(packet) => {
                     context.send(packet);
                     context.account_sent(segments);
@@ -247,7 +247,7 @@ impl Bulk {
 impl Service for Bulk {
     fn packet(&mut self, packet: &mut Packet<'_>, context: &mut Context) -> Verdict {
         let mut key = std::mem::take(&mut self.key);
-        let class = Class::of(packet.octets(), &mut key);
+        let class = Class::of(packet.kind(), packet.octets(), &mut key);
         self.key = key;
         let verdict = match class {
             Class::Other => return Verdict::Onward,

@@ -1,7 +1,13 @@
 //! Where things are in a packet that holds a TCP segment, however many headers are in front of it.
 
-use segue_wire::{FiveTuple, Ipv4Packet, LayerKind, Layers, PseudoHeader, TcpSegment, parse_ip_packet, tcp::control};
+use segue_service::SteeringKind;
+use segue_wire::{
+    FiveTuple, Ipv4Packet, LayerKind, Layers, PseudoHeader, TcpSegment, mpls::ENTRY_LENGTH, parse_ip_packet,
+    tcp::control,
+};
 
+/// Octets of an entry of a stack that have its label, its TC and the S bit.
+const LABEL_OCTETS: usize = 3;
 /// Most IP headers inside one another.
 const MOST_HEADERS: usize = segue_wire::packet::MAX_IP_HEADERS;
 
@@ -17,6 +23,8 @@ pub struct IpHeader {
 /// Where a packet's headers are. Two packets with the same places can be compared octet by octet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Places {
+    /// What kind of steering header the packet begins with.
+    kind: SteeringKind,
     headers: [IpHeader; MOST_HEADERS],
     count: usize,
     /// The TCP header.
@@ -26,6 +34,12 @@ pub struct Places {
 }
 
 impl Places {
+    /// What kind of steering header the packet begins with.
+    #[must_use]
+    pub fn kind(&self) -> SteeringKind {
+        self.kind
+    }
+
     /// The IP headers from the outside in.
     #[must_use]
     pub fn headers(&self) -> &[IpHeader] {
@@ -58,42 +72,52 @@ pub enum Class {
 }
 
 impl Class {
-    /// Of a packet from its outer header on; writes the key of its connection to `key`, unless it is [`Class::Other`].
-    pub fn of(packet: &[u8], key: &mut Vec<u8>) -> Self {
+    /// Of a packet from its steering header on; writes the key of its connection to `key`, unless it is [`Class::Other`].
+    pub fn of(kind: SteeringKind, packet: &[u8], key: &mut Vec<u8>) -> Self {
         key.clear();
-        let parsed = parse_ip_packet(packet).ok().and_then(|layers| Some((layers, layers.five_tuple()?)));
+        let ip = kind.of_flow(packet);
+        let parsed = parse_ip_packet(ip).ok().and_then(|layers| Some((layers, layers.five_tuple()?)));
         let Some((layers, tuple)) = parsed else { return Self::Other };
-        let Some(places) = places(&layers, packet.len()) else { return Self::Other };
+        let Some(places) = places(&layers, kind, packet.len(), ip.len()) else { return Self::Other };
         write_key(&layers, &places, packet, key);
         segment(places, packet, &tuple).map_or(Self::Alone, Self::Mergeable)
     }
 }
 
 /// None for what is no TCP segment behind IP headers that end where the packet does.
-fn places(layers: &Layers, length: usize) -> Option<Places> {
-    let mut places = Places { headers: [IpHeader::default(); MOST_HEADERS], count: 0, tcp: 0, payload: 0 };
+fn places(layers: &Layers, kind: SteeringKind, length: usize, of_ip: usize) -> Option<Places> {
+    // Labels are in front of the first of these headers.
+    let before = length - of_ip;
+    let mut places = Places { kind, headers: [IpHeader::default(); MOST_HEADERS], count: 0, tcp: 0, payload: 0 };
     for layer in layers.as_slice() {
         match layer.kind {
             LayerKind::Ipv4 | LayerKind::Ipv6 => {
-                let header = IpHeader { offset: layer.offset, ipv6: layer.kind == LayerKind::Ipv6 };
+                let header = IpHeader { offset: before + layer.offset, ipv6: layer.kind == LayerKind::Ipv6 };
                 *places.headers.get_mut(places.count)? = header;
                 places.count += 1;
             }
-            LayerKind::Tcp => (places.tcp, places.payload) = (layer.offset, layer.offset + layer.length),
+            LayerKind::Tcp => {
+                places.tcp = before + layer.offset;
+                places.payload = places.tcp + layer.length;
+            }
             // What protects or splits what is behind it, and what has a length of its own.
             LayerKind::Fragment | LayerKind::Authentication | LayerKind::Udp => return None,
             _ => {}
         }
-        if layer.end != length {
+        if layer.end != of_ip {
             return None;
         }
     }
     Some(places).filter(|places| places.tcp != 0)
 }
 
-/// Addresses of all IP headers, the segment lists between them, and the ports: two connections with the same inner addresses in different
+/// Labels in front, addresses of all IP headers, the segment lists between them, and the ports: two connections with the same inner addresses in different
 /// tunnels, or on different ways, are two.
 fn write_key(layers: &Layers, places: &Places, packet: &[u8], key: &mut Vec<u8>) {
+    let ip = places.kind.of_flow(packet);
+    for entry in packet.get(..packet.len() - ip.len()).unwrap_or_default().chunks_exact(ENTRY_LENGTH) {
+        key.extend_from_slice(entry.get(..LABEL_OCTETS).unwrap_or_default());
+    }
     for layer in layers.as_slice() {
         let addresses = match layer.kind {
             LayerKind::Ipv4 => 12..20,
@@ -101,7 +125,7 @@ fn write_key(layers: &Layers, places: &Places, packet: &[u8], key: &mut Vec<u8>)
             LayerKind::Srh => 0..layer.length,
             _ => continue,
         };
-        key.extend_from_slice(layer.header(packet).get(addresses).unwrap_or(&[]));
+        key.extend_from_slice(layer.header(ip).get(addresses).unwrap_or(&[]));
     }
     key.extend_from_slice(packet.get(places.tcp..places.tcp + 4).unwrap_or(&[]));
 }
@@ -129,7 +153,7 @@ fn segment(places: Places, packet: &[u8], tuple: &FiveTuple) -> Option<Segment> 
 }
 
 /// The pseudo header of the segment in a packet.
-pub(super) fn pseudo_header(packet: &[u8]) -> Option<PseudoHeader> {
-    let tuple = parse_ip_packet(packet).ok()?.five_tuple()?;
+pub(super) fn pseudo_header(packet: &[u8], places: &Places) -> Option<PseudoHeader> {
+    let tuple = parse_ip_packet(places.kind.of_flow(packet)).ok()?.five_tuple()?;
     PseudoHeader::new(tuple.source, tuple.destination, tuple.protocol)
 }

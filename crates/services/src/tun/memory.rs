@@ -31,11 +31,6 @@ pub(super) struct Memory {
     next_sweep: Option<Time>,
 }
 
-/// Whether two steering headers are the same but for the length of what is behind them.
-fn is_same(one: &[u8], other: &[u8]) -> bool {
-    one.get(..4) == other.get(..4) && one.get(6..) == other.get(6..)
-}
-
 impl Memory {
     pub(super) fn new(most: usize, timeout: Duration) -> Self {
         Self { flows: HashMap::new(), most, timeout, next_sweep: None }
@@ -55,7 +50,7 @@ impl Memory {
         let steering = packet.steering();
         if let Some(known) = self.flows.get_mut(&flow) {
             let is_stale = now.since(known.used) >= self.timeout;
-            if is_same(known.header.steering().octets(), steering.octets()) {
+            if known.header.steering().is_same(&steering) {
                 known.used = now;
                 return Kept::Remembered;
             }

@@ -5,6 +5,7 @@ mod chain;
 mod compression;
 mod counter;
 mod forward;
+mod labels;
 mod list;
 mod refragment;
 mod tcp_bulk;

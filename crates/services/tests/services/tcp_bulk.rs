@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use segue_service::driver::srv6;
-use segue_service::{Driver, Prepared, Time};
+use segue_service::{Driver, Prepared, SteeringKind, Time};
 use segue_services::corpus::{Random, Sender};
 use segue_services::tcp_bulk::{Aggregate, Class, Segment, split};
 use segue_wire::tcp::control::{ACK, CWR, ECE, FIN, PSH, RST, SYN, URG};
@@ -51,7 +51,10 @@ fn advanced(packets: &[Vec<u8>]) -> Vec<Vec<u8>> {
 
 /// Sequence number and payload of the segment in a packet, whose checksums are right.
 fn segment(packet: &[u8]) -> (u32, Vec<u8>, u8) {
-    assert!(matches!(Class::of(packet, &mut Vec::new()), Class::Mergeable(_)), "checksums and lengths are right");
+    assert!(
+        matches!(Class::of(SteeringKind::Srv6, packet, &mut Vec::new()), Class::Mergeable(_)),
+        "checksums and lengths are right"
+    );
     let layers = parse_ip_packet(packet).unwrap();
     let tcp = TcpSegment::new_checked(layers.last(segue_wire::LayerKind::Tcp).unwrap().bytes(packet)).unwrap();
     (tcp.sequence_number(), tcp.payload().to_vec(), tcp.control_bits())
@@ -396,7 +399,7 @@ fn stream() -> impl Strategy<Value = Vec<Vec<u8>>> {
 
 /// Merges what can be merged of neighbours, and splits it again.
 fn there_and_back(packets: &[Vec<u8>]) -> Vec<Vec<u8>> {
-    let found = |packet: &[u8]| match Class::of(packet, &mut Vec::new()) {
+    let found = |packet: &[u8]| match Class::of(SteeringKind::Srv6, packet, &mut Vec::new()) {
         Class::Mergeable(segment) => Some(segment),
         _ => None,
     };

@@ -1,9 +1,10 @@
 //! `tun`: copies, inline, and steering headers that must not be mixed up. A device of the test stands for the kernel's.
 
-use segue_service::driver::{SID, srv6, srv6_around};
-use segue_service::{Driver, Reason};
+use segue_service::driver::{SID, labels_around, srv6, srv6_around};
+use segue_service::{Driver, Reason, SteeringKind};
 use segue_services::tun::{Configuration, Device, Mode, with_device};
 use segue_wire::layer::protocol;
+use segue_wire::mpls::MplsEntry;
 use segue_wire::{Ipv4Repr, Ipv6Packet, Ipv6Repr, PacketBuilder, SrhRepr, UdpRepr};
 use std::collections::VecDeque;
 use std::io;
@@ -317,4 +318,29 @@ while True:
         program.kill().unwrap();
         program.wait().unwrap();
     }
+}
+
+/// Behind a label: each flow gets its own stack back, the last one that it came with; one that is on two ways is refused.
+#[test]
+fn what_comes_back_has_the_labels_of_its_flow() {
+    let (driver, fake) = driver(&inline());
+    let mut driver = driver.steered_by(SteeringKind::SrMpls);
+    let stack = |labels: &[u32], time_to_live: u8| -> Vec<MplsEntry> {
+        labels.iter().map(|label| MplsEntry { label: *label, time_to_live, ..MplsEntry::default() }).collect()
+    };
+    let (one, other) = (stack(&[16_001, 7, 90_001], 9), stack(&[16_002], 9));
+    driver.receive(&[labels_around(&one, &udp(1, 64)), labels_around(&other, &udp(2, 64))]);
+    assert_eq!(fake.given(), [udp(1, 64), udp(2, 64)]);
+    fake.give_back(&[udp(2, 60), udp(1, 60), udp(3, 60)]);
+    driver.readable(0);
+    let found: Vec<_> = driver.sent().into_iter().map(|sent| sent.octets).collect();
+    assert_eq!(found, [labels_around(&other, &udp(2, 60)), labels_around(&one, &udp(1, 60))]);
+    // The same way with another TTL and entropy label, and another way.
+    let newer = stack(&[16_001, 7, 90_002], 8);
+    driver.receive(&[labels_around(&newer, &udp(1, 64)), labels_around(&other, &udp(1, 64))]);
+    fake.give_back(&[udp(1, 60)]);
+    driver.readable(0);
+    assert_eq!(driver.sent()[0].octets, labels_around(&newer, &udp(1, 60)));
+    assert_eq!(driver.counters().dropped(Reason::Refused), 1);
+    driver.stop();
 }

@@ -161,7 +161,7 @@ fn functions_see_the_rest_of_the_stack() {
 #[ignore = "needs root"]
 fn functions_choose_no_labels() {
     let network = Network::new();
-    let node = Golden::load(&network, &state("pipe"));
+    let mut node = Golden::load(&network, &state("pipe"));
     into(&node, "sent", AWARE, 1);
     let last = four(arriving("core0"), &[(AWARE, 9, 0)], 2, 7).build();
     node.leaves("sent", "core0", &last, &four(leaving("aware0"), &[], 2, 7).build(), "to_function", &["label 15050"]);
@@ -222,7 +222,40 @@ fn functions_choose_no_labels() {
         &["label 15050"],
     );
     node.drops("the TTL of before", "aware0", &six(arriving("aware0"), &SENT, 1, 7), "drop_header_changed");
+    node.apply(&rewriting("pipe"));
+    one_that_rewrites_flows_takes_a_stack_that_was_sent(&node, &changed);
     node.finish();
+}
+
+fn rewriting(ttl: &str) -> String {
+    state(ttl).replace("from_function: aware0,", "from_function: aware0, may_rewrite: [addresses],")
+}
+
+fn one_that_rewrites_flows_takes_a_stack_that_was_sent(node: &Golden<'_>, changed: &[(&str, &[Entry])]) {
+    let counters = ["returned label 15050", "label 16002"];
+    into(node, "sent", AWARE, 1);
+    let last = four(arriving("core0"), &[(AWARE, 9, 0)], 2, 7).build();
+    node.leaves("sent", "core0", &last, &four(leaving("aware0"), &[], 2, 7).build(), "to_function", &["label 15050"]);
+    for (case, ttl) in [("another flow", 9), ("as a router", 8)] {
+        let (sent, expected) = ([(SWAP, ttl, 5), SENT[1]], [(17_002, ttl - 1, 5), SENT[1]]);
+        let (frame, out) = (six(arriving("aware0"), &sent, 3, 7), six(leaving("core1"), &expected, 3, 7));
+        node.forwards(case, "aware0", &frame, &out, &counters);
+        let (frame, out) = (four(arriving("aware0"), &sent, 3, 7), four(leaving("core1"), &expected, 3, 7));
+        node.forwards(case, "aware0", &frame, &out, &counters);
+    }
+    // The flow that was sent with no labels left, too: the stack is one that was sent.
+    let (frame, out) =
+        (four(arriving("aware0"), &SENT, 2, 7), four(leaving("core1"), &[(17_002, 8, 5), SENT[1]], 2, 7));
+    node.forwards("a flow of another stack", "aware0", &frame, &out, &counters);
+    for (case, entries) in changed {
+        node.drops(case, "aware0", &six(arriving("aware0"), entries, 1, 7), "drop_header_changed");
+        node.drops(case, "aware0", &six(arriving("aware0"), entries, 3, 7), "drop_unknown_flow");
+    }
+    let low = [(SWAP, 7, 5), SENT[1]];
+    node.drops("TTL two lower", "aware0", &six(arriving("aware0"), &low, 3, 7), "drop_unknown_flow");
+    node.drops("another function's", "mask1", &six(arriving("mask1"), &SENT, 1, 7), "drop_unknown_flow");
+    let deep = [(SWAP, 9, 5); 33];
+    node.drops("33 labels", "aware0", &six(arriving("aware0"), &deep, 3, 7), "drop_unknown_flow");
 }
 
 /// While it is down; and with one TTL for all.
@@ -278,7 +311,7 @@ fn labels_of_functions_that_see_the_stack_and_are_down() {
 #[ignore = "needs root"]
 fn many_mutated_packets_at_functions_that_see_the_stack() {
     let network = Network::new();
-    let node = Node::load(&network.node, &state("uniform"));
+    let node = Node::load(&network.node, &rewriting("uniform"));
     let packets = mutation::packets() / 4;
     let ports = ["core0", "core0", "aware0", "mask1"];
     let mut random = Random::new(0xa_3a2e);

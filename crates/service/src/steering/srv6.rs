@@ -1,4 +1,4 @@
-//! The steering header in front of an inner packet: SRv6 now, a label stack later.
+//! SRv6: an outer IPv6 header with its extension headers.
 
 use std::net::Ipv6Addr;
 
@@ -18,15 +18,15 @@ const PAYLOAD_LENGTH: usize = 4;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Places {
     /// The SRH.
-    pub(crate) srh: Option<usize>,
+    srh: Option<usize>,
     /// The octet that says what is behind the steering header.
-    pub(crate) announced_at: usize,
+    pub(super) announced_at: usize,
     /// The first octet behind the steering header.
-    pub(crate) inner: usize,
+    pub(super) inner: usize,
 }
 
 /// Finds the places, and how long the packet says that it is. `octets` may be followed by others, and be fewer than that.
-pub(crate) fn parse(octets: &[u8], is_cut: bool) -> Result<(Places, usize), Reason> {
+pub(super) fn parse(octets: &[u8], is_cut: bool) -> Result<(Places, usize), Reason> {
     let header = octets.get(..ipv6::HEADER_LENGTH).ok_or(Reason::Malformed)?;
     if header[0] >> 4 != 6 {
         return Err(Reason::NotSteered);
@@ -74,7 +74,7 @@ fn walk(packet: &[u8]) -> Result<Places, Reason> {
 }
 
 /// End (RFC 8986 section 4.1): one segment further. Nothing is changed if that cannot be.
-pub(crate) fn advance(packet: &mut [u8], places: &Places) -> Result<(), Reason> {
+pub(super) fn advance(packet: &mut [u8], places: &Places) -> Result<(), Reason> {
     let at = places.srh.ok_or(Reason::NoSegmentLeft)?;
     let srh = packet.get(at..places.inner).and_then(|octets| Srh::new_checked(octets).ok()).ok_or(Reason::Malformed)?;
     if srh.segments_left() == 0 {
@@ -97,49 +97,14 @@ pub(crate) fn advance(packet: &mut [u8], places: &Places) -> Result<(), Reason> 
 }
 
 /// Writes the outer header's length field for a packet of this many octets.
-pub(crate) fn set_length(packet: &mut [u8]) {
+pub(super) fn set_length(packet: &mut [u8]) {
     let payload = packet.len().saturating_sub(ipv6::HEADER_LENGTH);
     let payload = u16::try_from(payload).unwrap_or(u16::MAX);
     packet[PAYLOAD_LENGTH..PAYLOAD_LENGTH + 2].copy_from_slice(&payload.to_be_bytes());
 }
 
 /// Octets of the largest packet that an outer IPv6 header can announce.
-pub(crate) const LARGEST: usize = ipv6::HEADER_LENGTH + u16::MAX as usize;
-
-/// A steering header, as it arrived.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Steering<'a> {
-    /// An outer IPv6 header with its extension headers.
-    Srv6(Srv6<'a>),
-}
-
-impl<'a> Steering<'a> {
-    /// All its octets.
-    #[must_use]
-    pub fn octets(&self) -> &'a [u8] {
-        match self {
-            Self::Srv6(header) => header.octets,
-        }
-    }
-
-    /// The segment at which the packet is: for a service, its own SID with the argument.
-    #[must_use]
-    pub fn active(&self) -> Ipv6Addr {
-        match self {
-            Self::Srv6(header) => header.destination(),
-        }
-    }
-
-    /// What leads packets the same way: equal for two packets exactly if they have the same rest of their segment list, from the active one on,
-    /// the same source, and the same traffic class. Not a header: only to compare.
-    #[must_use]
-    pub fn remaining(&self) -> Vec<u8> {
-        match self {
-            Self::Srv6(header) => header.remaining(),
-        }
-    }
-}
+pub(super) const LARGEST: usize = ipv6::HEADER_LENGTH + u16::MAX as usize;
 
 /// An outer IPv6 header with its extension headers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -149,8 +114,24 @@ pub struct Srv6<'a> {
 }
 
 impl<'a> Srv6<'a> {
-    pub(crate) fn new(octets: &'a [u8], srh: Option<usize>) -> Self {
-        Self { octets, srh }
+    pub(super) fn new(octets: &'a [u8], places: &Places) -> Self {
+        Self { octets, srh: places.srh }
+    }
+
+    pub(super) fn octets(&self) -> &'a [u8] {
+        self.octets
+    }
+
+    /// Whether another one differs at most in the length of what is behind it.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        let around = |octets: &'a [u8]| (octets.get(..PAYLOAD_LENGTH), octets.get(PAYLOAD_LENGTH + 2..));
+        around(self.octets) == around(other.octets)
+    }
+
+    /// The ECN field (RFC 3168).
+    #[must_use]
+    pub fn ecn(&self) -> u8 {
+        self.octets.get(1).map_or(0, |octet| octet >> 4 & 3)
     }
 
     fn address(&self, offset: usize) -> Ipv6Addr {
@@ -182,7 +163,7 @@ impl<'a> Srv6<'a> {
         self.srh.and_then(|at| self.octets.get(at..)).and_then(|octets| Srh::new_checked(octets).ok())
     }
 
-    fn remaining(&self) -> Vec<u8> {
+    pub(super) fn remaining(&self) -> Vec<u8> {
         let mut key = Vec::with_capacity(64);
         // Traffic class without ECN: that differs from packet to packet, and is merged, not a way.
         let class = self.octets.get(..2).map_or(0, |word| (word[0] << 4 | word[1] >> 4) & 0xfc);
