@@ -10,6 +10,7 @@ mod hmac;
 mod instances;
 mod label_functions;
 mod labels;
+mod learned_labels;
 mod lifecycle;
 mod liveness;
 mod netfilter;
