@@ -23,6 +23,24 @@ impl TryFrom<u32> for Number {
     }
 }
 
+/// Words that are shown, and logged: of FRR, not of whoever else writes a file.
+#[derive(Debug, Default, Deserialize)]
+#[serde(try_from = "String")]
+struct Word(String);
+
+impl TryFrom<String> for Word {
+    type Error = String;
+
+    fn try_from(word: String) -> Result<Self, String> {
+        /// More than any that FRR has, and than an interface's name.
+        const OCTETS: usize = 40;
+        if word.len() > OCTETS || word.chars().any(char::is_control) {
+            return Err("a word that cannot be shown".to_owned());
+        }
+        Ok(Self(word))
+    }
+}
+
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Lsp {
@@ -35,7 +53,7 @@ struct Lsp {
 #[serde(rename_all = "camelCase")]
 struct Nexthop {
     #[serde(default, rename = "type")]
-    by: String,
+    by: Word,
     out_label: Option<Number>,
     /// FRR 7 and before have `outLabel` alone.
     out_label_stack: Option<Vec<Number>>,
@@ -46,7 +64,7 @@ struct Nexthop {
     #[serde(default)]
     installed: bool,
     nexthop: Option<IpAddr>,
-    interface: Option<String>,
+    interface: Option<Word>,
 }
 
 impl Lsp {
@@ -58,13 +76,13 @@ impl Lsp {
         let mut row = Row::default();
         for hop in self.nexthops.into_iter().filter(chosen) {
             if row.by.is_empty() {
-                row.by = hop.by;
+                row.by = hop.by.0;
             }
             let out = hop.out_label_stack.unwrap_or_else(|| hop.out_label.into_iter().collect());
             row.ways.push(Way {
                 out: out.into_iter().map(|number| number.0).collect(),
                 next_hop: hop.nexthop,
-                interface: hop.interface,
+                interface: hop.interface.map(|name| name.0),
             });
         }
         // In FRR's order, which differs from one time to the next.
@@ -188,6 +206,7 @@ mod tests {
             ("{\"1048576\": {\"inLabel\": 1048576}}", "1048576 is no label"),
             ("{\"16\": {\"inLabel\": 16, \"nexthops\": [{\"outLabelStack\": [-1]}]}}", "invalid value"),
             ("{\"16\": {\"inLabel\": 16, \"nexthops\": [{\"nexthop\": \"10.0.0\"}]}}", "invalid IP address"),
+            ("{\"16\": {\"inLabel\": 16, \"nexthops\": [{\"type\": \"\\u001b[2J\"}]}}", "cannot be shown"),
             ("{\"16\": {\"nexthops\": []}}", "missing field `inLabel`"),
             ("{} {}", "trailing characters"),
         ];

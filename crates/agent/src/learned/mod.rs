@@ -31,6 +31,10 @@ use segue_model::node::{Label, Learn, NodeState};
 pub use self::resolve::{Refused, Resolved, resolve};
 use crate::problem::Problem;
 
+/// Ways that labels have at most, on average: each is an entry of the data plane.
+const WAYS_PER_LABEL: usize = 4;
+/// Characters of what is said of a file.
+const MESSAGE_MAX: usize = 200;
 /// Octets of the largest file that is read.
 const FILE_MAX: u64 = 64 << 20;
 
@@ -122,10 +126,15 @@ pub fn bounded(from: &Learn, table: Table) -> Result<Table, Problem> {
 }
 
 fn is_bounded(from: &Learn, table: &Table) -> Result<(), Problem> {
-    if table.len() <= from.max_labels() {
+    let ways: usize = table.values().map(|row| row.ways.len()).sum();
+    let (labels_max, ways_max) = (from.max_labels(), WAYS_PER_LABEL * from.max_labels());
+    let message = if table.len() > labels_max {
+        format!("there are {} labels, and {labels_max} are taken at most", table.len())
+    } else if ways > ways_max {
+        format!("the labels have {ways} ways, and {ways_max} are taken at most")
+    } else {
         return Ok(());
-    }
-    let message = format!("there are {} labels, and {} are taken at most", table.len(), from.max_labels());
+    };
     Err(Problem::new(from.key(), message, "raise `mpls.learn.max_labels`, or look who hands out so many"))
 }
 
@@ -142,7 +151,9 @@ pub fn read_file(from: &Learn, path: &str) -> Result<Table, Problem> {
         let remedy =
             "let FRR write it (`vtysh -c 'show mpls table json'`), whole: into another file that is renamed then";
         let line = u64::try_from(error.line()).ok().filter(|line| *line > 0);
-        Problem { file: Some(path.to_owned()), line, ..Problem::new(from.key(), error.to_string(), remedy) }
+        // It may quote what it found.
+        let message: String = error.to_string().chars().take(MESSAGE_MAX).collect();
+        Problem { file: Some(path.to_owned()), line, ..Problem::new(from.key(), message, remedy) }
     })?;
     bounded(from, table)
 }
@@ -191,6 +202,12 @@ mod tests {
             let problem = read_file(&from(path), path).unwrap_err();
             assert!(problem.message.contains("no regular file"), "{problem}");
         }
+        let hops: String = (1..10).map(|last| format!("{{\"nexthop\":\"10.0.0.{last}\"}},")).collect();
+        let ways = format!("{{\"16\":{{\"inLabel\":16,\"nexthops\":[{}]}}}}", hops.trim_end_matches(','));
+        let problem = read(&ways).unwrap_err();
+        assert!(problem.message.contains("9 ways, and 8"), "{problem}");
+        let problem = read(&format!("{{\"16\":\"{}\"}}", "a".repeat(1000))).unwrap_err();
+        assert!(problem.message.len() <= MESSAGE_MAX, "{problem}");
         let problem = read_file(&from("/x"), "/there/is/none").unwrap_err();
         assert!(problem.message.contains("No such file"), "{problem}");
     }

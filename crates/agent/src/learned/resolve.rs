@@ -14,6 +14,9 @@ const EXPLICIT_NULLS: [u32; 2] = [0, 2];
 /// What the kernel names where packets are the node's own.
 const LOOPBACK: &str = "lo";
 
+/// Ways that are told of a label.
+const WAYS_SHOWN: usize = 4;
+
 /// What was learned and is not done, or not all of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refused {
@@ -167,7 +170,10 @@ impl<'a> Node<'a> {
             match step {
                 Step::Own => is_own = true,
                 Step::Via(out, next_hop, port) => {
-                    if !ways.iter().any(|(_, other, on)| (*other, on) == (next_hop, &port)) {
+                    // One more than are used is enough to know.
+                    let is_new =
+                        ways.len() <= PATHS_MAX && !ways.iter().any(|(_, other, on)| (*other, on) == (next_hop, &port));
+                    if is_new {
                         ways.push((out, next_hop, port));
                     }
                 }
@@ -181,7 +187,7 @@ impl<'a> Node<'a> {
             return Ok(label);
         }
         if ways.len() > PATHS_MAX {
-            let reason = format!("it has {} ways, of which {PATHS_MAX} are used", ways.len());
+            let reason = format!("it has more ways than the {PATHS_MAX} that are used");
             refuse(false, (reason, "let the routing protocol have fewer (`maximum-paths`)"));
             ways.truncate(PATHS_MAX);
         }
@@ -196,22 +202,20 @@ impl<'a> Node<'a> {
         } else {
             LabelBehaviour::Swap
         };
-        let number_of = |out: Out| match out {
-            Out::Swap(out) => out,
-            Out::Pop | Out::Null => IMPLICIT_NULL,
+        // That of the first, which others need not repeat.
+        label.out = ways.iter().find_map(|(out, ..)| match out {
+            Out::Swap(out) => Some(*out),
+            Out::Pop | Out::Null => None,
+        });
+        let differing = |out: Out| match out {
+            Out::Swap(out) => Some(out).filter(|_| label.out != Some(out)),
+            Out::Pop | Out::Null => label.out.map(|_| IMPLICIT_NULL),
         };
-        let swaps = label.behaviour == LabelBehaviour::Swap;
-        match &mut ways[..] {
-            [(out, next_hop, port)] => {
-                label.out = swaps.then(|| number_of(*out));
-                (label.next_hop, label.port) = (Some(*next_hop), port.take());
-            }
-            _ => {
-                label.paths = ways
-                    .into_iter()
-                    .map(|(out, next_hop, port)| LabelPath { next_hop, port, out: swaps.then(|| number_of(out)) })
-                    .collect();
-            }
+        let mut paths: Vec<LabelPath> =
+            ways.into_iter().map(|(out, next_hop, port)| LabelPath { next_hop, port, out: differing(out) }).collect();
+        match &mut paths[..] {
+            [path] => (label.next_hop, label.port) = (Some(path.next_hop), path.port.take()),
+            _ => label.paths = paths,
         }
         Ok(label)
     }
@@ -255,7 +259,10 @@ fn shown(row: &Row) -> String {
         let out = if out.is_empty() { IMPLICIT_NULL.to_string() } else { out.join("/") };
         format!("as {out}{next_hop}{interface}")
     };
-    let ways: Vec<String> = row.ways.iter().map(way).collect();
+    let mut ways: Vec<String> = row.ways.iter().take(WAYS_SHOWN).map(way).collect();
+    if row.ways.len() > WAYS_SHOWN {
+        ways.push("others".to_owned());
+    }
     format!(
         " ({})",
         [row.by.clone(), ways.join(", ")].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(": ")
@@ -330,7 +337,7 @@ mod tests {
             (
                 16007,
                 "16007 10.0.0.1 a, 3 10.0.0.2 b",
-                r#"{"behaviour": "swap", "paths": [{"next_hop": "10.0.0.1", "port": "a", "out": 16007},
+                r#"{"behaviour": "swap", "out": 16007, "paths": [{"next_hop": "10.0.0.1", "port": "a"},
                     {"next_hop": "10.0.0.2", "port": "b", "out": 3}]}"#,
             ),
             (
