@@ -15,6 +15,7 @@ pub mod follow;
 mod functions;
 pub mod hold;
 pub mod kernel;
+pub mod learned;
 pub mod liveness;
 pub mod metrics;
 pub mod mode;

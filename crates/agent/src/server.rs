@@ -13,7 +13,7 @@ use tokio::{
 
 use crate::{
     actor::Handle,
-    api, devices, follow, functions, hold,
+    api, devices, follow, functions, hold, learned,
     liveness::{
         self,
         journal::{Entries, Journal},
@@ -132,8 +132,10 @@ async fn watch_functions(node: &Handle<Node>, options: &Options) -> Result<liven
     let watching = watching.context("watch functions; it takes CAP_NET_RAW")?;
     let told = watching.clone();
     let neighbours = follow::Neighbours::spawn(node.clone()).context("ask for neighbours; it takes CAP_NET_ADMIN")?;
+    let labels = learned::watch::Watch::spawn(node.clone()).context("follow labels; it takes CAP_NET_ADMIN")?;
     let observer = move |state: &NodeState, links: &Interfaces| {
         told.configure(state, links);
+        labels.follow(state.learn());
         neighbours.ask();
     };
     node.call(move |node| node.observe(Box::new(observer))).await?;

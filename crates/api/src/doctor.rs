@@ -31,7 +31,7 @@ impl fmt::Display for Finding {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Check {
-    /// What sort of thing: `address`, `boundary`, `function`, `kernel`, `mtu`, `neighbour`, `pins`, `port`, `sid`, `sysctl` or `table`.
+    /// What sort of thing: `address`, `boundary`, `function`, `kernel`, `labels`, `mtu`, `neighbour`, `pins`, `port`, `sid`, `sysctl` or `table`.
     pub check: String,
     /// Which one: a key of the desired state, an interface, a feature.
     pub about: String,

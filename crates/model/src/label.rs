@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::learn::Learn;
 use crate::owner::Owner;
 use crate::proxy::{Netfilter, Proxy};
 use crate::range::NumberRange;
@@ -48,6 +49,9 @@ pub struct Mpls {
     /// Addresses of the node at which it takes labels in UDP (RFC 7510). To none else, and by core ports alone.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub udp_endpoints: Vec<UdpEndpoint>,
+    /// Labels are learned from a routing protocol, beside those in `labels`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub learn: Option<Learn>,
 }
 
 /// How TTLs of labels and of what is behind them go together (RFC 3443).
@@ -193,6 +197,10 @@ pub struct Label {
     /// The chain that the label was made for; none for a label that chains share.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<Owner>,
+    /// The agent has learned it ([`Learn`]). No operator writes this.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[schemars(skip)]
+    pub learned: bool,
 }
 
 /// What a policy puts between its labels and Ethernet frames (RFC 4448).

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 pub use crate::attached::{Instance, NodeFunction, NodeService, ServiceLimits, TellFlowsBy, Vm, VmLink};
 use crate::firewall::Firewall;
 pub use crate::label::{Label, LabelBehaviour, LabelPath, Mpls, Pseudowire, TtlModel};
+pub use crate::learn::Learn;
 pub use crate::owner::{AddressFamily, Direction, Owner};
 pub use crate::proxy::{
     InnerType, MayChange, MayRewrite, Memory, Netfilter, OnFailure, OtherTypes, OwnTraffic, Probe, ProbeKind, Proxy,
@@ -380,6 +381,16 @@ impl NodeState {
     /// Addresses at which the node takes labels in UDP.
     pub fn udp_endpoints(&self) -> &[UdpEndpoint] {
         self.mpls.as_ref().map_or(&[], |mpls| &mpls.udp_endpoints)
+    }
+
+    /// Where labels are learned from.
+    pub fn learn(&self) -> Option<&Learn> {
+        self.mpls.as_ref()?.learn.as_ref()
+    }
+
+    /// Whether labels mean something to the node, be it that none has been learned yet.
+    pub fn knows_labels(&self) -> bool {
+        !self.labels.is_empty() || self.learn().is_some()
     }
 }
 

@@ -3,6 +3,7 @@
 mod firewall;
 mod function;
 mod label;
+mod learn;
 mod policy;
 mod proxy;
 mod pseudowire;
@@ -50,6 +51,7 @@ impl NodeState {
         check.functions();
         check.sids();
         check.labels();
+        check.learn();
         check.udp_endpoints();
         check.policies();
         check.steering();

@@ -199,5 +199,6 @@ pub(crate) fn local_label(label: u32, behaviour: LabelBehaviour, comment: String
         firewall: None,
         comment: Some(comment),
         owner: None,
+        learned: false,
     }
 }

@@ -1,4 +1,4 @@
-//! FRR (zebra and bgpd of Debian's package `frr`) in a test's namespace, with sockets, files and pid files of its own. The machine's
+//! FRR (zebra and another daemon of Debian's package `frr`) in a test's namespace, with sockets, files and pid files of its own. The machine's
 //! FRR, `/etc/frr` and `/run/frr` are not touched.
 
 use std::path::Path;
@@ -19,42 +19,83 @@ const STARTS_WITHIN: Duration = Duration::from_secs(30);
 /// How long a daemon may take to remove its routes and end.
 const ENDS_WITHIN: Duration = Duration::from_secs(5);
 
-/// A routing daemon pair, zebra and bgpd, in one namespace. Both are ended with the value, and their routes and files go with them.
+/// Has a program see a kernel that routes MPLS: zebra looks for this directory alone, and without it takes no labels from anybody. The kernel
+/// itself goes on refusing them, which zebra logs and bears. The first argument is a directory that is there, and in no other's way.
+const PRETENDING_MPLS: &str = r#"
+set -e
+mount --make-rprivate /
+mount -t tmpfs tmpfs "$1"
+for directory in /proc/sys/net/*/; do
+    mkdir "$1/$(basename "$directory")"
+    mount --bind "$directory" "$1/$(basename "$directory")"
+done
+mkdir "$1/mpls"
+mount --rbind "$1" /proc/sys/net
+shift
+exec "$@"
+"#;
+
+/// A routing daemon pair, zebra and one that speaks a protocol, in one namespace. Both are ended with the value, and their routes and files go with them.
 #[derive(Debug)]
 pub struct Frr {
     /// In the order of starting.
     daemons: Vec<Child>,
     directory: tempfile::TempDir,
+    /// Names, in the same order.
+    names: [&'static str; 2],
 }
 
 impl Frr {
+    /// Starts zebra and ospfd with segment routing in `netns`, with this configuration. zebra takes labels, as it does where the kernel has
+    /// MPLS, whatever this one has.
+    ///
+    /// # Panics
+    ///
+    /// As [`Frr::start`].
+    pub fn start_ospf(netns: &Netns, configuration: &str) -> Self {
+        Self::start_pair(netns, "ospfd", configuration, true)
+    }
+
     /// Starts both in `netns`, bgpd with this configuration (in FRR's language, beginning with `router bgp`).
     ///
     /// # Panics
     ///
     /// Without root or the package, and when a daemon ends instead of answering; the message has what it logged.
     pub fn start(netns: &Netns, configuration: &str) -> Self {
+        Self::start_pair(netns, "bgpd", configuration, false)
+    }
+
+    fn start_pair(netns: &Netns, speaker: &'static str, configuration: &str, pretends_mpls: bool) -> Self {
         let directory = tempfile::Builder::new().prefix("segue-frr-").tempdir().expect("a directory");
         let path = directory.path();
         // zebra is configured by its options alone, and vtysh complains when it has no file.
-        for (file, text) in [("zebra.conf", ""), ("vtysh.conf", ""), ("bgpd.conf", configuration)] {
+        let speaker_file = format!("{speaker}.conf");
+        for (file, text) in [("zebra.conf", ""), ("vtysh.conf", ""), (&speaker_file, configuration)] {
             std::fs::write(path.join(file), text).expect("a file in a new directory");
         }
         // The daemons insist on their own user.
         run(Command::new("chown").args(["-R", "frr:frr"]).arg(path));
-        let mut frr = Self { daemons: Vec::new(), directory };
-        // bgpd waits long before it looks for zebra again: zebra comes first, whole.
-        frr.daemon(netns, "zebra", &["zserv.api", "zebra.vty"]);
-        frr.daemon(netns, "bgpd", &["bgpd.vty"]);
+        let mut frr = Self { daemons: Vec::new(), directory, names: ["zebra", speaker] };
+        // The others wait long before they look for zebra again: it comes first, whole.
+        frr.daemon(netns, "zebra", &["zserv.api", "zebra.vty"], pretends_mpls);
+        frr.daemon(netns, speaker, &[&format!("{speaker}.vty")], false);
         frr
     }
 
-    fn daemon(&mut self, netns: &Netns, name: &str, sockets: &[&str]) {
+    fn daemon(&mut self, netns: &Netns, name: &str, sockets: &[&str], pretends_mpls: bool) {
         let path = self.directory.path().to_owned();
         let program = Path::new(DAEMONS).join(name);
         assert!(program.exists(), "{} is missing: apt-get install frr, or ./x test", program.display());
         let log = std::fs::File::create(path.join(format!("{name}.out"))).expect("a file in a new directory");
-        let mut command = Command::new(program);
+        let mut command = if pretends_mpls {
+            let pretended = path.join("net");
+            std::fs::create_dir(&pretended).expect("a directory in a new one");
+            let mut command = Command::new("unshare");
+            command.args(["--mount", "bash", "-c", PRETENDING_MPLS, "bash"]).arg(pretended).arg(program);
+            command
+        } else {
+            Command::new(program)
+        };
         command.args(["--user", "frr", "--group", "frr"]);
         // No TCP port for the terminal: its socket is enough.
         command.args(["--vty_port", "0", "--vty_socket"]).arg(&path);
@@ -117,18 +158,18 @@ impl Frr {
 
     /// Everything that both have logged and printed.
     pub fn logs(&self) -> String {
-        ["zebra.out", "zebra.log", "bgpd.out", "bgpd.log"]
-            .map(|file| {
-                let text = std::fs::read_to_string(self.directory.path().join(file)).unwrap_or_default();
-                format!("--- {file}\n{text}")
-            })
-            .concat()
+        let files = self.names.iter().flat_map(|name| ["out", "log"].map(|kind| format!("{name}.{kind}")));
+        let text = |file: String| {
+            let text = std::fs::read_to_string(self.directory.path().join(&file)).unwrap_or_default();
+            format!("--- {file}\n{text}")
+        };
+        files.map(text).collect()
     }
 }
 
 impl Drop for Frr {
     fn drop(&mut self) {
-        // bgpd first, so that it tells its neighbours and zebra. Killed, they would leave files in /var/tmp/frr and routes.
+        // The speaker first, so that it tells its neighbours and zebra. Killed, they would leave files in /var/tmp/frr and routes.
         while let Some(mut daemon) = self.daemons.pop() {
             let _ = kill(Pid::from_raw(daemon.id().cast_signed()), Signal::SIGTERM);
             let end = Instant::now() + ENDS_WITHIN;

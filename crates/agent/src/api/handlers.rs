@@ -30,7 +30,7 @@ use super::{
 };
 use crate::{
     background, doctor, firewall, functions,
-    metrics::{self, Few, Format, Names},
+    metrics::{self, Few, Format, LearnedLabels, Names},
     observe::{self, Parts, Snapshot, Told},
     problem::{ErrorBody, Failure, Fault, Problem},
     validate,
@@ -314,7 +314,12 @@ fn scrape(
 ) -> Result<(Option<Arc<Names>>, String), Failure> {
     let names = taken.names(names);
     let report = taken.state.as_ref().map(|state| taken.few(true, state)).transpose()?.unwrap_or_default();
-    let few = Few { report, memories: taken.memories()?, functions };
+    let learned = taken.learned.as_ref().map(|learned| LearnedLabels {
+        done: learned.labels.len(),
+        refused: learned.refused.iter().filter(|refused| refused.wholly).count(),
+        followed: learned.problem.is_none(),
+    });
+    let few = Few { report, memories: taken.memories()?, functions, learned };
     let counted = match &names {
         Some(names) => taken.counted(names.rows())?,
         None => Sums::default(),

@@ -1,5 +1,5 @@
 //! What is made of a state where that is more than it says: several instances of one function, those that are taken out and still have
-//! flows among them, and virtual machines whose addresses were learnt.
+//! flows among them, virtual machines whose addresses were learnt, and labels that are learned.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,6 +12,7 @@ use segue_model::wiring::Wiring;
 use super::Agent;
 use crate::{
     kernel::Kernel,
+    learned::Learned,
     plane::DataPlane,
     problem::{Failure, Fault, Problem},
     store::{Leaving, Store},
@@ -37,23 +38,34 @@ pub struct Draining {
 
 impl<P: DataPlane, K: Kernel, S: Store> Agent<P, K, S> {
     /// What is made of the state that was applied last: each instance of a function has SIDs of its own there, those that leave too, and
-    /// virtual machines have addresses. Where there is none of that, the state itself.
+    /// virtual machines have addresses, and learned labels are among the others. Where there is none of that, the state itself.
     pub fn made(&self) -> Option<Arc<NodeState>> {
         self.written.clone().or_else(|| self.shared_state())
     }
 
     /// After something that [`Self::made`] follows from has changed.
     pub(super) fn write_out(&mut self) {
-        let written = self.applied.as_ref().map(|applied| self.written_for(&applied.state, &applied.leaving));
+        let learned = self.learned.as_ref();
+        let written = self.applied.as_ref().map(|applied| self.written_for(&applied.state, &applied.leaving, learned));
         self.written = written.flatten();
     }
 
     /// What is made of a state; none if it is what it says.
-    pub(super) fn written_for(&self, state: &NodeState, leaving: &Leaving) -> Option<Arc<NodeState>> {
-        if state.functions.is_empty() {
+    pub(super) fn written_for(
+        &self,
+        state: &NodeState,
+        leaving: &Leaving,
+        learned: Option<&Learned>,
+    ) -> Option<Arc<NodeState>> {
+        let learned = learned.map(|learned| &*learned.labels).unwrap_or_default();
+        if state.functions.is_empty() && learned.is_empty() {
             return None;
         }
         let mut state = state.clone();
+        state.labels.extend_from_slice(learned);
+        if state.functions.is_empty() {
+            return Some(Arc::new(state));
+        }
         for (name, function) in &mut state.functions {
             for (instance, place) in leaving.get(name).into_iter().flatten() {
                 let mut place = place.clone();

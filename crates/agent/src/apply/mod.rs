@@ -20,6 +20,7 @@ use crate::{
     diff::diff,
     fitness,
     kernel::{Boundary, Kernel, KernelError, KernelHmacKey, LocalAction, SidRoute, boundary::outside, plan},
+    learned::Learned,
     netfilter,
     plane::{Activated, DataPlane},
     problem::{Failure, Fault, Problem},
@@ -77,6 +78,8 @@ pub struct Agent<P, K, S> {
     written: Option<Arc<NodeState>>,
     /// Link-layer addresses of virtual machines, by the node's ends of their links.
     learnt: Learnt,
+    /// Labels that are learned, if the state says so.
+    learned: Option<Learned>,
     /// seg6local routes that this kernel refused, so that each is tried once only.
     refused: BTreeMap<Ipv6Net, LocalAction>,
     activated: Activated,
@@ -101,13 +104,14 @@ impl<P: DataPlane, K: Kernel, S: Store> Agent<P, K, S> {
             applied,
             written: None,
             learnt: Learnt::new(),
+            learned: None,
             refused: BTreeMap::new(),
             activated: Activated::default(),
             observer: None,
             links: None,
             device: None,
         };
-        agent.write_out();
+        agent.take_up();
         Ok(agent)
     }
 
@@ -140,8 +144,15 @@ impl<P: DataPlane, K: Kernel, S: Store> Agent<P, K, S> {
     }
 
     /// Takes over the state that a pinned data plane was found with, unless there is a record.
-    pub fn adopt(&mut self, state: NodeState) {
+    pub fn adopt(&mut self, mut state: NodeState) {
+        state.labels.retain(|label| !label.learned);
         self.applied.get_or_insert_with(|| Applied::new(state, BTreeMap::new(), BTreeSet::new()));
+        self.take_up();
+    }
+
+    /// What is made of a state that was there before this agent.
+    fn take_up(&mut self) {
+        self.learned = self.shared_state().and_then(|state| self.learned_for(&state));
         self.write_out();
     }
 
@@ -157,7 +168,8 @@ impl<P: DataPlane, K: Kernel, S: Store> Agent<P, K, S> {
 
     /// Checks a state, which is valid, as far as that goes without changing anything. `changes` is what [`Agent::diff`] says of it.
     pub fn check(&mut self, wanted: &NodeState, changes: Vec<Change>) -> Result<ApplyReport, Failure> {
-        let written = self.written_for(wanted, &self.leaving_for(wanted));
+        let learned = self.learned_for(wanted);
+        let written = self.written_for(wanted, &self.leaving_for(wanted), learned.as_ref());
         let wanted = written.as_deref().unwrap_or(wanted);
         let (links, _) = self.prepare(wanted)?;
         let mut links = netfilter::pretend(wanted, &links);
@@ -165,7 +177,8 @@ impl<P: DataPlane, K: Kernel, S: Store> Agent<P, K, S> {
         self.plane.check(wanted, &links).map_err(|problems| wrong(wanted, problems))?;
         let generation = self.activated.generation;
         let outside = outside(wanted, &links);
-        let warnings = self.doubts(wanted, &links);
+        let mut warnings = self.doubts(wanted, &links);
+        warnings.extend(Self::doubts_of_labels(learned.as_ref()));
         Ok(ApplyReport { dry_run: true, changes, generation, warnings, outside })
     }
 
@@ -182,7 +195,8 @@ impl<P: DataPlane, K: Kernel, S: Store> Agent<P, K, S> {
     /// As [`Agent::apply`] for a state that is valid; `changes` is what [`Agent::diff`] says of it. Both take long where there is much.
     pub fn apply_changes(&mut self, stated: &NodeState, changes: Vec<Change>) -> Result<ApplyReport, Failure> {
         let leaving = self.leaving_for(stated);
-        let written = self.written_for(stated, &leaving);
+        let learned = self.learned_for(stated);
+        let written = self.written_for(stated, &leaving, learned.as_ref());
         let wanted = written.as_deref().unwrap_or(stated);
         let (links, secrets) = self.prepare(wanted)?;
         let mut notes = Vec::new();
@@ -190,8 +204,10 @@ impl<P: DataPlane, K: Kernel, S: Store> Agent<P, K, S> {
             Ok((Made { applied, links }, outcome, mut warnings)) => {
                 self.applied = Some(applied);
                 self.written.clone_from(&written);
+                self.learned = learned;
                 warnings.extend(outcome.warnings.iter().cloned());
                 warnings.extend(self.doubts(wanted, &links));
+                warnings.extend(Self::doubts_of_labels(self.learned.as_ref()));
                 self.activated = outcome;
                 self.tell(&links);
                 self.settled(wanted, links.clone());
@@ -446,7 +462,7 @@ impl<P: DataPlane, K: Kernel, S: Store> Agent<P, K, S> {
             Err(error) => note(Err(error)),
         }
         note(self.kernel.set_boundary(None));
-        self.written = None;
+        (self.written, self.learned) = (None, None);
         if let Some(applied) = self.applied.take() {
             applied.hmac_keys.iter().for_each(|id| note(self.kernel.delete_hmac_key(*id)));
             for (name, value) in &applied.sysctls_before {
@@ -543,6 +559,7 @@ mod boundary;
 #[cfg(test)]
 pub(crate) mod fake;
 mod instances;
+mod labels;
 mod links;
 mod routes;
 #[cfg(test)]

@@ -14,6 +14,7 @@
 //!
 //! It sends no traffic (probes of functions do, all the time, and it tells what came of them), knows no other node, and repairs nothing.
 
+mod labels;
 mod machine;
 mod peers;
 
@@ -33,6 +34,7 @@ use crate::apply::kernel_failure;
 use crate::background;
 use crate::fitness;
 use crate::kernel::{Kernel as _, KernelError, Way, plan};
+use crate::learned::Learned;
 use crate::liveness;
 use crate::node::Node;
 use crate::observe::{self, Parts, SharedRoutes};
@@ -54,6 +56,7 @@ struct Taken {
     ways: BTreeMap<IpAddr, Way>,
     /// As [`crate::kernel::LinuxKernel::neighbours_answer`] says.
     neighbours: BTreeMap<Neighbour, Option<bool>>,
+    learned: Option<Learned>,
     checks: Vec<Check>,
 }
 
@@ -84,9 +87,10 @@ fn take(node: &mut Node) -> Result<Taken, Failure> {
     let links = node.kernel.links().map_err(|error| kernel_failure("interfaces", &error))?;
     let mut checks = vec![machine::boundary(node.kernel.has_boundary(), state.is_some())];
     checks.push(pins(node));
+    let learned = node.learning().cloned();
     let Some(wanted) = &state else {
         let (tables, ways, neighbours) = Default::default();
-        return Ok(Taken { state, links, tables, ways, neighbours, checks });
+        return Ok(Taken { state, links, tables, ways, neighbours, learned, checks });
     };
     let failed = |error: KernelError| kernel_failure("tables", &error);
     let tables = node.kernel.known_tables(&fitness::named_tables(wanted)).map_err(failed)?;
@@ -98,7 +102,7 @@ fn take(node: &mut Node) -> Result<Taken, Failure> {
         Way::None | Way::Own => None,
     });
     let neighbours = neighbours(node, &asked.collect())?;
-    Ok(Taken { state, links, tables, ways, neighbours, checks })
+    Ok(Taken { state, links, tables, ways, neighbours, learned, checks })
 }
 
 fn neighbours(node: &mut Node, wanted: &BTreeSet<Neighbour>) -> Result<BTreeMap<Neighbour, Option<bool>>, Failure> {
@@ -135,6 +139,7 @@ fn report(taken: &Taken, ports: &[PortReport], functions: &[FunctionReport]) -> 
     checks.extend(peers::checksums(ports));
     checks.extend(fitness::addresses(state, &taken.links));
     checks.extend(fitness::sids(state));
+    checks.extend(taken.learned.iter().flat_map(labels::learned));
     checks.extend(fitness::tables(state, &taken.tables));
     checks.extend(ways(state, taken));
     checks.extend(fitness::mtu(state, &taken.links, &egress(taken)));

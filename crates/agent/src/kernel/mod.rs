@@ -6,6 +6,7 @@
 pub mod boundary;
 pub mod events;
 mod hmac;
+mod mpls;
 mod neighbour_room;
 mod netlink;
 pub mod nftables;
@@ -20,14 +21,18 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use ipnet::Ipv6Net;
 
 pub use boundary::Boundary;
+pub use mpls::MplsChanges;
 pub use netlink::LinuxKernel;
 pub use own_routes::OwnRoutes;
 use segue_dataplane::Interfaces;
 use segue_host::HostError;
 use segue_host::device::Devices;
 pub use segue_host::netlink::NetlinkError;
-use segue_model::node::NodeState;
+use segue_model::node::{Learn, NodeState};
 pub use ways::Way;
+
+use crate::learned::{self, Table};
+use crate::problem::Problem;
 
 /// The routing protocol number of Segue's routes (`rtm_protocol`), by which the agent knows its own after a restart.
 /// Not used by any entry of iproute2's `rt_protos`; `packaging/rt_protos.d/segue.conf` names it.
@@ -272,6 +277,13 @@ pub trait Kernel: Send {
     /// Which of these routing tables have a route, a rule or a VRF.
     fn known_tables(&mut self, asked: &BTreeSet<u32>) -> Result<BTreeSet<u32>, KernelError> {
         Ok(asked.clone())
+    }
+    /// What a source of labels says now.
+    fn learned(&mut self, from: &Learn) -> Result<Table, Problem> {
+        match &from.file {
+            Some(path) => learned::read_file(from, path),
+            None => Ok(Table::new()),
+        }
     }
     /// Asks the kernel to confirm the neighbours behind these addresses and behind all gateways of the main table;
     /// returns how many it asked for.

@@ -19,11 +19,17 @@ use segue_dataplane::Interfaces;
 use segue_host::device::{DeviceSocket, Devices};
 use segue_host::netlink::{Netlink, NetlinkError};
 use segue_host::sysctl;
-use segue_model::node::NodeState;
+use segue_model::node::{Learn, NodeState};
 
 use super::neighbour_room::{self, Neighbour};
 use super::{Boundary, Kernel, KernelError, KernelHmacKey, ROUTE_PROTOCOL, SidRoute, hmac::Keys, nftables, route};
-use crate::{functions, netfilter, vlan};
+use crate::{
+    functions,
+    learned::{self, Table},
+    netfilter,
+    problem::Problem,
+    vlan,
+};
 
 /// At most so many neighbours are asked for in one go.
 const NEIGHBOURS_MAX: usize = 8192;
@@ -162,6 +168,14 @@ impl LinuxKernel {
 }
 
 impl Kernel for LinuxKernel {
+    fn learned(&mut self, from: &Learn) -> Result<Table, Problem> {
+        if let Some(path) = &from.file {
+            return learned::read_file(from, path);
+        }
+        let table = self.mpls_routes().map_err(|error| Problem::new(from.key(), error.to_string(), error.remedy))?;
+        learned::bounded(from, table)
+    }
+
     fn devices(&mut self) -> Result<Devices, KernelError> {
         Ok(DeviceSocket::open()?.all()?)
     }

@@ -30,6 +30,19 @@ pub struct Few {
     pub memories: Vec<MemoryReport>,
     /// Functions that are watched.
     pub functions: Vec<FunctionReport>,
+    /// Labels that are learned, if any are to be.
+    pub learned: Option<LearnedLabels>,
+}
+
+/// How many labels are learned.
+#[derive(Debug, Clone, Copy)]
+pub struct LearnedLabels {
+    /// The node does what they say.
+    pub done: usize,
+    /// It does not.
+    pub refused: usize,
+    /// Their source can be followed.
+    pub followed: bool,
 }
 
 /// Labels and value of one row.
@@ -129,7 +142,7 @@ fn events(memory: &MemoryReport) -> impl Iterator<Item = (&str, &'static str, u6
 impl Collector for Few {
     fn encode(&self, mut encoder: DescriptorEncoder) -> Result<(), fmt::Error> {
         let encoder = &mut encoder;
-        let Self { report, memories, functions } = self;
+        let Self { report, memories, functions, learned } = self;
         let node = ("node", report.node.as_str());
         self.traffic(encoder)?;
         let help = "What became of the steering headers that proxies remember";
@@ -147,7 +160,13 @@ impl Collector for Few {
         });
         gauges(encoder, ("segue_function_up", "Whether the function behind a SID is up"), rows)?;
         let rows = memories.iter().map(|memory| ([node, ("shared", memory.shared.as_str())], memory.present));
-        gauges(encoder, ("segue_proxy_flows", "Flows that proxies remember now"), rows)
+        gauges(encoder, ("segue_proxy_flows", "Flows that proxies remember now"), rows)?;
+        let Some(learned) = learned else { return Ok(()) };
+        let rows = [("done", learned.done), ("refused", learned.refused)];
+        let rows = rows.into_iter().map(|(result, count)| ([node, ("result", result)], count as u64));
+        gauges(encoder, ("segue_learned_labels", "Labels that are learned from a routing protocol"), rows)?;
+        let followed = std::iter::once(([node], u64::from(learned.followed)));
+        gauges(encoder, ("segue_learned_labels_source_up", "Whether the source of labels can be followed"), followed)
     }
 }
 
@@ -190,7 +209,7 @@ mod tests {
     }
 
     fn few(report: Report, memories: Vec<MemoryReport>) -> Few {
-        Few { report, memories, functions: Vec::new() }
+        Few { report, memories, functions: Vec::new(), learned: None }
     }
 
     #[test]

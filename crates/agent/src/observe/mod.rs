@@ -27,6 +27,7 @@ pub use told::{Policies, Sids, Told};
 use self::told::KernelRoutes;
 use crate::{
     kernel::{OwnRoutes, SidRoute},
+    learned::Learned,
     metrics::Names,
     node::Node,
     problem::{Failure, Fault},
@@ -59,6 +60,8 @@ pub struct Snapshot {
     pub(crate) state: Option<Arc<NodeState>>,
     pub(crate) reader: Option<Reader>,
     generation: u32,
+    /// Labels that are learned.
+    pub(crate) learned: Option<Learned>,
 }
 
 /// The parts of a report: where there are 100,000 SIDs, each costs something.
@@ -89,7 +92,8 @@ impl Parts {
 /// # Errors
 /// None; the type is that of jobs.
 pub fn snapshot(node: &mut Node) -> Result<Snapshot, Failure> {
-    Ok(Snapshot { state: node.made(), reader: node.plane.reader(), generation: node.activated().generation })
+    let (learned, generation) = (node.learning().cloned(), node.activated().generation);
+    Ok(Snapshot { state: node.made(), reader: node.plane.reader(), generation, learned })
 }
 
 /// What was counted, beside whom it belongs to.

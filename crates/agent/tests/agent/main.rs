@@ -11,6 +11,7 @@ mod instances;
 mod label_functions;
 mod label_services;
 mod labels;
+mod learned_labels;
 mod lifecycle;
 mod liveness;
 mod netfilter;

@@ -19,10 +19,10 @@ const EXPLICIT_NULLS: [(u32, abi::Inner); 2] = [(0, abi::SEGUE_INNER_IPV4), (2, 
 
 /// The entries of all labels in ascending order, without indices.
 pub(super) fn entries(compiler: &mut Compiler<'_>, policies: &Policies) -> Result<Vec<CompiledLabel>, CompileError> {
-    let labels = &compiler.input.state.labels;
-    if labels.is_empty() {
+    if !compiler.input.state.knows_labels() {
         return Ok(Vec::new());
     }
+    let labels = &compiler.input.state.labels;
     let mut entries = Vec::new();
     for (label, inner) in EXPLICIT_NULLS {
         let mut entry = empty(abi::SEGUE_LABEL_NODE);

@@ -55,9 +55,11 @@ pub(super) fn label_list(
     Ok(entry)
 }
 
-/// Whether the first label of a list is one of the node's own, so that what that says finds the way.
+/// Whether the first label of a list is one of the node's own, so that what that says finds the way. One that is learned may not be there
+/// now: until it comes, packets are dropped as ones with an unknown label.
 fn starts_here(compiler: &Compiler<'_>, list: &SegmentList) -> bool {
-    list.labels.first().is_some_and(|first| compiler.input.state.labels.iter().any(|label| label.label == *first))
+    let is_own = |first: &u32| compiler.input.state.labels.iter().any(|label| label.label == *first);
+    compiler.input.state.learn().is_some() || list.labels.first().is_some_and(is_own)
 }
 
 /// The same without a next hop, as what comes back from a function gets it.

@@ -327,7 +327,7 @@ fn config_flags(input: &Input<'_>) -> abi::ConfigFlags {
     if steering::looks_at_marks(&input.state.steering) {
         flags |= abi::SEGUE_CONFIG_STEER_MARKS;
     }
-    if !input.state.labels.is_empty() || policy::pushes(input.state) {
+    if input.state.knows_labels() || policy::pushes(input.state) {
         flags |= abi::SEGUE_CONFIG_LABELS;
     }
     if input.state.labels.iter().any(|label| label.behaviour == LabelBehaviour::Pseudowire) {

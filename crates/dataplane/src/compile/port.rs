@@ -102,7 +102,7 @@ pub fn prefers_xdp(state: &NodeState, port: &Port) -> Option<&'static str> {
     // What comes back from a function may get labels again, too.
     let returns = || state.services().iter().filter_map(Sid::function_ports).any(|(_, from)| from == port.name);
     let carries =
-        (port.role != PortRole::Service || returns()) && (!state.labels.is_empty() || super::policy::pushes(state));
+        (port.role != PortRole::Service || returns()) && (state.knows_labels() || super::policy::pushes(state));
     carries.then_some(
         "packets with labels cannot stay together in one buffer, which the kernel cuts up only if it has NET_MPLS_GSO",
     )

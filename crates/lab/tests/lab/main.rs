@@ -18,6 +18,7 @@ mod path_mtu;
 mod path_mtu_matrix;
 mod reload;
 mod scale;
+mod segment_routing;
 mod services;
 mod tap;
 mod trace;

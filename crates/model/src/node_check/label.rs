@@ -35,6 +35,10 @@ impl Check<'_> {
                 None => self.label_parameters(label, &key),
             }
             self.owner(label.owner.as_ref(), &key);
+            if label.learned {
+                let remedy = "remove the key; `mpls.learn` says where labels are learned from";
+                self.error(&key.at("learned"), "a label in a configuration is none that was learned", remedy);
+            }
         }
     }
 
@@ -257,7 +261,10 @@ impl Check<'_> {
                 let message = "frames of a pseudowire do not go in UDP";
                 self.error(&key.at("udp"), message, "write `next_hop:`, or remove the policy's `pseudowire`");
             }
-            match (list.next_hop, list.labels.first().is_some_and(is_own)) {
+            // Which labels will be learned, nobody knows beforehand; but that none of them ends frames is known.
+            let may_be_learned = self.state.learn().is_some() && policy.pseudowire.is_none();
+            let starts_here = list.labels.first().is_some_and(is_own) || may_be_learned;
+            match (list.next_hop, starts_here) {
                 _ if list.udp.is_some() => {}
                 (None, false) => {
                     let message = "nothing says which neighbour knows the first label, and it is none of this node's";
@@ -271,8 +278,23 @@ impl Check<'_> {
             }
             self.label_next_hop(list.next_hop, list.port.as_deref(), &key);
             if list.next_hop.is_none() && list.udp.is_none() {
+                self.all_written(policy, list, &labels);
                 self.ends_here(policy.pseudowire, &list.labels, &labels);
             }
+        }
+    }
+
+    /// Frames must not get to a label that is learned: behind it there are packets.
+    fn all_written(&mut self, policy: &Policy, list: &SegmentList, key: &KeyPath) {
+        if policy.pseudowire.is_none() || self.state.learn().is_none() {
+            return;
+        }
+        let unknown =
+            list.labels.iter().skip(1).find(|label| !self.state.labels.iter().any(|own| own.label == **label));
+        if let Some(label) = unknown {
+            let message =
+                format!("the label {label} may be one that is learned, behind which there are packets, not frames");
+            self.error(key, message, "add `next_hop:`, or the label to `labels:`");
         }
     }
 

@@ -160,7 +160,7 @@ impl Check<'_> {
                 _ => {}
             }
         }
-        if sid.behaviour == Behaviour::EndDtm && self.state.labels.is_empty() {
+        if sid.behaviour == Behaviour::EndDtm && !self.state.knows_labels() {
             let message = "what is in it are packets with labels, of which this node has none";
             self.error(&key.at("behaviour"), message, "add the labels to `labels:`, or choose another behaviour");
         }

@@ -58,7 +58,7 @@ impl Check<'_> {
     pub(super) fn udp_endpoints(&mut self) {
         let Some(mpls) = &self.state.mpls else { return };
         let endpoints = KeyPath::root().at("mpls").at("udp_endpoints");
-        if !mpls.udp_endpoints.is_empty() && self.state.labels.is_empty() {
+        if !mpls.udp_endpoints.is_empty() && !self.state.knows_labels() {
             let message = "what comes in there are packets with labels, of which this node has none";
             self.error(&endpoints, message, "add the labels to `labels:`, or remove the key");
         }

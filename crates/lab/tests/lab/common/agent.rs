@@ -67,6 +67,11 @@ impl<'a> Agent<'a> {
         agent::get(&self.socket(), self.netns.name(), path).unwrap_or_else(|error| panic!("{error}\n{}", self.log()))
     }
 
+    /// Whether it is among SIDs and labels.
+    pub fn has_sid(&self, sid: &str) -> bool {
+        self.get("/v1/sids").as_array().unwrap().iter().any(|one| one["sid"] == sid)
+    }
+
     fn sid(&self, sid: &str) -> Value {
         let sids = self.get("/v1/sids");
         let found = sids.as_array().unwrap().iter().find(|one| one["sid"] == sid);
