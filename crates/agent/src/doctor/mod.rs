@@ -32,6 +32,7 @@ use crate::actor::Handle;
 use crate::apply::kernel_failure;
 use crate::background;
 use crate::fitness;
+use crate::functions::virtual_report;
 use crate::kernel::{Kernel as _, KernelError, Way, plan};
 use crate::liveness;
 use crate::node::Node;
@@ -139,6 +140,7 @@ fn report(taken: &Taken, ports: &[PortReport], functions: &[FunctionReport]) -> 
     checks.extend(ways(state, taken));
     checks.extend(fitness::mtu(state, &taken.links, &egress(taken)));
     checks.extend(functions.iter().map(function));
+    checks.extend(virtual_report::checks(state));
     checks.extend(fitness::unwatched(state));
     DoctorReport { node: state.node.clone(), checks }
 }

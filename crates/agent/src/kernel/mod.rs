@@ -29,6 +29,8 @@ pub use segue_host::netlink::NetlinkError;
 use segue_model::node::NodeState;
 pub use ways::Way;
 
+use crate::problem::Problem;
+
 /// The routing protocol number of Segue's routes (`rtm_protocol`), by which the agent knows its own after a restart.
 /// Not used by any entry of iproute2's `rt_protos`; `packaging/rt_protos.d/segue.conf` names it.
 pub const ROUTE_PROTOCOL: u8 = 83;
@@ -260,6 +262,10 @@ pub trait Kernel: Send {
     /// Removes namespaces and links that were made for functions and that `state` does not need; without it, all.
     fn remove_functions(&mut self, _state: Option<&NodeState>) -> Result<(), KernelError> {
         Ok(())
+    }
+    /// What functions of `state` need of network cards and cannot get.
+    fn function_problems(&mut self, _state: &NodeState) -> Result<Vec<Problem>, KernelError> {
+        Ok(Vec::new())
     }
     /// Makes the VLANs of ports that are not there; true if the node has got other interfaces by that.
     fn make_vlans(&mut self, _state: &NodeState) -> Result<bool, KernelError> {

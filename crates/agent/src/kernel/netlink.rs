@@ -23,6 +23,7 @@ use segue_model::node::NodeState;
 
 use super::neighbour_room::{self, Neighbour};
 use super::{Boundary, Kernel, KernelError, KernelHmacKey, ROUTE_PROTOCOL, SidRoute, hmac::Keys, nftables, route};
+use crate::problem::Problem;
 use crate::{functions, netfilter, vlan};
 
 /// At most so many neighbours are asked for in one go.
@@ -287,6 +288,10 @@ impl Kernel for LinuxKernel {
     fn remove_functions(&mut self, state: Option<&NodeState>) -> Result<(), KernelError> {
         functions::remove(state)?;
         netfilter::remove(state).map(drop)
+    }
+
+    fn function_problems(&mut self, state: &NodeState) -> Result<Vec<Problem>, KernelError> {
+        functions::virtual_report::problems(state)
     }
 
     fn make_vlans(&mut self, state: &NodeState) -> Result<bool, KernelError> {
