@@ -11,6 +11,9 @@ root=$(cd "$here/../.." && pwd)
 vms=${SEGUE_VMS:-$root/target/vms}
 # Where machines run, such as (ip netns exec NAME).
 within=()
+# What starts QEMU, and what else it is told: another machine, devices that are no network cards.
+qemu=(qemu-system-x86_64)
+hardware=()
 # Everything that is made for one trial.
 work=$(mktemp -d)
 machines=()
@@ -42,8 +45,8 @@ start() {
     tar -C "$directory" -cf "$work/$name.tar" .
     # A disk is as long as whole sectors.
     truncate -s %1M "$work/$name.tar"
-    TMPDIR=$work ${within[@]+"${within[@]}"} qemu-system-x86_64 -accel "$accelerator" -cpu "$cpu" -m "${SEGUE_VM_MEMORY:-1024}" -smp 2 -display none -monitor none \
-        -serial "file:$work/$name.console" -no-reboot -nic none ${nics[@]+"${nics[@]}"} \
+    TMPDIR=$work ${within[@]+"${within[@]}"} "${qemu[@]}" -accel "$accelerator" -cpu "$cpu" -m "${SEGUE_VM_MEMORY:-1024}" -smp 2 -display none -monitor none \
+        -serial "file:$work/$name.console" -no-reboot -nic none ${hardware[@]+"${hardware[@]}"} ${nics[@]+"${nics[@]}"} \
         -drive "file=$vms/$release.ext4,format=raw,if=virtio,snapshot=on" -drive "file=$work/$name.tar,format=raw,if=virtio,readonly=on" \
         -kernel "$vms/$release.vmlinuz" -initrd "$vms/$release.initrd" \
         -append "root=/dev/vda rw console=ttyS0 quiet panic=-1 net.ifnames=0 systemd.show_status=false mitigations=off" \

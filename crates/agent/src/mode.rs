@@ -2,7 +2,7 @@
 
 use segue_dataplane::{Hook, Interfaces, needs_xdp, prefers_xdp};
 use segue_host::device::{Device, Devices};
-use segue_model::node::{NodeState, Port, PortMode};
+use segue_model::node::{NodeState, Port, PortMode, VirtualFunctions};
 
 /// A choice, with the reason in words.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,16 +21,18 @@ pub fn choose(state: &NodeState, port: &Port, device: Option<&Device>) -> Choice
     let Some(device) = device else {
         return Choice { mode: PortMode::Xdp, reason: "the interface is missing".to_owned() };
     };
+    let has_vlans = carries_vlans(state, port);
     let (mode, reason) = match suited(device) {
         // XDP would take them for untagged where the NIC takes tags off the frame.
-        (PortMode::Xdp, _) if carries_vlans(state, port) => {
+        (PortMode::Xdp, _) if has_vlans => {
             (PortMode::Skb, "VLANs of ports are on it, whose tags XDP may not see".to_owned())
         }
         suited => suited,
     };
+    let prefers = || prefers_xdp(state, port).filter(|_| !has_vlans);
     let instead = |but: &str| Choice { mode: PortMode::Xdp, reason: format!("{reason}; but {but}") };
     match mode {
-        PortMode::Skb => match needs_xdp(state, port).or_else(|| prefers_xdp(state, port)) {
+        PortMode::Skb => match needs_xdp(state, port).or_else(prefers) {
             Some(why) => instead(why),
             None => Choice { mode, reason },
         },
@@ -40,7 +42,9 @@ pub fn choose(state: &NodeState, port: &Port, device: Option<&Device>) -> Choice
 
 /// Whether VLANs are on it that are ports.
 fn carries_vlans(state: &NodeState, port: &Port) -> bool {
+    let is_of_function = |vf: &VirtualFunctions| vf.carrier() == port.name;
     state.ports.iter().any(|other| other.vlan.as_ref().is_some_and(|vlan| vlan.on == port.name))
+        || state.attached().any(|(_, function)| function.vf.as_ref().is_some_and(is_of_function))
 }
 
 /// Says of all interfaces which take frames from XDP, and of those of ports where their packets are met. What the agent makes are veths,
@@ -197,5 +201,17 @@ mod tests {
             (PortMode::Skb, true),
             "tags may be beside the frame"
         );
+        let label =
+            serde_json::from_value(serde_json::json!({"label": 15000, "behaviour": "pop", "next_hop": "fc00::2"}));
+        state.labels.push(label.unwrap());
+        assert_eq!(choose(&state, &state.ports[0], Some(&nic)).mode, PortMode::Skb, "nor are labels worth that");
+        state.labels.clear();
+        state.ports.pop();
+        let vf = serde_json::from_value(
+            serde_json::json!({"device": "x", "by": "p", "west": {"vlan": 1}, "east": {"vlan": 2}}),
+        );
+        let function = segue_model::node::NodeFunction { vf: Some(vf.unwrap()), ..Default::default() };
+        state.functions.insert("f".to_owned(), function);
+        assert_eq!(choose(&state, &state.ports[0], Some(&nic)).mode, PortMode::Skb, "VLANs of virtual functions too");
     }
 }

@@ -38,6 +38,9 @@ pub struct FunctionReport {
     /// Which of several instances of a function it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instance: Option<InstanceReport>,
+    /// The virtual functions of a network card that lead to it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vf: Option<VirtualFunctionsReport>,
     /// The operator's or the planner's comment on the SID.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub comment: Option<String>,
@@ -59,6 +62,36 @@ pub struct InstanceReport {
     pub flows: u64,
     /// False: it is taken out, or drained, and keeps the flows that it has.
     pub takes_new_flows: bool,
+}
+
+/// Virtual functions of a network card that lead to a function.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct VirtualFunctionsReport {
+    /// The card.
+    pub device: String,
+    /// The interface by which the node reaches the card's VLANs, if it is another one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
+    /// The one that packets of the forward direction go in by.
+    pub west: VirtualFunctionReport,
+    /// The one that they come back by.
+    pub east: VirtualFunctionReport,
+}
+
+/// A virtual function.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct VirtualFunctionReport {
+    /// Its number at the card; none while it has got none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub number: Option<u32>,
+    /// The VLAN that the card has it in.
+    pub vlan: u16,
+    /// Its link-layer address.
+    pub mac: String,
+    /// Whether the function has it.
+    pub attached: bool,
 }
 
 /// A link to a function.

@@ -41,6 +41,7 @@ pub mod polling;
 pub mod process;
 pub mod ready;
 pub mod settle;
+pub mod sriov;
 pub mod sysctl;
 pub mod tap;
 pub mod tun;

@@ -1,5 +1,7 @@
 //! Links, addresses, neighbours and routes by rtnetlink, in the calling thread's network namespace.
 
+mod bus;
+
 use std::net::{IpAddr, Ipv6Addr};
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::{Duration, Instant};
@@ -43,6 +45,8 @@ pub struct Link {
     up: bool,
     lower: u32,
     vlan: Option<u16>,
+    mac: Vec<u8>,
+    parent: Option<String>,
 }
 
 /// Which frames of a link a VLAN has.
@@ -190,7 +194,7 @@ impl LinkSocket {
     }
 
     /// Gives a link that is down another name.
-    fn rename(&mut self, name: &str, other: &str) -> Result<()> {
+    pub fn rename(&mut self, name: &str, other: &str) -> Result<()> {
         let mut message = LinkMessage::default();
         message.header.index = self.find(name)?.unwrap_or_default().index;
         message.attributes.push(LinkAttribute::IfName(other.to_owned()));
@@ -406,6 +410,8 @@ fn read(answer: &RouteNetlinkMessage) -> Option<Link> {
             LinkAttribute::CarrierChanges(count) => link.carrier_changes = *count,
             LinkAttribute::Link(index) => link.lower = *index,
             LinkAttribute::LinkInfo(info) => link.vlan = vlan(info),
+            LinkAttribute::Address(mac) => link.mac.clone_from(mac),
+            LinkAttribute::ParentDevName(parent) => link.parent = Some(parent.clone()),
             _ => {}
         }
     }

@@ -1,5 +1,6 @@
 //! Packet services of a lab: whether what the topology says of them can be, and the files that they are started with.
 
+use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -7,7 +8,7 @@ use std::time::Duration;
 
 use segue_host::Run;
 use segue_model::error::{Errors, KeyPath, Report};
-use segue_model::topology::{SrDataplane, Topology};
+use segue_model::topology::Topology;
 use serde_json::{Value, json};
 
 use crate::error::{LabError, Result};
@@ -25,6 +26,12 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// All that is wrong, by key; the caller knows the lines.
 pub fn complete(topology: &mut Topology) -> std::result::Result<(), Errors> {
     let mut report = Report::default();
+    let by_labels: BTreeSet<String> = topology
+        .functions
+        .iter()
+        .filter(|(_, function)| topology.leads_to_services_by_labels(&function.node))
+        .map(|(name, _)| name.clone())
+        .collect();
     for (name, function) in &mut topology.functions {
         let Some(written) = function.service() else { continue };
         let key = KeyPath::root().at("functions").at(name).at("service");
@@ -48,11 +55,11 @@ pub fn complete(topology: &mut Topology) -> std::result::Result<(), Errors> {
             let message = format!("the service {} has one thread as it is configured", written.name);
             report.error(&key.at("workers"), message, "remove the key");
         }
-        if topology.domain.dataplane == SrDataplane::SrMpls
+        if by_labels.contains(name)
             && let Some(why) = prepared.as_ref().and_then(|prepared| prepared.refuses_labels())
         {
             let message = format!("the service {} cannot be behind a label: it {why}", written.name);
-            report.error(&key.at("name"), message, "take it out, or write `domain: {dataplane: srv6}`");
+            report.error(&key.at("name"), message, "take it out, or put it on a node that SIDs lead to");
         }
         if written.merged && prepared.as_ref().is_some_and(|prepared| !prepared.takes_merged()) {
             let message = format!("the service {} takes each packet by itself as it is configured", written.name);
@@ -116,7 +123,7 @@ pub fn document(paths: &LabPaths, loaded: &Loaded, name: &str) -> Option<String>
         "cpus": service.cpus,
         "node_mac": node.map(|node| node.mac.to_string()),
     });
-    if loaded.topology.domain.dataplane == SrDataplane::SrMpls {
+    if loaded.topology.leads_to_services_by_labels(&loaded.topology.functions.get(name)?.node) {
         text["steering"] = json!("sr-mpls");
     }
     if service.merged {

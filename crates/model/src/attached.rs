@@ -24,6 +24,9 @@ pub struct NodeFunction {
     /// Its virtual machine, or whatever else is at the other end of two network devices.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vm: Option<Vm>,
+    /// `netns` or `container`: its two links are virtual functions of a network card, in place of links that the agent makes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vf: Option<VirtualFunctions>,
     /// A packet service, which the agent starts itself, in a network namespace of its own; its SIDs are End.AN, its labels `sr_aware`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service: Option<NodeService>,
@@ -109,6 +112,9 @@ pub struct Instance {
     /// Its virtual machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vm: Option<Vm>,
+    /// `netns` or `container`: virtual functions of a network card for links.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vf: Option<VirtualFunctions>,
     /// New flows go elsewhere; those that it has stay.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub drain: bool,
@@ -137,6 +143,60 @@ pub struct VmLink {
     /// The machine's link-layer address there; learnt if not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mac: Option<MacAddress>,
+}
+
+/// Virtual functions of a network card (SR-IOV), one for each side of a function. The card has each in a VLAN, by which this node reaches it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct VirtualFunctions {
+    /// The card's own interface, its physical function, such as `enp1s0f0`.
+    pub device: String,
+    /// The interface by which this node reaches the card's VLANs, if it is not the card's own: a port of the same switch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
+    /// How many virtual functions the agent has the card make if it has none; without it, it makes none. They stay.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub make: Option<u32>,
+    /// Where packets of the forward direction go in.
+    #[serde(default)]
+    pub west: VirtualFunction,
+    /// Where they come back.
+    #[serde(default)]
+    pub east: VirtualFunction,
+}
+
+impl VirtualFunctions {
+    /// The interface that carries the VLANs on this node.
+    pub fn carrier(&self) -> &str {
+        self.by.as_deref().unwrap_or(&self.device)
+    }
+}
+
+/// One virtual function, and what the card enforces on it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct VirtualFunction {
+    /// Its number at the card; the first one that is free if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub number: Option<u32>,
+    /// VLAN of IEEE 802.1Q, 1 to 4094: the card takes its tag off what is for the function, and puts it on what comes from it.
+    #[serde(default)]
+    pub vlan: u16,
+    /// Its link-layer address; one that follows from the function's name if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mac: Option<MacAddress>,
+    /// Whether frames from other link-layer addresses are dropped; as the card has it if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spoof_check: Option<bool>,
+    /// Whether it may change its link-layer address, and see what is for others; as the card has it if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trust: Option<bool>,
+    /// Mbit/s that it is sure to get.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub min_rate: Option<u32>,
+    /// Mbit/s that it may send; without limit if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_rate: Option<u32>,
 }
 
 /// What tells flows apart.
@@ -169,7 +229,7 @@ impl NodeFunction {
 
     /// One of its instances as a function of its own.
     pub(crate) fn instance(&self, instance: &Instance) -> Self {
-        let Instance { netns, container, vm, drain: _ } = instance.clone();
-        Self { netns, container, vm, watch: self.watch, ..Self::default() }
+        let Instance { netns, container, vm, vf, drain: _ } = instance.clone();
+        Self { netns, container, vm, vf, watch: self.watch, ..Self::default() }
     }
 }

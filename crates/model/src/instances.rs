@@ -97,9 +97,10 @@ impl Sid {
         self.proxy.as_ref()?.instances.as_deref()
     }
 
-    /// Says by which ports a virtual machine or a service is reached, and at which address.
+    /// Says by which ports a virtual machine, a service or virtual functions of a card are reached, and at which address.
     pub(crate) fn reach(&mut self, name: &str, function: &NodeFunction) {
-        let Some(proxy) = self.proxy.as_mut().filter(|_| function.vm.is_some() || function.service.is_some()) else {
+        let differs = function.vm.is_some() || function.service.is_some() || function.vf.is_some();
+        let Some(proxy) = self.proxy.as_mut().filter(|_| differs) else {
             return;
         };
         let wiring = Wiring::of_attached(name, function);

@@ -7,7 +7,9 @@ use ipnet::{IpNet, Ipv6Net};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub use crate::attached::{Instance, NodeFunction, NodeService, ServiceLimits, TellFlowsBy, Vm, VmLink};
+pub use crate::attached::{
+    Instance, NodeFunction, NodeService, ServiceLimits, TellFlowsBy, VirtualFunction, VirtualFunctions, Vm, VmLink,
+};
 use crate::firewall::Firewall;
 pub use crate::label::{Label, LabelBehaviour, LabelPath, Mpls, Pseudowire, TtlModel};
 pub use crate::learn::Learn;

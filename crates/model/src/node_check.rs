@@ -11,6 +11,7 @@ mod service_label;
 mod sid;
 mod steering;
 mod udp;
+mod virtual_function;
 
 pub(crate) use firewall::firewall_values;
 

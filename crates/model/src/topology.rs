@@ -66,6 +66,15 @@ pub struct Topology {
 }
 
 impl Topology {
+    /// Whether labels lead to packet services of this node, rather than SIDs: where both lead there, what the domain has.
+    #[must_use]
+    pub fn leads_to_services_by_labels(&self, node: &str) -> bool {
+        let there = self.nodes.get(node).map(|node| self.domain.of_node(node));
+        there.is_some_and(|there| {
+            there.has_labels() && (!there.has_sids() || self.domain.dataplane == SrDataplane::SrMpls)
+        })
+    }
+
     /// Whether labels lead to some node.
     #[must_use]
     pub fn uses_labels(&self) -> bool {

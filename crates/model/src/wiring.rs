@@ -199,8 +199,8 @@ impl Wiring {
 }
 
 impl Wiring {
-    /// The wiring of this function: the devices of a virtual machine may have other names and addresses, and a service has one link for
-    /// both directions.
+    /// The wiring of this function: the devices of a virtual machine may have other names and addresses, virtual functions of a card other
+    /// addresses, and a service has one link for both directions.
     pub fn of_attached(name: &str, function: &NodeFunction) -> Self {
         let mut wiring = Self::of_function(name);
         if function.service.is_some() {
@@ -219,6 +219,10 @@ impl Wiring {
                 }
                 *mac = link.mac.unwrap_or(*mac);
             }
+        }
+        if let Some(vf) = &function.vf {
+            wiring.west_mac = vf.west.mac.unwrap_or(wiring.west_mac);
+            wiring.east_mac = vf.east.mac.unwrap_or(wiring.east_mac);
         }
         wiring
     }

@@ -10,7 +10,7 @@ use segue_model::load;
 
 #[test]
 fn node_states() {
-    cases::check(env!("CARGO_MANIFEST_DIR"), "node_states.txt", 72, |source| {
+    cases::check(env!("CARGO_MANIFEST_DIR"), "node_states.txt", 73, |source| {
         load::load_node_state(source, cases::FILE).map(drop)
     });
 }

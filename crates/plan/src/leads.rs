@@ -1,6 +1,7 @@
 //! What leads to a function: SIDs or labels; and what a label says that does.
 
 use segue_model::label::LabelBehaviour;
+use segue_model::node::MayRewrite;
 use segue_model::topology::{FunctionKind, SrDataplane};
 
 use crate::approach::{Approach, Nature};
@@ -27,11 +28,6 @@ pub(crate) fn refusal(function: &Function, approach: Approach) -> Option<(&'stat
             let message = "has a masquerading proxy, which shows it packets with their segment routing header: packets with labels have none";
             Some(("proxy", message.to_owned(), format!("write one of them: {others}")))
         }
-        (Approach::Aware, FunctionKind::Service) => refused(
-            "service",
-            "is a packet service, which gets packets with their segment routing header: packets with labels have none",
-            "run it in `namespace`",
-        ),
         (Approach::Aware, FunctionKind::Namespace) => refused(
             "aware",
             "is SR-aware, and gets packets with their labels, which the kernel of its namespace does not forward",
@@ -42,10 +38,10 @@ pub(crate) fn refusal(function: &Function, approach: Approach) -> Option<(&'stat
             "may change segment lists, and a stack of labels goes on as the function got it",
             "remove the key",
         ),
-        (Approach::Aware, _) if !function.may_rewrite.is_empty() => refused(
+        (Approach::Aware, _) if function.may_rewrite.iter().any(|what| *what != MayRewrite::Addresses) => refused(
             "may_rewrite",
-            "may rewrite what SIDs let it rewrite: behind a label the stack and the flow stay, and the rest is not compared",
-            "remove the key",
+            "may rewrite what labels do not have, or what nobody compares behind them",
+            "remove it; `addresses` may be there",
         ),
         _ => None,
     }

@@ -219,8 +219,11 @@ pub async fn functions(State(context): State<Context>) -> Answer<Vec<FunctionRep
     let mut reports = context.liveness.report().await;
     let (made, reader) = context.node.call(|node| Ok((node.made(), node.plane.reader()))).await?;
     background::aside(move || {
-        if let (Some(made), Some(reader)) = (made, reader) {
-            functions::report::instances(&made, &reader, &mut reports);
+        if let Some(made) = made {
+            if let Some(reader) = reader {
+                functions::report::instances(&made, &reader, &mut reports);
+            }
+            functions::virtual_report::tell(&made, &mut reports);
         }
         Ok(Json(reports))
     })

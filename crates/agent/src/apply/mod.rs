@@ -233,7 +233,9 @@ impl<P: DataPlane, K: Kernel, S: Store> Agent<P, K, S> {
     /// The steps that only read: interfaces, secrets.
     fn prepare(&mut self, wanted: &NodeState) -> Result<(Interfaces, Vec<KernelHmacKey>), Failure> {
         let links = self.links_for(wanted)?;
-        let problems = missing_interfaces(wanted, &links);
+        let mut problems = missing_interfaces(wanted, &links);
+        let cards = self.kernel.function_problems(wanted);
+        problems.extend(cards.map_err(|error| kernel_failure("interfaces", &error))?);
         if !problems.is_empty() {
             return Err(Failure { fault: Fault::Kernel, problems });
         }

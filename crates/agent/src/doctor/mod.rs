@@ -33,6 +33,7 @@ use crate::actor::Handle;
 use crate::apply::kernel_failure;
 use crate::background;
 use crate::fitness;
+use crate::functions::virtual_report;
 use crate::kernel::{Kernel as _, KernelError, Way, plan};
 use crate::learned::Learned;
 use crate::liveness;
@@ -144,6 +145,7 @@ fn report(taken: &Taken, ports: &[PortReport], functions: &[FunctionReport]) -> 
     checks.extend(ways(state, taken));
     checks.extend(fitness::mtu(state, &taken.links, &egress(taken)));
     checks.extend(functions.iter().map(function));
+    checks.extend(virtual_report::checks(state));
     checks.extend(fitness::unwatched(state));
     DoctorReport { node: state.node.clone(), checks }
 }

@@ -9,13 +9,17 @@
 //! Nothing is remembered here: the alias of the node's links says which function they are for and where that is, that of `west` what
 //! the namespace's own settings were before. So making and removing are idempotent, and what an agent that died has begun is finished
 //! by the next. While the function is not there, the far ends wait in the node, down: its ports are there and have no carrier.
-//! docs/design/functions.md says why. Of virtual machines there are only the node's ends: `machine.rs`.
+//! docs/design/functions.md says why. Of virtual machines there are only the node's ends: `machine.rs`. Virtual functions of network cards
+//! take the place of the far ends: `virtual_function.rs`.
 
+mod card;
 pub mod learn;
 mod machine;
 mod place;
 pub mod report;
 mod service;
+mod virtual_function;
+pub mod virtual_report;
 pub mod watch;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -69,7 +73,12 @@ pub fn make(state: &NodeState, interfaces: &Interfaces) -> Result<bool, KernelEr
     }
     let mut links = LinkSocket::open()?;
     let mtu = core_mtu(state, interfaces);
+    changed |= virtual_function::clear(&mut links, state)?;
     for (wiring, function) in state.attached() {
+        if function.vf.is_some() {
+            changed |= virtual_function::make(&mut links, &wiring, function, state, mtu)?;
+            continue;
+        }
         if let Some(vm) = &function.vm {
             changed |= machine::make(&mut links, &wiring, vm, mtu)?;
             continue;
@@ -109,7 +118,14 @@ pub fn make(state: &NodeState, interfaces: &Interfaces) -> Result<bool, KernelEr
 pub fn remove(state: Option<&NodeState>) -> Result<(), KernelError> {
     let mut links = LinkSocket::open()?;
     let mut wanted: Vec<(String, String)> = Vec::new();
+    // Whatever virtual function they have.
+    let mut begin: Vec<(String, String)> = Vec::new();
     for (wiring, function) in state.into_iter().flat_map(NodeState::attached) {
+        if function.vf.is_some() {
+            let begins = card::begins(&wiring, function);
+            begin.extend([wiring.node_west, wiring.node_east].map(|name| (name, begins.clone())));
+            continue;
+        }
         match &function.vm {
             Some(vm) => wanted.extend(machine::links(&wiring, vm)),
             None if function.service.is_some() => wanted.push(service::link(&wiring)),
@@ -125,6 +141,9 @@ pub fn remove(state: Option<&NodeState>) -> Result<(), KernelError> {
             continue;
         }
         let (name, alias) = key;
+        if begin.iter().any(|(wanted, begins)| *wanted == name && alias.starts_with(begins)) {
+            continue;
+        }
         if machine::is_device(&alias) {
             machine::release(&mut links, &name)?;
             continue;
@@ -138,6 +157,9 @@ pub fn remove(state: Option<&NodeState>) -> Result<(), KernelError> {
 /// Whether a function is there that has not got its links: it has come since, or come again.
 pub fn has_come(state: &NodeState) -> bool {
     let is_waiting = |(wiring, function): (Wiring, &NodeFunction)| {
+        if function.vf.is_some() {
+            return virtual_function::has_come(&wiring, function, state).unwrap_or(false);
+        }
         if let Some(vm) = &function.vm {
             return machine::has_come(&wiring, vm).unwrap_or(false);
         }
@@ -281,24 +303,29 @@ fn lead_through(wiring: &Wiring, mtu: u32) -> Result<(), KernelError> {
 /// Table `main`.
 const MAIN: u32 = 254;
 
-/// Puts a function's namespace back to what it was; its links go with the node's ends.
+/// Puts a function's namespace back to what it was; its links go with the node's ends, or, if they are virtual functions of a card, home.
 fn undo(alias: &str) -> Result<(), KernelError> {
     service::remove(alias)?;
     let place =
         alias.strip_prefix(ALIAS).and_then(|rest| rest.split_once(' ')).and_then(|(_, place)| Place::read(place));
-    let Some(namespace) = place.map(|place| place.find()).transpose()?.flatten() else { return Ok(()) };
-    namespace.inside(|| -> Result<(), KernelError> {
-        let mut links = LinkSocket::open()?;
-        let Some(west) = links.find(Wiring::WEST)? else { return Ok(()) };
-        let Some(was) = west.alias.strip_prefix(BEFORE) else { return Ok(()) };
-        if was == "0" {
-            sysctl::set(FORWARDING, was)?;
+    if let Some(namespace) = place.as_ref().map(Place::find).transpose()?.flatten() {
+        namespace.inside(lead_no_more)??;
+    }
+    virtual_function::give_back(alias, place.as_ref())
+}
+
+/// Undoes what [`lead_through`] has made that does not go with the links.
+fn lead_no_more() -> Result<(), KernelError> {
+    let mut links = LinkSocket::open()?;
+    let Some(west) = links.find(Wiring::WEST)? else { return Ok(()) };
+    let Some(was) = west.alias.strip_prefix(BEFORE) else { return Ok(()) };
+    if was == "0" {
+        sysctl::set(FORWARDING, "0")?;
+    }
+    for Leads { from, table, priority, .. } in WAYS {
+        for ipv6 in [false, true] {
+            links.without_rule(from, ipv6, table, priority, ROUTE_PROTOCOL)?;
         }
-        for Leads { from, table, priority, .. } in WAYS {
-            for ipv6 in [false, true] {
-                links.without_rule(from, ipv6, table, priority, ROUTE_PROTOCOL)?;
-            }
-        }
-        Ok(())
-    })?
+    }
+    Ok(())
 }

@@ -50,9 +50,10 @@ impl Place {
         }
     }
 
-    /// What [`fmt::Display`] wrote.
+    /// What [`fmt::Display`] wrote, and perhaps more behind it. Names have no blanks.
     pub fn read(text: &str) -> Option<Self> {
-        match text.split_once(' ')? {
+        let mut words = text.split(' ');
+        match (words.next()?, words.next()?) {
             ("netns", name) => Some(Self::Netns(name.to_owned())),
             ("container", name) => Some(Self::Container(name.to_owned())),
             _ => None,

@@ -1,5 +1,5 @@
-//! Watching for what nothing tells of: functions that come (that one goes is seen by its links), the addresses of virtual machines, and flows
-//! of instances that leave.
+//! Watching for what nothing tells of: functions that come (that one goes is seen by its links), the addresses of virtual machines, flows
+//! of instances that leave, and what cards enforce on virtual functions.
 
 use std::collections::BTreeMap;
 use std::{
@@ -12,6 +12,7 @@ use segue_model::instances::instance_name;
 use segue_model::node::NodeState;
 
 use super::learn::Learner;
+use super::virtual_report::Keeper;
 use crate::{actor::Handle, apply::Draining, node::Node, plane::DataPlane as _, problem::Failure};
 
 /// How long a function that has come waits for its links.
@@ -20,7 +21,7 @@ const INTERVAL: Duration = Duration::from_secs(1);
 /// Starts the thread. Must be called in the node's network namespace. It ends with the process.
 pub fn spawn(node: Handle<Node>) -> io::Result<()> {
     std::thread::Builder::new().name("functions".to_owned()).spawn(move || {
-        let (mut learner, mut departures) = (Learner::default(), Departures::default());
+        let (mut learner, mut departures, mut keeper) = (Learner::default(), Departures::default(), Keeper::default());
         loop {
             std::thread::sleep(INTERVAL);
             // A worker that has ended says so elsewhere.
@@ -34,6 +35,7 @@ pub fn spawn(node: Handle<Node>) -> io::Result<()> {
             {
                 tracing::warn!("a function that has come: {failure}; tried again every second");
             }
+            keeper.keep(&made);
             if made.functions.values().any(|function| function.vm.is_some()) {
                 match learner.look(&made) {
                     Ok(learnt) => {

@@ -266,6 +266,10 @@ pub trait Kernel: Send {
     fn remove_functions(&mut self, _state: Option<&NodeState>) -> Result<(), KernelError> {
         Ok(())
     }
+    /// What functions of `state` need of network cards and cannot get.
+    fn function_problems(&mut self, _state: &NodeState) -> Result<Vec<Problem>, KernelError> {
+        Ok(Vec::new())
+    }
     /// Makes the VLANs of ports that are not there; true if the node has got other interfaces by that.
     fn make_vlans(&mut self, _state: &NodeState) -> Result<bool, KernelError> {
         Ok(false)

@@ -23,13 +23,9 @@ use segue_model::node::{Learn, NodeState};
 
 use super::neighbour_room::{self, Neighbour};
 use super::{Boundary, Kernel, KernelError, KernelHmacKey, ROUTE_PROTOCOL, SidRoute, hmac::Keys, nftables, route};
-use crate::{
-    functions,
-    learned::{self, Table},
-    netfilter,
-    problem::Problem,
-    vlan,
-};
+use crate::learned::{self, Table};
+use crate::problem::Problem;
+use crate::{functions, netfilter, vlan};
 
 /// At most so many neighbours are asked for in one go.
 const NEIGHBOURS_MAX: usize = 8192;
@@ -301,6 +297,10 @@ impl Kernel for LinuxKernel {
     fn remove_functions(&mut self, state: Option<&NodeState>) -> Result<(), KernelError> {
         functions::remove(state)?;
         netfilter::remove(state).map(drop)
+    }
+
+    fn function_problems(&mut self, state: &NodeState) -> Result<Vec<Problem>, KernelError> {
+        functions::virtual_report::problems(state)
     }
 
     fn make_vlans(&mut self, state: &NodeState) -> Result<bool, KernelError> {

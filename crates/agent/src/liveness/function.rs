@@ -240,6 +240,7 @@ impl Glance {
             }),
             hold_ms: self.hold.as_millis() as u64,
             instance: None,
+            vf: None,
             comment: sid.comment.clone(),
             owner: sid.owner.clone(),
         };

@@ -317,6 +317,20 @@ fn frame_from(mac: [u8; 6]) -> Vec<u8> {
 fn a_link_that_is_somebody_elses_is_refused_and_nothing_is_changed() {
     let network = Network::new();
     let agent = Agent::start(&network);
+    // Nor is there what no card of this machine has.
+    let card = |device: &str| {
+        state(
+            json!({"netns": "sg-t-x", "vf": {"device": device, "by": "east", "west": {"vlan": 101}, "east": {"vlan": 102}}}),
+        )
+    };
+    for (device, says) in [("nothing", "there is no interface `nothing` here"), ("west", "no network card with SR-IOV")]
+    {
+        for path in ["/v1/state?dry_run=true", "/v1/state"] {
+            let (status, body) = agent.ask("PUT", path, Some(&card(device)));
+            assert_eq!(status, 409, "{body}");
+            assert!(body.contains("functions.fw.vf.device") && body.contains(says), "{body}");
+        }
+    }
     network.node.run(Command::new("ip").args(["link", "add", "fnw-fw", "type", "veth", "peer", "name", "other"]));
     let (status, body) = agent.ask("PUT", "/v1/state", Some(&state(json!({"netns": "sg-t-there-is-none"}))));
     assert_eq!(status, 409, "{body}");

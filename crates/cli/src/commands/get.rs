@@ -1,7 +1,7 @@
 //! `get` and `drops`.
 
 use anyhow::Result;
-use segue_api::function::{FunctionReport, LinkReport};
+use segue_api::function::{FunctionReport, LinkReport, VirtualFunctionReport, VirtualFunctionsReport};
 use segue_api::report::{
     ChainPart, ChainReport, DropReport, MemoryReport, OutcomeReport, PolicyReport, PortReport, SidReport,
     SteeringReport,
@@ -258,6 +258,21 @@ impl Listed for ChainReport {
     }
 }
 
+/// Which virtual functions of a card are behind the links, in this order.
+fn cards(vf: &VirtualFunctionsReport) -> String {
+    let number = |one: &VirtualFunctionReport| one.number.map_or_else(|| "none".to_owned(), |one| one.to_string());
+    let (west, east) = (&vf.west, &vf.east);
+    let away = if west.attached && east.attached { "" } else { ", not attached" };
+    format!(
+        " (west: VF {} of {}, VLAN {}; east: VF {}, VLAN {}{away})",
+        number(west),
+        vf.device,
+        west.vlan,
+        number(east),
+        east.vlan
+    )
+}
+
 impl Listed for FunctionReport {
     const PATH: &'static str = "/v1/functions";
     const COLUMNS: &'static [Column] = &[
@@ -285,7 +300,12 @@ impl Listed for FunctionReport {
         vec![vec![
             self.sid.clone(),
             self.behaviour.clone(),
-            format!("{}/{}", link(&self.to_function), link(&self.from_function)),
+            format!(
+                "{}/{}{}",
+                link(&self.to_function),
+                link(&self.from_function),
+                self.vf.as_ref().map(cards).unwrap_or_default()
+            ),
             self.instance.as_ref().map_or_else(String::new, |instance| {
                 let leaves = if instance.takes_new_flows { "" } else { ", drained" };
                 format!("{} of {}: {} flows{leaves}", instance.name, instance.function, instance.flows)

@@ -144,7 +144,7 @@ struct Compiler<'a> {
     /// Names of the configured ports and of those that the agent makes.
     ports: Vec<Port>,
     port_names: HashSet<String>,
-    /// Of virtual machines, which make them when they start.
+    /// Of virtual machines, which make them when they start, and of network cards.
     may_come: HashSet<String>,
     policies: PoliciesByName<'a>,
     warnings: Vec<String>,
@@ -223,14 +223,17 @@ impl<'a> Compiler<'a> {
     }
 }
 
-/// Devices of virtual machines: they come and go with these, and the functions are down meanwhile.
+/// Devices of virtual machines, which come and go with these, and VLANs of virtual functions, with their cards; the functions are down
+/// meanwhile.
 fn may_come(state: &NodeState) -> HashSet<String> {
     let machines = state.attached().filter_map(|(wiring, function)| Some((wiring, function.vm.as_ref()?)));
     let of = |(wiring, vm): (Wiring, &Vm)| {
         let given = [(vm.west.interface.is_some(), wiring.node_west), (vm.east.interface.is_some(), wiring.node_east)];
         given.into_iter().filter_map(|(is_given, name)| is_given.then_some(name))
     };
-    machines.flat_map(of).collect()
+    let cards = state.attached().filter(|(_, function)| function.vf.is_some());
+    let vlans = cards.flat_map(|(wiring, _)| [wiring.node_west, wiring.node_east]);
+    machines.flat_map(of).chain(vlans).collect()
 }
 
 /// The names under which rows of `counters` are kept.

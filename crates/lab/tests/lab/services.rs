@@ -221,6 +221,24 @@ fn merged_segments_pass_a_service_whole() {
     lab.down();
 }
 
+/// Behind a label, which it sees the rest of the stack of, as behind a SID.
+#[test]
+#[ignore = "needs root"]
+fn stacks_of_labels_are_counted_in_place_of_segment_lists() {
+    let text = std::fs::read_to_string(repository("examples/service-counter.yaml")).unwrap();
+    let text = text.replace("name: service-counter\n", "domain: {dataplane: sr-mpls}\n");
+    let lab = TestLab::up("scl", &text);
+    wait_way(&lab);
+    datagrams(&lab);
+    let status = status(&lab, "count");
+    assert_eq!(status["steering"], "sr-mpls", "{status:#}");
+    let stacks = status["workers"][0]["report"]["segment_lists"].as_array().unwrap().clone();
+    // Both families of a direction have the same.
+    assert_eq!(stacks.len(), 2, "{status:#}");
+    assert!(stacks.iter().all(|stack| !stack["labels"].as_array().unwrap().is_empty()), "{stacks:#?}");
+    lab.down();
+}
+
 #[test]
 #[ignore = "needs root"]
 fn copies_are_counted_by_flow_and_packets_pass_a_service_that_is_dead() {

@@ -28,6 +28,7 @@ struct Place<'a> {
 impl Check<'_> {
     pub(super) fn functions(&mut self) {
         let functions = KeyPath::root().at("functions");
+        self.virtual_functions();
         let mut links: HashMap<String, String> = HashMap::new();
         for (name, function) in &self.state.functions {
             let key = functions.at(name);
@@ -148,6 +149,7 @@ impl Check<'_> {
             (function.container.is_some(), "container"),
             (function.vm.is_some(), "vm"),
             (function.service.is_some(), "service"),
+            (function.vf.is_some(), "vf"),
         ] {
             if given {
                 self.error(&key.at(place), "each instance says where it runs", "move the key into `instances`");

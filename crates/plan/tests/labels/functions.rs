@@ -217,7 +217,7 @@ fn what_no_label_does_is_refused_with_function_kind_and_remedy() {
         ),
         (
             Function { may_rewrite: vec![MayRewrite::TrafficClass], ..aware("mid1") },
-            "functions.f.may_rewrite: the function \"f\" may rewrite what SIDs let it rewrite",
+            "functions.f.may_rewrite: the function \"f\" may rewrite what labels do not have",
         ),
         (
             Function {
@@ -229,10 +229,6 @@ fn what_no_label_does_is_refused_with_function_kind_and_remedy() {
         (
             Function { interfaces: Interfaces::One, ..aware("mid1") },
             "chains.web.via[1]: the chain visits \"f\" twice, and its proxy could not tell the two visits apart",
-        ),
-        (
-            kind(Function { aware: true, ..function("mid1") }, FunctionKind::Service),
-            "functions.f.service: the function \"f\" is a packet service, which gets packets with their segment routing header",
         ),
         (
             rerouted(function("mid1"), "away"),
@@ -261,6 +257,24 @@ fn what_no_label_does_is_refused_with_function_kind_and_remedy() {
         inventory.functions.insert("f".to_owned(), function);
         let text = errors(&inventory);
         assert!(text.contains(words), "{words}\n{text}");
+    }
+}
+
+/// They see the stack as they see a segment routing header, and rewrite addresses where their work does.
+#[test]
+fn labels_lead_to_packet_services() {
+    let service = |rewrites_flows| Function {
+        aware: true,
+        capabilities: Capabilities { rewrites_flows, ..Capabilities::default() },
+        ..kind(function("mid1"), FunctionKind::Service)
+    };
+    for (rewrites_flows, may_rewrite) in [(false, Value::Null), (true, json!(["addresses"]))] {
+        let plan = planned(&attached(&[("count", service(rewrites_flows))], &["count"]));
+        let labels = labels(&plan, "mid1");
+        assert_eq!(labels.as_array().unwrap().len(), 2, "there and back: {labels:#}");
+        for label in labels.as_array().unwrap() {
+            assert_eq!((&label["behaviour"], &label["proxy"]["may_rewrite"]), (&json!("sr_aware"), &may_rewrite));
+        }
     }
 }
 
