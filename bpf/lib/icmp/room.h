@@ -13,6 +13,7 @@
 #include "lib/packet/buffer.h"
 #include "lib/packet/frame.h"
 #include "lib/packet/inner.h"
+#include "lib/icmp/extension.h"
 
 #define ICMP_LENGTH 8
 #define ICMPV6_QUOTE_MAX (IPV6_LEAST_MTU - IPV6_LENGTH - ICMP_LENGTH) /* RFC 4443 section 2.4(c) */
@@ -261,6 +262,26 @@ INLINE int room_for_reset(buffer *skb, u32 wanted, u32 upper)
 
 #else
 
+/* A quote of at most EXTENDED_QUOTE octets that is at `head`, with `more` of room behind it that is in front. 0: done.
+ */
+RARE int quote_forward(buffer *ctx, u32 head, u32 quote, u32 more)
+{
+	u32 zero = 0;
+	struct sum_scratch *scratch = bpf_map_lookup_elem(&sum_scratches, &zero);
+
+	if (!scratch || more > OFFSET_MASK || buffer_adjust_head(ctx, -(int)more))
+		return -1;
+	/* One less, compared, one more: the form from which the verifier of 6.1 learns both bounds. */
+	quote--;
+	opaque(quote);
+	if (quote > EXTENDED_QUOTE - 1)
+		return -1;
+	quote++;
+	if (buffer_load(ctx, (head + more) & OFFSET_MASK, scratch->words, quote))
+		return -1;
+	return buffer_store(ctx, head & OFFSET_MASK, scratch->words, quote);
+}
+
 /*
  * `quote` octets of the packet at `l3`, behind `head` others and in front of `behind` that are to be written. The frame
  * has `frame` octets. 0: done.
@@ -275,7 +296,10 @@ INLINE int room_for_message(buffer *ctx, u32 l3, u32 head, u32 quote, u32 behind
 		return -1;
 	if (frame < total && !behind) /* the packet ends before its header says */
 		return 0;
-	return frame != total && buffer_adjust_tail(ctx, (int)total - (int)frame) ? -1 : 0;
+	if (frame == total || !buffer_adjust_tail(ctx, (int)total - (int)frame))
+		return 0;
+	/* Where a host sent a short packet by a veth, there is hardly any room behind it, but some in front. */
+	return frame < total ? quote_forward(ctx, head, quote, total - frame) : -1;
 }
 
 INLINE int message_family(buffer *ctx, u16 ethertype)

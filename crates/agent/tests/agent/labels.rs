@@ -2,7 +2,7 @@
 //! route to either host.
 
 use std::io::{Read, Write};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::time::Duration;
 
 use segue_testkit::netns::{End, Netns};
@@ -162,4 +162,20 @@ fn hosts_talk_over_labels() {
     let sids = agents[1].get("/v1/sids");
     assert_eq!(sids[1]["behaviour"], "swap", "{sids}");
     assert_eq!(sids[1]["to"], "as 16003 fd00:0:32::1 port to3", "{sids}");
+
+    short_packets_that_expire_are_answered(client, &agents[2]);
+}
+
+/// With the stack that they came with (RFC 4950), for which there is hardly any room behind them: XDP gets buffers that are as large as hosts
+/// made them.
+fn short_packets_that_expire_are_answered(client: &Netns, egress: &Agent<'_>) {
+    let sent = || egress.get("/v1/counters")["icmp"]["time_exceeded"].as_u64().unwrap();
+    let before = sent();
+    let socket = client.enter(|| UdpSocket::bind("0.0.0.0:0").unwrap());
+    socket.set_ttl(2).unwrap();
+    let lengths = [0, 1, 18, 64, 99, 200, 1000];
+    for length in lengths {
+        socket.send_to(&vec![0; length], "10.3.0.2:9").unwrap();
+    }
+    egress.eventually("an error for each", |_| sent() == before + lengths.len() as u64);
 }
