@@ -125,13 +125,11 @@ fn near_end(
     let found = seen.choose(side, state).and_then(|number| Some((number, seen.card.address(number)?)));
     let Some((number, address)) = found else { return Ok(None) };
     let now = seen.card.settings.get(number as usize).copied().unwrap_or_default();
-    let chosen = at(&seen.here, &address).and_then(Link::mac);
     let before = match now.mac {
         // What an agent before this one has set is not what was there before.
         mac if mac == side.mac => Settings::default(),
-        // An address that it has chosen itself is none that the card enforces.
-        mac if Some(mac) == chosen => Settings { mac: [0; 6], ..now },
-        _ => now,
+        // The card does not tell an address that the virtual function has chosen itself from one that it enforces.
+        _ => Settings { mac: [0; 6], ..now },
     };
     let called = match at(&seen.here, &address) {
         Some(link) => link.name.clone(),
