@@ -18,7 +18,7 @@ use segue_host::sysctl;
 use segue_model::node::{NodeFunction, NodeState};
 use segue_model::wiring::Wiring;
 
-use super::card::{Given, Seen, Side, at, begins, sides};
+use super::card::{Given, Seen, Side, at, begins, changed_by_another, sides};
 use super::place::Place;
 use super::{ALIAS, BEFORE, FORWARDING, lead_through, undo};
 use crate::kernel::KernelError;
@@ -181,7 +181,12 @@ fn far_end(
     }
     if let Some(number) = seen.card.number(&given.address) {
         let now = seen.card.settings.get(number as usize).copied().unwrap_or_default();
-        cards.set(&seen.card, number, &side.settings(&now), false).map_err(refused)?;
+        let wanted = side.settings(&now);
+        // An end that is there has its VLAN for good: no state changes it.
+        if now.vlan != wanted.vlan && seen.here.iter().any(|link| link.name == side.near) {
+            changed_by_another(&given.address, wanted.differences(&now).join(", "));
+        }
+        cards.set(&seen.card, number, &wanted, false).map_err(refused)?;
     }
     let Some(namespace) = &seen.namespace else {
         if let Some(link) = here.filter(|link| link.alias.starts_with(OURS)) {
