@@ -1,6 +1,7 @@
 //! What there is of the network card of a function, and what a node's end says of its virtual function.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
+use std::sync::{LazyLock, Mutex, PoisonError};
 
 use segue_host::Namespace;
 use segue_host::link::{Link, LinkSocket, Tag};
@@ -14,6 +15,17 @@ use crate::kernel::KernelError;
 
 /// In an alias, in front of what is said of the virtual function.
 const VF: &str = " vf ";
+
+/// How often somebody else has changed what a card enforces on a virtual function, by its place on the bus, and what he did last.
+pub(super) static CHANGED: LazyLock<Mutex<BTreeMap<String, (u64, String)>>> = LazyLock::new(Mutex::default);
+
+/// Counts such a change.
+pub(super) fn changed_by_another(address: &str, differences: String) {
+    let mut changed = CHANGED.lock().unwrap_or_else(PoisonError::into_inner);
+    let (times, last) = changed.entry(address.to_owned()).or_default();
+    *times += 1;
+    *last = differences;
+}
 
 /// One of the two.
 pub(super) struct Side<'a> {

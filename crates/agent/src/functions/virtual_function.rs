@@ -18,7 +18,7 @@ use segue_host::sysctl;
 use segue_model::node::{NodeFunction, NodeState};
 use segue_model::wiring::Wiring;
 
-use super::card::{Given, Seen, Side, at, begins, sides};
+use super::card::{Given, Seen, Side, at, begins, changed_by_another, sides};
 use super::place::Place;
 use super::{ALIAS, BEFORE, FORWARDING, lead_through, undo};
 use crate::kernel::KernelError;
@@ -125,13 +125,11 @@ fn near_end(
     let found = seen.choose(side, state).and_then(|number| Some((number, seen.card.address(number)?)));
     let Some((number, address)) = found else { return Ok(None) };
     let now = seen.card.settings.get(number as usize).copied().unwrap_or_default();
-    let chosen = at(&seen.here, &address).and_then(Link::mac);
     let before = match now.mac {
         // What an agent before this one has set is not what was there before.
         mac if mac == side.mac => Settings::default(),
-        // An address that it has chosen itself is none that the card enforces.
-        mac if Some(mac) == chosen => Settings { mac: [0; 6], ..now },
-        _ => now,
+        // The card does not tell an address that the virtual function has chosen itself from one that it enforces.
+        _ => Settings { mac: [0; 6], ..now },
     };
     let called = match at(&seen.here, &address) {
         Some(link) => link.name.clone(),
@@ -183,7 +181,12 @@ fn far_end(
     }
     if let Some(number) = seen.card.number(&given.address) {
         let now = seen.card.settings.get(number as usize).copied().unwrap_or_default();
-        cards.set(&seen.card, number, &side.settings(&now), false).map_err(refused)?;
+        let wanted = side.settings(&now);
+        // An end that is there has its VLAN for good: no state changes it.
+        if now.vlan != wanted.vlan && seen.here.iter().any(|link| link.name == side.near) {
+            changed_by_another(&given.address, wanted.differences(&now).join(", "));
+        }
+        cards.set(&seen.card, number, &wanted, false).map_err(refused)?;
     }
     let Some(namespace) = &seen.namespace else {
         if let Some(link) = here.filter(|link| link.alias.starts_with(OURS)) {

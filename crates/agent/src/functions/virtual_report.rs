@@ -1,8 +1,8 @@
 //! What operators are told of virtual functions of network cards: before a state is applied, of what is there, and by `segue doctor`. And what
 //! becomes of settings that somebody else changes.
 
-use std::collections::{BTreeMap, HashMap};
-use std::sync::{LazyLock, Mutex, PoisonError};
+use std::collections::HashMap;
+use std::sync::PoisonError;
 
 use segue_api::doctor::Check;
 use segue_api::function::{FunctionReport, VirtualFunctionReport, VirtualFunctionsReport};
@@ -13,12 +13,9 @@ use segue_model::node::{NodeFunction, NodeState, VirtualFunctions};
 use segue_model::service_label::sid_or_label;
 use segue_model::wiring::Wiring;
 
-use super::card::{Given, Seen, Side, at, begins, sides};
+use super::card::{CHANGED, Given, Seen, Side, at, begins, changed_by_another, sides};
 use crate::kernel::KernelError;
 use crate::problem::Problem;
-
-/// How often somebody else has changed what a card enforces on a virtual function, by its place on the bus, and what he did last.
-static CHANGED: LazyLock<Mutex<BTreeMap<String, (u64, String)>>> = LazyLock::new(Mutex::default);
 
 /// The functions that have virtual functions of a card.
 fn all(state: &NodeState) -> impl Iterator<Item = (Wiring, &NodeFunction, &VirtualFunctions)> {
@@ -306,11 +303,7 @@ fn keep(wiring: &Wiring, function: &NodeFunction, vf: &VirtualFunctions) -> Resu
             number,
             "somebody changed its settings: {differences}"
         );
-        let mut changed = CHANGED.lock().unwrap_or_else(PoisonError::into_inner);
-        let (times, last) = changed.entry(given.address).or_default();
-        *times += 1;
-        *last = differences;
-        drop(changed);
+        changed_by_another(&given.address, differences);
         cards.set(&card, number, &wanted, false)?;
     }
     Ok(())
