@@ -59,7 +59,8 @@ impl Packet {
     /// A packet from octets that begin with the outer IP header.
     #[staticmethod]
     fn from_octets(octets: Octets) -> PyResult<Self> {
-        let packet = segue_service::Packet::from_octets(SteeringKind::Srv6, &octets.0, Time::START).map_err(no_packet)?;
+        let packet =
+            segue_service::Packet::from_octets(SteeringKind::Srv6, &octets.0, Time::START).map_err(no_packet)?;
         Ok(Self { packet, changed: false })
     }
 

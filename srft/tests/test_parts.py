@@ -44,6 +44,21 @@ def test_labels() -> None:
     ]
 
 
+def test_labels_of_stacks() -> None:
+    """Names for labels of SR-MPLS are numbers, and no addresses."""
+    known = Labels({**LABELS, "edge.table": "30400", "chain.mpls": ["16002", "30201", "30400"]})
+    assert known.stack("$chain.mpls", "16005", "$edge.table") == [16002, 30201, 30400, 16005, 30400]
+    with pytest.raises(LabelError, match="stands for 30400: not for one IPv6 address"):
+        known.address("$edge.table")
+    with pytest.raises(LabelError, match="has no IPv6 address"):
+        known.segments("$chain.mpls")
+    with pytest.raises(LabelError, match="fc00:5e9:2:100:: is no label"):
+        known.stack("$chain.web")
+    for reserved in ("15", "1048576"):
+        with pytest.raises(ValueError, match="does not appear"):
+            Labels({"x": reserved})
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [

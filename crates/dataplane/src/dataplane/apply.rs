@@ -11,7 +11,7 @@ use zerocopy::FromZeros;
 
 use ipnet::Ipv6Net;
 
-use super::adopt::series_of;
+use super::pins::series_of;
 use super::follow::down;
 use super::{AttachMode, Carried, Dataplane, Origin};
 use crate::Error;

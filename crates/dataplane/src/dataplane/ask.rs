@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use libbpf_rs::{Object, ProgramInput};
 
 use super::Dataplane;
-use super::adopt::own_maps;
+use super::pins::own_maps;
 use crate::Error;
 use crate::maps::map_error;
 use crate::object::{self, Selection};

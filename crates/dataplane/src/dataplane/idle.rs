@@ -8,7 +8,7 @@ use segue_abi as abi;
 use segue_host::idle;
 use zerocopy::FromZeros;
 
-use super::adopt::{self, own_maps};
+use super::pins::{self, own_maps};
 use super::remove_tree;
 use crate::Error;
 use crate::map_table;
@@ -27,7 +27,7 @@ pub(super) fn take(pin_dir: &Path, open: &OpenObject) -> Result<bool, Error> {
         }
         if let Err(error) = make_new(pin_dir) {
             tracing::warn!("an idle data plane is of no use: {error}");
-            adopt::names(pin_dir)?.iter().try_for_each(|name| remove_tree(&pin_dir.join(name)))?;
+            pins::names(pin_dir)?.iter().try_for_each(|name| remove_tree(&pin_dir.join(name)))?;
             continue;
         }
         return Ok(true);
@@ -36,7 +36,7 @@ pub(super) fn take(pin_dir: &Path, open: &OpenObject) -> Result<bool, Error> {
 }
 
 fn only_set(pin_dir: &Path) -> Option<PathBuf> {
-    let sets = adopt::numbered(pin_dir).ok()?;
+    let sets = pins::numbered(pin_dir).ok()?;
     // The first: its tables never grew, and nothing tells it from a new one.
     let [(1, set)] = sets.as_slice() else { return None };
     Some(set.clone())
@@ -64,13 +64,13 @@ fn alike(open: &OpenObject, maps: &[MapSet; 2]) -> bool {
 
 /// Nothing is applied, counted, remembered or cached any more.
 fn make_new(pin_dir: &Path) -> Result<(), Error> {
-    let set = only_set(pin_dir).ok_or_else(|| adopt::lost(pin_dir))?;
-    let [shared, own] = maps(&set).ok_or_else(|| adopt::lost(&set))?;
+    let set = only_set(pin_dir).ok_or_else(|| pins::lost(pin_dir))?;
+    let [shared, own] = maps(&set).ok_or_else(|| pins::lost(&set))?;
     let control = abi::Control { abi_version: abi::SEGUE_ABI_VERSION, ..abi::Control::new_zeroed() };
     shared.write("control", &0_u32, &control)?;
     for (name, map) in shared.iter().chain(own.iter()) {
         clear(map).map_err(map_error(&name, "clear it"))?;
     }
-    let records = MapSet::open(&set, [STATE]).ok_or_else(|| adopt::lost(&set))?;
+    let records = MapSet::open(&set, [STATE]).ok_or_else(|| pins::lost(&set))?;
     clear(records.get(STATE)?).map_err(map_error(STATE, "clear it"))
 }

@@ -11,7 +11,7 @@ use serde::Serialize;
 use std::os::fd::AsFd;
 
 use super::Dataplane;
-use super::adopt::{names, pin_error};
+use super::pins::{names, pin_error};
 use crate::Error;
 use crate::bpf_link;
 use crate::compiled::CompiledPort;

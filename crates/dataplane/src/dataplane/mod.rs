@@ -13,6 +13,7 @@ mod idle;
 mod life;
 mod links;
 mod memories;
+mod pins;
 mod sid_copies;
 mod test_run;
 
@@ -116,7 +117,7 @@ impl Dataplane {
 
     /// Whether there is something in `pin_dir` that [`Dataplane::open_or_load`] may adopt.
     pub fn is_pinned(pin_dir: &Path) -> bool {
-        adopt::is_pinned(pin_dir)
+        pins::is_pinned(pin_dir)
     }
 
     /// What was found when it was opened.
@@ -199,8 +200,8 @@ impl Dataplane {
         if !is_bpffs(pin_dir) {
             return Ok(());
         }
-        let names = adopt::names(pin_dir)?;
-        let own = names.iter().filter(|name| *name == adopt::LOADING || links::is_link(name));
+        let names = pins::names(pin_dir)?;
+        let own = names.iter().filter(|name| *name == pins::LOADING || links::is_link(name));
         own.map(|name| pin_dir.join(name)).try_for_each(|path| {
             let removed = if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
             removed.map_err(|source| Error::Pin { path, action: "remove it", source })

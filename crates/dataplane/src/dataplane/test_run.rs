@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 use super::Dataplane;
-use super::adopt::own_maps;
+use super::pins::own_maps;
 use crate::Error;
 use crate::object;
 use crate::program::{self, in_slot};
