@@ -328,4 +328,3 @@ pub(super) fn port(set: &Path, shared: &MapSet, options: &Options) -> Result<Own
     bpf_link::pin(program.as_fd(), &path).map_err(pin_error(&path, "pin the program"))?;
     program.as_fd().try_clone_to_owned().map_err(pin_error(&path, "take another handle of it"))
 }
-

@@ -11,8 +11,8 @@ use zerocopy::FromZeros;
 
 use ipnet::Ipv6Net;
 
-use super::pins::series_of;
 use super::follow::down;
+use super::pins::series_of;
 use super::{AttachMode, Carried, Dataplane, Origin};
 use crate::Error;
 use crate::compile::{self, CompileError, Input};
