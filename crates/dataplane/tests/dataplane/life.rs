@@ -1,16 +1,13 @@
 //! The flag of failed functions: in the right entries, whatever else is applied. Needs root.
 
 use std::collections::BTreeSet;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::Ipv6Addr;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
 
 use crate::support::*;
 use ipnet::Ipv6Net;
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
-use nix::sched::{CpuSet, sched_setaffinity};
-use nix::unistd::Pid;
 use segue_abi as abi;
 use segue_abi::zerocopy::FromBytes;
 use segue_dataplane::{Dataplane, Life, TestRun};
@@ -332,50 +329,5 @@ fn what_is_looked_up_while_a_function_dies_is_not_believed() {
                 assert_eq!((functions.reaches(1, last), functions.reaches(2, last)), (!down, !down), "{last}");
             }
         }
-    });
-}
-
-/// Whoever looks a SID up does not know what has changed meanwhile, and so keeps no copy.
-#[test]
-#[ignore = "needs root"]
-fn a_copy_made_while_something_changes_is_not_kept() {
-    /// The processor that looks up, so that the same addresses push each other out each time.
-    const HERE: usize = 0;
-    const ADDRESSES: u8 = 200;
-    let on = |cpus: &[usize]| {
-        let mut set = CpuSet::new();
-        cpus.iter().for_each(|cpu| set.set(*cpu).expect("a processor"));
-        sched_setaffinity(Pid::from_raw(0), &set).expect("it can be chosen");
-    };
-    isolated(move |pins| {
-        on(&[HERE]);
-        let mut functions = Functions::new(pins);
-        let life = functions.dataplane.life().clone();
-        let mut kept = || {
-            for down in [true, false] {
-                life.set([sid(1)], down).expect("a write");
-            }
-            assert!(functions.is_remembered(1).is_empty());
-            for last in 0..ADDRESSES {
-                functions.reaches(1, last);
-            }
-            functions.is_remembered(1).len()
-        };
-        let all = kept();
-        assert!(all > usize::from(ADDRESSES) / 2, "{all}");
-        assert_eq!(kept(), all, "nothing changes");
-        let stop = AtomicBool::new(false);
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                on(&(0..std::thread::available_parallelism().map_or(1, usize::from).max(2)).collect::<Vec<_>>());
-                while !stop.load(Ordering::Relaxed) {
-                    life.forget_neighbours(&[(1, IpAddr::from([10, 0, 0, 1]))]).expect("a write");
-                }
-            });
-            let end = Instant::now() + Duration::from_secs(60);
-            let fewer = std::iter::repeat_with(&mut kept).take_while(|_| Instant::now() < end).any(|some| some < all);
-            stop.store(true, Ordering::Relaxed);
-            assert!(fewer, "all {all} were kept in each round");
-        });
     });
 }

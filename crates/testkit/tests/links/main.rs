@@ -6,5 +6,6 @@ mod classifier;
 mod differential;
 mod netns;
 mod offload;
+mod sid;
 mod tenants;
 mod told;
