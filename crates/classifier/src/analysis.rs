@@ -2,11 +2,12 @@
 
 use thiserror::Error;
 
+use crate::covering::Earlier;
 use crate::interpreter::STEPS_MAX;
-use crate::normal::{Fast, Intervals, Normal, normalise};
+use crate::normal::{Intervals, Normal, normalise};
 use crate::program::{Action, Chain, Program};
 
-/// Pairs of rules that are compared at most for [`Oddity::Shadowed`]: some hundred milliseconds.
+/// Looks at earlier rules at most for [`Oddity::Shadowed`]: about a second.
 pub(crate) const PAIRS_MAX: usize = 200_000_000;
 
 /// Something odd.
@@ -106,49 +107,35 @@ fn chain_oddities(chain: &Chain, pairs: &mut usize, warnings: &mut Vec<Warning>)
 /// [`Oddity::NotCompared`]. `forms`: the rules, normalised. `pairs`: how many pairs may be compared.
 pub(crate) fn never_hit(chain: &Chain, forms: &[Option<Normal>], pairs: &mut usize) -> Vec<(usize, Oddity)> {
     let mut found = Vec::new();
-    // Earlier rules behind which no packet goes on in this chain.
-    let mut taking: Vec<(usize, Fast)> = Vec::new();
+    // Earlier rules behind which no packet goes on in this chain: all, and by what they test.
+    let (mut taking, mut by_shape) = (Vec::new(), Earlier::default());
     for (index, (rule, form)) in chain.rules.iter().zip(forms).enumerate() {
         let Some(form) = form else {
             found.push((index, Oddity::Unsatisfiable));
             continue;
         };
-        match pairs.checked_sub(taking.len()) {
+        // What is narrow by its clauses is not narrow by the rest.
+        let (candidates, looks) = match form.clauses.is_empty() {
+            true => by_shape.covering(&form.fast),
+            false => (Vec::new(), taking.len()),
+        };
+        match pairs.checked_sub(looks) {
             Some(left) => *pairs = left,
             None => {
                 found.push((index, Oddity::NotCompared(index)));
                 break;
             }
         }
-        let earlier = taking.iter().find(|(earlier, fast)| {
-            // The cheap comparison first: it decides nearly always.
-            (!form.clauses.is_empty() || fast_covers(fast, &form.fast))
-                && forms[*earlier].as_ref().is_some_and(|earlier| covers(earlier, form))
-        });
-        if let Some((earlier, _)) = earlier {
+        let candidates = if form.clauses.is_empty() { &candidates } else { &taking };
+        let is_covered = |earlier: &&usize| forms[**earlier].as_ref().is_some_and(|earlier| covers(earlier, form));
+        if let Some(earlier) = candidates.iter().find(is_covered) {
             found.push((index, Oddity::Shadowed { rule: *earlier, line: chain.rules[*earlier].line }));
         } else if rule.action.leaves_chain() && rule.extensions.is_empty() {
-            taking.push((index, form.fast));
+            taking.push(index);
+            by_shape.push(index, &form.fast);
         }
     }
     found
-}
-
-/// Whether every packet that fits `narrow` fits `wide`, as far as this part of a rule goes.
-fn fast_covers(wide: &Fast, narrow: &Fast) -> bool {
-    let half = |((value, length), (other, other_length)): (&(u64, u8), &(u64, u8))| {
-        length <= other_length && (*length == 0 || (value ^ other) >> (64 - length) == 0)
-    };
-    let ports = |wide: Option<(u16, u16)>, narrow: Option<(u16, u16)>| match (wide, narrow) {
-        (None, _) => true,
-        (Some(wide), Some(narrow)) => wide.0 <= narrow.0 && narrow.1 <= wide.1,
-        (Some(_), None) => false,
-    };
-    (wide.protocol.is_none() || wide.protocol == narrow.protocol)
-        && (wide.family.is_none() || wide.family == narrow.family)
-        && wide.halves.iter().zip(&narrow.halves).all(half)
-        && ports(wide.source_ports, narrow.source_ports)
-        && ports(wide.destination_ports, narrow.destination_ports)
 }
 
 /// Whether every packet that matches `narrow` matches `wide`. May say no where it would take more than a look at each field.

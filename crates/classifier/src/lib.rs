@@ -9,6 +9,7 @@ pub mod arbitrary;
 #[cfg(feature = "generators")]
 pub mod classbench;
 pub mod compile;
+mod covering;
 pub mod execute;
 pub mod explain;
 pub mod field;

@@ -13,6 +13,10 @@ pub(crate) const THRESHOLDS: usize = 15;
 /// What a cut and a split cost, relative to each other.
 const CUT_COST: f32 = 1.0;
 const SPLIT_COST: f32 = 2.0;
+/// The size of a tree is foretold once this part of it is made ...
+const FORECAST_PART: f32 = 0.125;
+/// ... and may be wrong by so much.
+const FORECAST_SLACK: f32 = 1.25;
 /// Bits of a leaf's windows.
 pub(crate) const WINDOW_BITS: u32 = 7;
 /// The second window lies at a multiple of this in its word; `SEGUE_CLASSIFIER_WINDOW_STEP`.
@@ -61,8 +65,12 @@ pub(super) struct Thrift(pub f32);
 pub(super) struct Builder<'a> {
     items: &'a Items,
     thrift: Thrift,
-    /// Entries in leaves and children that may still be made.
+    /// Entries in leaves and children that may be made.
     budget: usize,
+    /// Those that are made.
+    spent: usize,
+    /// Which part of the tree is made, by members.
+    progress: f32,
     /// For each dimension the bits that cuts above have taken without narrowing its region: the same for all members.
     taken: Vec<u32>,
     /// While a division is looked at: from one child to the next, how many items more, and which share of the packets.
@@ -127,18 +135,22 @@ impl Division {
 
 impl<'a> Builder<'a> {
     pub fn new(items: &'a Items, thrift: Thrift, budget: usize) -> Self {
-        Self { items, thrift, budget, taken: vec![0; items.dimensions.len()], differences: Vec::new() }
+        let taken = vec![0; items.dimensions.len()];
+        Self { items, thrift, budget, spent: 0, progress: 0.0, taken, differences: Vec::new() }
     }
 
     /// The tree of these items; None: it would be larger than the budget.
     pub fn build(mut self, members: Vec<u32>) -> Option<Tree> {
         let mut region = vec![FULL; self.items.dimensions.len()];
-        self.node(members, &mut region, 0)
+        self.node(members, &mut region, 0, 1.0)
     }
 
+    /// None: the budget is not enough, or cannot be by what the tree so far has taken. To find that out by spending all of it
+    /// would take most of the time of compiling, as it is tried for each thrift.
     fn spend(&mut self, entries: usize) -> Option<()> {
-        self.budget = self.budget.checked_sub(entries)?;
-        Some(())
+        self.spent += entries;
+        let forecast = self.spent as f32 / self.progress.max(FORECAST_PART);
+        (self.spent <= self.budget && forecast <= self.budget as f32 * FORECAST_SLACK).then_some(())
     }
 
     /// Cuts off the members behind one that every packet of the region matches, and that ends the chain.
@@ -155,14 +167,16 @@ impl<'a> Builder<'a> {
         }
     }
 
-    fn node(&mut self, mut members: Vec<u32>, region: &mut [(u32, u32)], depth: usize) -> Option<Tree> {
+    /// `weight`: which part of the tree it is, by members.
+    fn node(&mut self, mut members: Vec<u32>, region: &mut [(u32, u32)], depth: usize, weight: f32) -> Option<Tree> {
         self.truncate(&mut members, region);
         let best = if members.len() > LEAF && depth < DEPTH_MAX { self.choose(&members, region) } else { None };
         let Some((at, division)) = best else {
+            self.progress += weight;
             self.spend(members.len())?;
             return Some(Tree::Leaf(members, Default::default()));
         };
-        let children = self.distribute(&members, region, at, &division);
+        let mut children = self.distribute(&members, region, at, &division);
         self.spend(children.len())?;
         drop(members);
         let word = self.items.dimensions[at].word;
@@ -170,10 +184,13 @@ impl<'a> Builder<'a> {
         if part(whole, &division, 0) == whole {
             self.taken[at] |= division.bits();
         }
-        let mut trees = Vec::with_capacity(children.len());
-        for (index, child) in children.into_iter().enumerate() {
+        let weight = weight / children.iter().map(Vec::len).sum::<usize>().max(1) as f32;
+        let mut trees: Vec<Tree> = children.iter().map(|_| Tree::Leaf(Vec::new(), Default::default())).collect();
+        for index in scattered(children.len()) {
             region[at] = part(whole, &division, index);
-            trees.push(self.node(child, region, depth + 1)?);
+            let child = std::mem::take(&mut children[index]);
+            let weight = weight * child.len() as f32;
+            trees[index] = self.node(child, region, depth + 1, weight)?;
         }
         (region[at], self.taken[at]) = (whole, taken);
         let first = trees.iter().map(Tree::first).min().unwrap_or(u32::MAX);
@@ -380,6 +397,13 @@ impl<'a> Builder<'a> {
         let empty_children = (children as f32 / (count * 4.0)).max(1.0).ln();
         (((count / left).ln() - self.thrift.0 * (copies.ln() + empty_children)) / division.cost()).max(0.0)
     }
+}
+
+/// All of `0..count`; those that come first are from everywhere, so that they tell how large all will be.
+fn scattered(count: usize) -> impl Iterator<Item = usize> {
+    let all = count.next_power_of_two();
+    let unused = usize::BITS - all.trailing_zeros();
+    (0..all).map(move |index| index.reverse_bits().checked_shr(unused).unwrap_or(0)).filter(move |index| *index < count)
 }
 
 /// What is seen of a range through a window.
