@@ -355,6 +355,20 @@ def with_srh(packet: Packet) -> Packet:
     return IPv6(src=packet.src, dst=packet.dst, fl=packet.fl) / IPv6ExtHdrSegmentRouting(addresses=[packet.dst]) / packet.payload
 
 
+class Swaps:
+    """A function that sends packet #1 behind #2, however long the tester takes from one to the next."""
+
+    def __init__(self) -> None:
+        self._held: Packet | None = None
+
+    def __call__(self, packet: Packet, number: int) -> list[tuple[float, Packet]]:
+        if number == 1:
+            self._held = packet
+            return []
+        held, self._held = self._held, None
+        return [(0.0, packet)] if held is None else [(0.0, packet), (0.0, held)]
+
+
 KINDS = {
     "between ports": (by_way_of, Service("filter", "nfv", frozenset({"filter-w", "filter-e"}))),
     "that is steered": (by_way_of_steered, Service("filter", "nfv", frozenset({"filter-p"}), frozenset({SID}), True)),
@@ -371,7 +385,7 @@ KINDS = {
         (lambda packet, number: [(0.0, changed(packet, UDP_chksum=1))], "corrupted a checksum of 10 of 10 packets"),
         (lambda packet, number: [(0.0, changed(packet, UDP_dport=1))], "changed 10 of 10 packets"),
         (lambda packet, number: [(0.25, packet)], "delayed 10 of 10 packets"),
-        (lambda packet, number: [(0.1 if number == 1 else 0.0, packet)], "reordered 1 of 10 packets"),
+        (Swaps(), "reordered 1 of 10 packets"),
         (
             lambda packet, number: [(0.0, with_srh(packet) if number == 1 else packet)],
             "leaked a segment routing header on 1 of 10",
