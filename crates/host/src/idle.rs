@@ -5,7 +5,6 @@
 //! agent that would load a data plane takes it, and makes it what a new one is (`segue_dataplane`, `dataplane/idle.rs`). Nothing
 //! does so where it is not set.
 
-use std::ffi::OsStr;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -31,6 +30,20 @@ pub fn leave(pins: &Path) -> bool {
     directory().is_some_and(|idle| move_into(pins, &idle).unwrap_or(false))
 }
 
+/// The same with one set of maps, which larger tables have taken over from, or could not.
+#[must_use]
+pub fn leave_set(set: &Path) -> bool {
+    directory().is_some_and(|idle| {
+        let moved = new_place(&idle).and_then(|place| {
+            let Some(place) = place else { return Ok(false) };
+            fs::create_dir(&place)?;
+            fs::rename(set, place.join(set.file_name().unwrap_or_default()))?;
+            Ok(true)
+        });
+        moved.unwrap_or(false)
+    })
+}
+
 /// All that are idle now.
 #[must_use]
 pub fn all() -> Vec<PathBuf> {
@@ -39,7 +52,6 @@ pub fn all() -> Vec<PathBuf> {
 }
 
 fn move_into(pins: &Path, idle: &Path) -> io::Result<bool> {
-    static NUMBER: AtomicU32 = AtomicU32::new(0);
     let mut sets = 0;
     for entry in fs::read_dir(pins)? {
         let entry = entry?;
@@ -55,11 +67,15 @@ fn move_into(pins: &Path, idle: &Path) -> io::Result<bool> {
     if sets != 1 {
         return Ok(false);
     }
-    fs::create_dir_all(idle)?;
-    if fs::read_dir(idle)?.count() >= MOST {
-        return Ok(false);
-    }
-    let name = format!("{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
-    fs::rename(pins, idle.join(OsStr::new(&name)))?;
+    let Some(place) = new_place(idle)? else { return Ok(false) };
+    fs::rename(pins, place)?;
     Ok(true)
+}
+
+/// Where nothing is yet; None: there are enough.
+fn new_place(idle: &Path) -> io::Result<Option<PathBuf>> {
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    fs::create_dir_all(idle)?;
+    let name = format!("{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
+    Ok((fs::read_dir(idle)?.count() < MOST).then(|| idle.join(name)))
 }

@@ -20,6 +20,7 @@ pub mod object;
 mod offloads;
 pub mod packet_socket;
 pub mod site;
+pub mod tables;
 pub mod tap;
 pub mod vm;
 pub mod vnf;

@@ -1,15 +1,21 @@
 //! A real agent on a real kernel.
 
-use std::{fs, thread, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs, thread,
+    time::Duration,
+};
 
 use crate::support::{Agent, Network, traffic::under_traffic};
+use segue_abi as abi;
+use segue_abi::zerocopy::{FromBytes, IntoBytes};
 use segue_api::{
     client::{Client, Condition, Error},
     http,
 };
-use segue_host::Run;
+use segue_host::{Run, idle};
 use segue_model::node::{NodeState, SegmentList};
-use segue_testkit::command::sh;
+use segue_testkit::{command::sh, tables::content};
 use serde_json::Value;
 
 /// End, of both states.
@@ -108,6 +114,56 @@ sids:
     // Nothing is there: nothing is loaded in order to remove it.
     assert!(agent.clean().status.success());
     assert!(agent.clean().status.success() && !agent.pins().exists());
+}
+
+/// Tests leave their data planes to each other, to spare the verifier (crates/host/src/idle.rs): nothing may be left in one that a
+/// later test could take for its own. Where nothing is left to others, as by a plain `cargo test`, both are new.
+#[test]
+#[ignore = "needs root"]
+fn a_data_plane_that_another_agent_has_left_is_as_a_new_one() {
+    let is_left = idle::directory().is_some();
+    let network = Network::new();
+    let tables = |agent: &Agent| {
+        let mut tables = content(&agent.pins());
+        // Each agent signs what it gives to the kernel with a word of its own.
+        let control = tables.get_mut("control").and_then(|rows| rows.values_mut().next()).expect("control");
+        let mut word = abi::Control::read_from_bytes(control).expect("a control entry");
+        word.signature = Default::default();
+        control.copy_from_slice(word.as_bytes());
+        tables
+    };
+    let idle = || idle::all().into_iter().collect::<BTreeSet<_>>();
+    // Those of other tests, which might have other sizes, are out of the way.
+    for left in idle() {
+        fs::remove_dir_all(left).unwrap();
+    }
+    let new = {
+        let agent = Agent::start(&network);
+        tables(&agent)
+    };
+    let mut agent = Agent::start(&network);
+    agent.apply(STATE);
+    under_traffic(&network, SID, || {});
+    agent.apply(SMALL);
+    under_traffic(&network, SID, || {});
+    let used = tables(&agent);
+    let differs = |name: &str| used.get(name) != new.get(name);
+    for name in ["control", "sids", "sid_entries", "counters", "outcomes", "ports", "sids_cached", "adjacencies"] {
+        assert!(differs(name), "{name} is of no use here");
+    }
+    agent.terminate();
+    assert!(agent.clean().status.success());
+    let left = idle();
+    assert_eq!(!left.is_empty(), is_left);
+    let agent = Agent::start(&network);
+    assert!(!is_left || idle().len() < left.len(), "it was taken");
+    let taken = tables(&agent);
+    for (name, rows) in &taken {
+        // Programs that the new one has not loaded yet.
+        let none = BTreeMap::new();
+        assert_eq!(rows, new.get(name).unwrap_or(&none), "{name}");
+    }
+    assert!(new.keys().all(|name| taken.contains_key(name)));
 }
 
 /// Who is at the far end of a port takes its link down and up.

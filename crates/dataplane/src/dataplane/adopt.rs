@@ -37,20 +37,13 @@ pub(super) fn open_or_load(pin_dir: &Path, options: Options) -> Result<Dataplane
         return Err(Error::NotBpffs { path: pin_dir.to_owned() });
     }
     remove_tree(&pin_dir.join(LOADING))?;
-    let mut sets = numbered(pin_dir)?;
+    let sets = numbered(pin_dir)?;
     let mut open = object::open(&options.capacity)?;
-    let new = sets.is_empty() && idle::take(pin_dir, &open)?;
-    if new {
-        sets = numbered(pin_dir)?;
-    }
     if let Some((_, set)) = sets.last() {
         let older: Vec<PathBuf> = sets[..sets.len() - 1].iter().map(|(_, set)| set.clone()).collect();
         if let Some(mut dataplane) = adopt(&mut open, pin_dir, set, options)? {
             dataplane.bring_up_to_date(open, &older)?;
             dataplane.life_forgets();
-            if new {
-                dataplane.origin = Origin::Loaded;
-            }
             return Ok(dataplane);
         }
     }
@@ -59,10 +52,10 @@ pub(super) fn open_or_load(pin_dir: &Path, options: Options) -> Result<Dataplane
     Ok(dataplane)
 }
 
-/// Loads new maps and programs. What is there already stays active until the next apply. With `goes_on` only the maps that are to be
-/// larger are new: all others are those of that data plane.
+/// Loads new maps and programs, or takes idle ones. What is there already stays active until the next apply. With `goes_on` only the
+/// maps that are to be larger are new: all others are those of that data plane.
 pub(super) fn load_beside(
-    open: OpenObject,
+    mut open: OpenObject,
     pin_dir: &Path,
     options: Options,
     goes_on: Option<&Dataplane>,
@@ -70,7 +63,14 @@ pub(super) fn load_beside(
     let sets = numbered(pin_dir)?;
     let number = sets.last().map_or(1, |(number, _)| number + 1);
     let origin = if sets.is_empty() { Origin::Loaded } else { Origin::Replacing };
-    load_new(open, pin_dir, &pin_dir.join(format!("{MAPS}{number}")), (options, origin), goes_on)
+    let set = pin_dir.join(format!("{MAPS}{number}"));
+    if goes_on.is_none() && idle::take(&set, &open)? {
+        if let Some(taken) = adopt(&mut open, pin_dir, &set, options)? {
+            return Ok(Dataplane { origin, ..taken });
+        }
+        remove_tree(&set)?;
+    }
+    load_new(open, pin_dir, &set, (options, origin), goes_on)
 }
 
 /// The maps of `set` with what is known about them. `None` if this build cannot use them.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use libbpf_rs::MapCore;
 use segue_abi as abi;
+use segue_host::idle;
 
 use super::adopt::load_beside;
 use super::apply::{label_key, labels_alone, sid_key};
@@ -48,7 +49,10 @@ impl Dataplane {
     /// forward, until the next apply.
     pub(super) fn grow(&mut self, capacity: Capacity) -> Result<(), Error> {
         let options = Options { capacity, ..self.options };
-        let mut larger = load_beside(object::open(&capacity)?, &self.pin_dir, options, Some(self))?;
+        // Nothing has to go on, and both sets can be taken by others later.
+        let is_apart = self.active.is_none() && idle::directory().is_some();
+        let goes_on = (!is_apart).then_some(&*self);
+        let mut larger = load_beside(object::open(&capacity)?, &self.pin_dir, options, goes_on)?;
         larger.life = self.life.clone();
         larger.captured.clone_from(&self.captured);
         larger.down.clone_from(&self.down);
@@ -60,8 +64,10 @@ impl Dataplane {
         if !is_active {
             // Whatever forwards is of another layout, and stays until something is applied.
             self.origin = old.origin;
-            self.life.keep_sets(|set| *set != old.set);
-            return remove_tree(&old.set);
+            let set = old.set.clone();
+            self.life.keep_sets(|other| *other != set);
+            drop(old);
+            return if is_apart && idle::leave_set(&set) { Ok(()) } else { remove_tree(&set) };
         }
         self.origin = Origin::Loaded;
         // Packets that the old programs are at.

@@ -17,17 +17,20 @@ use crate::object;
 use crate::records::STATE;
 use crate::shared::clear;
 
-/// Puts one into the empty directory `pin_dir`, if there is one of this build with tables as large as those of `open`.
-pub(super) fn take(pin_dir: &Path, open: &OpenObject) -> Result<bool, Error> {
+/// Moves the maps of one to `set`, where nothing is, if there is one of this build with tables as large as those of `open`.
+pub(super) fn take(set: &Path, open: &OpenObject) -> Result<bool, Error> {
     for candidate in idle::all() {
-        let alike = only_set(&candidate).and_then(|set| maps(&set)).is_some_and(|maps| alike(open, &maps));
+        let Some(own) = only_set(&candidate) else { continue };
+        let alike = maps(&own).is_some_and(|maps| alike(open, &maps));
         // Somebody else may be faster.
-        if !alike || fs::rename(&candidate, pin_dir).is_err() {
+        if !alike || fs::rename(&own, set).is_err() {
             continue;
         }
-        if let Err(error) = make_new(pin_dir) {
+        // Best effort: what is empty is nobody's candidate.
+        let _ = fs::remove_dir(&candidate);
+        if let Err(error) = make_new(set) {
             tracing::warn!("an idle data plane is of no use: {error}");
-            pins::names(pin_dir)?.iter().try_for_each(|name| remove_tree(&pin_dir.join(name)))?;
+            remove_tree(set)?;
             continue;
         }
         return Ok(true);
@@ -37,8 +40,7 @@ pub(super) fn take(pin_dir: &Path, open: &OpenObject) -> Result<bool, Error> {
 
 fn only_set(pin_dir: &Path) -> Option<PathBuf> {
     let sets = pins::numbered(pin_dir).ok()?;
-    // The first: its tables never grew, and nothing tells it from a new one.
-    let [(1, set)] = sets.as_slice() else { return None };
+    let [(_, set)] = sets.as_slice() else { return None };
     Some(set.clone())
 }
 
@@ -63,14 +65,13 @@ fn alike(open: &OpenObject, maps: &[MapSet; 2]) -> bool {
 }
 
 /// Nothing is applied, counted, remembered or cached any more.
-fn make_new(pin_dir: &Path) -> Result<(), Error> {
-    let set = only_set(pin_dir).ok_or_else(|| pins::lost(pin_dir))?;
-    let [shared, own] = maps(&set).ok_or_else(|| pins::lost(&set))?;
+fn make_new(set: &Path) -> Result<(), Error> {
+    let [shared, own] = maps(set).ok_or_else(|| pins::lost(set))?;
     let control = abi::Control { abi_version: abi::SEGUE_ABI_VERSION, ..abi::Control::new_zeroed() };
     shared.write("control", &0_u32, &control)?;
     for (name, map) in shared.iter().chain(own.iter()) {
         clear(map).map_err(map_error(&name, "clear it"))?;
     }
-    let records = MapSet::open(&set, [STATE]).ok_or_else(|| pins::lost(&set))?;
+    let records = MapSet::open(set, [STATE]).ok_or_else(|| pins::lost(set))?;
     clear(records.get(STATE)?).map_err(map_error(STATE, "clear it"))
 }
