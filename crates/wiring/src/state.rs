@@ -44,17 +44,20 @@ pub(crate) fn node_state(
         role: role(interface.link),
         mode: PortMode::default(),
         accept_hmac: false,
-        l2_policy: None,
+        l2_policy: planned.frames.get(&interface.name).cloned(),
         vlan: None,
         firewall: firewall(interface),
     };
+    let ports = node.interfaces.iter().map(port).collect();
     let ipv4 =
         node.interfaces.iter().flat_map(|interface| &interface.addresses).find_map(|address| match address.addr() {
             IpAddr::V4(address) => Some(address),
             IpAddr::V6(_) => None,
         });
     let block = node.labels.map(|labels| labels.block);
-    let mpls = block.map(|block| Mpls { srgb: vec![domain.srgb()], srlb: vec![block], ..Mpls::default() });
+    let udp_endpoints = planned.udp_endpoints;
+    let mpls =
+        block.map(|block| Mpls { srgb: vec![domain.srgb()], srlb: vec![block], udp_endpoints, ..Mpls::default() });
     let state = NodeState {
         node: name.to_owned(),
         source_address: node.loopback,
@@ -67,7 +70,7 @@ pub(crate) fn node_state(
         },
         hmac_keys: Vec::new(),
         firewalls: firewalls.collect(),
-        ports: node.interfaces.iter().map(port).collect(),
+        ports,
         functions: Default::default(),
         sids: planned.sids,
         mpls,
