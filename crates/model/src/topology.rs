@@ -315,7 +315,7 @@ pub struct Chain {
     pub matching: Match,
     /// It carries all that its two hosts send, as Ethernet frames with their VLAN tags: they are on one link then, without a router, and in no
     /// other chain. Waypoints may be in `via`, and no functions.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "ethernet::written", skip_serializing_if = "Option::is_none")]
     pub ethernet: Option<Ethernet>,
     /// Functions by name in the order of visiting; `node:NAME` is a waypoint without a function.
     pub via: Vec<String>,

@@ -119,8 +119,10 @@ impl Reach {
             format!("shortest path {shown} (distance {distance})")
         };
         for way in in_udp {
-            words
-                .push_str(&format!("; in UDP along {}, which is no way of labels (RFC 7510), with {UDP_OCTETS} octets more", names(&way).join(" > ")));
+            words.push_str(&format!(
+                "; in UDP along {}, which is no way of labels (RFC 7510), with {UDP_OCTETS} octets more",
+                names(&way).join(" > ")
+            ));
         }
         (names(&crossed), words)
     }

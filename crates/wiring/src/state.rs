@@ -55,6 +55,11 @@ pub(crate) fn node_state(
             IpAddr::V6(_) => None,
         });
     let block = node.labels.map(|labels| labels.block);
+    // No host may send labels in UDP to a node that takes some, be it another one than its own.
+    let infrastructure_prefixes = match topology.udp_tunnels.is_empty() {
+        true => Vec::new(),
+        false => vec![domain.loopback_prefix, domain.link_prefix],
+    };
     let udp_endpoints = planned.udp_endpoints;
     let mpls =
         block.map(|block| Mpls { srgb: vec![domain.srgb()], srlb: vec![block], udp_endpoints, ..Mpls::default() });
@@ -66,6 +71,7 @@ pub(crate) fn node_state(
         domain: Domain {
             sid_blocks: vec![domain.sid_block],
             source_prefixes: vec![domain.loopback_prefix],
+            infrastructure_prefixes,
             ..Domain::default()
         },
         hmac_keys: Vec::new(),

@@ -1,5 +1,6 @@
 //! What labels carry and what carries them: frames between two hosts, and UDP where the network between two nodes knows no labels.
 
+use segue_lab::agent;
 use segue_lab::trace::event::Verdict;
 use segue_lab::trace::{TraceArguments, text::text, trace};
 use segue_model::topology::SrDataplane;
@@ -83,5 +84,10 @@ fn labels_cross_a_network_without_labels() {
         assert_eq!((found.verdict, &found.differs), (Verdict::Delivered, &None), "{}", text(&found));
     }
     nothing_dropped(&lab);
+    // Where labels are taken is closed to hosts, those of other nodes too.
+    let coast = lab.loaded.plan.nodes["coast"].loopback;
+    assert!(!lab.try_sh("client", &format!("ping -c 1 -W 0.2 {coast}")));
+    let drops = agent::get(&lab.paths().socket("near"), "near", "/v1/drops").unwrap();
+    assert!(drops.to_string().contains("drop_infrastructure_from_outside"), "{drops}");
     lab.down();
 }

@@ -1,7 +1,7 @@
 //! Chains of Ethernet frames: the link between two hosts.
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::{Chain, Endpoint, Topology};
 
@@ -12,6 +12,11 @@ pub struct Ethernet {
     /// Where labels lead: whether a control word (RFC 4385) is in front of each frame; true if not given (RFC 8469). Not where SIDs do.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub control_word: Option<bool>,
+}
+
+/// The key with nothing behind it is there, too.
+pub(super) fn written<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Ethernet>, D::Error> {
+    Option::<Ethernet>::deserialize(deserializer).map(|written| Some(written.unwrap_or_default()))
 }
 
 impl Chain {
@@ -30,5 +35,29 @@ impl Topology {
     #[must_use]
     pub fn joined(&self, host: &str) -> Option<[&str; 2]> {
         self.chains.values().filter_map(Chain::joined_hosts).find(|ends| ends.contains(&host))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::load::load_topology;
+
+    #[test]
+    fn the_key_alone_says_it() {
+        let of = |key: &str| {
+            let text = format!(
+                "name: x\nnodes: {{ a: {{}} }}\nhosts: {{ b: {{ node: a }}, c: {{ node: a }}, d: {{ node: a }} }}\n\
+                 chains:\n  e:\n    from: b\n    to: c\n    via: []\n{key}"
+            );
+            let topology = load_topology(&text, "t").unwrap_or_else(|errors| panic!("{errors}"));
+            (topology.chains["e"].ethernet, topology.joined("c") == Some(["b", "c"]), topology.joined("d").is_some())
+        };
+        assert_eq!(of(""), (None, false, false));
+        for key in ["    ethernet:\n", "    ethernet: {}\n", "    ethernet: null\n"] {
+            assert_eq!(of(key), (Some(Ethernet { control_word: None }), true, false), "{key}");
+        }
+        let without = Some(Ethernet { control_word: Some(false) });
+        assert_eq!(of("    ethernet: { control_word: false }\n"), (without, true, false));
     }
 }

@@ -2,7 +2,7 @@
 
 use segue_model::label::LabelBehaviour;
 use segue_model::udp::UdpTunnel;
-use segue_wiring::load_plan;
+use segue_wiring::{LabPlan, load_plan};
 
 use crate::mixed::{Packet, line, mixed};
 use crate::{Seed, state};
@@ -67,6 +67,14 @@ fn labels_cross_a_network_without_labels_in_udp() {
         [endpoints("n0"), endpoints("n1"), endpoints("n3")],
         [vec![], vec!["fc00:5ea:2::1".to_owned()], vec!["fc00:5ea:4::1".to_owned()]]
     );
+    // Hosts of all nodes are kept from the addresses that take labels.
+    let closed = |plan: &LabPlan, node: &str| {
+        let prefixes = state(plan, node).domain.infrastructure_prefixes.clone();
+        prefixes
+            .iter()
+            .any(|prefix| prefix.contains(&plan.nodes["n1"].loopback) && prefix.contains(&plan.nodes["n3"].loopback))
+    };
+    assert!(["n0", "n1", "n3", "n4"].iter().all(|node| closed(&plan, node)));
     let last = plan.explain().iter().find(|step| step.policy == "c0-forward" && step.step == 1).expect("the egress");
     assert_eq!(last.path, ["n0", "n1", "n2", "n3", "n4"], "the network between, too");
     assert!(last.why.ends_with("shortest path n0 > n1 > n3 > n4 (distance 4); in UDP along n1 > n2 > n3, which is no way of labels (RFC 7510), with 48 octets more"), "{}", last.why);
