@@ -10,6 +10,7 @@ use std::time::Duration;
 use segue_api::capture::{CaptureRequest, Format};
 use segue_wire::mpls::LabelStack;
 use segue_wire::packet::parse_as_far_as_possible;
+use segue_wire::{LayerKind, protocol};
 use segue_wiring::{LABEL, LabPlan, Labels};
 
 use crate::blocks::{Blocks, Packet};
@@ -19,12 +20,14 @@ use crate::names::{LabPaths, Roots};
 use crate::read;
 use crate::recording;
 pub use crate::recording::End;
-use crate::seen::{Seen, dissect};
+use crate::seen::{Inner, Seen, dissect};
 use crate::state::LabRecord;
 
-/// Ethertype of frames with labels (RFC 3032), and the label in front of an entropy label.
-const MPLS: [u8; 2] = [0x88, 0x47];
+/// The label in front of an entropy label.
 const ENTROPY_INDICATOR: u32 = 7;
+/// What may be in front of a stack of labels, which may be in UDP.
+const IN_FRONT: [LayerKind; 5] =
+    [LayerKind::Ethernet, LayerKind::Vlan, LayerKind::Ipv6, LayerKind::Ipv4, LayerKind::Udp];
 /// As good as for ever.
 const FOR_EVER: Duration = Duration::from_secs(30 * 24 * 3600);
 /// Which packets, and where they are looked for.
@@ -167,9 +170,9 @@ impl Filter {
                 left => labels.ends_with(left),
             },
             Self::Chain { segments, ends } => match steering(frame) {
-                // The last segment needs no SRH: what is inside has to tell.
+                // The last segment needs no SRH: what is inside has to tell, if it is no frame, whose SIDs are of one chain.
                 Some((destination, list)) if list.is_empty() => {
-                    segments.last() == Some(&destination) && between(frame, ends)
+                    segments.last() == Some(&destination) && (is_around_frame(frame) || between(frame, ends))
                 }
                 Some((destination, list)) => {
                     let reduced = segments.get(1..).unwrap_or_default();
@@ -188,10 +191,17 @@ fn between(frame: &[u8], ends: &[Vec<IpAddr>; 2]) -> bool {
     found.is_some_and(|found| ends[0].contains(&found.source) && ends[1].contains(&found.destination))
 }
 
+/// Whether what is in the outer header is a frame.
+fn is_around_frame(frame: &[u8]) -> bool {
+    matches!(dissect(frame), Seen::Bare(inner) if inner.protocol == protocol::ETHERNET)
+}
+
 /// The labels of a frame, first to last, without an entropy label (RFC 6790), of which no chain knows.
 fn stack(frame: &[u8]) -> Vec<u32> {
-    let behind = frame.get(12..14).filter(|ethertype| *ethertype == MPLS).and_then(|_| frame.get(14..));
-    let Some(Ok(stack)) = behind.map(LabelStack::new_checked) else { return Vec::new() };
+    let (layers, _) = parse_as_far_as_possible(frame);
+    let behind = layers.as_slice().iter().find(|layer| !IN_FRONT.contains(&layer.kind));
+    let labels = behind.filter(|layer| layer.kind == LayerKind::Mpls).map(|layer| layer.bytes(frame));
+    let Some(Ok(stack)) = labels.map(LabelStack::new_checked) else { return Vec::new() };
     stack.entries().map(|entry| entry.label).take_while(|label| *label != ENTROPY_INDICATOR).collect()
 }
 
@@ -200,6 +210,9 @@ fn steering(frame: &[u8]) -> Option<(Ipv6Addr, Vec<Ipv6Addr>)> {
     match dissect(frame) {
         Seen::Enveloped(envelope, _) | Seen::SrhOnly(envelope) => {
             Some((envelope.destination, envelope.srh.map(|srh| srh.segments).unwrap_or_default()))
+        }
+        Seen::Bare(Inner { destination: IpAddr::V6(destination), protocol: protocol::ETHERNET, .. }) => {
+            Some((destination, Vec::new()))
         }
         Seen::Bare(_) | Seen::Other | Seen::Malformed(_) => None,
     }
@@ -356,6 +369,35 @@ chains:
             assert!(takes(&[&stack[from..], &[7, 99_000]].concat(), there), "an entropy label is no part of it");
         }
         assert!(!takes(&[17], there) && takes(&[], there) && !takes(&[], "2001:db8:3::2"));
+        // In UDP they are the same.
+        let in_udp = |stack: &[u32], port: u16| {
+            let labelled = frame(stack, there);
+            PacketBuilder::ethernet([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2])
+                .ipv6(Ipv6Repr::new("fc00:5ea:1::1".parse().unwrap(), "fc00:5ea:3::1".parse().unwrap()))
+                .udp(UdpRepr::new(50_000, port))
+                .payload(&labelled[14..])
+                .build()
+        };
+        let wanted = wanted("$chain.web").filter;
+        assert!(wanted.takes(&in_udp(&stack, 6635)) && !wanted.takes(&in_udp(&stack, 6634)));
+        assert!(!wanted.takes(&in_udp(&[17], 6635)));
+    }
+
+    #[test]
+    fn frames_in_ipv6_are_told_by_their_sid() {
+        let topology = TOPOLOGY.split_once("functions").map_or(TOPOLOGY, |(before, _)| before);
+        let chains = "chains: { wire: { from: client, to: server, via: [], ethernet: {} } }\n";
+        let (_, plan) =
+            segue_wiring::load_plan(&format!("{topology}{chains}"), "x").unwrap_or_else(|errors| panic!("{errors}"));
+        let filter = Wanted::of("$chain.wire", &plan, &Labels::of(&plan)).unwrap().unwrap().filter;
+        let frame = |sid: &str| {
+            PacketBuilder::ethernet([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2])
+                .ipv6(Ipv6Repr::new("fc00:5ea:1::1".parse().unwrap(), sid.parse().unwrap()))
+                .inner_ethernet([2, 0, 0, 0, 0, 3], [2, 0, 0, 0, 0, 4])
+                .payload(&[0x88, 0xb5, 1, 2, 3])
+                .build()
+        };
+        assert!(filter.takes(&frame("fc00:5e9:3:100::")) && !filter.takes(&frame("fc00:5e9:3:101::")));
     }
 
     #[test]

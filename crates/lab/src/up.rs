@@ -96,7 +96,8 @@ impl Building<'_> {
         // Before the agents, which then find devices with somebody behind them.
         self.functions("functions", |runtime, function| runtime.start(function))?;
         let by_labels = self.loaded.topology.uses_labels();
-        if by_labels {
+        // Ports whose frames all go into a policy are on XDP as well.
+        if by_labels || self.loaded.topology.chains.values().any(|chain| chain.ethernet.is_some()) {
             offloads::checksums(self.paths, &self.loaded.plan)?;
         }
         if let Some(program) = program {

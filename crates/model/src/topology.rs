@@ -14,6 +14,7 @@ use crate::node::HeadendMode;
 use crate::range::NumberRange;
 use crate::value::{PortRange, Protocol};
 
+pub use ethernet::Ethernet;
 pub use function::{
     Capabilities, Function, FunctionKind, InNamespace, InNetfilter, InService, Interfaces, OnTap, ProxyChoice, Ruleset,
     RunsIn,
@@ -21,11 +22,14 @@ pub use function::{
 pub use impairment::{DELAY_MAX_MS, Impairment};
 pub use label::LABEL;
 pub use traffic::{Capture, Family, RATE_MAX, SIZE_MAX, SIZE_MIN, SNAP_MIN, Traffic, TrafficProtocol};
+pub use tunnel::LabelTunnel;
 
+mod ethernet;
 mod function;
 mod impairment;
 mod label;
 mod traffic;
+mod tunnel;
 mod written;
 
 /// How `via` names a waypoint.
@@ -51,6 +55,9 @@ pub struct Topology {
     /// Links between nodes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub links: Vec<Link>,
+    /// sr-mpls: where labels go in UDP, because the network between two nodes knows none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub udp_tunnels: Vec<LabelTunnel>,
     /// Network functions, by name.
     #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
     pub functions: IndexMap<String, Function>,
@@ -306,12 +313,16 @@ pub struct Chain {
     /// Which of it.
     #[serde(default, rename = "match", skip_serializing_if = "Match::is_any")]
     pub matching: Match,
+    /// It carries all that its two hosts send, as Ethernet frames with their VLAN tags: they are on one link then, without a router, and in no
+    /// other chain. Waypoints may be in `via`, and no functions.
+    #[serde(default, deserialize_with = "ethernet::written", skip_serializing_if = "Option::is_none")]
+    pub ethernet: Option<Ethernet>,
     /// Functions by name in the order of visiting; `node:NAME` is a waypoint without a function.
     pub via: Vec<String>,
     /// Traffic in the other direction visits the same functions in the opposite order.
     #[serde(default = "yes")]
     pub reverse: bool,
-    /// Headend behaviour: H.Encaps or H.Encaps.Red. Labels are pushed whatever it is (`domain.dataplane: sr-mpls`).
+    /// Headend behaviour: H.Encaps or H.Encaps.Red; with `ethernet` H.Encaps.L2 or H.Encaps.L2.Red come of these. Labels are pushed whatever it is (`domain.dataplane: sr-mpls`).
     #[serde(default)]
     pub mode: HeadendMode,
     /// What packets are marked with in functions with `netfilter` (`meta mark`); its position, from 1, if not given. Also the argument

@@ -4,11 +4,16 @@ use std::ops::Range;
 
 use ipnet::IpNet;
 
+use segue_model::check::MTU_MIN;
 use segue_model::error::{KeyPath, Report};
+use segue_model::node::HeadendMode;
 use segue_model::owner::{AddressFamily, Direction, Owner};
 use segue_model::topology::{Chain, Dataplane, Endpoint, Interfaces, Match, WAYPOINT};
 
 use crate::inventory::Inventory;
+
+/// Octets of an Ethernet header: both addresses and the ethertype.
+const ETHERNET_HEADER: u32 = 14;
 
 /// One end of a chain: a node and what lies behind it.
 #[derive(Debug, Clone)]
@@ -17,6 +22,9 @@ pub(crate) struct End {
     pub(crate) prefixes: Vec<IpNet>,
     /// For explanations: the customer's name, or the node's.
     pub(crate) label: String,
+    /// A customer: the port that leads to it, if that is known, and the largest packet that it sends.
+    pub(crate) port: Option<String>,
+    pub(crate) mtu: u32,
 }
 
 /// Where a chain's traffic is to go between its ends.
@@ -130,6 +138,31 @@ impl Course<'_> {
         self.families.contains(&AddressFamily::of(prefix))
     }
 
+    /// Whether what it carries are Ethernet frames.
+    pub(crate) fn has_frames(&self) -> bool {
+        self.definition.ethernet.is_some()
+    }
+
+    /// Headend behaviour where SIDs lead.
+    pub(crate) fn mode(&self) -> HeadendMode {
+        match (self.definition.mode, self.has_frames()) {
+            (HeadendMode::HEncaps, true) => HeadendMode::HEncapsL2,
+            (HeadendMode::HEncapsRed, true) => HeadendMode::HEncapsL2Red,
+            (mode, _) => mode,
+        }
+    }
+
+    /// Octets that must pass every link beside what is put in front: the least packet of IPv6, whose sender is told if a larger one does not fit; or
+    /// the largest frame of its customer, whom nobody tells.
+    pub(crate) fn least(&self, direction: Direction) -> (u32, String) {
+        if !self.has_frames() {
+            return (MTU_MIN, format!("a packet of {MTU_MIN} octets, the least for IPv6,"));
+        }
+        let (from, _) = self.ends(direction);
+        let octets = from.mtu.saturating_add(ETHERNET_HEADER);
+        (octets, format!("a frame of {octets} octets, the largest that {} sends without a VLAN tag,", from.label))
+    }
+
     /// Prefixes of an end in the families that the course carries.
     pub(crate) fn prefixes<'b>(&'b self, end: &'b End) -> impl Iterator<Item = &'b IpNet> {
         end.prefixes.iter().filter(|prefix| self.carries(prefix))
@@ -168,12 +201,20 @@ impl<'a> Resolver<'a> {
         let end = match endpoint {
             Endpoint::Host(name) => {
                 let customer = self.inventory.customers.get(name)?;
-                End { node: self.node(&customer.node)?, prefixes: customer.prefixes.clone(), label: name.clone() }
+                End {
+                    node: self.node(&customer.node)?,
+                    prefixes: customer.prefixes.clone(),
+                    label: name.clone(),
+                    port: customer.port.clone(),
+                    mtu: customer.mtu,
+                }
             }
             Endpoint::Behind(behind) => End {
                 node: self.node(&behind.node)?,
                 prefixes: behind.prefixes.clone(),
                 label: format!("what lies behind {}", behind.node),
+                port: None,
+                mtu: MTU_MIN,
             },
             Endpoint::Prefixes(prefixes) => self.end_of_prefixes(prefixes, key, report)?,
         };
@@ -207,7 +248,8 @@ impl<'a> Resolver<'a> {
             }
         }
         let (name, _) = self.inventory.nodes.get_index(found?)?;
-        Some(End { node: found?, prefixes: prefixes.to_vec(), label: format!("what lies behind {name}") })
+        let label = format!("what lies behind {name}");
+        Some(End { node: found?, prefixes: prefixes.to_vec(), label, port: None, mtu: MTU_MIN })
     }
 
     fn courses(
@@ -219,6 +261,22 @@ impl<'a> Resolver<'a> {
         report: &mut Report,
         courses: &mut Vec<Course<'a>>,
     ) {
+        if chain.ethernet.is_some() {
+            let stops = self.stops(chain, &[], &key, report);
+            let (families, parts) = (Vec::new(), Default::default());
+            courses.push(Course {
+                chain: name,
+                definition: chain,
+                key,
+                families,
+                split: false,
+                from,
+                to,
+                stops,
+                parts,
+            });
+            return;
+        }
         let has = |end: &End, family| end.prefixes.iter().any(|prefix| AddressFamily::of(prefix) == family);
         let mut families: Vec<AddressFamily> = [AddressFamily::Ipv4, AddressFamily::Ipv6]
             .into_iter()

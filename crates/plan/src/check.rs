@@ -2,7 +2,9 @@
 //! this.
 
 mod backup;
+mod ethernet;
 mod labels;
+mod tunnels;
 
 use indexmap::IndexMap;
 
@@ -23,6 +25,7 @@ pub(crate) fn check(inventory: &Inventory, report: &mut Report) {
     let mut check = Check { inventory, approaches: approach::all(inventory), report };
     check.nodes();
     check.labels();
+    check.tunnels();
     if let Reachability::Links(links) = &inventory.reachability {
         check.links(links);
     }
@@ -34,7 +37,11 @@ pub(crate) fn check(inventory: &Inventory, report: &mut Report) {
         check.node_exists(&customer.node, &root.at("customers").at(name).at("node"));
     }
     for (name, chain) in &inventory.chains {
-        check.chain(chain, &root.at("chains").at(name));
+        let key = root.at("chains").at(name);
+        check.chain(chain, &key);
+        if chain.ethernet.is_some() {
+            check.frames(name, chain, &key);
+        }
     }
 }
 
@@ -95,7 +102,7 @@ impl Check<'_, '_> {
             self.report.error(&key.at("node"), message, "move the function, or set the node's `dataplane: segue`");
         }
         if function.inner.is_empty() || function.inner.contains(&InnerType::Ethernet) {
-            let message = "chains carry IP packets: the function takes none, or Ethernet frames";
+            let message = "functions of chains get IP packets: this one takes none, or Ethernet frames";
             self.report.error(&key.at("inner"), message, "write IPv4, IPv6 or both");
         }
         match (function.on_failure, &function.backup) {

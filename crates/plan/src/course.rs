@@ -10,6 +10,7 @@ use segue_model::topology::Dataplane;
 use crate::approach::Approach;
 use crate::chain::{Course, Part};
 use crate::explain::Step;
+use crate::graph::UDP_OCTETS;
 use crate::planner::Planner;
 use crate::segment::Segment;
 
@@ -53,7 +54,7 @@ impl Planner<'_> {
         match self.dataplane(part.from) {
             Dataplane::Segue => {
                 let list = SegmentList::of_sids(1, list);
-                self.headend(course, direction, part, course.definition.mode, list);
+                self.headend(course, direction, part, course.mode(), list);
             }
             Dataplane::Kernel => self.kernel_headend(course, direction, &segments),
             // Refused when the chain's ends were resolved.
@@ -76,12 +77,12 @@ impl Planner<'_> {
             self.error(&key, message, "visit fewer");
             return false;
         }
-        let overhead = course.definition.mode.overhead(segments.len());
+        let overhead = course.mode().overhead(segments.len());
         let nodes = segments.iter().map(|segment| segment.node);
         self.check_links(course, direction, part, nodes, (overhead, &format!("{} segments", segments.len())))
     }
 
-    /// Whether each node can be reached from the one before it, with `overhead` octets of `header` in front of the least packet.
+    /// Whether each node can be reached from the one before it, with `overhead` octets of `header` in front of the least that must pass.
     pub(crate) fn check_links(
         &mut self,
         course: &Course<'_>,
@@ -100,14 +101,18 @@ impl Planner<'_> {
                 self.error(&key, message, "add the missing link to `links`");
                 return false;
             }
-            let needed = segue_model::check::MTU_MIN + u32::try_from(overhead).unwrap_or(u32::MAX);
+            let (least, what) = course.least(direction);
+            let needed = least.saturating_add(u32::try_from(overhead).unwrap_or(u32::MAX));
             if let Some(mtu) = reach.mtu(here, node).filter(|mtu| *mtu < needed) {
+                let (beside, more) = match reach.tunnel_between(here, node) {
+                    Some(_) => (format!(", without the {UDP_OCTETS} that UDP takes,"), UDP_OCTETS),
+                    None => (String::new(), 0),
+                };
                 let message = format!(
-                    "the MTU of {mtu} octets between {} and {} is too small ({direction}): a packet of 1280 octets, the least \
-                     for IPv6, takes {needed} with {header}",
+                    "the MTU of {mtu} octets between {} and {}{beside} is too small ({direction}): {what} takes {needed} with {header}",
                     names[0], names[1],
                 );
-                self.error(&key, message, format!("raise the links' MTU to {needed} or more"));
+                self.error(&key, message, format!("raise the links' MTU to {} or more", needed.saturating_add(more)));
                 return false;
             }
             here = node;

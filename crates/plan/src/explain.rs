@@ -31,7 +31,7 @@ impl Planner<'_> {
                 order(course, direction, part)
             ),
         };
-        let mode = course.definition.mode;
+        let mode = course.mode();
         let name = self.node_name(here).to_owned();
         let mut steps = vec![(here, StepAction::Headend { mode, segments: list }, why, vec![name])];
         for segment in segments {
@@ -51,6 +51,9 @@ impl Planner<'_> {
     /// Where traffic comes in, and how it is told from other.
     pub(crate) fn entrance(&self, course: &Course<'_>, direction: Direction, part: &Part) -> String {
         let (from, to) = course.ends(direction);
+        if course.has_frames() {
+            return self.entrance_of_frames(course, direction, part);
+        }
         let who = match self.dataplane(part.from) {
             Dataplane::Kernel => "by a kernel route, that is by destination alone",
             _ if course.definition.matching.is_any() => "by destination and source prefix",

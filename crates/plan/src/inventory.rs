@@ -12,7 +12,9 @@ use segue_model::node::InnerType;
 use segue_model::owner::Owner;
 use segue_model::proxy::{MayChange, MayRewrite, OnFailure, Watch};
 use segue_model::range::NumberRange;
-use segue_model::topology::{Capabilities, Chain, Dataplane, FunctionKind, Interfaces, ProxyChoice, SrDataplane};
+use segue_model::topology::{
+    Capabilities, Chain, Dataplane, FunctionKind, Interfaces, LabelTunnel, ProxyChoice, SrDataplane,
+};
 use segue_model::value::MacAddress;
 
 /// All that the planner knows. The order of each list is that of the plan: the same inventory always gives the same numbers.
@@ -22,6 +24,8 @@ pub struct Inventory {
     pub nodes: IndexMap<String, Node>,
     /// How they reach each other.
     pub reachability: Reachability,
+    /// Ways of labels through networks that know none; over the links of [`Inventory::reachability`].
+    pub tunnels: Vec<LabelTunnel>,
     /// Network functions, by name.
     pub functions: IndexMap<String, Function>,
     /// What lies at the edges of the domain, by name.
@@ -195,6 +199,8 @@ pub struct Customer {
     pub networks: Vec<IpNet>,
     /// Largest packet that it sends, octets.
     pub mtu: u32,
+    /// Name of the node's port that leads to it and to nothing else. Chains of Ethernet frames need it.
+    pub port: Option<String>,
 }
 
 impl Function {

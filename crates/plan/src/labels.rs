@@ -1,6 +1,6 @@
 //! The same by labels (RFC 8660): the node segments of all nodes that have labels on each, a table at each egress, and the stacks of chains.
 
-use segue_model::label::{ENTROPY_ENTRIES, ENTRY_OCTETS, LABELS_MAX, Label, LabelBehaviour};
+use segue_model::label::{ENTROPY_ENTRIES, ENTRY_OCTETS, LABELS_MAX, Label, LabelBehaviour, Pseudowire};
 use segue_model::node::{HeadendMode, SegmentList};
 use segue_model::owner::Direction;
 
@@ -34,6 +34,7 @@ impl Planner<'_> {
             let Some(labels) = self.inventory.nodes[there].labels else { continue };
             let name = self.node_name(there);
             let next = self.label_reach.first_hop(node, there);
+            let udp = self.in_udp(node, there);
             // As good ways by nodes in between need the label: then those that lead there at once are paths without it.
             let all = self.label_reach.first_hops(node, there);
             let (behaviour, comment) = match next {
@@ -44,8 +45,10 @@ impl Planner<'_> {
                 Some(_) => (LabelBehaviour::Swap, format!("node {name}, by {}", self.names_of(&all))),
                 None => continue,
             };
-            let towards = next.map(|next| self.node_name(next).to_owned());
-            self.nodes[node].labels.push(LabelEntry { label: local_label(labels.node, behaviour, comment), towards });
+            let comment = if udp.is_some() { format!("{comment}, in UDP") } else { comment };
+            let towards = next.filter(|_| udp.is_none()).map(|next| self.node_name(next).to_owned());
+            let label = Label { udp, ..local_label(labels.node, behaviour, comment) };
+            self.nodes[node].labels.push(LabelEntry { label, towards });
         }
     }
 
@@ -67,20 +70,19 @@ impl Planner<'_> {
         if towards.is_none() && first.node != from {
             return None;
         }
-        let pushed = SegmentList {
-            weight: 1,
-            segments: Vec::new(),
-            labels: list.clone(),
-            next_hop: None,
-            port: None,
-            udp: None,
-        };
+        let udp = self.in_udp(from, first.node);
+        let in_udp = udp.is_some();
+        let pushed =
+            SegmentList { weight: 1, segments: Vec::new(), labels: list.clone(), next_hop: None, port: None, udp };
         let before = self.nodes[from].policies.len();
         self.headend(course, direction, part, HeadendMode::Push, pushed);
         let entropy_label = self.ends_with_entropy(part);
         let made = self.nodes[from].policies.iter_mut().skip(before);
         made.for_each(|policy| policy.entropy_label = entropy_label);
         let towards = towards.map(|towards| {
+            if in_udp {
+                return format!("{towards} in UDP");
+            }
             self.nodes[from].towards.insert(course.policy(direction, part.number), towards);
             self.names_of(&self.label_reach.first_hops(from, first.node))
         });
@@ -114,6 +116,7 @@ impl Planner<'_> {
             here = node;
         }
         segments.extend(match part.is_last {
+            true if course.has_frames() => self.pseudowire(course, direction, here),
             true => Some(self.label_egress(course, direction, here)),
             false => self.crossing_label(course, direction, part, here),
         });
@@ -174,9 +177,13 @@ impl Planner<'_> {
             self.error(&key, message, "visit fewer functions and waypoints");
             return false;
         }
-        let octets = ENTRY_OCTETS * (list.len() + entropy);
-        let nodes = segments.iter().map(|segment| segment.node);
-        self.check_links(course, direction, part, nodes, (octets, &format!("{} labels{beside}", list.len())))
+        let word = self.control_word(course);
+        let octets = ENTRY_OCTETS * (list.len() + entropy) + word.map_or(0, Pseudowire::octets);
+        let with_word = if word.is_some_and(|word| word.control_word) { " and a control word" } else { "" };
+        let nodes: Vec<usize> = segments.iter().map(|segment| segment.node).collect();
+        let header = format!("{} labels{beside}{with_word}", list.len());
+        self.check_links(course, direction, part, nodes.iter().copied(), (octets, &header))
+            && self.check_no_frames_in_udp(course, direction, part, &nodes)
     }
 }
 

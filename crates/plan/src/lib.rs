@@ -34,6 +34,7 @@ mod crossing;
 mod demand;
 mod explain;
 mod explain_labels;
+mod frames;
 mod function;
 pub mod graph;
 pub mod inventory;
@@ -47,6 +48,7 @@ mod reach;
 mod segment;
 mod sid;
 mod steer;
+mod tunnel;
 
 /// The interfaces that functions need, in the order of chains. Attachments that the inventory has already make no difference.
 ///
@@ -77,6 +79,7 @@ pub fn plan(inventory: &Inventory) -> Result<Plan, Errors> {
     for node in 0..inventory.nodes.len() {
         planner.node_labels(node);
         planner.end_sid(node);
+        planner.udp_endpoint(node);
     }
     for course in &courses {
         planner.course(course);

@@ -37,9 +37,30 @@ pub(crate) fn divide(inventory: &Inventory, courses: &mut [Course<'_>], report: 
                     })
                 }
             };
+            if let [first, _, ..] = &parts[..]
+                && course.has_frames()
+            {
+                refuse_frames(inventory, course, *direction, first.to, report);
+            }
             course.parts[usize::from(*direction == Direction::Reverse)] = parts;
         }
+        let with_word = course.definition.ethernet.is_some_and(|ethernet| ethernet.control_word.is_some());
+        if with_word && course.parts.iter().flatten().any(|part| !part.by_labels) {
+            let key = course.key.at("ethernet").at("control_word");
+            let message = "SIDs lead this chain, and no control word is in front of frames in IPv6";
+            report.error(&key, message, "remove the key, or let labels lead (`sr_dataplane: sr-mpls`)");
+        }
     }
+}
+
+/// Frames cannot go on from SIDs to labels, nor the other way round.
+fn refuse_frames(inventory: &Inventory, course: &Course<'_>, direction: Direction, node: usize, report: &mut Report) {
+    let name = inventory.nodes.get_index(node).map_or("", |(name, _)| name);
+    let message = format!(
+        "the chain would cross between SIDs and labels at {name} ({direction}), where only IP packets are steered anew"
+    );
+    let remedy = "let one kind lead the whole way (`sr_dataplane`), or remove `ethernet`";
+    report.error(&course.key.at("ethernet"), message, remedy);
 }
 
 /// The only part, where there is one kind of steering only.
@@ -180,7 +201,13 @@ impl<'a> Search<'a> {
         let (message, remedy) = match meet {
             true => (
                 format!("no links lead from {a} to {b} ({direction}), over which {} lead", words(there.1)),
-                "add the missing link to `links`, or give a node between them `sr_dataplane: both`",
+                match here.1[1] && there.1[1] {
+                    true => {
+                        "add the missing link to `links`, or give a node between them `sr_dataplane: both`, or let labels cross what is between in \
+                         UDP (`udp_tunnels`)"
+                    }
+                    false => "add the missing link to `links`, or give a node between them `sr_dataplane: both`",
+                },
             ),
             false => (
                 format!(

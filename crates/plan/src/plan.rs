@@ -9,6 +9,7 @@ use serde::Serialize;
 use segue_model::label::{Label, LabelBehaviour};
 use segue_model::node::{Behaviour, HeadendMode, Policy, Sid, SteeringRule};
 use segue_model::owner::{AddressFamily, Direction};
+use segue_model::udp::UdpEndpoint;
 
 use crate::approach::Approach;
 
@@ -36,8 +37,13 @@ pub struct NodePlan {
     pub kernel: Vec<KernelEntry>,
     /// Only where labels lead to it.
     pub labels: Vec<LabelEntry>,
-    /// Policies of labels, by name: the neighbour that each list goes to first. Who knows the link adds `next_hop` and `port`.
+    /// Policies of labels, by name: the neighbour that each list goes to first. Who knows the link adds `next_hop` and `port`. None of a list
+    /// that has `udp`.
     pub towards: IndexMap<String, String>,
+    /// Access ports whose frames all go into a policy, by name: that policy.
+    pub frames: IndexMap<String, String>,
+    /// Where it takes labels in UDP.
+    pub udp_endpoints: Vec<UdpEndpoint>,
 }
 
 /// What a node does with a label, but for the link, of which the planner knows nothing.
@@ -45,7 +51,7 @@ pub struct NodePlan {
 pub struct LabelEntry {
     /// Without `next_hop` and `port` where it goes on to a neighbour.
     pub label: Label,
-    /// The neighbour that it goes on to; of several, by equally short ways, the first.
+    /// The neighbour that it goes on to; of several, by equally short ways, the first. None if it goes to another node in UDP.
     pub towards: Option<String>,
 }
 
@@ -170,7 +176,8 @@ pub enum StepAction {
     Push {
         /// In the order of traversal.
         labels: Vec<u32>,
-        /// The neighbour that takes the first one, or those, of which each flow has one; none if that is the node's own.
+        /// The neighbour that takes the first one, or those, of which each flow has one, or the node that it goes to in UDP; none if that is the
+        /// node's own.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         towards: Option<String>,
     },

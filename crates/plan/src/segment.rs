@@ -78,6 +78,7 @@ impl Planner<'_> {
             });
         }
         segments.extend(match part.is_last {
+            true if course.has_frames() => self.frames_out(course, direction),
             true => Some(self.egress(course, direction)),
             false => self.crossing_sid(course, direction, part),
         });

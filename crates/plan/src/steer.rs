@@ -42,7 +42,7 @@ impl Planner<'_> {
             hop_limit: 64,
             ttl: TtlModel::Pipe,
             entropy_label: false,
-            pseudowire: None,
+            pseudowire: self.control_word(course).filter(|_| part.by_labels),
             mss_clamp: None,
             owner: Some(course.owner(direction)),
         };
@@ -58,6 +58,7 @@ impl Planner<'_> {
             self.error(&course.key.at("color"), message, "choose another color (RFC 9256 section 2.1)");
         }
         let rules = match (part.number, part.by_labels) {
+            (0, _) if course.has_frames() => self.frames_in(course, direction, part.from, &name),
             (0, _) => classified(course, direction, &name),
             (_, true) => self.hairpin_rules(part, &name),
             (_, false) => Vec::new(),

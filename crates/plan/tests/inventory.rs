@@ -47,7 +47,7 @@ fn function(inner: &[InnerType]) -> Function {
 
 fn customer(node: &str, prefix: &str, mtu: u32) -> Customer {
     let prefixes: Vec<ipnet::IpNet> = vec![prefix.parse().unwrap()];
-    Customer { node: node.into(), networks: prefixes.clone(), prefixes, mtu }
+    Customer { node: node.into(), networks: prefixes.clone(), prefixes, mtu, port: None }
 }
 
 fn chain(value: Value) -> Chain {
@@ -68,6 +68,7 @@ fn inventory() -> Inventory {
             ("far", node(Dataplane::Kernel, 3)),
         ]),
         reachability: Reachability::Links(vec![link("edge", "middle"), link("middle", "far")]),
+        tunnels: Vec::new(),
         functions: named([
             ("fw", Function { proxy: ProxyChoice::Static, ..function(&[InnerType::IPv4]) }),
             ("ids", function(&[InnerType::IPv4, InnerType::IPv6])),

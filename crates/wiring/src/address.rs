@@ -31,11 +31,11 @@ pub(crate) struct NodeAddress {
     pub(crate) labels: Option<NodeLabels>,
 }
 
-/// A host's address in one family, and the node's on the same link.
+/// A host's address in one family, and the node's on the same link; none where another host is on it (a chain of Ethernet frames).
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct HostAddress {
     pub(crate) host: IpNet,
-    pub(crate) node: IpNet,
+    pub(crate) node: Option<IpNet>,
 }
 
 /// Addresses of all nodes, in the order of the topology.
@@ -98,15 +98,27 @@ pub(crate) fn hosts(topology: &Topology, report: &mut Report) -> IndexMap<String
     let mut all: IndexMap<String, Vec<HostAddress>> = IndexMap::new();
     for (position, (name, host)) in topology.hosts.iter().enumerate() {
         let key = key.at(name);
-        let Some(addresses) = host_addresses(&topology.domain, host, position) else {
+        let joined = topology.joined(name);
+        let addresses = match joined {
+            Some(ends) => joined_addresses(topology, host, ends, usize::from(ends[0] != name)),
+            None => host_addresses(&topology.domain, host, position),
+        };
+        let Some(addresses) = addresses else {
             report.error(&key, "no addresses are left for it in the domain's prefixes", "give it `addresses`");
             continue;
         };
         for address in &addresses {
             let network = address.host.trunc();
-            let others = all.iter().flat_map(|(name, list)| list.iter().map(move |other| (name, other.host.trunc())));
+            let others = all.iter().flat_map(|(name, list)| list.iter().map(move |other| (name, other.host)));
             for (other_name, other) in others {
-                if check::overlap(&network, &other) {
+                let on_one_link = joined.is_some_and(|ends| ends.contains(&other_name.as_str()));
+                if on_one_link && other.addr() == address.host.addr() {
+                    let message =
+                        format!("host {other_name:?}, on the same link, has the address {} too", other.addr());
+                    report.error(&key, message, "give each host an address of its own");
+                }
+                let other = other.trunc();
+                if !on_one_link && check::overlap(&network, &other) {
                     let message = format!("its network {network} overlaps with {other} of host {other_name:?}");
                     report.error(&key, message, "give each host a network of its own: each has its own link");
                 }
@@ -119,6 +131,17 @@ pub(crate) fn hosts(topology: &Topology, report: &mut Report) -> IndexMap<String
             }
         }
         all.insert(name.clone(), addresses);
+    }
+    for (name, chain) in &topology.chains {
+        let ends = chain.joined_hosts().and_then(|[from, to]| Some((all.get(from)?, all.get(to)?)));
+        let meet = |(from, to): (&Vec<HostAddress>, &Vec<HostAddress>)| {
+            from.iter().any(|from| to.iter().any(|to| from.host.trunc() == to.host.trunc()))
+        };
+        if ends.is_some_and(|ends| !meet(ends)) {
+            let message = "its two hosts are on one link, and have no network in common";
+            let key = KeyPath::root().at("chains").at(name);
+            report.error(&key, message, "give both hosts `addresses` of one network, or neither of them any");
+        }
     }
     all
 }
@@ -138,13 +161,27 @@ fn host_addresses(domain: &LabDomain, host: &Host, position: usize) -> Option<Ve
     if !host.addresses.is_empty() {
         return Some(host.addresses.iter().map(|address| with_gateway(*address)).collect());
     }
+    derived(domain, position, 2).map(|addresses| addresses.map(with_gateway).into())
+}
+
+/// Addresses of a host on one link with another, which has those of the other one's network; `end`: 0 for the one that the chain begins at.
+fn joined_addresses(topology: &Topology, host: &Host, ends: [&str; 2], end: usize) -> Option<Vec<HostAddress>> {
+    let addresses = match host.addresses.is_empty() {
+        true => derived(&topology.domain, topology.hosts.get_index_of(ends[0])?, if end == 0 { 2 } else { 3 })?.into(),
+        false => host.addresses.clone(),
+    };
+    Some(addresses.into_iter().map(|host| HostAddress { host, node: None }).collect())
+}
+
+/// The address with this last octet in the network of the host at this position, of each family.
+fn derived(domain: &LabDomain, position: usize, last: u8) -> Option<[IpNet; 2]> {
     let number = u16::try_from(position + 1).ok().filter(|number| *number <= NODE_ID_MAX)?;
     let ipv6 = behind(domain.host_prefix, group(number));
-    let ipv6 = Ipv6Net::new_assert(Ipv6Addr::from_bits(ipv6.addr().to_bits() | 2), 64);
+    let ipv6 = Ipv6Net::new_assert(Ipv6Addr::from_bits(ipv6.addr().to_bits() | u128::from(last)), 64);
     // The next 16 bits count hosts; the length is at most 16, so that the last octet is free for the link.
-    let ipv4 = domain.host_prefix_ipv4.network().to_bits() | (u32::from(number) << 8) | 2;
+    let ipv4 = domain.host_prefix_ipv4.network().to_bits() | (u32::from(number) << 8) | u32::from(last);
     let ipv4 = Ipv4Net::new_assert(Ipv4Addr::from_bits(ipv4), 24);
-    domain.host_prefix_ipv4.contains(&ipv4).then(|| vec![with_gateway(ipv4.into()), with_gateway(ipv6.into())])
+    domain.host_prefix_ipv4.contains(&ipv4).then(|| [ipv4.into(), ipv6.into()])
 }
 
 /// The node takes the first address of the network that the host does not have.
@@ -159,7 +196,7 @@ fn with_gateway(host: IpNet) -> HostAddress {
             Ipv6Addr::from_bits(if network.addr().to_bits() == base { base + 1 } else { base }).into()
         }
     };
-    HostAddress { host, node: IpNet::new_assert(node, host.prefix_len()) }
+    HostAddress { host, node: Some(IpNet::new_assert(node, host.prefix_len())) }
 }
 
 #[cfg(test)]
@@ -168,7 +205,7 @@ mod tests {
 
     #[test]
     fn the_node_takes_the_first_other_address() {
-        let node = |host: &str| with_gateway(host.parse().unwrap()).node.to_string();
+        let node = |host: &str| with_gateway(host.parse().unwrap()).node.unwrap().to_string();
         assert_eq!(node("192.0.2.10/24"), "192.0.2.1/24");
         assert_eq!(node("192.0.2.1/24"), "192.0.2.2/24");
         assert_eq!(node("192.0.2.1/31"), "192.0.2.0/31");

@@ -7,10 +7,10 @@ use indexmap::IndexMap;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
 use segue_model::error::{KeyPath, Report};
-use segue_model::topology::{Dataplane, Topology};
+use segue_model::topology::{Dataplane, LabelTunnel, Topology};
 use segue_model::value::MacAddress;
 use segue_plan::address::group;
-use segue_plan::graph::{Graph, GraphLink};
+use segue_plan::graph::{Graph, GraphLink, LabelGraph, UdpWay};
 use segue_plan::{KernelEntry, Plan};
 
 use crate::address::{self, HostAddress, NodeAddress};
@@ -27,10 +27,8 @@ pub(crate) struct Builder<'a> {
     pub(crate) nodes: Vec<NodeAddress>,
     pub(crate) hosts: IndexMap<String, Vec<HostAddress>>,
     pub(crate) graph: Graph,
-    /// Of nodes that labels lead to, and the links between them.
-    label_graph: Graph,
-    /// Per link of that: its position in the topology.
-    label_links: Vec<usize>,
+    /// Where labels lead.
+    label_graph: LabelGraph,
     /// Per link of the topology: the interface names at both ends.
     link_names: Vec<[String; 2]>,
     /// Per node.
@@ -71,13 +69,14 @@ impl<'a> Builder<'a> {
             weight: link.weight,
             mtu: link.mtu.unwrap_or(topology.domain.core_mtu),
         });
-        let graph_links: Vec<GraphLink> = graph_links.collect();
-        let has_labels = |end: &usize| nodes.get(*end).is_some_and(|node| node.labels.is_some());
-        let label_links = graph_links.iter().enumerate().filter(|(_, link)| link.ends.iter().all(has_labels));
-        let (label_links, of_labels): (Vec<usize>, Vec<GraphLink>) =
-            label_links.map(|(position, link)| (position, *link)).unzip();
-        let label_graph = Graph::new(nodes.len(), of_labels);
-        let graph = Graph::new(nodes.len(), graph_links);
+        let graph = Graph::new(nodes.len(), graph_links.collect());
+        let udp_way = |tunnel: &LabelTunnel| UdpWay {
+            ends: [index(&tunnel.between[0]), index(&tunnel.between[1])],
+            weight: tunnel.weight,
+        };
+        let has_labels = |node: usize| nodes.get(node).is_some_and(|node| node.labels.is_some());
+        let udp_ways: Vec<UdpWay> = topology.udp_tunnels.iter().map(udp_way).collect();
+        let label_graph = LabelGraph::new(&graph, has_labels, &udp_ways);
         let mut builder = Self {
             topology,
             report,
@@ -87,7 +86,6 @@ impl<'a> Builder<'a> {
             hosts,
             graph,
             label_graph,
-            label_links,
             link_names: Vec::new(),
             host_interfaces: IndexMap::new(),
             hairpins: Vec::new(),
@@ -189,7 +187,7 @@ impl<'a> Builder<'a> {
             let node_end = NewEnd {
                 namespace: host.node.clone(),
                 name: self.unique_name(node, name, ""),
-                addresses: addresses.iter().map(|address| address.node).collect(),
+                addresses: addresses.iter().filter_map(|address| address.node).collect(),
                 port: self.dataplane(node) == Dataplane::Segue,
             };
             let host_end = NewEnd {
@@ -211,10 +209,9 @@ impl<'a> Builder<'a> {
         self.hops(from, self.graph.first_links(from, to))
     }
 
-    /// The same over nodes that labels lead to.
+    /// The same over nodes that labels lead to; none if they go in UDP.
     pub(crate) fn label_hops(&self, from: usize, to: usize) -> Vec<NextHop> {
-        let links = self.label_graph.first_links(from, to);
-        self.hops(from, links.into_iter().filter_map(|link| self.label_links.get(link).copied()))
+        self.hops(from, self.label_graph.first_links(from, to))
     }
 
     fn hops(&self, from: usize, links: impl IntoIterator<Item = usize>) -> Vec<NextHop> {
@@ -244,7 +241,7 @@ impl<'a> Builder<'a> {
             }
             for (host_name, host) in &self.topology.hosts {
                 if host.node == name {
-                    let list = self.hosts.get(host_name).into_iter().flatten();
+                    let list = self.hosts.get(host_name).into_iter().flatten().filter(|address| address.node.is_some());
                     destinations
                         .extend(list.map(|address| (address.host.trunc(), format!("host {host_name} at {name}"))));
                 }
@@ -295,10 +292,11 @@ impl<'a> Builder<'a> {
         let mut interfaces = std::mem::take(&mut self.host_interfaces);
         let plan = |(name, host): (&String, &segue_model::topology::Host)| {
             let interface = interfaces.swap_remove(name)?;
-            let routes = self.hosts.get(name)?.iter().map(|address| Route {
+            let routers = self.hosts.get(name)?.iter().filter_map(|address| address.node);
+            let routes = routers.map(|router| Route {
                 table: None,
-                destination: default_route(&address.node),
-                next_hops: vec![NextHop { gateway: Some(address.node.addr()), interface: interface.name.clone() }],
+                destination: default_route(&router),
+                next_hops: vec![NextHop { gateway: Some(router.addr()), interface: interface.name.clone() }],
                 source: None,
                 encap: None,
                 reason: format!("{} is the default router", host.node),
@@ -307,6 +305,13 @@ impl<'a> Builder<'a> {
             Some((name.clone(), LabHost { node: host.node.clone(), interface, routes, sysctls: host_sysctls() }))
         };
         self.topology.hosts.iter().filter_map(plan).collect()
+    }
+
+    /// The port of a node that a host is connected to.
+    pub(crate) fn port_of_host(&self, host: &str) -> Option<String> {
+        let node = self.topology.nodes.get_index_of(&self.topology.hosts.get(host)?.node)?;
+        let leads = |one: &&Interface| one.port && one.link == LinkKind::Access && one.peer.namespace == host;
+        self.interfaces[node].iter().find(leads).map(|interface| interface.name.clone())
     }
 
     /// What the planner wants of the node's own kernel, as routes.

@@ -25,14 +25,17 @@ pub(crate) fn of_topology(builder: &Builder<'_>) -> Inventory {
         let customer = Customer {
             node: host.node.clone(),
             prefixes: addresses.iter().map(|address| IpNet::from(address.host.addr())).collect(),
-            networks: addresses.iter().map(|address| address.host.trunc()).collect(),
+            // What is on one link with another host lies behind no node alone.
+            networks: addresses.iter().filter(|one| one.node.is_some()).map(|one| one.host.trunc()).collect(),
             mtu: host.mtu.unwrap_or(topology.domain.access_mtu),
+            port: builder.port_of_host(name),
         };
         Some((name.clone(), customer))
     });
     Inventory {
         nodes: nodes.collect(),
         reachability: Reachability::Links(links.collect()),
+        tunnels: topology.udp_tunnels.clone(),
         functions: topology.functions.iter().map(|(name, definition)| (name.clone(), function(definition))).collect(),
         customers: customers.collect(),
         chains: topology.chains.clone(),

@@ -42,7 +42,7 @@ impl Builder<'_> {
         hops.into_iter().map(by).take(PATHS_MAX).collect()
     }
 
-    /// A node's label takes all equally short ways to it.
+    /// A node's label takes all equally short ways to it, or the one in UDP, which needs no link.
     fn links_of_label(&self, node: usize, entry: &mut LabelEntry, owners: &HashMap<u32, usize>) {
         let Some(towards) = &entry.towards else { return };
         let hops = match owners.get(&entry.label.label) {

@@ -44,17 +44,25 @@ pub(crate) fn node_state(
         role: role(interface.link),
         mode: PortMode::default(),
         accept_hmac: false,
-        l2_policy: None,
+        l2_policy: planned.frames.get(&interface.name).cloned(),
         vlan: None,
         firewall: firewall(interface),
     };
+    let ports = node.interfaces.iter().map(port).collect();
     let ipv4 =
         node.interfaces.iter().flat_map(|interface| &interface.addresses).find_map(|address| match address.addr() {
             IpAddr::V4(address) => Some(address),
             IpAddr::V6(_) => None,
         });
     let block = node.labels.map(|labels| labels.block);
-    let mpls = block.map(|block| Mpls { srgb: vec![domain.srgb()], srlb: vec![block], ..Mpls::default() });
+    // No host may send labels in UDP to a node that takes some, be it another one than its own.
+    let infrastructure_prefixes = match topology.udp_tunnels.is_empty() {
+        true => Vec::new(),
+        false => vec![domain.loopback_prefix, domain.link_prefix],
+    };
+    let udp_endpoints = planned.udp_endpoints;
+    let mpls =
+        block.map(|block| Mpls { srgb: vec![domain.srgb()], srlb: vec![block], udp_endpoints, ..Mpls::default() });
     let state = NodeState {
         node: name.to_owned(),
         source_address: node.loopback,
@@ -63,11 +71,12 @@ pub(crate) fn node_state(
         domain: Domain {
             sid_blocks: vec![domain.sid_block],
             source_prefixes: vec![domain.loopback_prefix],
+            infrastructure_prefixes,
             ..Domain::default()
         },
         hmac_keys: Vec::new(),
         firewalls: firewalls.collect(),
-        ports: node.interfaces.iter().map(port).collect(),
+        ports,
         functions: Default::default(),
         sids: planned.sids,
         mpls,

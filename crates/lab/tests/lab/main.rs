@@ -12,6 +12,7 @@ mod examples_firewall;
 mod examples_traffic;
 mod impaired;
 mod kernel_lab;
+mod links_of_labels;
 mod main_job;
 mod offloads;
 mod path_mtu;

@@ -40,7 +40,11 @@ impl Check<'_> {
         for (position, inner) in function.inner.iter().enumerate() {
             if *inner == InnerType::Ethernet {
                 let key = key.at("inner").at(position);
-                self.report.error(&key, "chains carry IP packets, not Ethernet frames", "write IPv4, IPv6 or both");
+                self.report.error(
+                    &key,
+                    "functions of chains get IP packets, not Ethernet frames",
+                    "write IPv4, IPv6 or both",
+                );
             }
             if function.inner[..position].contains(inner) {
                 self.report.error(&key.at("inner").at(position), format!("{inner:?} is there twice"), "remove one");

@@ -41,6 +41,7 @@ fn customer(node: &str, number: u32) -> Customer {
         prefixes: vec![format!("10.0.{number}.2/32").parse().unwrap()],
         networks: vec![format!("10.0.{number}.0/24").parse().unwrap()],
         mtu: 1400,
+        port: Some("access".to_owned()),
     }
 }
 
@@ -49,6 +50,7 @@ pub fn chain(via: &[&str]) -> Chain {
         from: Endpoint::Host("client".to_owned()),
         to: Endpoint::Host("server".to_owned()),
         matching: Match::default(),
+        ethernet: None,
         via: via.iter().map(|name| (*name).to_owned()).collect(),
         reverse: true,
         mode: HeadendMode::default(),
@@ -69,6 +71,7 @@ pub fn inventory(via: &[&str]) -> Inventory {
             link("mid2", "edge2"),
             link("mid1", "side"),
         ]),
+        tunnels: Vec::new(),
         functions: IndexMap::new(),
         customers: [("client", customer("edge1", 1)), ("server", customer("edge2", 2))]
             .map(|(name, customer)| (name.to_owned(), customer))

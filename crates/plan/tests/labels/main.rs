@@ -3,6 +3,7 @@
 mod common;
 mod crossing;
 mod functions;
+mod links;
 
 use std::collections::BTreeMap;
 

@@ -1,6 +1,8 @@
 //! Domains that labels steer: every stack leads to its chain's stops and ends at its egress, over the links that nodes name.
 
+mod frames;
 mod mixed;
+mod tunnels;
 
 use indexmap::IndexMap;
 use proptest::prelude::*;

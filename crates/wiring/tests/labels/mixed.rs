@@ -10,15 +10,16 @@ use segue_model::label::{IMPLICIT_NULL, LabelBehaviour};
 use segue_model::node::{Behaviour, HeadendMode, Policy, SegmentList, Sid};
 use segue_model::owner::AddressFamily;
 use segue_model::topology::{Endpoint, NodeSrDataplane, SrDataplane, Topology};
+use segue_model::udp::UdpTunnel;
 use segue_plan::StepAction;
 use segue_wiring::{Interface, LabPlan, load_plan};
 
 use crate::{Seed, Stop, function_of, over, path, seed, state, text};
 
-const WAYS: [&str; 3] = ["srv6", "sr-mpls", "both"];
+pub const WAYS: [&str; 3] = ["srv6", "sr-mpls", "both"];
 
 /// The seed's topology, with what leads to each node.
-fn mixed(seed: &Seed, kinds: &[usize], domain: &str) -> String {
+pub fn mixed(seed: &Seed, kinds: &[usize], domain: &str) -> String {
     let mut text = text(seed).replace("dataplane: sr-mpls", &format!("dataplane: {domain}"));
     for (node, kind) in kinds.iter().enumerate().take(seed.nodes) {
         text = text.replace(&format!("n{node}: {{}}"), &format!("n{node}: {{ sr_dataplane: {} }}", WAYS[*kind]));
@@ -26,8 +27,9 @@ fn mixed(seed: &Seed, kinds: &[usize], domain: &str) -> String {
     text
 }
 
-/// Whether a stack or SIDs may lead to each point, from link to link: how the planner finds its way is not asked.
-fn is_possible(topology: &Topology, from: usize, points: &[(usize, [bool; 2])]) -> bool {
+/// Whether a stack or SIDs may lead to each point, from link to link: how the planner finds its way is not asked. `crossing`: whether one may come
+/// behind the other.
+pub fn is_possible(topology: &Topology, from: usize, points: &[(usize, [bool; 2])], crossing: bool) -> bool {
     let kinds = |node: usize| {
         let kind = topology.domain.of_node(&topology.nodes[node]);
         [kind.has_sids(), kind.has_labels()]
@@ -35,6 +37,8 @@ fn is_possible(topology: &Topology, from: usize, points: &[(usize, [bool; 2])]) 
     let index = |name: &String| topology.nodes.get_index_of(name).expect("a node");
     let links: Vec<[usize; 2]> =
         topology.links.iter().map(|link| [index(&link.between[0]), index(&link.between[1])]).collect();
+    let tunnels: Vec<[usize; 2]> =
+        topology.udp_tunnels.iter().map(|one| [index(&one.between[0]), index(&one.between[1])]).collect();
     let mut open: Vec<(usize, usize, usize)> =
         (0..2).filter(|kind| kinds(from)[*kind]).map(|kind| (0, from, kind)).collect();
     let mut seen = HashSet::new();
@@ -48,21 +52,25 @@ fn is_possible(topology: &Topology, from: usize, points: &[(usize, [bool; 2])]) 
         if points[served].0 == node && points[served].1[kind] {
             open.push((served + 1, node, kind));
         }
-        if kinds(node) == [true, true] {
+        if crossing && kinds(node) == [true, true] {
             open.push((served, node, 1 - kind));
         }
         for [a, b] in &links {
             let there = if *a == node { *b } else { *a };
-            // Labels need nodes that have some; SIDs only IPv6.
-            if [*a, *b].contains(&node) && (kind == 0 || (kinds(node)[1] && kinds(there)[1])) {
+            // Labels need nodes that have some, and a link that takes them; SIDs only IPv6.
+            let in_udp = tunnels.contains(&[*a, *b]) || tunnels.contains(&[*b, *a]);
+            if [*a, *b].contains(&node) && (kind == 0 || (kinds(node)[1] && kinds(there)[1] && !in_udp)) {
                 open.push((served, there, kind));
             }
+        }
+        for [a, b] in tunnels.iter().filter(|ends| kind == 1 && ends.contains(&node)) {
+            open.push((served, if *a == node { *b } else { *a }, kind));
         }
     }
     false
 }
 
-fn points(topology: &Topology, via: &[Stop], to: usize) -> Vec<(usize, [bool; 2])> {
+pub fn points(topology: &Topology, via: &[Stop], to: usize) -> Vec<(usize, [bool; 2])> {
     let of_node = |node: usize| topology.domain.of_node(&topology.nodes[node]);
     let mut points: Vec<(usize, [bool; 2])> = Vec::new();
     for stop in via.iter().chain([&Stop::Node(to)]) {
@@ -83,15 +91,23 @@ fn points(topology: &Topology, via: &[Stop], to: usize) -> Vec<(usize, [bool; 2]
 }
 
 /// A packet on its way: where it has been, and which functions have seen it.
-struct Packet<'a> {
-    plan: &'a LabPlan,
-    way: Vec<String>,
-    visited: Vec<String>,
-    turn: usize,
+pub struct Packet<'a> {
+    pub plan: &'a LabPlan,
+    pub way: Vec<String>,
+    pub visited: Vec<String>,
+    pub turn: usize,
+    /// Frames: the port that they go out of.
+    pub out: Option<String>,
+    /// How often labels went in UDP.
+    pub in_udp: usize,
 }
 
 impl<'a> Packet<'a> {
-    fn here(&self) -> String {
+    pub fn new(plan: &'a LabPlan, from: &str, turn: usize) -> Self {
+        Self { plan, way: vec![from.to_owned()], visited: Vec::new(), turn, out: None, in_udp: 0 }
+    }
+
+    pub fn here(&self) -> String {
         self.way.last().cloned().expect("it is somewhere")
     }
 
@@ -106,7 +122,7 @@ impl<'a> Packet<'a> {
     }
 
     /// By one policy after the other, to the last table.
-    fn walk(&mut self, first: &str) -> Vec<&'a Policy> {
+    pub fn walk(&mut self, first: &str) -> Vec<&'a Policy> {
         let (mut next, mut policies) = (Some(first.to_owned()), Vec::new());
         while let Some(name) = next {
             let state = state(self.plan, &self.here());
@@ -123,7 +139,9 @@ impl<'a> Packet<'a> {
 
     fn by_labels(&mut self, list: &SegmentList) -> Option<String> {
         let mut stack: Vec<u32> = list.labels.iter().rev().copied().collect();
-        if list.next_hop.is_some() {
+        if let Some(udp) = &list.udp {
+            self.in_udp(udp);
+        } else if list.next_hop.is_some() {
             let there = over(self.plan, &self.here(), list.port.as_ref(), list.next_hop).to_owned();
             self.go(&there);
         }
@@ -139,6 +157,14 @@ impl<'a> Packet<'a> {
             }
             match known.behaviour {
                 LabelBehaviour::Node => {}
+                LabelBehaviour::Pop | LabelBehaviour::Swap if known.udp.is_some() => {
+                    self.in_udp(known.udp.as_ref().expect("a tunnel"));
+                }
+                LabelBehaviour::Pseudowire => {
+                    assert!(stack.is_empty(), "a frame is behind it");
+                    self.out.clone_from(&known.port);
+                    return None;
+                }
                 LabelBehaviour::Pop | LabelBehaviour::Swap => {
                     let (port, next_hop) = match way {
                         Some(path) => (path.port.as_ref(), Some(path.next_hop)),
@@ -182,6 +208,11 @@ impl<'a> Packet<'a> {
             let rest = &list.segments[position + 1..];
             match known.behaviour {
                 Behaviour::End => {}
+                Behaviour::EndDx2 => {
+                    assert!(rest.is_empty(), "the last SID");
+                    self.out.clone_from(&known.port);
+                    return None;
+                }
                 Behaviour::EndDt46 => {
                     assert!(rest.is_empty(), "the last SID");
                     return known.table.map(|table| self.round(table));
@@ -206,13 +237,36 @@ impl<'a> Packet<'a> {
     /// By the routes of nodes to a locator.
     fn go_to_sid(&mut self, sid: Ipv6Addr) {
         while !self.plan.nodes[&self.here()].locator.contains(&sid) {
-            let routes = self.plan.nodes[&self.here()].routes.iter().filter(|route| route.table.is_none());
-            let routes = routes.filter(|route| route.destination.contains(&IpAddr::V6(sid)));
-            let route = routes.max_by_key(|route| route.destination.prefix_len()).expect("a route to the SID");
-            let hop = &route.next_hops[self.turn % route.next_hops.len()];
-            let there = over(self.plan, &self.here(), Some(&hop.interface), hop.gateway).to_owned();
-            self.go(&there);
+            self.go_by_route(sid);
         }
+    }
+
+    /// To the next node, and by which interface.
+    fn go_by_route(&mut self, destination: Ipv6Addr) -> &'a Interface {
+        let routes = self.plan.nodes[&self.here()].routes.iter().filter(|route| route.table.is_none());
+        let routes = routes.filter(|route| route.destination.contains(&IpAddr::V6(destination)));
+        let route = routes.max_by_key(|route| route.destination.prefix_len()).expect("a route");
+        let hop = &route.next_hops[self.turn % route.next_hops.len()];
+        let interface = self.interface(&hop.interface);
+        let there = over(self.plan, &self.here(), Some(&hop.interface), hop.gateway).to_owned();
+        self.go(&there);
+        interface
+    }
+
+    /// By the routes of nodes to the other end of a tunnel, which takes it from this one, over links that take its packets.
+    fn in_udp(&mut self, udp: &UdpTunnel) {
+        let IpAddr::V6(destination) = udp.destination else { panic!("{udp:?}") };
+        let source = self.plan.nodes[&self.here()].loopback;
+        assert_eq!(state(self.plan, &self.here()).source_address, source);
+        while self.plan.nodes[&self.here()].loopback != destination {
+            let mtu = self.go_by_route(destination).mtu;
+            assert!(udp.mtu.is_some_and(|octets| u32::from(octets) <= mtu), "{udp:?} over {mtu}");
+        }
+        let endpoints = state(self.plan, &self.here()).udp_endpoints();
+        let endpoint = endpoints.iter().find(|one| one.address == udp.destination).expect("an endpoint");
+        let takes_zero = endpoint.zero_checksum_from.is_some_and(|prefix| prefix.contains(&source));
+        assert!(takes_zero || !udp.zero_checksum, "{endpoint:?} from {source}");
+        self.in_udp += 1;
     }
 
     /// By the default routes of a table into a port of the same node: the policy that takes all that comes in there.
@@ -269,14 +323,15 @@ proptest! {
         seed in seed(),
         kinds in prop::collection::vec(0usize..3, 8),
         domain in 0usize..2,
+        tunnels in prop::collection::vec((0usize..8, 0usize..8, 0u32..4), 0..3),
     ) {
-        let text = mixed(&seed, &kinds, WAYS[domain]);
+        let text = mixed(&seed, &kinds, WAYS[domain]) + &crate::tunnels::text(&seed, &kinds, &tunnels);
         let topology = segue_model::load::load_topology(&text, "x").unwrap_or_else(|errors| panic!("{errors}"));
         let ends = |(from, to, via): &(usize, usize, Vec<Stop>)| {
             let back: Vec<Stop> = via.iter().rev().copied().collect();
             [(*from, points(&topology, via, *to)), (*to, points(&topology, &back, *from))]
         };
-        let possible = seed.chains.iter().flat_map(ends).all(|(from, points)| is_possible(&topology, from, &points));
+        let possible = seed.chains.iter().flat_map(ends).all(|(from, points)| is_possible(&topology, from, &points, true));
         let plan = match load_plan(&text, "x") {
             Ok((_, plan)) => plan,
             Err(errors) => {
@@ -297,7 +352,7 @@ proptest! {
                     via.reverse();
                 }
                 for turn in 0..3 {
-                    let mut packet = Packet { plan: &plan, way: vec![node_of(from)], visited: Vec::new(), turn };
+                    let mut packet = Packet::new(&plan, &node_of(from), turn);
                     let policies = packet.walk(&format!("{name}-{direction}"));
                     prop_assert_eq!(packet.here(), node_of(to));
                     let functions: Vec<_> = via.iter().filter(|stop| !stop.starts_with("node:")).cloned().collect();
@@ -333,7 +388,7 @@ proptest! {
 }
 
 /// The shape of a line: what leads to each node, chains from the first to the last.
-fn line(kinds: &[usize], functions: &[(usize, usize)], via: &[Stop]) -> Seed {
+pub fn line(kinds: &[usize], functions: &[(usize, usize)], via: &[Stop]) -> Seed {
     let nodes = kinds.len();
     let links = (1..nodes).map(|node| (node - 1, node, 1)).collect();
     Seed { nodes, links, functions: functions.to_vec(), chains: vec![(0, nodes - 1, via.to_vec())] }
@@ -357,7 +412,7 @@ fn islands_of_labels_are_joined_by_sids() {
     assert_eq!(policies(&plan, "n0"), [("c0-forward", "PUSH", 3)]);
     assert_eq!(policies(&plan, "n1"), [("c0-forward-part2", "H.Encaps.Red", 2), ("c0-reverse-part3", "PUSH", 3)]);
     assert_eq!(policies(&plan, "n3"), [("c0-forward-part3", "PUSH", 3), ("c0-reverse-part2", "H.Encaps.Red", 2)]);
-    let mut packet = Packet { plan: &plan, way: vec!["n0".into()], visited: Vec::new(), turn: 0 };
+    let mut packet = Packet::new(&plan, "n0", 0);
     packet.walk("c0-forward");
     assert_eq!(packet.visited, ["f0", "f1", "f2"]);
     assert_eq!(packet.way, ["n0", "n1", "n2", "n3", "n4"]);
