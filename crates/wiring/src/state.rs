@@ -54,7 +54,12 @@ pub(crate) fn node_state(
             IpAddr::V6(_) => None,
         });
     let block = node.labels.map(|labels| labels.block);
-    let mpls = block.map(|block| Mpls { srgb: vec![domain.srgb()], srlb: vec![block], ..Mpls::default() });
+    let mpls = block.map(|block| Mpls {
+        srgb: vec![domain.srgb()],
+        srlb: vec![block],
+        ecn: domain.label_ecn.clone(),
+        ..Mpls::default()
+    });
     let state = NodeState {
         node: name.to_owned(),
         source_address: node.loopback,
