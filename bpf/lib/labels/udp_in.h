@@ -181,13 +181,13 @@ INLINE int labels_udp_in(struct packet *packet)
 	if (unlikely(refused))
 		return drop(packet, refused);
 	packet->length = outer.end - ETHERNET_LENGTH;
+	if (unlikely(outer.ecn == ECN_CE) &&
+	    labels_settle(packet->ctx, packet->generation, outer.at + UDP_LENGTH, 1, ENTRY_LENGTH))
+		return drop(packet, SEGUE_OUTCOME_drop_ecn_not_capable);
 	if (frame > outer.end && frame_trim(packet->ctx, frame, outer.end))
 		return drop(packet, SEGUE_OUTCOME_drop_adjust);
 	if (labels_off(packet->ctx, (outer.at + UDP_LENGTH - ETHERNET_LENGTH) & OFFSET_MASK, bpf_htons(ETH_P_MPLS_UC)))
 		return drop(packet, SEGUE_OUTCOME_drop_adjust);
-	if (unlikely(outer.ecn == ECN_CE) &&
-	    labels_settle(packet->ctx, packet->generation, ETHERNET_LENGTH, 1, ENTRY_LENGTH))
-		return drop(packet, SEGUE_OUTCOME_drop_ecn_not_capable);
 	count(packet, outer.endpoint->counter);
 	return labels_here(packet);
 }
