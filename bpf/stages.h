@@ -214,6 +214,16 @@ PROGRAM(segue_labels)
 	return labels_port(&packet);
 }
 
+/* The same, where labels have congestion marks. */
+PROGRAM(segue_labels_ecn)
+{
+	struct packet packet;
+
+	if (unlikely(packet_begin(ctx, &packet, SEGUE_STAGE_LABELS_ECN, epoch_carried())))
+		return drop_unknown_port(ctx);
+	return labels_take(&packet, 1);
+}
+
 /* A packet from outside that is to go by labels; its way is found, and nothing of it has been changed. */
 PROGRAM(segue_labels_push)
 {

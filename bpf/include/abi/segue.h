@@ -536,7 +536,11 @@ enum segue_config_flags {
 	SEGUE_CONFIG_PSEUDOWIRES = 1 << 7,  /* the node has labels of pseudowires: behind them are no IP packets */
 	SEGUE_CONFIG_UDP_IPV6 = 1 << 8,	    /* some SEGUE_UDP_ENDPOINT is an IPv6 address */
 	SEGUE_CONFIG_UDP_IPV4 = 1 << 9,	    /* or an IPv4 address */
+	SEGUE_CONFIG_LABEL_ECN = 1 << 10,   /* labels: some values of TC are congestion marks (RFC 5129) */
 };
+
+/* `label_classes` without any pair. */
+#define SEGUE_LABEL_CLASSES_NONE 0x76543210
 
 /* Node-wide settings. Map `config`, double-buffered (two entries). */
 struct segue_config {
@@ -553,6 +557,12 @@ struct segue_config {
 	__u32 echo_burst;
 	__u32 resets_per_second; /* TCP resets of firewalls, the same */
 	__u32 resets_burst;
+	/*
+	 * Of each value of TC of labels four bits, those of 0 in the lowest: its partner with and without a congestion
+	 * mark (RFC 5129), itself if it has none; and 8 if it is the mark.
+	 */
+	__u32 label_classes;
+	__u32 reserved;
 	struct segue_prefix sid_blocks[SEGUE_PREFIXES_MAX];
 	struct segue_prefix source_prefixes[SEGUE_PREFIXES_MAX];
 	struct segue_prefix infrastructure_prefixes[SEGUE_PREFIXES_MAX]; /* nodes and links: closed to the outside */
@@ -664,6 +674,8 @@ enum segue_stage {
 	SEGUE_STAGE_LABELS_UDP = 27,	    /* segue_labels_udp: a packet with labels goes on in UDP */
 	SEGUE_STAGE_LABELS_UDP_PUSH = 28,   /* segue_labels_udp_push: the same once it has got them */
 	SEGUE_STAGE_LABELS_UDP_IN = 29,	    /* segue_labels_udp_in: UDP by a core port, perhaps with labels in it */
+	SEGUE_STAGE_LABELS_ECN =
+		30, /* segue_labels_ecn: the same as segue_labels, where labels have congestion marks */
 	SEGUE_STAGE_MAX = 32,
 };
 

@@ -23,6 +23,7 @@
 #include "lib/proxy/aware.h"
 #include "lib/firewall/filter.h"
 #include "lib/labels/leave.h"
+#include "lib/labels/ecn.h"
 
 /* End.B6.Encaps, End.B6.Encaps.Red (RFC 8986 sections 4.13, 4.14): advanced first, then the policy's header in front.
  */
@@ -83,6 +84,9 @@ INLINE int end_dtm(const struct packet *packet, const struct segue_sid *sid, con
 	}
 	if (unlikely(labels_of_segments(packet->ctx)))
 		return drop(packet, SEGUE_OUTCOME_drop_offload);
+	if (labels_have_ecn(packet) && unlikely(outer->ecn == ECN_CE) &&
+	    labels_settle(packet->ctx, packet->generation, outer->offset, 1, ENTRY_LENGTH))
+		return drop(packet, SEGUE_OUTCOME_drop_ecn_not_capable);
 	if (outer->frame > outer->limit && buffer_adjust_tail(packet->ctx, -(int)(outer->frame - outer->limit)))
 		return drop(packet, SEGUE_OUTCOME_drop_adjust);
 	if (labels_off(packet->ctx, (outer->offset - ETHERNET_LENGTH) & OFFSET_MASK, bpf_htons(ETH_P_MPLS_UC)))

@@ -32,6 +32,7 @@
 #include "lib/kernel/leave.h"
 #include "lib/header/labels.h"
 #include "lib/labels/room.h"
+#include "lib/labels/ecn.h"
 
 /* A packet that XDP has taken the steering header off, on its way to the function. */
 INLINE int function_in(buffer *skb, struct segue_function_metadata *metadata)
@@ -319,6 +320,7 @@ INLINE int function_labels(struct packet *packet)
 			return drop(packet, SEGUE_OUTCOME_drop_adjust);
 		if (unlikely(!stash_still(entry, id)))
 			return function_forgotten(skb, packet->port->index, sid->scope);
+		labels_mark(packet, inner.ecn);
 	}
 	count(packet, sid->counter_return);
 	skb->tc_index = 0;

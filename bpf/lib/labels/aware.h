@@ -29,6 +29,7 @@
 #include "lib/labels/walk.h"
 #include "lib/labels/function.h"
 #include "lib/labels/back.h"
+#include "lib/labels/ecn.h"
 
 /* The TTL that what is behind the label goes on with, if that is not its own: 0. */
 INLINE u32 aware_ttl(const struct packet *packet, const struct label_found *found)
@@ -249,6 +250,7 @@ INLINE int labels_aware_back(struct packet *packet)
 		outcome = stack_judge(packet, sid, &of->flow, stack.inside - ETHERNET_LENGTH);
 	if (unlikely(outcome))
 		return drop(packet, outcome & (SEGUE_OUTCOMES_MAX - 1));
+	labels_mark(packet, of->flow.traffic_class & 3);
 	count(packet, sid->counter_return);
 	return labels_here(packet);
 }

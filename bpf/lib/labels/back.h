@@ -22,6 +22,7 @@
 #include "lib/proxy/put_on.h"
 #include "lib/labels/leave.h"
 #include "lib/labels/push.h"
+#include "lib/labels/ecn.h"
 
 /* What goes on again: of a list or of a reference, or nothing. */
 struct rest {
@@ -99,11 +100,11 @@ INLINE int back_wrap(struct packet *packet, const struct segue_sid *sid, const s
 	end = buffer_end(packet->ctx);
 	if (rest->list) {
 		failed = labels_write(data + ETHERNET_LENGTH, end, rest->list,
-				      labels_fill(rest->list, flow->traffic_class, ttl), flow->hash);
+				      labels_fill(packet, rest->list, flow->traffic_class, ttl), flow->hash);
 		count(packet, rest->list->counter);
 	} else {
 		if (rest->entry->flags & SEGUE_STASH_TRAFFIC_CLASS_COPY)
-			fill = class_in_entry(flow->traffic_class);
+			fill = class_fill(packet, flow->traffic_class);
 		failed = labels_copy(data + ETHERNET_LENGTH, end, rest->entry, fill, flow->hash);
 		if (unlikely(!stash_still(rest->entry, rest->id))) {
 			memory_count(sid->scope, MEMORY_OVERWRITTEN);
@@ -112,6 +113,7 @@ INLINE int back_wrap(struct packet *packet, const struct segue_sid *sid, const s
 	}
 	if (failed)
 		return drop(packet, SEGUE_OUTCOME_drop_adjust);
+	labels_mark(packet, flow->traffic_class & 3);
 	count(packet, sid->counter_return);
 	return labels_here(packet);
 }

@@ -22,18 +22,39 @@
 #include "lib/labels/paths.h"
 #include "lib/labels/push.h"
 #include "lib/labels/deliver.h"
+#include "lib/labels/ecn.h"
+
+/* TC that the policy says, in packet order: marked if the label is (RFC 5129 section 4.2). */
+INLINE u32 binding_class(const struct packet *packet, const struct segue_segment_list *list,
+			 const struct label_found *found)
+{
+	u32 marked = labels_have_ecn(packet) && class_is_mark(packet, found->word);
+
+	return class_fill(packet, list->traffic_class | (marked ? ECN_CE : 0));
+}
 
 /*
  * TC and TTL of the labels that go on. The TTL goes on being lowered, in either model: else two nodes whose policies
  * lead to each other's binding labels would send a packet to and fro for ever.
  */
-INLINE u32 binding_fill(const struct segue_segment_list *list, const struct label_found *found)
+INLINE u32 binding_fill(const struct packet *packet, const struct segue_segment_list *list,
+			const struct label_found *found)
 {
 	u32 ttl = bpf_htonl(found->ttl - !(list->flags & SEGUE_LIST_LOCAL));
 
 	if (!(list->flags & SEGUE_LIST_TRAFFIC_CLASS_COPY))
-		return class_in_entry(list->traffic_class) | ttl;
+		return binding_class(packet, list, found) | ttl;
 	return bpf_htonl(found->word & ENTRY_CLASS) | ttl;
+}
+
+/* The label is marked, and the policy's TC cannot be. */
+INLINE int binding_unmarkable(const struct packet *packet, const struct segue_segment_list *list,
+			      const struct label_found *found)
+{
+	if (likely(!labels_have_ecn(packet)) || list->flags & SEGUE_LIST_TRAFFIC_CLASS_COPY ||
+	    !class_is_mark(packet, found->word))
+		return 0;
+	return !class_is_mark(packet, bpf_ntohl(binding_class(packet, list, found)));
 }
 
 /* A list of labels in place of the one that was found. */
@@ -45,6 +66,8 @@ INLINE int binding_labels(const struct packet *packet, const struct segue_sid *s
 	void *data, *end;
 	u32 *last;
 
+	if (binding_unmarkable(packet, list, found))
+		return drop(packet, SEGUE_OUTCOME_drop_ecn_not_capable);
 	if (likely(!(list->flags & SEGUE_LIST_LOCAL))) {
 		adjacency = list_adjacency(packet, list, flow);
 		if (unlikely(!adjacency))
@@ -57,7 +80,7 @@ INLINE int binding_labels(const struct packet *packet, const struct segue_sid *s
 		return drop(packet, SEGUE_OUTCOME_drop_no_headroom);
 	data = buffer_start(packet->ctx);
 	end = buffer_end(packet->ctx);
-	if (labels_write(data + ETHERNET_LENGTH, end, list, binding_fill(list, found), flow))
+	if (labels_write(data + ETHERNET_LENGTH, end, list, binding_fill(packet, list, found), flow))
 		return drop(packet, SEGUE_OUTCOME_drop_adjust);
 	if (!(found->word & ENTRY_BOTTOM)) {
 		last = labels_last(data + ETHERNET_LENGTH, end, list->header_length);
@@ -141,6 +164,13 @@ INLINE int binding_sids(const struct packet *packet, const struct segue_sid *sid
 	void *data, *end;
 	u8 *octet;
 
+	/* No list of SIDs has a mark: it goes on behind the header, or as the packet's own ECN. */
+	if (labels_have_ecn(packet) && class_is_mark(packet, found->word)) {
+		refused = label_mark_behind(packet, ETHERNET_LENGTH + found->off + ENTRY_LENGTH,
+					    found->word & ENTRY_BOTTOM);
+		if (refused)
+			return drop(packet, refused & (SEGUE_OUTCOMES_MAX - 1));
+	}
 	refused = binding_payload(packet, sid, found, &payload, &hops);
 	if (unlikely(refused))
 		return labels_refuse(packet, refused & (SEGUE_OUTCOMES_MAX - 1), 0);

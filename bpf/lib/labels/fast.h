@@ -21,6 +21,7 @@
 #include "lib/core/boundary.h"
 #include "lib/labels/entry.h"
 #include "lib/labels/leave.h"
+#include "lib/labels/ecn.h"
 #include "lib/labels/function_fast.h"
 
 /* Where the packet behind one label begins. */
@@ -148,6 +149,10 @@ INLINE int labels_fast(struct packet *packet, const void *data, const void *end,
 	if (unlikely(!sid))
 		return 0;
 	packet->length = length - ETHERNET_LENGTH;
+	/* A mark that does not stay where it is, or one behind the label of a function: the stage's. */
+	if (labels_have_ecn(packet) && sid->behaviour != SEGUE_LABEL_SWAP &&
+	    labels_marked(packet->ctx, packet->generation, LABELS_ALL))
+		return 0;
 	switch (sid->behaviour) {
 	case SEGUE_LABEL_SWAP:
 	case SEGUE_LABEL_POP:

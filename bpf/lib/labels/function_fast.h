@@ -23,6 +23,7 @@
 #include "lib/labels/entry.h"
 #include "lib/labels/leave.h"
 #include "lib/labels/push.h"
+#include "lib/labels/ecn.h"
 
 /* Labels behind that of the function. */
 #define LABELS_FAST 4
@@ -154,8 +155,8 @@ struct rest_again {
 };
 
 /* Finds it. 0: it is a short one. */
-INLINE int rest_again_find(const struct segue_sid *sid, const struct payload *payload, const u64 *key,
-			   struct rest_again *rest)
+INLINE int rest_again_find(const struct packet *packet, const struct segue_sid *sid, const struct payload *payload,
+			   const u64 *key, struct rest_again *rest)
 {
 	const struct segue_segment_list *list;
 
@@ -170,7 +171,9 @@ INLINE int rest_again_find(const struct segue_sid *sid, const struct payload *pa
 		rest->words = (const u32 *)rest->entry->header;
 		rest->length = rest->entry->length;
 		if (rest->entry->flags)
-			rest->fill = class_in_entry(payload->traffic_class);
+			rest->fill = class_fill(packet, payload->traffic_class);
+		else if (labels_have_ecn(packet) && (payload->traffic_class & 3) == ECN_CE)
+			return -1; /* each entry has a mark of its own */
 	} else {
 		if (sid->policy == SEGUE_NONE)
 			return -1;
@@ -179,7 +182,7 @@ INLINE int rest_again_find(const struct segue_sid *sid, const struct payload *pa
 			return -1;
 		rest->words = (const u32 *)list->header;
 		rest->length = list->header_length;
-		rest->fill = labels_fill(list, payload->traffic_class, 0);
+		rest->fill = labels_fill(packet, list, payload->traffic_class, 0);
 		rest->counter = list->counter;
 	}
 	return rest->length && rest->length <= LABELS_FAST * ENTRY_LENGTH ? 0 : -1;
@@ -210,7 +213,7 @@ INLINE int label_fast_back(struct packet *packet, const struct segue_sid *sid)
 	void *data, *end;
 
 	if (packet->port->config_flags & SEGUE_CONFIG_TTL_UNIFORM || returned_fast(packet, sid, &payload, key) ||
-	    rest_again_find(sid, &payload, key, &rest))
+	    rest_again_find(packet, sid, &payload, key, &rest))
 		return NOT_FAST;
 	word = bpf_ntohl(rest.words[0] | rest.fill);
 	next = label_find(packet->epoch, ENTRY_LABEL(word), &index);

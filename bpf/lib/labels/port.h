@@ -16,6 +16,8 @@
 #include "lib/labels/leave.h"
 #include "lib/labels/deliver.h"
 #include "lib/labels/function.h"
+#include "lib/labels/ecn.h"
+#include "lib/labels/carry.h"
 
 /* The label that goes on in place of the one that was found: explicit null is told by what is behind the stack. */
 INLINE u32 label_out(const struct packet *packet, const struct segue_sid *sid, const struct label_found *found)
@@ -77,16 +79,22 @@ INLINE int label_pop(const struct packet *packet, const struct segue_sid *sid, c
 	return labels_leave(packet, adjacency);
 }
 
-/* What a label says that no other behind it is asked for. */
-INLINE int label_obey(struct packet *packet, const struct segue_sid *sid, struct label_found *found)
+/* What a label says that no other behind it is asked for. `ecn`: labels have congestion marks. */
+INLINE int label_obey(struct packet *packet, const struct segue_sid *sid, struct label_found *found, int ecn)
 {
 	int bottom = (found->word & ENTRY_BOTTOM) != 0;
+	u32 outcome;
 
 	entropy_off(packet->ctx, found, sid->behaviour);
 	if (unlikely((sid->behaviour == SEGUE_LABEL_SWAP || sid->behaviour == SEGUE_LABEL_POP) && sid->table)) {
 		sid = label_path(packet, ENTRY_LABEL(found->word), sid->table);
 		if (unlikely(!sid))
 			return drop(packet, SEGUE_OUTCOME_drop_label_unknown);
+	}
+	if (ecn) {
+		outcome = mark_carry(packet, sid, found);
+		if (unlikely(outcome))
+			return drop(packet, outcome & (SEGUE_OUTCOMES_MAX - 1));
 	}
 	switch (sid->behaviour) {
 	case SEGUE_LABEL_SWAP:
@@ -125,8 +133,8 @@ INLINE int label_obey(struct packet *packet, const struct segue_sid *sid, struct
 	return drop(packet, SEGUE_OUTCOME_drop_behaviour);
 }
 
-/* A frame with labels. Its Ethernet header is as it came. */
-INLINE int labels_port(struct packet *packet)
+/* A frame with labels. Its Ethernet header is as it came. `ecn`: labels have congestion marks. */
+INLINE int labels_take(struct packet *packet, int ecn)
 {
 	void *data = buffer_start(packet->ctx);
 	void *end = buffer_end(packet->ctx);
@@ -156,7 +164,17 @@ INLINE int labels_port(struct packet *packet)
 	sid = bpf_map_lookup_elem(&sid_entries, &found.index);
 	if (unlikely(!sid))
 		return drop(packet, SEGUE_OUTCOME_drop_label_unknown);
-	return label_obey(packet, sid, &found);
+	return label_obey(packet, sid, &found, ecn);
+}
+
+/* The stage: where labels have congestion marks, another one, which is loaded only then, does the same and more. */
+INLINE int labels_port(struct packet *packet)
+{
+	if (labels_have_ecn(packet)) {
+		stage(packet, SEGUE_STAGE_LABELS_ECN);
+		return drop(packet, SEGUE_OUTCOME_drop_recirculation);
+	}
+	return labels_take(packet, 0);
 }
 
 /* A firewall has let it pass, whose label is the first again. */

@@ -42,7 +42,7 @@ INLINE int frame_on(const struct packet *packet, const struct segue_segment_list
 		return drop(packet, buffer_refusal(packet->ctx, SEGUE_OUTCOME_drop_no_headroom));
 	data = buffer_start(packet->ctx);
 	end = buffer_end(packet->ctx);
-	if (labels_write(data + ETHERNET_LENGTH, end, list, labels_fill(list, 0, list->ttl), flow))
+	if (labels_write(data + ETHERNET_LENGTH, end, list, labels_fill(packet, list, 0, list->ttl), flow))
 		return drop(packet, SEGUE_OUTCOME_drop_adjust);
 	if (word) {
 		control = data + ETHERNET_LENGTH + stack;

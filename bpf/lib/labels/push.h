@@ -16,6 +16,7 @@
 #include "lib/forward/adjacency.h"
 #include "lib/forward/obstacle.h"
 #include "lib/labels/leave.h"
+#include "lib/labels/ecn.h"
 
 /* The entry of a list of `length` octets that ends it. NULL: it does not lie in the frame. */
 INLINE u32 *labels_last(void *to, const void *end, u32 length)
@@ -61,14 +62,14 @@ INLINE int labels_write(void *to, const void *end, const struct segue_segment_li
 	return 0;
 }
 
-/* TC and TTL of the entries to push. `ttl`: of the inner packet, after it was lowered. */
-INLINE u32 labels_fill(const struct segue_segment_list *list, u32 traffic_class, u32 ttl)
+/* TC and TTL of the entries to push. `traffic_class` with ECN, `ttl`: of the inner packet, after it was lowered. */
+INLINE u32 labels_fill(const struct packet *packet, const struct segue_segment_list *list, u32 traffic_class, u32 ttl)
 {
 	if (!(list->flags & SEGUE_LIST_TRAFFIC_CLASS_COPY))
-		traffic_class = list->traffic_class;
+		traffic_class = list->traffic_class | (traffic_class & 3);
 	if (!(list->flags & SEGUE_LIST_TTL_UNIFORM))
 		ttl = list->ttl;
-	return class_in_entry(traffic_class) | bpf_htonl(ttl);
+	return class_fill(packet, traffic_class) | bpf_htonl(ttl);
 }
 
 /*
@@ -137,7 +138,7 @@ INLINE int push_on(const struct packet *packet, const struct segue_segment_list 
 
 	if (unlikely(!ttl))
 		return drop(packet, SEGUE_OUTCOME_drop_truncated);
-	fill = labels_fill(list, payload->traffic_class, ttl);
+	fill = labels_fill(packet, list, payload->traffic_class, ttl);
 	if (labels_on(packet->ctx, list->header_length & 0xff))
 		return drop(packet, SEGUE_OUTCOME_drop_no_headroom);
 	data = buffer_start(packet->ctx);

@@ -20,6 +20,7 @@
 #include "lib/labels/room.h"
 #include "lib/labels/udp_checksum.h"
 #include "lib/labels/udp.h"
+#include "lib/labels/ecn.h"
 
 /* The outer packet. */
 struct udp_outer {
@@ -173,13 +174,16 @@ INLINE int labels_udp_in(struct packet *packet)
 		return drop(packet, SEGUE_OUTCOME_drop_multi_buffer);
 	if (unlikely(labels_of_segments(packet->ctx)))
 		return drop(packet, SEGUE_OUTCOME_drop_offload);
-	/* Labels are not ECN capable here (RFC 6040 section 4.2). */
-	if (unlikely(outer.ecn == 3))
+	/* Labels that cannot be marked are not ECN capable (RFC 6040 section 4.2). */
+	if (unlikely(outer.ecn == ECN_CE) && !labels_have_ecn(packet))
 		return drop(packet, SEGUE_OUTCOME_drop_ecn_not_capable);
 	refused = udp_checksum_refused(packet, &outer);
 	if (unlikely(refused))
 		return drop(packet, refused);
 	packet->length = outer.end - ETHERNET_LENGTH;
+	if (unlikely(outer.ecn == ECN_CE) &&
+	    labels_settle(packet->ctx, packet->generation, outer.at + UDP_LENGTH, 1, ENTRY_LENGTH))
+		return drop(packet, SEGUE_OUTCOME_drop_ecn_not_capable);
 	if (frame > outer.end && frame_trim(packet->ctx, frame, outer.end))
 		return drop(packet, SEGUE_OUTCOME_drop_adjust);
 	if (labels_off(packet->ctx, (outer.at + UDP_LENGTH - ETHERNET_LENGTH) & OFFSET_MASK, bpf_htons(ETH_P_MPLS_UC)))

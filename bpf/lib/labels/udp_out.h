@@ -16,8 +16,7 @@
 #include "lib/labels/push.h"
 #include "lib/labels/binding.h"
 #include "lib/labels/udp.h"
-
-#define LABEL_IMPLICIT_NULL 3 /* RFC 3032 section 2.1: none */
+#include "lib/labels/carry.h"
 
 /*
  * The entry in place of the label that was found; 0: none, other labels are behind it. Where no label would be left, it
@@ -38,12 +37,12 @@ INLINE u32 udp_entry(const struct packet *packet, const struct segue_sid *sid, c
 }
 
 /* The list's labels at `to`, in place of the one that was found. 0: done. */
-INLINE int udp_list_write(void *to, const void *end, const struct segue_segment_list *list,
+INLINE int udp_list_write(const struct packet *packet, void *to, const void *end, const struct segue_segment_list *list,
 			  const struct label_found *found, u32 flow)
 {
 	u32 *last;
 
-	if (labels_write(to, end, list, binding_fill(list, found), flow))
+	if (labels_write(to, end, list, binding_fill(packet, list, found), flow))
 		return -1;
 	if (found->word & ENTRY_BOTTOM)
 		return 0;
@@ -90,6 +89,8 @@ INLINE int labels_udp(struct packet *packet)
 		list = policy_list(sid->policy, tunnel.flow);
 		if (unlikely(!list || !(list->flags & SEGUE_LIST_UDP)))
 			return drop(packet, SEGUE_OUTCOME_drop_policy_invalid);
+		if (binding_unmarkable(packet, list, &found))
+			return drop(packet, SEGUE_OUTCOME_drop_ecn_not_capable);
 		if (!(list->flags & SEGUE_LIST_TRAFFIC_CLASS_COPY))
 			tunnel.traffic_class = list->traffic_class;
 		on = list->header_length & 0xff;
@@ -115,7 +116,8 @@ INLINE int labels_udp(struct packet *packet)
 	data = buffer_start(packet->ctx);
 	end = buffer_end(packet->ctx);
 	to = data + ETHERNET_LENGTH + (tunnel.octets & 0x3f);
-	if (list ? udp_list_write(to, end, list, &found, tunnel.flow) : udp_entry_write(packet, to, end, &found, entry))
+	if (list ? udp_list_write(packet, to, end, list, &found, tunnel.flow)
+		 : udp_entry_write(packet, to, end, &found, entry))
 		return drop(packet, SEGUE_OUTCOME_drop_adjust);
 	count(packet, sid->counter);
 	if (list)
@@ -158,7 +160,7 @@ INLINE int labels_udp_push(struct packet *packet, const struct push_order *order
 	data = buffer_start(packet->ctx);
 	end = buffer_end(packet->ctx);
 	if (labels_write(data + ETHERNET_LENGTH + (tunnel.octets & 0x3f), end, list,
-			 labels_fill(list, payload.traffic_class, ttl), payload.flow))
+			 labels_fill(packet, list, payload.traffic_class, ttl), payload.flow))
 		return drop(packet, SEGUE_OUTCOME_drop_adjust);
 	count(packet, payload.counter);
 	count(packet, list->counter);

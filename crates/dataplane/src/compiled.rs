@@ -413,6 +413,11 @@ impl Compiled {
         !self.labels.is_empty() || self.policies.iter().any(pushes)
     }
 
+    /// Whether labels that come in may have congestion marks.
+    pub fn has_label_ecn(&self) -> bool {
+        self.has_labels() && self.config.label_classes != abi::SEGUE_LABEL_CLASSES_NONE
+    }
+
     /// Whether frames go into pseudowires, or come out of some.
     pub fn has_pseudowires(&self) -> bool {
         let is_wire = |policy: &CompiledPolicy| policy.lists.iter().any(|list| list.entry.pseudowire != 0);

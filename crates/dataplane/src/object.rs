@@ -29,7 +29,7 @@ pub(crate) const PROGRAM: &str = "segue_port";
 
 /// Programs behind tail calls, by their slot in the map `stages`. The object need not have all of them: a stage may be part
 /// of the port's program.
-pub(crate) const STAGES: [(abi::Stage, &str); 26] = [
+pub(crate) const STAGES: [(abi::Stage, &str); 27] = [
     (abi::SEGUE_STAGE_AGAIN, "segue_again"),
     (abi::SEGUE_STAGE_ICMP, "segue_icmp"),
     (abi::SEGUE_STAGE_SERVICE, "segue_service"),
@@ -56,6 +56,7 @@ pub(crate) const STAGES: [(abi::Stage, &str); 26] = [
     (abi::SEGUE_STAGE_LABELS_UDP, "segue_labels_udp"),
     (abi::SEGUE_STAGE_LABELS_UDP_PUSH, "segue_labels_udp_push"),
     (abi::SEGUE_STAGE_LABELS_UDP_IN, "segue_labels_udp_in"),
+    (abi::SEGUE_STAGE_LABELS_ECN, "segue_labels_ecn"),
 ];
 
 /// Stages of [`STAGES`] that are loaded together. The kernel's verifier takes seconds for them, so they are loaded with the first
@@ -92,10 +93,12 @@ pub(crate) enum StageGroup {
     LabelUdp,
     /// Of labels that come in UDP.
     LabelUdpIn,
+    /// Of congestion marks on labels.
+    LabelEcn,
 }
 
 impl StageGroup {
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::Common,
         Self::Access,
         Self::Firewall,
@@ -111,6 +114,7 @@ impl StageGroup {
         Self::Pseudowire,
         Self::LabelUdp,
         Self::LabelUdpIn,
+        Self::LabelEcn,
     ];
 
     pub fn stages(self) -> &'static [&'static str] {
@@ -130,6 +134,7 @@ impl StageGroup {
             Self::Pseudowire => &["segue_labels_frame", "segue_labels_wire"],
             Self::LabelUdp => &["segue_labels_udp", "segue_labels_udp_push"],
             Self::LabelUdpIn => &["segue_labels_udp_in"],
+            Self::LabelEcn => &["segue_labels_ecn"],
         }
     }
 
@@ -156,6 +161,7 @@ impl StageGroup {
             Self::Pseudowire => compiled.has_pseudowires(),
             Self::LabelUdp => compiled.has_udp_tunnels(),
             Self::LabelUdpIn => compiled.has_behaviour(abi::SEGUE_UDP_ENDPOINT),
+            Self::LabelEcn => compiled.has_label_ecn(),
         }
     }
 }

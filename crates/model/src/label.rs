@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::label_ecn::EcnPair;
 use crate::learn::Learn;
 use crate::owner::Owner;
 use crate::proxy::{Netfilter, Proxy};
@@ -42,6 +43,9 @@ pub struct Mpls {
     /// What becomes of the TTL of a label that comes off.
     #[serde(default, skip_serializing_if = "TtlModel::is_pipe")]
     pub ttl: TtlModel,
+    /// Values of TC that are congestion marks (RFC 5129), the same on all nodes of the domain. None: labels carry no ECN.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ecn: Vec<EcnPair>,
     /// Packets behind labels may be addressed to SIDs: chains cross between SRv6 and labels (End.BM). Else such packets are dropped where
     /// their last label comes off.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]

@@ -12,6 +12,7 @@ pub mod firewall;
 mod guard;
 pub mod instances;
 pub mod label;
+pub mod label_ecn;
 pub mod learn;
 pub mod limits;
 pub mod load;

@@ -10,6 +10,7 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, de};
 
+use crate::label_ecn::EcnPair;
 use crate::node::HeadendMode;
 use crate::range::NumberRange;
 use crate::value::{PortRange, Protocol};
@@ -108,6 +109,9 @@ pub struct LabDomain {
     /// paths.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub entropy_labels: bool,
+    /// sr-mpls: values of TC that are congestion marks (RFC 5129), on all nodes. None: labels carry no ECN.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub label_ecn: Vec<EcnPair>,
     /// Block of the SIDs. A node's locator is this and its id in the next 16 bits, decimal digits read as written: with
     /// fc00:5e9::/32, node 12 has fc00:5e9:12::/48. The length is 16, 32, 48 or 64.
     #[schemars(with = "String")]
@@ -144,6 +148,7 @@ impl Default for LabDomain {
             srgb: None,
             srlb: None,
             entropy_labels: false,
+            label_ecn: Vec::new(),
             sid_block: v6(0x5e9, 32),
             loopback_prefix: v6(0x5ea, 32),
             link_prefix: v6(0x5eb, 32),

@@ -10,7 +10,7 @@ use crate::flow::Flow;
 use crate::label::{BY_LINK, LabelFound};
 use crate::label_end::{behind_stack, ethertype_of};
 use crate::octets::{ETHERNET, OFFSET_MASK, number, octet, outer_flow, put, set_hops};
-use crate::stack::{self, BOTTOM, CLASS, ENTRY, class_in_entry, entry, store};
+use crate::stack::{self, BOTTOM, CLASS, ENTRY, entry, store};
 use crate::way::{Sending, Wanted};
 use crate::wrap::{Advance, Payload};
 use crate::{End, Found, Packet, ended};
@@ -37,15 +37,12 @@ impl<'a> Packet<'a, '_> {
     fn binding_labels(&mut self, found: &LabelFound<'a>, list: &'a CompiledList, flow: u32) -> Found<Box<End>> {
         let flags = u32::from(list.entry.flags);
         let (off, on) = (found.off + ENTRY, usize::from(list.entry.header_length));
+        let class = self.binding_class(found, &list.entry)?;
         let is_local = flags & abi::SEGUE_LIST_LOCAL != 0;
         let way = (!is_local).then(|| self.list_way(list, flow));
         if let Some(adjacency) = &way {
             self.obstacle(adjacency, self.frame.len() - ETHERNET - off + on, BY_LINK)?;
         }
-        let class = match flags & abi::SEGUE_LIST_TRAFFIC_CLASS_COPY {
-            0 => class_in_entry(list.entry.traffic_class),
-            _ => found.word & CLASS,
-        };
         let fill = class | u32::from(found.ttl - u8::from(!is_local));
         let mut labels = list.entry.header[..on].to_vec();
         for at in (0..on).step_by(ENTRY) {
@@ -100,6 +97,9 @@ impl<'a> Packet<'a, '_> {
 
     /// `binding_sids()`: a list of SIDs in front of what is behind the label.
     fn binding_sids(&mut self, found: &LabelFound<'a>, list: &'a CompiledList, flow: u32) -> Found<Box<End>> {
+        if self.is_marked(found.word) {
+            self.mark_behind(found.at() + ENTRY, found.is_bottom())?;
+        }
         let (payload, hops) = self.binding_payload(found, flow)?;
         let entry = &list.entry;
         let wanted = Wanted { oif: entry.oif, inside: true, flow, ..Wanted::default() };
@@ -149,6 +149,9 @@ impl<'a> Packet<'a, '_> {
         self.stage()?;
         self.frame.truncate(outer.limit);
         self.labels_off((outer.offset & OFFSET_MASK) - ETHERNET);
+        if self.has_label_ecn() && outer.ecn == 3 {
+            self.settle_labels(ETHERNET, true, 1)?;
+        }
         self.labels_here()
     }
 }

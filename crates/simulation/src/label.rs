@@ -71,6 +71,9 @@ impl<'a> Packet<'a, '_> {
         if self.is_foreign() {
             return Err(ended(Outcome::PassedNotForSegue));
         }
+        if self.has_label_ecn() {
+            self.stage()?;
+        }
         let found = self.labels_walk()?;
         for own in &found.own {
             let detail = match *own {
@@ -176,6 +179,9 @@ impl<'a> Packet<'a, '_> {
             abi::SEGUE_LABEL_TABLE | abi::SEGUE_LABEL_NEXT_HOP | abi::SEGUE_LABEL_STATIC | abi::SEGUE_LABEL_DYNAMIC
         ) {
             self.entropy_off(&mut found);
+        }
+        if self.has_label_ecn() {
+            self.carry_mark(&mut found)?;
         }
         match found.behaviour() {
             abi::SEGUE_LABEL_SWAP | abi::SEGUE_LABEL_POP if found.ttl <= 1 => Err(ended(Outcome::DropLabelTtl)),

@@ -129,6 +129,9 @@ impl<'a> Packet<'a, '_> {
         put(&mut self.frame, 12, &ethertype.to_be_bytes());
         self.stage()?;
         if ethertype == number::TYPE_MPLS {
+            let at = inside - (found.at() + ENTRY - ETHERNET);
+            let class = octet(&self.frame, at + 1) >> if is_ipv4 { 0 } else { 4 };
+            self.mark_labels(class);
             return self.labels_here();
         }
         let flow = self.back_from_function()?;
@@ -286,6 +289,7 @@ impl<'a> Packet<'a, '_> {
             stack::renew_entropy(&mut rest, flow.hash);
         }
         self.frame.splice(ETHERNET..ETHERNET, rest);
+        self.mark_labels(flow.traffic_class);
         self.hand_ttl_on(found.ttl)?;
         self.labels_here()
     }

@@ -19,6 +19,7 @@ mod function;
 mod headers;
 mod inner;
 mod label;
+mod label_ecn;
 mod label_end;
 mod label_function;
 pub mod octets;

@@ -6,7 +6,6 @@ use segue_dataplane::CompiledList;
 
 use crate::label::{BY_LINK, LabelFound};
 use crate::octets::{ETHERNET, octet};
-use crate::push::filled;
 use crate::stack::{self, BOTTOM, ENTRY, entry, label_of};
 use crate::{End, Found, Packet, ended};
 
@@ -26,7 +25,7 @@ impl<'a> Packet<'a, '_> {
             _ => 0,
         };
         let mut front = vec![0; ETHERNET];
-        front.extend(filled(list, 0, list.entry.ttl, flow));
+        front.extend(self.filled(list, 0, list.entry.ttl, flow));
         front.resize(front.len() + behind, 0);
         let is_local = u32::from(list.entry.flags) & abi::SEGUE_LIST_LOCAL != 0;
         let way = (!is_local).then(|| self.list_way(list, flow));

@@ -9,7 +9,7 @@ use segue_dataplane::CompiledList;
 use crate::flow::Flow;
 use crate::label::BY_LINK;
 use crate::octets::{ETHERNET, lower_hops, number, octet, put};
-use crate::stack::{self, ENTRY, class_in_entry, entry, store};
+use crate::stack::{self, ENTRY, entry, store};
 use crate::way::{Adjacency, Wanted};
 use crate::{End, Found, Packet, ended};
 
@@ -64,25 +64,26 @@ impl<'a> Packet<'a, '_> {
     pub(crate) fn put_labels_on(&mut self, list: &CompiledList, flow: &Flow) {
         lower_hops(&mut self.frame, ETHERNET, flow.is_ipv4());
         let hops = octet(&self.frame, if flow.is_ipv4() { ETHERNET + 8 } else { ETHERNET + 7 });
-        let labels = filled(list, flow.traffic_class, hops, flow.hash);
+        let labels = self.filled(list, flow.traffic_class, hops, flow.hash);
         self.frame.splice(ETHERNET..ETHERNET, labels);
         put(&mut self.frame, 12, &number::TYPE_MPLS.to_be_bytes());
     }
-}
 
-/// `labels_write()`: the entries of a list in front of a packet of this class, hop limit and flow.
-pub(crate) fn filled(list: &CompiledList, traffic_class: u8, hops: u8, flow: u32) -> Vec<u8> {
-    let flags = u32::from(list.entry.flags);
-    let copies = flags & abi::SEGUE_LIST_TRAFFIC_CLASS_COPY != 0;
-    let class = if copies { traffic_class } else { list.entry.traffic_class };
-    let ttl = if flags & abi::SEGUE_LIST_TTL_UNIFORM != 0 { hops } else { list.entry.ttl };
-    let mut labels = list.entry.header[..usize::from(list.entry.header_length)].to_vec();
-    for at in (0..labels.len()).step_by(ENTRY) {
-        let word = entry(&labels, at).unwrap_or_default();
-        store(&mut labels, at, word | class_in_entry(class) | u32::from(ttl));
+    /// `labels_write()`: the entries of a list in front of a packet of this class, hop limit and flow.
+    pub(crate) fn filled(&self, list: &CompiledList, traffic_class: u8, hops: u8, flow: u32) -> Vec<u8> {
+        let flags = u32::from(list.entry.flags);
+        let copies = flags & abi::SEGUE_LIST_TRAFFIC_CLASS_COPY != 0;
+        let class = if copies { traffic_class } else { list.entry.traffic_class | traffic_class & 3 };
+        let ttl = if flags & abi::SEGUE_LIST_TTL_UNIFORM != 0 { hops } else { list.entry.ttl };
+        let fill = self.class_fill(class) | u32::from(ttl);
+        let mut labels = list.entry.header[..usize::from(list.entry.header_length)].to_vec();
+        for at in (0..labels.len()).step_by(ENTRY) {
+            let word = entry(&labels, at).unwrap_or_default();
+            store(&mut labels, at, word | fill);
+        }
+        if flags & abi::SEGUE_LIST_ENTROPY != 0 {
+            stack::renew_entropy(&mut labels, flow);
+        }
+        labels
     }
-    if flags & abi::SEGUE_LIST_ENTROPY != 0 {
-        stack::renew_entropy(&mut labels, flow);
-    }
-    labels
 }

@@ -11,7 +11,7 @@ use crate::label::{BY_LINK, LabelFound};
 use crate::octets::{
     ETHERNET, IPV6, forwardable, half, ipv4, ipv4_header_is_right, ipv6, number, octet, put, valid_ipv4,
 };
-use crate::stack::{self, BOTTOM, CLASS, CLASS_AND_BOTTOM, ENTRY, NULL_IPV4, NULL_IPV6, class_in_entry, entry, store};
+use crate::stack::{self, BOTTOM, CLASS, CLASS_AND_BOTTOM, ENTRY, NULL_IPV4, NULL_IPV6, entry, store};
 use crate::way::{Adjacency, Wanted};
 use crate::{End, Found, Packet, because, ended};
 
@@ -20,7 +20,7 @@ pub(crate) const PORT: u16 = 6635;
 const IPV4: usize = 20;
 const UDP: usize = 8;
 /// In place of a label: none (RFC 3032 section 2.1).
-const IMPLICIT_NULL: u32 = 3;
+pub(crate) const IMPLICIT_NULL: u32 = 3;
 /// `FLOW_MIX`.
 const MIX: u64 = 0x9e37_79b9_7f4a_7c15;
 
@@ -175,7 +175,10 @@ impl<'a> Packet<'a, '_> {
         let flow = stack::flow(&self.frame);
         let class = ((found.word & CLASS) >> 9 << 5) as u8;
         let (tunnel, on) = match list {
-            Some(list) => (self.tunnel_by_list(&list.entry, flow, class), self.bound_labels(found, &list.entry, flow)),
+            Some(list) => {
+                let labels = self.bound_labels(found, &list.entry, flow)?;
+                (self.tunnel_by_list(&list.entry, flow, class), labels)
+            }
             None => (self.tunnel_by_label(&found.label.entry, flow, class), self.udp_entry(found)),
         };
         let off = found.off + ENTRY;
@@ -206,13 +209,9 @@ impl<'a> Packet<'a, '_> {
     }
 
     /// `udp_list_write()`.
-    fn bound_labels(&self, found: &LabelFound<'a>, list: &abi::SegmentList, flow: u32) -> Vec<u8> {
+    fn bound_labels(&self, found: &LabelFound<'a>, list: &abi::SegmentList, flow: u32) -> Found<Vec<u8>> {
         let flags = u32::from(list.flags);
-        let class = match flags & abi::SEGUE_LIST_TRAFFIC_CLASS_COPY {
-            0 => class_in_entry(list.traffic_class),
-            _ => found.word & CLASS,
-        };
-        let fill = class | u32::from(found.ttl - 1);
+        let fill = self.binding_class(found, list)? | u32::from(found.ttl - 1);
         let mut labels = list.header[..usize::from(list.header_length)].to_vec();
         for at in (0..labels.len()).step_by(ENTRY) {
             let keeps = if at + ENTRY == labels.len() && !found.is_bottom() { !BOTTOM } else { !0 };
@@ -222,7 +221,7 @@ impl<'a> Packet<'a, '_> {
         if flags & abi::SEGUE_LIST_ENTROPY != 0 {
             stack::renew_entropy(&mut labels, flow);
         }
-        labels
+        Ok(labels)
     }
 
     /// `labels_udp_push()`.
@@ -264,7 +263,7 @@ impl<'a> Packet<'a, '_> {
         if length != outer.end - outer.at.min(outer.end) || length < UDP + ENTRY || outer.end > self.frame.len() {
             return Err(ended(Outcome::DropBadLength));
         }
-        if outer.ecn == 3 {
+        if outer.ecn == 3 && !self.has_label_ecn() {
             return Err(ended(Outcome::DropEcnNotCapable));
         }
         self.udp_checksum(&outer)?;
@@ -272,7 +271,11 @@ impl<'a> Packet<'a, '_> {
         let name = name.to_ipv4_mapped().map_or_else(|| name.to_string(), |address| address.to_string());
         self.note("udp", name, "labels in UDP to this node", &[counter]);
         self.frame.truncate(outer.end);
-        self.labels_off(outer.at + UDP - ETHERNET);
+        let (off, ecn) = (outer.at + UDP - ETHERNET, outer.ecn);
+        self.labels_off(off);
+        if ecn == 3 {
+            self.settle_labels(ETHERNET, true, 1)?;
+        }
         self.labels_here()
     }
 

@@ -61,8 +61,13 @@ pub(crate) fn node_state(
         false => vec![domain.loopback_prefix, domain.link_prefix],
     };
     let udp_endpoints = planned.udp_endpoints;
-    let mpls =
-        block.map(|block| Mpls { srgb: vec![domain.srgb()], srlb: vec![block], udp_endpoints, ..Mpls::default() });
+    let mpls = block.map(|block| Mpls {
+        srgb: vec![domain.srgb()],
+        srlb: vec![block],
+        ecn: domain.label_ecn.clone(),
+        udp_endpoints,
+        ..Mpls::default()
+    });
     let state = NodeState {
         node: name.to_owned(),
         source_address: node.loopback,

@@ -24,7 +24,7 @@ domain: {sid_blocks: ['fc00::/32']}
 ports:
   - {name: west, role: core}
   - {name: east, role: core}
-mpls: {srgb: ['16000-16999'], srlb: ['15000-15999']}
+mpls: {srgb: ['16000-16999'], srlb: ['15000-15999'], ecn: [{class: 2, marked: 3}]}
 labels:
   - {label: 16009, behaviour: swap, out: 16010, next_hop: '2001:db8:2::2', port: east}
   - {label: 15050, behaviour: netfilter, netfilter: {namespace: NAMESPACE, watch: {hold_ms: 0, probe: {kind: icmp, through: true}}}}
@@ -147,6 +147,16 @@ fn netfilter_behind_a_label() {
             lab.passes(&case, &four(&stack, sent(), 1, hops), &four(&left, received(), 1, hops));
         }
     }
+    // Of congestion netfilter is told by the packet, and the labels that go on again tell of it; it is in no other packet's.
+    let behind = |entries: &[(u32, u8)], front, class: u8, ecn: u8| {
+        let ip = 14 + 4 * entries.len();
+        let packet = six(entries, front, 1, 9).with_bytes(ip + 1, &[ecn << 4]);
+        packet.with_bytes(16, &[(entries[0].0 as u8) << 4 | class << 1 | u8::from(entries.len() == 1)])
+    };
+    for (class, ecn, told) in [(3, 2, 3), (2, 2, 2), (3, 1, 3), (2, 3, 3)] {
+        let left = behind(&[(16_010, 8)], received(), if told == 3 { 3 } else { 2 }, told);
+        lab.passes("congestion", &behind(&[(NETFILTER, 7), (NEXT, 9)], sent(), class, ecn), &left);
+    }
     // Nothing is left of the stack: by destination.
     lab.passes("last", &six(&[(NETFILTER, 7)], sent(), 1, 9), &six(&[], received(), 1, 8));
     lab.passes("last", &four(&[(NETFILTER, 7)], sent(), 1, 9), &four(&[], received(), 1, 8));
@@ -156,7 +166,7 @@ fn netfilter_behind_a_label() {
     lab.swallows("dropped", &four(&[(NETFILTER, 7), (NEXT, 9)], sent(), 2, 9));
     let report = lab.report("/v1/sids");
     assert_eq!(report["behaviour"], "netfilter", "{report}");
-    assert_eq!((&report["counter"]["packets"], &report["returned"]["packets"]), (&16.into(), &14.into()), "{report}");
+    assert_eq!((&report["counter"]["packets"], &report["returned"]["packets"]), (&20.into(), &18.into()), "{report}");
 }
 
 /// A function behind a label that dies, and lives again.

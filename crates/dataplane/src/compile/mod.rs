@@ -6,6 +6,7 @@ mod bucket;
 mod error;
 pub(crate) mod firewall;
 mod label;
+mod label_ecn;
 mod label_list;
 mod memory;
 mod policy;
@@ -304,6 +305,7 @@ fn config(input: &Input<'_>) -> Result<abi::Config, CompileError> {
     config.echo_burst = settings.echo_reply_burst;
     config.resets_per_second = settings.tcp_resets_per_second;
     config.resets_burst = settings.tcp_reset_burst;
+    config.label_classes = label_ecn::classes(label_ecn::pairs(input.state));
     config.address_ipv4 = u32::from_ne_bytes(source::ipv4(input.state, input.interfaces).octets());
     config.address = input.state.source_address.octets();
     let blocks = sid_blocks(input);
@@ -338,6 +340,9 @@ fn config_flags(input: &Input<'_>) -> abi::ConfigFlags {
     }
     if input.state.mpls.as_ref().is_some_and(|mpls| mpls.ttl == TtlModel::Uniform) {
         flags |= abi::SEGUE_CONFIG_TTL_UNIFORM;
+    }
+    if !label_ecn::pairs(input.state).is_empty() {
+        flags |= abi::SEGUE_CONFIG_LABEL_ECN;
     }
     flags |= udp::config_flags(input.state.udp_endpoints());
     if sid_block_hints(input).is_none() {

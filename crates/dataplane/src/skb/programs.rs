@@ -112,7 +112,7 @@ pub enum Part {
 }
 
 impl Part {
-    const ALL: [Self; 21] = [
+    const ALL: [Self; 22] = [
         Self::Usual,
         Self::Port(Reach::ALL[0]),
         Self::Port(Reach::ALL[1]),
@@ -132,6 +132,7 @@ impl Part {
         Self::Stages(StageGroup::Pseudowire),
         Self::Stages(StageGroup::LabelUdp),
         Self::Stages(StageGroup::LabelUdpIn),
+        Self::Stages(StageGroup::LabelEcn),
         Self::Functions,
         Self::Asked,
     ];
@@ -203,6 +204,7 @@ impl Part {
             Self::Stages(StageGroup::Pseudowire) => "port-pseudowires",
             Self::Stages(StageGroup::LabelUdp) => "port-label-udp",
             Self::Stages(StageGroup::LabelUdpIn) => "port-label-udp-in",
+            Self::Stages(StageGroup::LabelEcn) => "port-label-ecn",
             Self::Functions => "functions",
             Self::Asked => "asked",
         };

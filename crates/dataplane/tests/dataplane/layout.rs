@@ -118,6 +118,8 @@ fn rust() -> Vec<(&'static str, usize, Fields)> {
             echo_burst,
             resets_per_second,
             resets_burst,
+            label_classes,
+            reserved,
             sid_blocks,
             source_prefixes,
             infrastructure_prefixes

@@ -8,6 +8,7 @@ use crate::error::KeyPath;
 use crate::label::{
     ENTROPY_ENTRIES, FIRST_LABEL, IMPLICIT_NULL, LABELS_MAX, LAST_LABEL, Label, LabelBehaviour, PATHS_MAX,
 };
+use crate::label_ecn;
 use crate::node::{HeadendMode, Policy, SegmentList};
 use crate::range::NumberRange;
 
@@ -56,6 +57,9 @@ impl Check<'_> {
     fn label_blocks(&mut self) {
         let Some(mpls) = &self.state.mpls else { return };
         let key = KeyPath::root().at("mpls");
+        for (key, message, remedy) in label_ecn::problems(&mpls.ecn, &key.at("ecn")) {
+            self.error(&key, message, remedy);
+        }
         let blocks = [("srgb", &mpls.srgb), ("srlb", &mpls.srlb)];
         let all = blocks.into_iter().flat_map(|(name, ranges)| ranges.iter().enumerate().map(move |at| (name, at)));
         let mut before: Vec<(String, NumberRange)> = Vec::new();

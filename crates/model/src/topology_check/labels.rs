@@ -3,6 +3,7 @@
 use crate::error::KeyPath;
 use crate::firewall::{Firewall, FirewallMode};
 use crate::label::{FIRST_LABEL, LAST_LABEL};
+use crate::label_ecn;
 use crate::range::NumberRange;
 use crate::topology::{NodeSrDataplane, SrDataplane};
 
@@ -28,6 +29,13 @@ impl Check<'_> {
         }
         if domain.entropy_labels && !any {
             self.no_labels(&root.at("domain").at("entropy_labels"), any);
+        }
+        let ecn = root.at("domain").at("label_ecn");
+        if !domain.label_ecn.is_empty() && !any {
+            self.no_labels(&ecn, any);
+        }
+        for (key, message, remedy) in label_ecn::problems(&domain.label_ecn, &ecn) {
+            self.report.error(&key, message, remedy);
         }
     }
 

@@ -262,7 +262,7 @@ impl Refragmenter {
     }
 }
 
-/// Labels say nothing of congestion here: RFC 5129 has to be agreed upon first.
+/// Of congestion that labels tell of a function is told by the packet behind them: the node sees to it.
 fn outer_ecn(packet: &Packet<'_>) -> u8 {
     match packet.steering() {
         Steering::Srv6(header) => header.ecn(),

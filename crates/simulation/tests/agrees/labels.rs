@@ -143,13 +143,14 @@ pub fn configuration(ttl: &str) -> String {
     };
     let steering: String = names.iter().enumerate().map(rules).collect();
     let after = after.replacen("steering:\n", &format!("steering:\n{steering}"), 1);
-    // In one of the two models what is behind labels may be addressed to SIDs.
+    // In one of the two models what is behind labels may be addressed to SIDs, and labels have congestion marks.
     let inner = ttl == "uniform";
+    let ecn = if inner { "[{class: 0, marked: 1}, {class: 2, marked: 3}]" } else { "[]" };
     let policies = POLICIES.replace("OTHER", if ttl == "pipe" { "uniform" } else { "pipe" }).replace("TTL", ttl);
     format!(
         "{before}firewalls:\n  - {{name: plain, ipv6: {{file: v6, text: \"{FIREWALL}\"}}, ipv4: {{file: v4, text: \"{FIREWALL}\"}}}}\n\
          sids:{SIDS}policies:{policies}{after}mpls: {{srgb: ['16000-23999'], srlb: ['15000-15999'], ttl: {ttl}, \
-         allow_inner_sid: {inner}, udp_endpoints: [{{address: 'fd00:0:1::1', zero_checksum_from: 'fd00:0:9:5::/64'}}, {{address: 10.77.0.1}}]}}{LABELS}"
+         allow_inner_sid: {inner}, ecn: {ecn}, udp_endpoints: [{{address: 'fd00:0:1::1', zero_checksum_from: 'fd00:0:9:5::/64'}}, {{address: 10.77.0.1}}]}}{LABELS}"
     )
 }
 
@@ -167,11 +168,12 @@ fn stack(random: &mut Random) -> Vec<MplsEntry> {
         0 => 30 + random.below(40),
         _ => 1 + random.below(4),
     };
-    let class = random.below(8) as u8;
-    let entry = |_| MplsEntry {
+    let (class, other) = (random.below(8) as u8, random.below(8) as u8);
+    let is_mixed = random.below(4) == 0;
+    let entry = |number| MplsEntry {
         label: if random.below(6) == 0 { *random.pick(&OTHERS) } else { *random.pick(&KNOWN) },
         time_to_live: *random.pick(&[64, 64, 64, 64, 64, 255, 3, 2, 1, 0]),
-        traffic_class: class,
+        traffic_class: if is_mixed && number == 1 { other } else { class },
         ..MplsEntry::default()
     };
     let mut entries: Vec<MplsEntry> = (0..count).map(entry).collect();

@@ -12,6 +12,7 @@ mod headend;
 mod isolation;
 mod label_aware;
 mod label_binding;
+mod label_ecn;
 mod label_entropy;
 mod label_firewall;
 mod label_functions;

@@ -8,6 +8,7 @@ use indexmap::IndexMap;
 use proptest::prelude::*;
 
 use segue_model::label::{IMPLICIT_NULL, Label, LabelBehaviour, LabelPath};
+use segue_model::label_ecn::EcnPair;
 use segue_model::node::{NodeState, SegmentList};
 use segue_model::topology::{Dataplane, LabDomain, SrDataplane, Topology};
 use segue_plan::StepAction;
@@ -303,6 +304,15 @@ fn blocks_are_derived_from_ids_or_given() {
     let mpls = state(&plan, "n2").mpls.as_ref().unwrap();
     assert_eq!((mpls.srgb[0].to_string(), mpls.srlb[0].to_string()), ("16000-25999".into(), "50000-50009".into()));
     assert_eq!(state(&plan, "n0").policies[0].segment_lists[0].labels, [16_002, 50_000]);
+}
+
+#[test]
+fn congestion_marks_are_the_same_on_all_nodes() {
+    let pairs = [EcnPair { class: 0, marked: 1 }, EcnPair { class: 5, marked: 4 }];
+    let plan = with(|topology| topology.domain.label_ecn = pairs.to_vec()).unwrap_or_else(|error| panic!("{error}"));
+    for name in ["n0", "n1", "n2"] {
+        assert_eq!(state(&plan, name).mpls.as_ref().unwrap().ecn, pairs, "{name}");
+    }
 }
 
 type Change = fn(&mut Topology);
