@@ -203,8 +203,10 @@ impl Drop for Lab<'_> {
     }
 }
 
+/// Not the kernel's own, which tells its groups for seconds after a link has come up.
 fn is_steered(frame: &[u8]) -> bool {
-    frame.get(12..15) == Some(&[0x86, 0xdd, 0x60])
+    let is_to_one = frame.first().is_some_and(|octet| octet & 1 == 0);
+    is_to_one && frame.get(12..15) == Some(&[0x86, 0xdd, 0x60])
         || frame.get(12..14) == Some(&[0x86, 0xdd])
             && frame.get(20) == Some(&43)
             && frame.get(38..40) == Some(&[0xfc, 0])

@@ -297,10 +297,20 @@ fn counted(lab: &TestLab, function: &str, table: &str, counter: &str) {
 
 /// No node dropped anything, whatever the reason.
 pub fn nothing_dropped(lab: &TestLab) {
-    for node in lab.record.nodes.iter().filter(|node| node.socket.is_some()) {
-        let drops = agent::get(&lab.paths().socket(&node.name), &node.name, "/v1/drops").unwrap();
-        assert_eq!(drops.as_array().map(Vec::len), Some(0), "{}: {drops}", node.name);
-    }
+    assert_eq!(dropped(lab), Vec::<String>::new());
+}
+
+/// What all nodes have dropped so far, by port and reason.
+pub fn dropped(lab: &TestLab) -> Vec<String> {
+    let agents = lab.record.nodes.iter().filter(|node| node.socket.is_some());
+    let of_node = |node: &str| {
+        let drops = agent::get(&lab.paths().socket(node), node, "/v1/drops").unwrap();
+        let text = |drop: &serde_json::Value| {
+            format!("{node} {} {} {}", drop["port"], drop["reason"], drop["counter"]["packets"])
+        };
+        drops.as_array().unwrap().iter().map(text).collect::<Vec<_>>()
+    };
+    agents.flat_map(|node| of_node(&node.name)).collect()
 }
 
 #[test]
