@@ -14,8 +14,6 @@
 #include "lib/labels/walk.h"
 #include "lib/labels/ecn.h"
 
-#define LABEL_IMPLICIT_NULL 3 /* RFC 3032 section 2.1: none */
-
 enum mark_goes {
 	MARK_NOWHERE,  /* the label itself refuses the packet */
 	MARK_STAYS,    /* in the label's own entry, or those in its place */

@@ -14,8 +14,6 @@
 #include "lib/packet/inner.h"
 #include "lib/labels/entry.h"
 
-#define ECN_CE 3 /* RFC 3168 section 5 */
-
 /* All entries of a stack, from some offset or up to it. */
 #define LABELS_ALL OFFSET_MASK
 

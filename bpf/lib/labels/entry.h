@@ -19,6 +19,7 @@
 
 #define LABEL_IPV4_EXPLICIT_NULL 0
 #define LABEL_IPV6_EXPLICIT_NULL 2
+#define LABEL_IMPLICIT_NULL 3	  /* none */
 #define LABEL_ENTROPY_INDICATOR 7 /* RFC 6790 section 3 */
 #define LABELS_SPECIAL 16	  /* lower ones are special-purpose labels (RFC 7274) */
 

@@ -110,6 +110,8 @@ INLINE void inner_ipv4(void *data, void *end, u32 offset, u32 limit, struct inne
 		inner->outcome = 0;
 }
 
+#define ECN_CE 3 /* RFC 3168 section 5 */
+
 /*
  * The inner ECN field after a tunnel with this outer one: RFC 6040 section 4.2, figure 4. 4: the packet must be
  * dropped. Not-ECT 0, ECT(1) 1, ECT(0) 2, CE 3.
@@ -118,8 +120,8 @@ INLINE u32 ecn_after_tunnel(u32 inner, u32 outer)
 {
 	if (likely(inner == outer))
 		return inner;
-	if (outer == 3)
-		return inner == 0 ? 4 : 3;
+	if (outer == ECN_CE)
+		return inner == 0 ? 4 : ECN_CE;
 	if (outer == 1 && inner == 2)
 		return 1;
 	return inner;
