@@ -67,6 +67,7 @@ pub struct Node<'a> {
     /// Behind a lock because closures in other threads use it; there is never more than one of these.
     loaded: Mutex<Option<Loaded>>,
     compiled: Compiled,
+    rows: Rows,
     hook: Hook,
     /// Others know its pins, and may have done with it what nobody can take back.
     given_away: AtomicBool,
@@ -114,7 +115,8 @@ impl<'a> Node<'a> {
             loaded
         });
         let compiled = loaded.dataplane.applied().expect("it was applied").clone();
-        Self { netns, loaded: Mutex::new(Some(loaded)), compiled, hook, given_away: AtomicBool::new(false) }
+        let rows = Rows::of(&compiled);
+        Self { netns, loaded: Mutex::new(Some(loaded)), compiled, rows, hook, given_away: AtomicBool::new(false) }
     }
 
     /// What the rules of all firewalls have counted.
@@ -152,6 +154,7 @@ impl<'a> Node<'a> {
                 dataplane.applied().expect("it was applied").clone()
             })
         });
+        self.rows.extend(Rows::of(&compiled));
         self.compiled = compiled;
     }
 
@@ -321,7 +324,7 @@ impl<'a> Node<'a> {
         })
     }
 
-    /// All counters that are not zero.
+    /// All counters that are not zero. The node asserts when it goes that there was nothing in any other.
     pub fn counters(&self) -> Moved {
         let mut found = Moved::new();
         let mut add = |name: String, (packets, bytes): (u64, u64)| {
@@ -330,53 +333,90 @@ impl<'a> Node<'a> {
                 *entry = (entry.0 + packets, entry.1 + bytes);
             }
         };
-        let sums = |table: &str, rows: u32| {
-            let sums = self.with(|dataplane| dataplane.sums(table, rows));
-            (0_u32..).zip(sums.unwrap_or_else(|error| panic!("reading map {table}: {error}")))
-        };
-        let last = self.compiled.ports.iter().map(|port| port.entry.index).max().unwrap_or(0);
-        for (row, words) in sums("outcomes", u32::from(last) + 1) {
-            let port = self.compiled.ports.iter().find(|port| u32::from(port.entry.index) == row);
-            let port = port.map_or_else(|| format!("row{row}"), |port| port.name.clone());
+        for (row, words) in self.sums("outcomes", &Vec::from_iter(self.rows.outcomes.keys().copied())) {
             for (number, counter) in (0_u16..).zip(words.chunks_exact(2)).filter(|(_, counter)| **counter != [0, 0]) {
                 let outcome = abi::Outcome::from_number(number).map_or("unknown", abi::Outcome::name);
-                add(format!("{port} {outcome}"), (counter[0], counter[1]));
+                add(format!("{} {outcome}", self.rows.outcomes[&row]), (counter[0], counter[1]));
             }
         }
-        let names = self.counter_names();
-        for (row, words) in sums("counters", CAPACITY.counters()).filter(|(_, words)| **words != [0, 0]) {
-            add(names.get(&row).cloned().unwrap_or_else(|| format!("counter {row}")), (words[0], words[1]));
+        for (row, words) in self.sums("counters", &Vec::from_iter(self.rows.counters.keys().copied())) {
+            add(self.rows.counters[&row].clone(), (words[0], words[1]));
         }
-        for ((_, words), name) in sums("icmp_sent", abi::SEGUE_ICMP_MAX).zip(ICMP_ROWS) {
+        for ((_, words), name) in
+            self.sums("icmp_sent", &Vec::from_iter(0..abi::SEGUE_ICMP_MAX)).into_iter().zip(ICMP_ROWS)
+        {
             add(format!("icmp {name}"), (words[0], 0));
         }
         found
     }
 
     /// Rows of the map `counters`, as [`Moved`] names them.
-    pub fn counter_names(&self) -> BTreeMap<u32, String> {
-        let mut names = BTreeMap::new();
-        for sid in &self.compiled.sids {
-            let name =
-                key_label(&sid.prefix).map_or_else(|| format!("sid {}", sid.prefix), |_| sid_or_label(&sid.prefix));
-            names.insert(sid.entry.counter, name);
-            let of = key_label(&sid.prefix).map_or_else(|| sid.prefix.to_string(), |_| sid_or_label(&sid.prefix));
-            names.insert(sid.entry.counter_return, format!("returned {of}"));
-        }
-        for label in self.compiled.labels.iter().filter(|label| label.is_first_path()) {
-            names.insert(label.entry.counter, format!("label {}", label.label));
-        }
-        for policy in &self.compiled.policies {
-            for (position, list) in policy.lists.iter().enumerate() {
-                names.insert(list.entry.counter, format!("list {}/{position}", policy.name));
-            }
-        }
-        for (name, row) in &self.compiled.steering_counters {
-            names.insert(*row, format!("rule {name}"));
-        }
-        names.remove(&0);
-        names
+    pub fn counter_names(&self) -> &BTreeMap<u32, String> {
+        &self.rows.counters
     }
+
+    fn sums(&self, table: &str, rows: &[u32]) -> Vec<(u32, Vec<u64>)> {
+        let sums = self.with(|dataplane| dataplane.sums(table, rows));
+        sums.unwrap_or_else(|error| panic!("reading map {table}: {error}"))
+    }
+
+    /// Rows of `outcomes` and `counters` that are nobody's and in which something was counted.
+    fn counted_for_nobody(&self) -> Vec<String> {
+        let last = self.rows.outcomes.keys().max().copied().unwrap_or(0);
+        let [outcomes, counters]: [Vec<u32>; 2] = [
+            (0..last).filter(|row| !self.rows.outcomes.contains_key(row)).collect(),
+            (0..CAPACITY.counters()).filter(|row| !self.rows.counters.contains_key(row)).collect(),
+        ];
+        let counted = [("outcomes", outcomes), ("counters", counters)].map(|(table, rows)| {
+            let sums = self.sums(table, &rows).into_iter().filter(|(_, words)| words.iter().any(|word| *word != 0));
+            sums.map(move |(row, words)| format!("{table}, row {row}: {words:?}")).collect::<Vec<_>>()
+        });
+        counted.concat()
+    }
+}
+
+/// What is counted for whom, as [`Moved`] names it, by row.
+#[derive(Debug)]
+struct Rows {
+    outcomes: BTreeMap<u32, String>,
+    counters: BTreeMap<u32, String>,
+}
+
+impl Rows {
+    fn of(compiled: &Compiled) -> Self {
+        let outcomes = compiled.ports.iter().map(|port| (u32::from(port.entry.index), port.name.clone())).collect();
+        Self { outcomes, counters: counter_names(compiled) }
+    }
+
+    /// With those of another configuration, whose names hold. What was counted before stays counted.
+    fn extend(&mut self, other: Self) {
+        self.outcomes.extend(other.outcomes);
+        self.counters.extend(other.counters);
+    }
+}
+
+/// Rows of the map `counters`.
+fn counter_names(compiled: &Compiled) -> BTreeMap<u32, String> {
+    let mut names = BTreeMap::new();
+    for sid in &compiled.sids {
+        let name = key_label(&sid.prefix).map_or_else(|| format!("sid {}", sid.prefix), |_| sid_or_label(&sid.prefix));
+        names.insert(sid.entry.counter, name);
+        let of = key_label(&sid.prefix).map_or_else(|| sid.prefix.to_string(), |_| sid_or_label(&sid.prefix));
+        names.insert(sid.entry.counter_return, format!("returned {of}"));
+    }
+    for label in compiled.labels.iter().filter(|label| label.is_first_path()) {
+        names.insert(label.entry.counter, format!("label {}", label.label));
+    }
+    for policy in &compiled.policies {
+        for (position, list) in policy.lists.iter().enumerate() {
+            names.insert(list.entry.counter, format!("list {}/{position}", policy.name));
+        }
+    }
+    for (name, row) in &compiled.steering_counters {
+        names.insert(*row, format!("rule {name}"));
+    }
+    names.remove(&0);
+    names
 }
 
 /// The state with what the agent makes of it.
@@ -447,9 +487,10 @@ const ICMP_ROWS: [&str; abi::SEGUE_ICMP_MAX as usize] = [
 
 impl Drop for Node<'_> {
     fn drop(&mut self) {
+        let odd = self.given_away.load(Ordering::Relaxed) || std::thread::panicking();
+        let counted = if odd { Vec::new() } else { self.counted_for_nobody() };
         let loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(loaded) = loaded else { return };
-        let odd = self.given_away.load(Ordering::Relaxed) || std::thread::panicking();
         let left = self.netns.enter(|| {
             let left = if odd { loaded.remove() } else { loaded.give_back() };
             left.map_err(|error| error.to_string())
@@ -457,6 +498,7 @@ impl Drop for Node<'_> {
         if let Err(error) = left {
             eprintln!("the data plane goes with what is left in it: {error}");
         }
+        assert!(counted.is_empty(), "counted for nobody: {counted:?}");
     }
 }
 

@@ -113,7 +113,7 @@ fn order(compiler: &mut Compiler<'_>, policies: &Policies) -> Result<Ordered, Co
 /// The rules with their positions, in the order in which they are tried.
 fn tried(rules: &[SteeringRule]) -> Vec<(usize, &SteeringRule)> {
     let mut rules: Vec<(usize, &SteeringRule)> = rules.iter().enumerate().collect();
-    rules.sort_by_key(|(position, rule)| (Reverse(rule.priority), Reverse(specificity(rule)), *position));
+    rules.sort_by_cached_key(|(position, rule)| (Reverse(rule.priority), Reverse(specificity(rule)), *position));
     rules
 }
 

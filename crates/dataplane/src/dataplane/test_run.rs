@@ -81,14 +81,14 @@ impl Dataplane {
         Ok(xdp || skb)
     }
 
-    /// The words of the first rows of a table of counters (`counters`, `outcomes`, `icmp_sent`), summed over the CPUs.
+    /// The words of these rows, which are in ascending order, of a table of counters (`counters`, `outcomes`, `icmp_sent`), summed
+    /// over the CPUs. Rows behind its end have none.
     ///
     /// # Errors
     /// [`Error::Map`].
-    pub fn sums(&self, table: &str, rows: u32) -> Result<Vec<Vec<u64>>, Error> {
-        let rows: Vec<u32> = (0..rows).collect();
-        let sums = self.maps().read_sums(table, &rows)?;
-        Ok(rows.into_iter().map(|row| sums.row(row).to_vec()).collect())
+    pub fn sums(&self, table: &str, rows: &[u32]) -> Result<Vec<(u32, Vec<u64>)>, Error> {
+        let sums = self.maps().read_sums(table, rows)?;
+        Ok(rows.iter().map(|row| (*row, sums.row(*row).to_vec())).collect())
     }
 
     /// [`Dataplane::test_run`] with a stage, as if the program of the ports had called it at once. `program` is its name in the object.
