@@ -26,7 +26,7 @@ typedef unsigned int __be32;
 #endif
 
 /* Changes whenever a layout or the meaning of a field changes; programs and maps of another version are replaced. */
-#define SEGUE_ABI_VERSION 12
+#define SEGUE_ABI_VERSION 13
 
 #define SEGUE_PORT_SLOTS 4096	 /* ports are found at ifindex modulo this, or behind the port that is there */
 #define SEGUE_PORT_CHAIN 64	 /* ports whose ifindex is the same modulo SEGUE_PORT_SLOTS */
@@ -302,6 +302,26 @@ struct segue_return {
 	__u32 ports[SEGUE_RETURN_PORTS]; /* ifindex; 0: no more */
 };
 
+#define SEGUE_PATH_MTUS 64     /* rows */
+#define SEGUE_PATH_SRH_MAX 168 /* octets of an SRH with SEGUE_SEGMENTS_MAX segments and no TLVs */
+
+/*
+ * What was last said of a path that packets of this node do not fit. Map `path_mtus` (ARRAY); the
+ * row is a hash of what it is about. The agent makes of it limits of segment lists and of functions, for a
+ * while. Two CPUs may write one row at the same time: what is read then is told again with the next packet. 208 octets.
+ */
+struct segue_path_mtu {
+	__u32 count; /* goes up with each writing */
+	__u32 mtu;   /* octets */
+	/* Of packets without a header of this node's, that come in by this port from a function; or 0: */
+	__u32 ifindex;
+	/* of packets with one: octets of `srh`, 0 if they had no SRH */
+	__u32 srh_length;
+	__u8 last[16]; /* their last segment */
+	__u8 srh[SEGUE_PATH_SRH_MAX];
+	__u8 reserved[8];
+};
+
 enum segue_mode {
 	SEGUE_H_ENCAPS = 1,
 	SEGUE_H_ENCAPS_RED = 2,
@@ -380,7 +400,10 @@ struct segue_segment_list {
 	__u32 policy;	 /* index of the policy, for displays */
 	__u16 clamp;	 /* octets of the largest packet that TCP connections may be opened for; 0: any */
 	__u8 pseudowire; /* labels: enum segue_pseudowire */
-	__u8 reserved[5];
+	__u8 reserved;
+	__u16 mtu; /* octets of the largest packet with its outer headers that all nodes of the path let pass, as far as
+		      they have told (RFC 2473 section 7.1); 0: none has said anything. Not for labels */
+	__u8 reserved2[2];
 	__u32 way; /* the way to `first`, as the data plane asks for it: the highest bit for an IPv4 address, in the
 		      third four octets */
 };

@@ -114,6 +114,22 @@ INLINE const struct adjacency *list_adjacency(const struct packet *packet, const
 	return adjacency_find(packet, address_load(list->first), list->way, list->oif | ADJACENCY_INSIDE, flow);
 }
 
+/* Octets that all nodes of a list's path let pass, as far as is known. */
+INLINE u32 list_limit(const struct segue_segment_list *list)
+{
+	/* Without a branch: 0 is 65,536. */
+	return (u16)(list->mtu - 1) + 1;
+}
+
+/* Is the way to a list's first segment a link, and does a packet of `length` octets fit it and all of the path? */
+INLINE int list_fits(const struct packet *packet, const struct adjacency *adjacency,
+		     const struct segue_segment_list *list, u32 length)
+{
+	u32 longest = packet_longest(packet, length);
+
+	return longest <= adjacency->fits && longest <= list_limit(list);
+}
+
 /* How a wrapped packet is to be sent: errors are about what is in it. */
 INLINE struct sending wrapped(const struct payload *payload, u32 push)
 {
@@ -124,6 +140,23 @@ INLINE struct sending wrapped(const struct payload *payload, u32 push)
 		.l3 = payload->offset,
 		.push = push,
 	};
+}
+
+/*
+ * What stands against sending a packet into a list, which does not fit, or whose first segment is behind no link: here
+ * it may be that of this node, and the narrow link behind it. As obstacle().
+ */
+INLINE int list_obstacle(const struct packet *packet, const struct adjacency *adjacency,
+			 const struct segue_segment_list *list, const struct sending *sending, u32 length, int *action)
+{
+	u32 limit = list_limit(list);
+
+	if (sending->family && packet_longest(packet, length) > limit &&
+	    !(adjacency->kind == ADJACENCY_LINK && adjacency->fits < limit)) {
+		*action = too_big(packet, sending->family, sending->l3, limit - sending->push);
+		return 1;
+	}
+	return obstacle(packet, adjacency, sending, action);
 }
 
 /* Writes the list's header into the room in front of the packet. 0: done. */
@@ -158,8 +191,8 @@ INLINE int encapsulate(const struct packet *packet, const struct segue_segment_l
 
 	if (unlikely(!adjacency))
 		return drop(packet, SEGUE_OUTCOME_drop_no_route);
-	by_link = adjacency_fits(packet, adjacency, payload->length + push);
-	if (unlikely(!by_link) && obstacle(packet, adjacency, &sending, &action))
+	by_link = list_fits(packet, adjacency, list, payload->length + push);
+	if (unlikely(!by_link) && list_obstacle(packet, adjacency, list, &sending, payload->length + push, &action))
 		return action;
 	data = buffer_start(packet->ctx);
 	end = buffer_end(packet->ctx);
@@ -229,8 +262,8 @@ INLINE int insert(const struct packet *packet, const struct segue_segment_list *
 		return drop(packet, SEGUE_OUTCOME_drop_inner_type);
 	if (unlikely(!adjacency))
 		return drop(packet, SEGUE_OUTCOME_drop_no_route);
-	if (unlikely(!adjacency_fits(packet, adjacency, payload->length + push)) &&
-	    obstacle(packet, adjacency, &sending, &action))
+	if (unlikely(!list_fits(packet, adjacency, list, payload->length + push)) &&
+	    list_obstacle(packet, adjacency, list, &sending, payload->length + push, &action))
 		return action;
 	data = buffer_start(packet->ctx);
 	end = buffer_end(packet->ctx);

@@ -16,6 +16,7 @@
 #include "lib/icmp/extension.h"
 #include "lib/icmp/forbidden.h"
 #include "lib/icmp/limit.h"
+#include "lib/icmp/path_mtu.h"
 #include "lib/icmp/room.h"
 #include "lib/icmp/way.h"
 
@@ -351,6 +352,8 @@ INLINE int icmp_send(const struct packet *packet, struct scratch *scratch, const
 		}
 		if (icmp_prepare(ctx, scratch, config, packet->port, &error))
 			return VERDICT_DROP;
+		if (scratch->icmp_kind == SEGUE_ICMP_TOO_BIG && packet->port->role == SEGUE_ROLE_SERVICE)
+			path_mtu_behind_function(packet->port->ifindex, scratch->param);
 		if (!icmp_allowed(packet->port->index, scratch->icmp_kind, config->icmp_per_second,
 				  config->icmp_burst)) {
 			*row = SEGUE_ICMP_RATE_LIMITED;

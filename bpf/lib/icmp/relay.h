@@ -17,6 +17,7 @@
 #include "lib/packet/headers.h"
 #include "lib/packet/inner.h"
 #include "lib/core/boundary.h"
+#include "lib/icmp/path_mtu.h"
 
 /* Is it an ICMPv6 error to this node's own address? The caller has checked the IPv6 header. */
 INLINE int relay_wanted(const struct packet *packet, const struct ipv6hdr *ip, const void *end)
@@ -212,7 +213,7 @@ INLINE int relay(struct packet *packet)
 	struct scratch *scratch = scratch_get();
 	struct headers headers = {};
 	struct inner inner = {};
-	u32 type, param, offset, family, hop_limit;
+	u32 type, param, offset, family, hop_limit, srh;
 	struct address last;
 	const void *segment;
 	const u8 *octet;
@@ -234,6 +235,8 @@ INLINE int relay(struct packet *packet)
 		return drop(packet, SEGUE_OUTCOME_drop_error_from_outside);
 	last = address_load(&ip->daddr);
 	hop_limit = ip->hop_limit;
+	/* That with Segments Left 0 too: it tells which list it is of. */
+	srh = ip->nexthdr == PROTOCOL_ROUTING ? quote + IPV6_LENGTH : 0;
 	headers_walk(packet->ctx, quote + 6, quote + IPV6_LENGTH, 0xffff, &headers);
 	if (headers.srh) {
 		segment = data + (headers.srh & OFFSET_MASK) + SRH_FIXED_LENGTH;
@@ -247,6 +250,10 @@ INLINE int relay(struct packet *packet)
 	if (!family || inner.outcome ||
 	    !relay_translate(scratch, type, param, offset - quote, &inner, family, hop_limit))
 		return pass(packet, SEGUE_OUTCOME_passed_route);
+	/* Without infrastructure it may come from whoever knows the segments, and makes the path no narrower than 1280.
+	 */
+	if (type == ICMPV6_PACKET_TOO_BIG)
+		path_mtu_of_list(packet->ctx, &last, srh, param);
 	scratch->l3 = offset;
 	scratch->way = relay_way(packet->ctx, packet->generation, &last, &inner.source, family);
 	if (scratch->way == RELAY_NOWHERE)

@@ -33,6 +33,8 @@ const QUIET: Duration = Duration::from_millis(20);
 const PACE: Duration = Duration::from_secs(1);
 /// Between two rounds of asking the kernel to confirm neighbours. It believes a confirmation 15 to 45 s.
 const NEIGHBOUR_INTERVAL: Duration = Duration::from_secs(15);
+/// Between two looks at what nodes have said of paths. A sender waits longer before it sends again what is lost.
+const PATH_MTU_INTERVAL: Duration = Duration::from_secs(1);
 /// After a failure, and to notice that nothing notified us of.
 const RETRY: Duration = Duration::from_secs(1);
 /// Nothing is due.
@@ -104,6 +106,22 @@ fn react(node: &Handle<Node>, changes: &Changes) -> Result<bool, Failure> {
     let _prepared = background::prepare_again(node)?;
     node.call_blocking(|node| node.reconcile())?;
     Ok(true)
+}
+
+/// Starts the thread that makes limits of what the data plane is told of paths that packets do not fit.
+pub fn spawn_path_mtus(node: Handle<Node>) -> io::Result<()> {
+    std::thread::Builder::new().name("path-mtus".to_owned()).spawn(move || {
+        let mut failed = None;
+        loop {
+            std::thread::sleep(PATH_MTU_INTERVAL);
+            let failure = node.call_blocking(|node| node.follow_path_mtus()).err();
+            if let Some(failure) = failure.as_ref().filter(|failure| failed.as_ref() != Some(*failure)) {
+                tracing::warn!("path MTUs: {failure}; tried again every second");
+            }
+            failed = failure;
+        }
+    })?;
+    Ok(())
 }
 
 /// Asks for the neighbours that the data plane needs when it is told to.

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use ipnet::Ipv6Net;
-use segue_dataplane::{Interfaces, MissingInterface};
+use segue_dataplane::{Interfaces, MissingInterface, PathMtu};
 use segue_model::node::NodeState;
 
 use crate::problem::Problem;
@@ -30,6 +30,10 @@ pub trait DataPlane {
     ) -> Result<Activated, Vec<Problem>>;
     /// Follows which interfaces are up, in place; nothing else about them has changed since the last apply. False if it takes an apply.
     fn follow_links(&mut self, interfaces: &Interfaces) -> Result<bool, Vec<Problem>>;
+    /// Makes limits of what the data plane was told of paths that packets do not fit, and takes off those that hold no more.
+    fn follow_path_mtus(&mut self, interfaces: &Interfaces) -> Result<(), Vec<Problem>>;
+    /// The limits that hold.
+    fn path_mtus(&self) -> Vec<PathMtu>;
     /// What the data plane has judged and gives to the kernel has this link-layer source from now on.
     fn sign(&mut self, signature: [u8; 6]) -> Result<(), Vec<Problem>>;
     /// Takes the data plane off all ports and removes what is pinned.

@@ -132,6 +132,7 @@ async fn watch_functions(node: &Handle<Node>, options: &Options) -> Result<liven
     let watching = watching.context("watch functions; it takes CAP_NET_RAW")?;
     let told = watching.clone();
     let neighbours = follow::Neighbours::spawn(node.clone()).context("ask for neighbours; it takes CAP_NET_ADMIN")?;
+    follow::spawn_path_mtus(node.clone()).context("follow path MTUs")?;
     let labels = learned::watch::Watch::spawn(node.clone()).context("follow labels; it takes CAP_NET_ADMIN")?;
     let observer = move |state: &NodeState, links: &Interfaces| {
         told.configure(state, links);

@@ -3,10 +3,13 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::{Path, PathBuf},
+    time::Instant,
 };
 
 use ipnet::Ipv6Net;
-use segue_dataplane::{CaptureSource, Compiled, Dataplane, Error, Interfaces, Life, MissingInterface, Options, Reader};
+use segue_dataplane::{
+    CaptureSource, Compiled, Dataplane, Error, Interfaces, Life, MissingInterface, Options, PathMtu, Reader,
+};
 use segue_host::bpffs;
 use segue_model::node::NodeState;
 
@@ -212,6 +215,15 @@ impl DataPlane for Xdp {
 
     fn follow_links(&mut self, interfaces: &Interfaces) -> Result<bool, Vec<Problem>> {
         self.plane.as_mut().map_or(Ok(false), |plane| plane.follow_links(interfaces)).map_err(problems)
+    }
+
+    fn follow_path_mtus(&mut self, interfaces: &Interfaces) -> Result<(), Vec<Problem>> {
+        let followed = self.plane.as_mut().map_or(Ok(()), |plane| plane.follow_path_mtus(interfaces, Instant::now()));
+        followed.map_err(problems)
+    }
+
+    fn path_mtus(&self) -> Vec<PathMtu> {
+        self.plane.as_ref().map_or_else(Vec::new, |plane| plane.path_mtus(Instant::now()))
     }
 
     fn sign(&mut self, signature: [u8; 6]) -> Result<(), Vec<Problem>> {

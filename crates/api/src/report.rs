@@ -141,6 +141,26 @@ pub struct SteeringReport {
     pub counter: Counter,
 }
 
+/// A path that packets do not fit, as nodes of it have told, or the link behind a function: larger packets are refused where their
+/// sender knows them (RFC 2473 section 7.1).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct PathMtuReport {
+    /// The policy that leads there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policy: Option<String>,
+    /// The position of its segment list, from 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub list: Option<usize>,
+    /// The SID, or label, of the function in front of the path; there is no `policy` then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sid: Option<String>,
+    /// Octets: of a policy's packets with their headers, of a function's as they go into it.
+    pub mtu: u16,
+    /// How long it holds unless it is told again, seconds.
+    pub seconds_left: u64,
+}
+
 /// What became of packets that came in by a port.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]

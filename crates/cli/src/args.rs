@@ -432,6 +432,8 @@ pub enum What {
     Ports,
     /// Which traffic goes into which policy
     Steering,
+    /// Paths that turned out to be narrower than their first link
+    PathMtus,
     /// Drops by port and reason
     Drops,
     /// What became of all packets, by port

@@ -33,8 +33,8 @@ pub use compiled::{
 pub use dataplane::{
     Applied, AttachMode, Attachment, CaptureReader, CaptureSource, CapturedPacket, Counter, Counters, Dataplane,
     Direction, Fib, FibAnswer, FibQuestion, FibVerdict, IcmpSent, Identity, LastDrop, Life, ListCounters,
-    MemoryCounters, Options, Origin, PolicyCounters, PortCounters, Reader, SidCounters, SteeringCounters, TestOutput,
-    TestProgram, TestRun,
+    MemoryCounters, Options, Origin, PathMtu, PathMtuOf, PolicyCounters, PortCounters, Reader, SidCounters,
+    SteeringCounters, TestOutput, TestProgram, TestRun,
 };
 pub use error::Error;
 pub use facts::{Capabilities, Capacity, Hook, Interface, Interfaces, MissingInterface, Table};

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
 
 use ipnet::Ipv6Net;
 use libbpf_rs::query::{ProgInfoIter, ProgInfoQueryOptions};
@@ -285,6 +286,18 @@ impl<'a> Node<'a> {
     /// When the map cannot be written.
     pub fn forget_neighbours(&self, neighbours: &[(u32, std::net::IpAddr)]) {
         self.with(|dataplane| dataplane.life().forget_neighbours(neighbours).expect("the map control"));
+    }
+
+    /// Makes limits of what the data plane was told of paths, as the agent does every second.
+    ///
+    /// # Panics
+    ///
+    /// When a map cannot be read or written.
+    pub fn follow_path_mtus(&self, now: Instant) {
+        self.netns.enter(|| {
+            let interfaces = Interfaces::query().unwrap_or_else(|error| panic!("{error}"));
+            self.with(|dataplane| dataplane.follow_path_mtus(&interfaces, now).expect("the map path_mtus"));
+        });
     }
 
     /// The function behind a SID, or a label by its key, is down or up.

@@ -14,7 +14,8 @@ use segue_api::{
     firewall::FirewallReport,
     function::FunctionReport,
     report::{
-        ChainReport, DropReport, OutcomeReport, PolicyReport, PortReport, Report, SidReport, SteeringReport, Version,
+        ChainReport, DropReport, OutcomeReport, PathMtuReport, PolicyReport, PortReport, Report, SidReport,
+        SteeringReport, Version,
     },
     state::{ApplyReport, DiffReport},
 };
@@ -274,6 +275,12 @@ pub async fn outcomes(State(context): State<Context>) -> Result<Response, Failur
 #[utoipa::path(get, path = "/v1/counters", responses((status = 200, description = "Everything that counts", body = Report)))]
 pub async fn counters(State(context): State<Context>) -> Result<Response, Failure> {
     tell(&context, Parts::COUNTERS, |told| Ok(told.json())).await
+}
+
+/// Paths that packets do not fit.
+#[utoipa::path(get, path = "/v1/path-mtus", responses((status = 200, description = "Path MTUs", body = Vec<PathMtuReport>)))]
+pub async fn path_mtus(State(context): State<Context>) -> Answer<Vec<PathMtuReport>> {
+    Ok(Json(context.node.call(|node| Ok(node.path_mtus())).await?))
 }
 
 /// What runs.

@@ -101,6 +101,7 @@ pub fn router(context: Context) -> Router {
         .route("/v1/firewalls", get(handlers::firewalls))
         .route("/v1/drops", get(handlers::drops))
         .route("/v1/outcomes", get(handlers::outcomes))
+        .route("/v1/path-mtus", get(handlers::path_mtus))
         .route("/v1/counters", get(handlers::counters))
         .route("/v1/version", get(handlers::version))
         .route("/v1/capture", post(capture::capture))

@@ -23,6 +23,7 @@ use super::{capture, handlers, simulate};
         handlers::firewalls,
         handlers::drops,
         handlers::outcomes,
+        handlers::path_mtus,
         handlers::counters,
         handlers::version,
         handlers::metrics,

@@ -282,6 +282,14 @@ impl DataPlane for Fake {
         Ok(true)
     }
 
+    fn follow_path_mtus(&mut self, _interfaces: &Interfaces) -> Result<(), Vec<Problem>> {
+        Ok(())
+    }
+
+    fn path_mtus(&self) -> Vec<segue_dataplane::PathMtu> {
+        Vec::new()
+    }
+
     fn sign(&mut self, _signature: [u8; 6]) -> Result<(), Vec<Problem>> {
         Ok(())
     }

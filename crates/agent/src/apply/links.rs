@@ -3,10 +3,12 @@
 use std::collections::BTreeSet;
 
 use ipnet::Ipv6Net;
-use segue_dataplane::Interfaces;
+use segue_api::report::PathMtuReport;
+use segue_dataplane::{Interfaces, PathMtu, PathMtuOf};
 use segue_model::{
     node::{NodeState, Port},
     proxy::{LOOP_IN, LOOP_OUT},
+    service_label::sid_or_label,
 };
 
 use super::{Agent, kernel_failure, refused};
@@ -91,6 +93,24 @@ impl<P: DataPlane, K: Kernel, S: Store> Agent<P, K, S> {
         self.tell(&links);
         self.links = Some(links);
         Ok(LinksFollowed::Followed)
+    }
+
+    /// Follows what the data plane is told of paths that packets do not fit.
+    pub fn follow_path_mtus(&mut self) -> Result<(), Failure> {
+        let Some(links) = &self.links else { return Ok(()) };
+        self.plane.follow_path_mtus(links).map_err(|problems| refused("data plane", problems))
+    }
+
+    /// Limits of paths, for those who ask.
+    pub fn path_mtus(&self) -> Vec<PathMtuReport> {
+        let report = |limit: PathMtu| {
+            let (policy, list, sid) = match limit.of {
+                PathMtuOf::List(policy, position) => (Some(policy), Some(position), None),
+                PathMtuOf::Function(sid) => (None, None, Some(sid_or_label(&sid))),
+            };
+            PathMtuReport { policy, list, sid, mtu: limit.mtu, seconds_left: limit.lasts.as_secs() }
+        };
+        self.plane.path_mtus().into_iter().map(report).collect()
     }
 
     /// What is in a function's namespace is repaired by whatever happens to the links that lead there. Whether the node has got other

@@ -3,8 +3,8 @@
 use anyhow::Result;
 use segue_api::function::{FunctionReport, LinkReport, VirtualFunctionReport, VirtualFunctionsReport};
 use segue_api::report::{
-    ChainPart, ChainReport, DropReport, MemoryReport, OutcomeReport, PolicyReport, PortReport, SidReport,
-    SteeringReport,
+    ChainPart, ChainReport, DropReport, MemoryReport, OutcomeReport, PathMtuReport, PolicyReport, PortReport,
+    SidReport, SteeringReport,
 };
 use segue_model::node::{NodeState, Owner};
 use serde::{Serialize, de::DeserializeOwned};
@@ -40,6 +40,7 @@ pub fn get(global: &Global, what: What) -> Result<()> {
         What::Functions => list::<FunctionReport>(global),
         What::Ports => list::<PortReport>(global),
         What::Steering => list::<SteeringReport>(global),
+        What::PathMtus => list::<PathMtuReport>(global),
         What::Drops => list::<DropReport>(global),
         What::Outcomes => list::<OutcomeReport>(global),
         What::State => state(global),
@@ -388,6 +389,24 @@ impl Listed for SteeringReport {
     }
 }
 
+impl Listed for PathMtuReport {
+    const PATH: &'static str = "/v1/path-mtus";
+    const COLUMNS: &'static [Column] =
+        &[Column::Text("OF"), Column::Text("LIST"), Column::Number("MTU"), Column::Number("SECONDS LEFT")];
+    const NONE: &'static str = "no path is known to be narrower than its first link";
+
+    fn rows(&self) -> Vec<Vec<String>> {
+        let of = self.policy.as_ref().map(|policy| format!("policy {policy}"));
+        let sid = || self.sid.as_ref().map(|sid| format!("function of {sid}"));
+        vec![vec![
+            of.or_else(sid).unwrap_or_default(),
+            self.list.map(|list| list.to_string()).unwrap_or_default(),
+            self.mtu.to_string(),
+            self.seconds_left.to_string(),
+        ]]
+    }
+}
+
 impl Listed for DropReport {
     const PATH: &'static str = "/v1/drops";
     const COLUMNS: &'static [Column] = &[
@@ -457,6 +476,8 @@ mod tests {
             "to_function": {"name": "t", "up": false}, "from_function": {"name": "f", "up": true}, "since_ms": 1,
             "for_ms": 2, "changes": 3, "on_failure": "drop", "hold_ms": 1000,
             "probe": {"kind": "icmp", "last": "answered", "round_trip_us": 1234, "answered": 1, "failed": 0}}));
+        check::<PathMtuReport>(serde_json::json!({"policy": "p", "list": 0, "mtu": 1400, "seconds_left": 599}));
+        check::<PathMtuReport>(serde_json::json!({"sid": "a", "mtu": 1400, "seconds_left": 599}));
         check::<PortReport>(serde_json::json!({"name": "p", "role": "core", "ifindex": 1, "up": true, "mtu": 1500,
             "mac": "", "hook": "xdp-native", "mode": "xdp", "mode_reason": "r", "forwarded": counter, "passed": counter, "dropped": counter}));
         check::<SteeringReport>(serde_json::json!({"name": "r", "match": "m", "action": "a", "counter": counter}));

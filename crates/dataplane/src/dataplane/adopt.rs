@@ -12,6 +12,7 @@ use segue_host::bpffs::is_bpffs;
 use zerocopy::FromZeros;
 
 use super::idle;
+use super::path_mtus::PathMtus;
 use super::pins::{LOADING, MAPS, PORT, PROGRAMS, lost, names, numbered, own_maps, pin_error};
 use super::sid_copies::SidCopies;
 use super::{Dataplane, Life, Options, Origin, remove_tree};
@@ -108,6 +109,7 @@ fn adopt(open: &mut OpenObject, pin_dir: &Path, set: &Path, options: Options) ->
         down: BTreeSet::new(),
         unclean: true,
         life: Life::default(),
+        path_mtus: PathMtus::default(),
         grace: Grace::new()?,
     };
     dataplane.clean()?;
@@ -287,6 +289,7 @@ fn load_new(
         down: BTreeSet::new(),
         unclean: false,
         life: Life::default(),
+        path_mtus: PathMtus::default(),
         grace: Grace::new()?,
     })
 }

@@ -13,6 +13,7 @@ mod idle;
 mod life;
 mod links;
 mod memories;
+mod path_mtus;
 mod pins;
 mod sid_copies;
 mod test_run;
@@ -38,6 +39,7 @@ pub use self::counters::{
 pub use self::life::Life;
 pub use self::links::{AttachMode, Attachment};
 pub use self::memories::MemoryCounters;
+pub use self::path_mtus::{PathMtu, PathMtuOf};
 pub use self::test_run::{TestOutput, TestProgram, TestRun};
 use crate::Error;
 pub(crate) use crate::carried::Carried;
@@ -102,6 +104,8 @@ pub struct Dataplane {
     unclean: bool,
     /// Which functions are down; watched by others while this applies.
     life: Life,
+    /// Limits of paths.
+    path_mtus: path_mtus::PathMtus,
     grace: Grace,
 }
 

@@ -99,10 +99,13 @@ fn rust() -> Vec<(&'static str, usize, Fields)> {
             clamp,
             pseudowire,
             reserved,
+            mtu,
+            reserved2,
             way
         }),
         rust_layout!(LabelKey { generation, label, instance }),
         rust_layout!(Return { ports }),
+        rust_layout!(PathMtu { count, mtu, ifindex, srh_length, last, srh, reserved }),
         rust_layout!(Prefix { address, mask }),
         rust_layout!(Config {
             cache_lifetime,

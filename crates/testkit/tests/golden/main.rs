@@ -25,6 +25,7 @@ mod memory;
 mod mistakes;
 mod mutation;
 mod odd;
+mod path_mtu;
 mod proxy;
 mod review;
 mod usual;
