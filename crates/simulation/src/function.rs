@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use ipnet::Ipv6Net;
 use segue_abi as abi;
 use segue_abi::Outcome;
-use segue_dataplane::CompiledSid;
+use segue_dataplane::{CompiledSid, PathMtu, PathMtuOf};
 use segue_model::service_label::{key_label, sid_or_label};
 
 use crate::endpoint::Outer;
@@ -140,8 +140,11 @@ impl<'a> Packet<'a, '_> {
             mac.copy_from_slice(&adjacency.ethernet[..6]);
             mac
         };
-        if length > mtu {
-            let reason = format!("{length} octets where {mtu} fit the function's link");
+        let limit = |limit: &&PathMtu| limit.of == PathMtuOf::Function(sid.prefix);
+        let behind = self.view.path_mtus.iter().find(limit).map_or(mtu, |limit| usize::from(limit.mtu));
+        if length > mtu.min(behind) {
+            let where_to = if behind < mtu { "the path behind the function" } else { "the function's link" };
+            let reason = format!("{length} octets where {} fit {where_to}", mtu.min(behind));
             return Err(because(Outcome::DropTooBig, reason));
         }
         Ok(mac)

@@ -36,7 +36,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use ipnet::Ipv6Net;
 use segue_abi as abi;
 use segue_abi::Outcome;
-use segue_dataplane::{Compiled, CompiledPort, CompiledSid, FibAnswer, FibQuestion, FibVerdict, Interfaces};
+use segue_dataplane::{Compiled, CompiledPort, CompiledSid, FibAnswer, FibQuestion, FibVerdict, Interfaces, PathMtu};
 use segue_model::node::NodeState;
 
 pub use function::Visit;
@@ -61,6 +61,8 @@ pub struct View<'a> {
     pub interfaces: &'a Interfaces,
     /// SIDs whose functions are down.
     pub down: &'a BTreeSet<Ipv6Net>,
+    /// Paths that are known to be narrow.
+    pub path_mtus: &'a [PathMtu],
 }
 
 /// A packet that comes in.

@@ -2,11 +2,11 @@
 
 use segue_abi as abi;
 use segue_abi::Outcome;
-use segue_dataplane::CompiledList;
+use segue_dataplane::{CompiledList, CompiledPolicy, PathMtu, PathMtuOf};
 
 use crate::octets::{ETHERNET, IPV6, SRH, change, half, ipv6, lower_hops, number, octet, put};
-use crate::way::{Adjacency, Sending, Wanted};
-use crate::{End, Found, Packet, ended};
+use crate::way::{Adjacency, Kind, Sending, Wanted};
+use crate::{End, Found, Packet, because, ended};
 
 /// `struct payload`.
 #[derive(Debug, Clone, Copy, Default)]
@@ -52,7 +52,7 @@ impl Packet<'_, '_> {
         let wanted = Wanted { oif: entry.oif, inside: true, flow: payload.flow, ..Wanted::default() };
         let first = std::net::Ipv6Addr::from(entry.first);
         let adjacency = way.unwrap_or_else(|| self.adjacency(first.into(), wanted));
-        self.obstacle(&adjacency, payload.length + push, Sending::default())?;
+        self.list_obstacle(list, &adjacency, payload.length + push)?;
         if payload.decrement {
             lower_hops(&mut self.frame, ETHERNET, payload.protocol == number::IPV4);
         }
@@ -60,6 +60,26 @@ impl Packet<'_, '_> {
             self.advance(advance);
         }
         self.wrap_on(list, payload, &adjacency)
+    }
+
+    /// `list_obstacle()`: of a packet with its headers.
+    fn list_obstacle(&self, list: &CompiledList, adjacency: &Adjacency, length: usize) -> Found<()> {
+        let has = |policy: &CompiledPolicy, position: usize| {
+            policy.lists.get(position).is_some_and(|one| one.index == list.index)
+        };
+        let is_its = |limit: &&PathMtu| match &limit.of {
+            PathMtuOf::List(name, position) => {
+                self.view.compiled.policies.iter().any(|policy| policy.name == *name && has(policy, *position))
+            }
+            PathMtuOf::Function(_) => false,
+        };
+        match self.view.path_mtus.iter().find(is_its).map(|limit| usize::from(limit.mtu)) {
+            Some(mtu) if length > mtu && !(adjacency.kind == Kind::Link && adjacency.fits < mtu) => {
+                let reason = format!("{length} octets where {mtu} fit the path, as a node of it has told");
+                Err(self.towards(because(Outcome::DropTooBig, reason), adjacency))
+            }
+            _ => self.obstacle(adjacency, length, Sending::default()),
+        }
     }
 
     /// `encapsulation_write()`, and what is behind it: the list's header goes on in front.
@@ -94,7 +114,7 @@ impl Packet<'_, '_> {
         if payload.protocol != number::IPV6 {
             return Err(ended(Outcome::DropInnerType));
         }
-        self.obstacle(adjacency, payload.length + push, Sending::default())?;
+        self.list_obstacle(list, adjacency, payload.length + push)?;
         if octet(&self.frame, ETHERNET + 6) == number::HOP_BY_HOP {
             return Err(ended(Outcome::DropInnerType));
         }

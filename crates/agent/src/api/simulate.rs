@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Instant;
 
 use axum::{Json, extract::State};
 use ipnet::Ipv6Net;
@@ -9,7 +10,7 @@ use segue_api::simulation::{
     InjectReport, LABEL, SimulatedEgress, SimulatedStep, SimulatedVisit, SimulationReport, SimulationRequest,
     hexadecimal, label_stack, octets,
 };
-use segue_dataplane::{Compiled, Fib, FibAnswer, FibQuestion, FibVerdict, Interfaces, Reader};
+use segue_dataplane::{Compiled, Fib, FibAnswer, FibQuestion, FibVerdict, Interfaces, PathMtu, Reader};
 use segue_model::node::NodeState;
 use segue_model::service_label::{key_label, named_key, sid_or_label};
 use segue_simulation::{Arrival, ByKernel, Egress, Kernel, Simulated, View};
@@ -39,6 +40,7 @@ struct Taken {
     fib: Fib,
     links: Interfaces,
     down: std::collections::BTreeSet<Ipv6Net>,
+    path_mtus: Vec<PathMtu>,
 }
 
 /// The kernel of this node. A question that it cannot be asked is one that it does not answer.
@@ -116,7 +118,7 @@ fn take(node: &mut Node) -> Result<Taken, Failure> {
     let state = node.shared_state().ok_or_else(nothing_applied)?;
     let plane = node.plane.dataplane().ok_or_else(nothing_applied)?;
     let fib = plane.fib().map_err(|error| Failure::one(Fault::Kernel, xdp::problem(&error)))?;
-    Ok(Taken { state, reader: plane.reader(), fib, links, down })
+    Ok(Taken { state, reader: plane.reader(), fib, links, down, path_mtus: plane.path_mtus(Instant::now()) })
 }
 
 /// The frame that is asked about. `mac`: the port's own address.
@@ -149,7 +151,8 @@ fn report(taken: &Taken, request: &SimulationRequest) -> Result<SimulationReport
     let port = compiled.port(&request.port).ok_or_else(|| no_port(&request.port))?;
     let frame = frame(request, port.entry.mac)?;
     let remembered = request.remembered.as_deref().map(remembered).transpose()?;
-    let view = View { compiled, state: &taken.state, interfaces: &taken.links, down: &taken.down };
+    let Taken { state, links, down, path_mtus, .. } = taken;
+    let view = View { compiled, state, interfaces: links, down, path_mtus };
     let simulated =
         segue_simulation::simulate(view, &mut Asked(&taken.fib), &request.port, &Arrival { frame, remembered });
     let simulated = simulated.map_err(|_| no_port(&request.port))?;

@@ -106,7 +106,7 @@ fn simulated_in(
     })
     .unwrap_or_else(|error| panic!("{error}"));
     let down: BTreeSet<_> = down.iter().copied().collect();
-    let view = View { compiled: &compiled, state: &state, interfaces: &interfaces, down: &down };
+    let view = View { compiled: &compiled, state: &state, interfaces: &interfaces, down: &down, path_mtus: &[] };
     let arrival = Arrival { frame: frame.build(), remembered };
     simulate(view, &mut Links(interfaces.clone()), port, &arrival).unwrap()
 }

@@ -29,7 +29,8 @@ fn simulated(node: &Node<'_>, packets: &[Seed]) -> Vec<Simulated> {
         let interfaces = Interfaces::query().unwrap_or_else(|error| panic!("{error}"));
         let down = dataplane.life().down();
         let (compiled, state) = (dataplane.applied().unwrap(), dataplane.applied_state().unwrap());
-        let view = View { compiled, state, interfaces: &interfaces, down: &down };
+        let path_mtus = dataplane.path_mtus(std::time::Instant::now());
+        let view = View { compiled, state, interfaces: &interfaces, down: &down, path_mtus: &path_mtus };
         let one = |packet: &Seed| {
             let arrival = Arrival { frame: packet.frame.clone(), remembered: None };
             simulate(view, &mut kernel, packet.port, &arrival).unwrap_or_else(|error| panic!("{error}"))
