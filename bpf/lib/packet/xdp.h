@@ -51,6 +51,11 @@ INLINE u32 buffer_length(buffer *ctx)
 }
 
 /* The interface that it came in by. */
+INLINE void buffer_begin(buffer *ctx)
+{
+	(void)ctx;
+}
+
 INLINE u32 buffer_interface(const buffer *ctx)
 {
 	return ctx->ingress_ifindex;

@@ -1,0 +1,60 @@
+//! The pair by which the kernel makes single, complete packets of socket buffers that are to get labels (bpf/lib/labels/cut.h).
+//!
+//! ```text
+//!    segue-cut0 <- veth -> segue-cut1      in the node itself
+//! ```
+//!
+//! The near end leaves neither checksums nor segmentation to the far one, which puts nothing together.
+
+use segue_host::device::OffloadSocket;
+use segue_host::link::{Kind, LinkSocket, New};
+use segue_model::proxy::{CUT_IN, CUT_OUT};
+
+use super::{quiet, set};
+use crate::kernel::KernelError;
+
+/// Alias of both ends.
+pub(super) const ALIAS: &str = "segue cut";
+
+const CUT_IN_MAC: [u8; 6] = [0x02, 0x5e, 0x65, 0x67, 0x00, 0x03];
+const CUT_OUT_MAC: [u8; 6] = [0x02, 0x5e, 0x65, 0x67, 0x00, 0x04];
+/// Whatever a port may bring.
+const MTU: u32 = 65535;
+
+/// Without checksums there is no segmentation of what needs some. Without gathering, each packet is made in one piece, which its checksum is
+/// summed up with.
+const NOT_LEFT: [&str; 4] =
+    ["tx-checksum-ip-generic", "tx-checksum-sctp", "tx-scatter-gather", "tx-scatter-gather-fraglist"];
+const MERGED: &str = "rx-gro";
+
+/// Makes it, or what is wrong with it right. Whether the node has got new interfaces.
+pub(super) fn make(links: &mut LinkSocket) -> Result<bool, KernelError> {
+    let is_new = links.find(CUT_IN)?.is_none();
+    if is_new {
+        let (near, far) = (New::named(CUT_IN, CUT_IN_MAC, MTU), New::named(CUT_OUT, CUT_OUT_MAC, MTU));
+        links.add(&near, ALIAS, Kind::Veth { peer: &far, namespace: None })?;
+    }
+    // Before packets can go by it: what the near end left would come back as it was, and be dropped.
+    if let Err(error) = leave_nothing(links) {
+        tracing::warn!("{CUT_IN} cannot make single packets ({error}): what hosts leave to their links gets no labels");
+        links.delete(CUT_IN)?;
+        return Ok(!is_new);
+    }
+    for name in [CUT_IN, CUT_OUT] {
+        quiet(name)?;
+        set(&format!("ipv6/conf/{name}/disable_ipv6"), "1")?;
+        links.settle(name, Some(ALIAS), MTU)?;
+    }
+    Ok(is_new)
+}
+
+fn leave_nothing(links: &mut LinkSocket) -> segue_host::Result<()> {
+    let mut offloads = OffloadSocket::open()?;
+    for (name, which) in [(CUT_IN, &NOT_LEFT[..]), (CUT_OUT, &[MERGED][..])] {
+        let Some(link) = links.find(name)? else { continue };
+        for offload in which {
+            offloads.set(link.index(), offload, false)?;
+        }
+    }
+    Ok(())
+}
