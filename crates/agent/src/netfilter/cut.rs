@@ -29,32 +29,27 @@ const MERGED: &str = "rx-gro";
 
 /// Makes it, or what is wrong with it right. Whether the node has got new interfaces.
 pub(super) fn make(links: &mut LinkSocket) -> Result<bool, KernelError> {
+    let mut offloads = match OffloadSocket::open() {
+        Ok(offloads) => offloads,
+        Err(error) => {
+            tracing::warn!("no pair {CUT_IN}, {CUT_OUT} ({error}): segments in one buffer get no labels");
+            return Ok(false);
+        }
+    };
     let is_new = links.find(CUT_IN)?.is_none();
     if is_new {
         let (near, far) = (New::named(CUT_IN, CUT_IN_MAC, MTU), New::named(CUT_OUT, CUT_OUT_MAC, MTU));
         links.add(&near, ALIAS, Kind::Veth { peer: &far, namespace: None })?;
     }
-    // Before packets can go by it: what the near end left would come back as it was, and be dropped.
-    if let Err(error) = leave_nothing(links) {
-        tracing::warn!("{CUT_IN} cannot make single packets ({error}): what hosts leave to their links gets no labels");
-        links.delete(CUT_IN)?;
-        return Ok(!is_new);
-    }
-    for name in [CUT_IN, CUT_OUT] {
-        quiet(name)?;
-        set(&format!("ipv6/conf/{name}/disable_ipv6"), "1")?;
-        links.settle(name, Some(ALIAS), MTU)?;
-    }
-    Ok(is_new)
-}
-
-fn leave_nothing(links: &mut LinkSocket) -> segue_host::Result<()> {
-    let mut offloads = OffloadSocket::open()?;
-    for (name, which) in [(CUT_IN, &NOT_LEFT[..]), (CUT_OUT, &[MERGED][..])] {
+    for (name, not_left) in [(CUT_IN, &NOT_LEFT[..]), (CUT_OUT, &[MERGED][..])] {
         let Some(link) = links.find(name)? else { continue };
-        for offload in which {
+        for offload in not_left {
             offloads.set(link.index(), offload, false)?;
         }
+        quiet(name)?;
+        set(&format!("ipv6/conf/{name}/disable_ipv6"), "1")?;
+        // Naming it anew would be a change of the link, which this follows.
+        links.settle(name, is_new.then_some(ALIAS), MTU)?;
     }
-    Ok(())
+    Ok(is_new)
 }
