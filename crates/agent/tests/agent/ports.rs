@@ -110,6 +110,7 @@ fn the_pair_in_front_of_labels_is_there_while_a_port_needs_it() {
 
     // Whoever is at it; and the agent that has made it may go.
     let number = network.node.ifindex("segue-cut0");
+    agent.kill();
     agent.restart(&[]);
     assert_eq!(network.node.ifindex("segue-cut0"), number, "it is adopted");
     network.node.sh("ethtool -K segue-cut0 tx on sg on tso on");
