@@ -96,7 +96,9 @@ pub fn compile(input: &Input<'_>) -> Result<Compiled, CompileError> {
     let (steering, steering_counters) = steering::compile(&mut compiler, &policies)?;
     let mut config = config(input)?;
     config.steering = steering.chain;
-    let (cut, cut_ifindex) = port::cut(input.state, input.interfaces);
+    // Its program shares the stages of ports.
+    let has_skb_ports = ports.iter().any(|port| port.skb);
+    let (cut, cut_ifindex) = if has_skb_ports { port::cut(input.state, input.interfaces) } else { (0, 0) };
     config.cut = cut;
     Ok(Compiled {
         generation: input.generation,

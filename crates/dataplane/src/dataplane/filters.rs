@@ -8,7 +8,7 @@ use segue_model::proxy::CUT_OUT;
 
 use super::Dataplane;
 use crate::Error;
-use crate::compiled::CompiledPort;
+use crate::compiled::{Compiled, CompiledPort};
 use crate::object::build_id;
 use crate::skb::{self, Part, Programs, Side};
 
@@ -28,11 +28,7 @@ impl Dataplane {
             let missing = || Error::NotInObject { kind: "program", name: name.to_owned() };
             programs.iter().find_map(|programs| programs.get(name)).ok_or_else(missing)
         };
-        // First: ports send there.
-        if compiled.cut_ifindex != 0 {
-            let attached = skb::attach(&self.pin_dir, compiled.cut_ifindex, CUT_OUT, Side::Ingress, program(skb::CUT)?);
-            self.unless_gone(compiled.cut_ifindex, attached)?;
-        }
+        self.attach_cut(compiled)?;
         for port in &compiled.ports {
             let (ifindex, name) = (port.entry.ifindex, port.name.as_str());
             let attach = |side, program| skb::attach(&self.pin_dir, ifindex, name, side, program);
@@ -48,6 +44,18 @@ impl Dataplane {
             self.unless_gone(ifindex, attached)?;
         }
         skb::keep_only_needed(&self.set)
+    }
+
+    /// What comes back of buffers that are to get labels gets its program before ports of `compiled` send any there.
+    pub(super) fn attach_cut(&self, compiled: &Compiled) -> Result<(), Error> {
+        if compiled.cut_ifindex == 0 {
+            return Ok(());
+        }
+        let programs = self.filter_programs(Part::Cut)?;
+        let missing = || Error::NotInObject { kind: "program", name: skb::CUT.to_owned() };
+        let program = programs.get(skb::CUT).ok_or_else(missing)?;
+        let attached = skb::attach(&self.pin_dir, compiled.cut_ifindex, CUT_OUT, Side::Ingress, program);
+        self.unless_gone(compiled.cut_ifindex, attached)
     }
 
     /// What came of attaching a program, unless the interface is not there any more.
