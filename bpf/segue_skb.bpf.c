@@ -94,6 +94,8 @@ int segue_function_egress(struct __sk_buff *skb)
 {
 	struct packet packet;
 
+	/* A macvlan keeps the mark that its namespace has set, which may try them all. */
+	counted_before(skb);
 	if (unlikely(packet_begin(skb, &packet, STAGE_PORT, epoch_now())))
 		return drop_counted(skb, 0, 0, SEGUE_OUTCOME_drop_port_unknown);
 	epoch_in_domain(&packet);
