@@ -14,6 +14,7 @@
 #include "stages.h"
 #include "lib/kernel/function.h"
 #include "lib/kernel/answer.h"
+#include "lib/kernel/cut.h"
 
 /*
  * Ingress of all ports that have the XDP program: what it hands to functions goes into their namespaces, and what it
@@ -66,6 +67,8 @@ int segue_function_out(struct __sk_buff *skb)
 	struct scratch *scratch;
 	struct packet packet;
 
+	if (unlikely(counted_before(skb)))
+		return VERDICT_PASS;
 	if (unlikely(packet_begin(skb, &packet, STAGE_PORT, epoch_now())))
 		return drop_counted(skb, 0, 0, SEGUE_OUTCOME_drop_port_unknown);
 	epoch_in_domain(&packet);
@@ -91,6 +94,8 @@ int segue_function_egress(struct __sk_buff *skb)
 {
 	struct packet packet;
 
+	/* A macvlan keeps the mark that its namespace has set, which may try them all. */
+	counted_before(skb);
 	if (unlikely(packet_begin(skb, &packet, STAGE_PORT, epoch_now())))
 		return drop_counted(skb, 0, 0, SEGUE_OUTCOME_drop_port_unknown);
 	epoch_in_domain(&packet);
@@ -102,6 +107,13 @@ int segue_function_egress(struct __sk_buff *skb)
 	if (unlikely(packet.port->flags & SEGUE_PORT_CAPTURE))
 		capture(skb, skb->ifindex, 0, 0);
 	return function_out(&packet, 1);
+}
+
+/* Ingress of the link from which buffers come back that were to get labels and could not: lib/labels/cut.h. */
+SEC("tc")
+int segue_cut(struct __sk_buff *skb)
+{
+	return cut_back(skb);
 }
 
 /* On no port: run on a frame, it has that come in by the interface that the run is for, as if somebody had sent it

@@ -41,6 +41,10 @@ PROGRAM(segue_port)
 	int action;
 	u32 odd;
 
+#ifdef SEGUE_SKB
+	if (unlikely(counted_before(ctx)))
+		return VERDICT_PASS;
+#endif
 	if (unlikely(packet_begin(ctx, &packet, STAGE_PORT, epoch_now())))
 		return drop_unknown_port(ctx);
 	epoch_in_domain(&packet);

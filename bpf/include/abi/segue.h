@@ -585,7 +585,11 @@ struct segue_config {
 	 * mark (RFC 5129), itself if it has none; and 8 if it is the mark.
 	 */
 	__u32 label_classes;
-	__u32 reserved;
+	/*
+	 * ifindex of the link by which socket buffers go that the kernel has to make single, complete packets of before
+	 * they get labels (lib/labels/cut.h); 0: there is none.
+	 */
+	__u32 cut;
 	struct segue_prefix sid_blocks[SEGUE_PREFIXES_MAX];
 	struct segue_prefix source_prefixes[SEGUE_PREFIXES_MAX];
 	struct segue_prefix infrastructure_prefixes[SEGUE_PREFIXES_MAX]; /* nodes and links: closed to the outside */

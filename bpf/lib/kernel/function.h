@@ -33,6 +33,7 @@
 #include "lib/header/labels.h"
 #include "lib/labels/room.h"
 #include "lib/labels/ecn.h"
+#include "lib/labels/cut.h"
 
 /* A packet that XDP has taken the steering header off, on its way to the function. */
 INLINE int function_in(buffer *skb, struct segue_function_metadata *metadata)
@@ -274,6 +275,7 @@ INLINE int function_labels(struct packet *packet)
 	struct inner inner = {};
 	void *data, *end;
 	u64 id = 0;
+	int action;
 
 	sid = bpf_map_lookup_elem(&sid_entries, &index);
 	if (unlikely(!sid))
@@ -288,8 +290,8 @@ INLINE int function_labels(struct packet *packet)
 	if (unlikely(function_may_lead(packet, &inner)) &&
 	    function_leads(skb, ETHERNET_LENGTH + inner.length, packet->generation))
 		return drop(packet, SEGUE_OUTCOME_drop_from_function);
-	if (unlikely(labels_of_segments(skb)))
-		return drop(packet, SEGUE_OUTCOME_drop_offload);
+	if (unlikely(labels_cut(packet, SEGUE_STAGE_LABELS_OUT, &action)))
+		return action;
 	hops = function_hops(sid, entry, &inner);
 	if (unlikely(!hops))
 		return drop(packet, SEGUE_OUTCOME_drop_hop_limit_exceeded);

@@ -22,6 +22,7 @@
 #include "lib/proxy/put_on.h"
 #include "lib/labels/leave.h"
 #include "lib/labels/push.h"
+#include "lib/labels/cut.h"
 #include "lib/labels/ecn.h"
 
 /* What goes on again: of a list or of a reference, or nothing. */
@@ -88,9 +89,10 @@ INLINE int back_wrap(struct packet *packet, const struct segue_sid *sid, const s
 {
 	u32 ttl, fill = 0, failed;
 	void *data, *end;
+	int action;
 
-	if (unlikely(labels_of_segments(packet->ctx)))
-		return drop(packet, SEGUE_OUTCOME_drop_offload);
+	if (unlikely(labels_cut(packet, SEGUE_STAGE_LABELS_BACK, &action)))
+		return action;
 	ttl = packet_decrement(packet, flow->family);
 	if (!ttl)
 		return drop(packet, SEGUE_OUTCOME_drop_adjust);

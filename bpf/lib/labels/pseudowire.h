@@ -18,6 +18,7 @@
 #include "lib/labels/walk.h"
 #include "lib/labels/room.h"
 #include "lib/labels/push.h"
+#include "lib/labels/cut.h"
 
 #define CONTROL_WORD_LENGTH 4
 
@@ -67,8 +68,8 @@ INLINE int labels_frame(struct packet *packet, const struct push_order *order)
 	list = bpf_map_lookup_elem(&segment_lists, &index);
 	if (unlikely(!list || list->mode != SEGUE_PUSH || !list->pseudowire))
 		return drop(packet, SEGUE_OUTCOME_drop_policy_invalid);
-	if (unlikely(labels_of_segments(packet->ctx)))
-		return drop(packet, SEGUE_OUTCOME_drop_offload);
+	if (unlikely(labels_cut(packet, SEGUE_STAGE_ACCESS, &action)))
+		return action;
 	if (unlikely(frame_length(packet->ctx) !=
 			     buffer_octets(packet->ctx, buffer_start(packet->ctx), buffer_end(packet->ctx)) &&
 		     !buffer_redirects(packet->port->config_flags)))

@@ -107,9 +107,40 @@ INLINE void sign(u16 *half)
 	half[5] = control.signature[2];
 }
 
+#ifdef SEGUE_SKB
+/*
+ * On what has been counted and is for the kernel, but is not on the interface that it came in by: skb->mark, which
+ * nobody outside of this namespace can set.
+ */
+INLINE u32 counted_mark(void)
+{
+	return (u32)(control.metadata_magic >> 32) | 1;
+}
+
+/* Whether it is. The mark comes off. */
+INLINE int counted_before(buffer *skb)
+{
+	if (likely(skb->mark != counted_mark()))
+		return 0;
+	skb->mark = 0;
+	return 1;
+}
+
+/* To the kernel, as what came in by the port. */
+RARE int pass_elsewhere(buffer *skb)
+{
+	skb->mark = counted_mark();
+	return bpf_redirect(skb_elsewhere(skb), BPF_F_INGRESS);
+}
+#endif
+
 INLINE int pass(const struct packet *packet, u32 outcome)
 {
 	count_outcome(packet, outcome);
+#ifdef SEGUE_SKB
+	if (unlikely(skb_elsewhere(packet->ctx)))
+		return pass_elsewhere(packet->ctx);
+#endif
 	return VERDICT_PASS;
 }
 

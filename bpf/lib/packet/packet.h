@@ -179,6 +179,8 @@ INLINE int packet_begin(buffer *ctx, struct packet *packet, u32 stage, u64 epoch
 	packet->epoch = epoch;
 	packet->generation = packet->epoch;
 	packet->length = 0;
+	if (stage == STAGE_PORT)
+		buffer_begin(ctx);
 	packet_measure(packet);
 	packet->port = port_find(packet->generation, buffer_interface(ctx));
 	return !packet->port;

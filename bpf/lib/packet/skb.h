@@ -81,13 +81,30 @@ INLINE u32 buffer_length(buffer *skb)
 	return skb->len;
 }
 
+/* What a buffer meets first on an interface finds nothing of those before in the programs' words. */
+INLINE void buffer_begin(buffer *skb)
+{
+	skb->cb[1] = 0;
+}
+
+/* The port that a buffer has come in by, where it is another interface than this one: lib/labels/cut.h. Else 0. */
+INLINE u32 skb_elsewhere(const buffer *skb)
+{
+	u32 ifindex;
+
+	asm volatile("%0 = *(u32 *)(%1 + %2)" : "=r"(ifindex) : "r"(skb), "i"(offsetof(buffer, cb[1])));
+	return ifindex;
+}
+
 /*
  * In whose namespace the program runs. skb->ingress_ifindex may be one of another namespace, which the packet came
  * through before.
  */
 INLINE u32 buffer_interface(const buffer *skb)
 {
-	return skb->ifindex;
+	u32 elsewhere = skb_elsewhere(skb);
+
+	return likely(!elsewhere) ? skb->ifindex : elsewhere;
 }
 
 INLINE long buffer_load(buffer *skb, u32 offset, void *to, u32 length)

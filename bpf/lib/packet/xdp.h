@@ -50,6 +50,11 @@ INLINE u32 buffer_length(buffer *ctx)
 	return bpf_xdp_get_buff_len(ctx);
 }
 
+INLINE void buffer_begin(buffer *ctx)
+{
+	(void)ctx;
+}
+
 /* The interface that it came in by. */
 INLINE u32 buffer_interface(const buffer *ctx)
 {

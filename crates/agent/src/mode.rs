@@ -214,4 +214,36 @@ mod tests {
         state.functions.insert("f".to_owned(), function);
         assert_eq!(choose(&state, &state.ports[0], Some(&nic)).mode, PortMode::Skb, "VLANs of virtual functions too");
     }
+
+    /// What comes with labels cannot stay together on socket buffers; what gets some is made single packets before.
+    #[test]
+    fn with_labels_only_virtual_devices_of_the_core_are_on_xdp() {
+        let state: NodeState = serde_json::from_value(serde_json::json!({
+            "node": "n", "source_address": "fc00::1",
+            "labels": [{"label": 15000, "behaviour": "pop", "next_hop": "fc00::2"}],
+            "ports": [{"name": "a", "role": "access"}, {"name": "s", "role": "service"}, {"name": "c", "role": "core"}]
+        }))
+        .unwrap();
+        let veth = Device { index: 2, kind: Some("veth".to_owned()), ..Device::default() };
+        let modes: Vec<PortMode> = state.ports.iter().map(|port| choose(&state, port, Some(&veth)).mode).collect();
+        assert_eq!(modes, [PortMode::Skb, PortMode::Skb, PortMode::Xdp]);
+        let mut links = Interfaces::default();
+        for name in ["a", "s", "c"] {
+            links.0.insert(name.to_owned(), crate::apply::fake::interface(2));
+        }
+        let needs = |state: &NodeState, links: &Interfaces| segue_dataplane::needs_cut(state, links);
+        let devices: Devices = ["a", "s", "c"].map(|name| (name.to_owned(), veth.clone())).into();
+        describe(&state, &devices, &mut links);
+        assert!(needs(&state, &links));
+        let changed = |change: &dyn Fn(&mut NodeState)| {
+            let mut changed = state.clone();
+            change(&mut changed);
+            let mut links = links.clone();
+            describe(&changed, &devices, &mut links);
+            needs(&changed, &links)
+        };
+        assert!(!changed(&|state| state.labels.clear()), "no labels");
+        assert!(!changed(&|state| state.ports.retain(|port| port.name == "c")), "a port of the core alone");
+        assert!(!changed(&|state| state.ports.iter_mut().for_each(|port| port.mode = PortMode::Xdp)), "all on XDP");
+    }
 }

@@ -44,6 +44,10 @@ pub struct Compiled {
     pub firewalls: Vec<CompiledFirewall>,
     /// The interface by which TC programs give packets to segments of this node; 0 if there is none.
     pub loop_ifindex: u32,
+    /// The interface from which socket buffers come back that the kernel had to make single packets of; 0 if there is none. `config` has the
+    /// one by which they go.
+    #[serde(default)]
+    pub cut_ifindex: u32,
     /// What the operator should know, such as a port that was left out.
     pub warnings: Vec<String>,
 }
@@ -373,13 +377,15 @@ impl Compiled {
             scopes,
             firewalls,
             loop_ifindex,
+            cut_ifindex,
             returns,
             warnings: _,
         } = self;
         (config, ports, sids, labels, policies, steering)
             == (&other.config, &other.ports, &other.sids, &other.labels, &other.policies, &other.steering)
-            && (steering_counters, scopes, firewalls, loop_ifindex, returns)
-                == (&other.steering_counters, &other.scopes, &other.firewalls, &other.loop_ifindex, &other.returns)
+            && (steering_counters, scopes, firewalls, returns)
+                == (&other.steering_counters, &other.scopes, &other.firewalls, &other.returns)
+            && (loop_ifindex, cut_ifindex) == (&other.loop_ifindex, &other.cut_ifindex)
     }
 
     /// Whether there are functions behind this node, or ports that functions return packets on.

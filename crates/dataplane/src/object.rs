@@ -65,7 +65,7 @@ pub(crate) const STAGES: [(abi::Stage, &str); 27] = [
 pub(crate) enum StageGroup {
     /// What any packet may need.
     Common,
-    /// Of access ports: what goes on once its priority tag is off, or a firewall has let it pass.
+    /// Of access ports: what goes on once its priority tag is off, a firewall has let it pass, or it has become a single packet.
     Access,
     /// Of firewalls, on a port or in a chain.
     Firewall,
@@ -146,8 +146,11 @@ impl StageGroup {
     pub fn is_needed(self, compiled: &Compiled, hook: Hook) -> bool {
         match self {
             Self::Common => true,
-            // Socket buffers come without tags.
-            Self::Access => compiled.has_access_ports() && (hook == Hook::Xdp || !compiled.firewalls.is_empty()),
+            // Socket buffers come without tags, but as packets of larger ones.
+            Self::Access => {
+                let comes_again = || !compiled.firewalls.is_empty() || compiled.cut_ifindex != 0;
+                compiled.has_access_ports() && (hook == Hook::Xdp || comes_again())
+            }
             Self::Firewall => !compiled.firewalls.is_empty(),
             Self::Function => compiled.has_functions(),
             Self::Instance => compiled.has_behaviour(abi::SEGUE_END_INSTANCES),

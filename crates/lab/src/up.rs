@@ -95,16 +95,9 @@ impl Building<'_> {
         self.addresses_and_routes(&spaces)?;
         // Before the agents, which then find devices with somebody behind them.
         self.functions("functions", |runtime, function| runtime.start(function))?;
-        let by_labels = self.loaded.topology.uses_labels();
-        // Ports whose frames all go into a policy are on XDP as well.
-        if by_labels || self.loaded.topology.chains.values().any(|chain| chain.ethernet.is_some()) {
-            offloads::checksums(self.paths, &self.loaded.plan)?;
-        }
+        offloads::checksums(self.paths, &self.loaded.topology, &self.loaded.plan)?;
         if let Some(program) = program {
             self.agents(&spaces, &program, &mut record)?;
-        }
-        if by_labels {
-            offloads::receive(self.paths, &self.loaded.plan)?;
         }
         self.progress.begin("IPv6", all.len());
         self.each(&all, |space, namespace| space.network.wait_ready(namespace))?;

@@ -25,7 +25,7 @@ use crate::error::{Errors, KeyPath, Report};
 use crate::firewall::Firewall;
 use crate::limits::{INFRASTRUCTURE_PREFIXES_MAX, SID_BLOCKS_MAX, SOURCE_PREFIXES_MAX};
 use crate::node::{HeadendMode, NodeState, Owner, Policy, Port, PortRole, Vlan};
-use crate::proxy::{LOOP_IN, LOOP_OUT};
+use crate::proxy::{CUT_IN, CUT_OUT, LOOP_IN, LOOP_OUT};
 
 /// Most flows that proxies remember: about a gigabyte.
 const PROXY_FLOWS_MAX: u32 = 10_000_000;
@@ -258,7 +258,7 @@ impl<'a> Check<'a> {
                 let message = format!("{:?} cannot be an interface's name", port.name);
                 self.error(&name, message, "write the name that `ip link` shows, at most 15 characters");
             }
-            if [LOOP_IN, LOOP_OUT].contains(&port.name.as_str()) {
+            if [LOOP_IN, LOOP_OUT, CUT_IN, CUT_OUT].contains(&port.name.as_str()) {
                 self.error(&name, format!("{:?} is a link of the agent's own", port.name), "remove the port");
             }
             if names.insert(port.name.as_str(), position).is_some() {

@@ -18,6 +18,14 @@ pub const LOOP_IN: &str = "segue-loop0";
 /// See [`LOOP_IN`].
 pub const LOOP_OUT: &str = "segue-loop1";
 
+/// The veth pair by which the kernel makes single, complete packets of socket buffers that are to get labels: what TC programs send to
+/// [`CUT_IN`] comes out of [`CUT_OUT`]. The agent makes it where ports may need it: [`NodeState::cut_ports`].
+///
+/// [`NodeState::cut_ports`]: crate::node::NodeState::cut_ports
+pub const CUT_IN: &str = "segue-cut0";
+/// See [`CUT_IN`].
+pub const CUT_OUT: &str = "segue-cut1";
+
 /// Type of an inner packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[allow(missing_docs)]

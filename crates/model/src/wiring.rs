@@ -3,7 +3,7 @@
 use std::net::Ipv6Addr;
 
 use crate::direction::Direction;
-use crate::node::{Behaviour, Flavour, NodeFunction, NodeState, Port, PortMode, PortRole, Sid};
+use crate::node::{Behaviour, Flavour, HeadendMode, NodeFunction, NodeState, Port, PortMode, PortRole, Sid};
 use crate::proxy::{FLOW_TIMEOUT, HOP_LIMIT_MARGIN, LOOP_OUT, Memory, OnFailure, OwnTraffic, Watch};
 use crate::value::MacAddress;
 
@@ -165,6 +165,18 @@ impl NodeState {
     pub fn needs_loop(&self) -> bool {
         let is_exact = |sid: &Sid| sid.memory() == Some(Memory::Packet);
         self.sids.iter().any(is_exact) || self.services().iter().any(is_exact)
+    }
+
+    /// The ports by which socket buffers may come that get labels, and so the pair [`CUT_IN`], [`CUT_OUT`]: those of hosts and functions,
+    /// and by End.BM those of the core.
+    ///
+    /// [`CUT_IN`]: crate::proxy::CUT_IN
+    /// [`CUT_OUT`]: crate::proxy::CUT_OUT
+    pub fn cut_ports(&self) -> impl Iterator<Item = Port> {
+        let has_labels = self.knows_labels() || self.policies.iter().any(|policy| policy.mode == HeadendMode::Push);
+        let binds = self.sids.iter().any(|sid| sid.behaviour == Behaviour::EndBm);
+        let ports = if has_labels { self.all_ports() } else { Vec::new() };
+        ports.into_iter().filter(move |port| port.mode != PortMode::Xdp && (binds || port.role != PortRole::Core))
     }
 
     /// The configured ports, then those that the agent makes: of [`NodeState::wirings`] and [`NodeState::attached`], and [`LOOP_OUT`].

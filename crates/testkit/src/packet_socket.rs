@@ -16,6 +16,9 @@ use crate::netns::Netns;
 /// Octets of frames, with the kernel's own data about each, that may wait in a socket.
 const RECEIVE_BUFFER: usize = 16 << 20;
 
+/// `SO_RCVMARK` (asm-generic/socket.h, Linux 5.19), which libc lacks.
+const RECEIVE_MARK: libc::c_int = 75;
+
 /// A packet socket bound to one interface. It receives all that arrives there (not what it sends itself), in order.
 #[derive(Debug)]
 pub struct PacketSocket {
@@ -46,6 +49,46 @@ impl PacketSocket {
     /// Opens one if there is such an interface: for interfaces that come and go.
     pub fn try_open(netns: &Netns, interface: &str) -> Option<Self> {
         netns.enter(|| Self::bind(interface).ok())
+    }
+
+    /// From now on frames that are sent have a `struct virtio_net_hdr` in front, and may leave segmentation and checksums to the interface, as
+    /// it says. Those that come have one too.
+    ///
+    /// # Panics
+    ///
+    /// If the kernel refuses.
+    pub fn with_offloads(self) -> Self {
+        self.set(libc::SOL_PACKET, libc::PACKET_VNET_HDR, 1);
+        self
+    }
+
+    /// What is sent has this mark, for as long as it stays in the namespace.
+    ///
+    /// # Panics
+    ///
+    /// If the kernel refuses.
+    pub fn marking(self, mark: u32) -> Self {
+        self.set(libc::SOL_SOCKET, libc::SO_MARK, mark as libc::c_int);
+        self
+    }
+
+    /// Marks of frames that come are told by [`PacketSocket::receive_marked`].
+    ///
+    /// # Panics
+    ///
+    /// If the kernel refuses: before 5.19.
+    pub fn telling_marks(self) -> Self {
+        self.set(libc::SOL_SOCKET, RECEIVE_MARK, 1);
+        self
+    }
+
+    fn set(&self, level: libc::c_int, option: libc::c_int, value: libc::c_int) {
+        // SAFETY: the pointer and length describe `value`, which lives through the call.
+        let set = unsafe {
+            let length = size_of_val(&value) as libc::socklen_t;
+            libc::setsockopt(self.socket.as_raw_fd(), level, option, (&raw const value).cast(), length)
+        };
+        assert_eq!(set, 0, "option {option}: {}", io::Error::last_os_error());
     }
 
     /// Sends a frame if the interface is still there and takes it.
@@ -108,6 +151,11 @@ impl PacketSocket {
 
     /// The next frame, if one comes within `limit`.
     pub fn receive(&self, limit: Duration) -> Option<Vec<u8>> {
+        self.receive_marked(limit).map(|(frame, _)| frame)
+    }
+
+    /// The same with its mark, 0 unless the socket is one of [`PacketSocket::telling_marks`].
+    pub fn receive_marked(&self, limit: Duration) -> Option<(Vec<u8>, u32)> {
         let end = Instant::now() + limit;
         loop {
             let left = end.saturating_duration_since(Instant::now());
@@ -118,15 +166,15 @@ impl PacketSocket {
                 Err(error) => panic!("poll: {error}"),
             }
             match self.take() {
-                Ok(frame) => return Some(frame),
+                Ok(taken) => return Some(taken),
                 Err(nix::errno::Errno::EAGAIN | nix::errno::Errno::EINTR | nix::errno::Errno::ENETDOWN) => {}
                 Err(error) => panic!("recvmsg: {error}"),
             }
         }
     }
 
-    /// A frame that has arrived, with its outermost 802.1Q tag where it stood: the kernel takes that out and tells it beside.
-    fn take(&self) -> nix::Result<Vec<u8>> {
+    /// A frame that has arrived, with its outermost 802.1Q tag where it stood: the kernel takes that out and tells it beside, as it does the mark.
+    fn take(&self) -> nix::Result<(Vec<u8>, u32)> {
         let mut frame = vec![0_u8; 65_536];
         let mut control = [0_u64; 8];
         let mut data = libc::iovec { iov_base: frame.as_mut_ptr().cast(), iov_len: frame.len() };
@@ -139,18 +187,27 @@ impl PacketSocket {
         // SAFETY: `header` describes `frame` and `control`, which live through the call.
         let length = unsafe { libc::recvmsg(self.socket.as_raw_fd(), &raw mut header, libc::MSG_DONTWAIT) };
         frame.truncate(nix::errno::Errno::result(length)? as usize);
-        // SAFETY: the kernel has filled `header` and `control`; the message is as long as its type says.
-        let auxiliary = unsafe {
-            libc::CMSG_FIRSTHDR(&raw const header)
-                .as_ref()
-                .filter(|message| message.cmsg_level == libc::SOL_PACKET && message.cmsg_type == libc::PACKET_AUXDATA)
-                .map(|message| libc::CMSG_DATA(message).cast::<libc::tpacket_auxdata>().read_unaligned())
-        };
+        let (mut auxiliary, mut mark) = (None, 0);
+        // SAFETY: the kernel has filled `header` and `control`; each message is as long as its type says.
+        unsafe {
+            let mut next = libc::CMSG_FIRSTHDR(&raw const header);
+            while let Some(message) = next.as_ref() {
+                let data = libc::CMSG_DATA(message);
+                match (message.cmsg_level, message.cmsg_type) {
+                    (libc::SOL_PACKET, libc::PACKET_AUXDATA) => {
+                        auxiliary = Some(data.cast::<libc::tpacket_auxdata>().read_unaligned());
+                    }
+                    (libc::SOL_SOCKET, libc::SO_MARK) => mark = data.cast::<u32>().read_unaligned(),
+                    _ => {}
+                }
+                next = libc::CMSG_NXTHDR(&raw const header, message);
+            }
+        }
         if let Some(tag) = auxiliary.filter(|auxiliary| auxiliary.tp_status & libc::TP_STATUS_VLAN_VALID != 0) {
             let octets = [tag.tp_vlan_tpid.to_be_bytes(), tag.tp_vlan_tci.to_be_bytes()].concat();
             frame.splice(12..12, octets);
         }
-        Ok(frame)
+        Ok((frame, mark))
     }
 
     /// The next frame that `wanted` likes, if one comes within `limit`; others are thrown away.

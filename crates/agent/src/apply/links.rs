@@ -7,7 +7,7 @@ use segue_api::report::PathMtuReport;
 use segue_dataplane::{Interfaces, PathMtu, PathMtuOf};
 use segue_model::{
     node::{NodeState, Port},
-    proxy::{LOOP_IN, LOOP_OUT},
+    proxy::{CUT_IN, CUT_OUT, LOOP_IN, LOOP_OUT},
     service_label::sid_or_label,
 };
 
@@ -52,7 +52,7 @@ impl<P: DataPlane, K: Kernel, S: Store> Agent<P, K, S> {
         let Some(state) = self.made() else { return false };
         // Rules may be about the addresses of any interface.
         !state.firewalls.is_empty()
-            || names.contains(LOOP_IN)
+            || [LOOP_IN, CUT_IN, CUT_OUT].iter().any(|own| names.contains(*own))
             || state.all_ports().iter().any(|port| names.contains(&port.name))
             || has_vlans(&state, names)
     }
@@ -128,7 +128,8 @@ impl<P: DataPlane, K: Kernel, S: Store> Agent<P, K, S> {
         let behind: BTreeSet<String> = behind.map(|wiring| wiring.namespace).collect();
         let mut attached = state.attached().flat_map(|(wiring, _)| [wiring.node_west, wiring.node_east]);
         let is_attached = attached.any(|name| names.contains(&name));
-        if behind.is_empty() && !is_attached && !names.contains(LOOP_IN) && !names.contains(LOOP_OUT) {
+        let is_own = [LOOP_IN, LOOP_OUT, CUT_IN, CUT_OUT].iter().any(|own| names.contains(*own));
+        if behind.is_empty() && !is_attached && !is_own {
             return Ok(false);
         }
         let made = self.kernel.make_functions(state, links, Some(&behind));

@@ -46,8 +46,8 @@ fn from_node(port: &PortReport, peer: Option<Peer>) -> Option<Check> {
     let peer = peer.filter(|peer| peer.tx_checksum)?;
     let (place, inside) = peer.where_it_is();
     let reason = format!(
-        "its far end {}{place} leaves checksums to the link: where it sends what came in by `mode: skb` from hosts that do so too, TCP through \
-         this port hangs, since XDP passes packets on without",
+        "its far end {}{place} leaves checksums to the link: where it sends, without labels, what came in by `mode: skb` from hosts that do so too, \
+         TCP through this port hangs, since XDP passes packets on without",
         peer.name
     );
     let remedy = format!("if so, give the port `mode: skb`, or `{inside}ethtool -K {} tx off`", peer.name);

@@ -6,7 +6,6 @@ use std::sync::PoisonError;
 
 use segue_api::doctor::Check;
 use segue_api::function::{FunctionReport, VirtualFunctionReport, VirtualFunctionsReport};
-use segue_host::device::OffloadSocket;
 use segue_host::link::LinkSocket;
 use segue_host::sriov::{Card, CardSocket};
 use segue_model::node::{NodeFunction, NodeState, VirtualFunctions};
@@ -122,7 +121,7 @@ fn wrong_numbers(card: &Card, vf: &VirtualFunctions) -> Vec<(&'static str, Strin
 pub fn tell(made: &NodeState, reports: &mut [FunctionReport]) {
     let mut known: HashMap<String, VirtualFunctionsReport> = HashMap::new();
     for (wiring, function, vf) in all(made) {
-        match look(made, &wiring, function, vf) {
+        match look(&wiring, function, vf) {
             Ok((report, _)) => drop(known.insert(wiring.namespace.clone(), report)),
             Err(error) => tracing::warn!("virtual functions: {error}"),
         }
@@ -144,7 +143,7 @@ pub fn checks(state: &NodeState) -> Vec<Check> {
     let mut checks = Vec::new();
     for (wiring, function, vf) in all(state) {
         let about = format!("functions.{}.vf", wiring.namespace);
-        match look(state, &wiring, function, vf) {
+        match look(&wiring, function, vf) {
             Ok((report, wrong)) if wrong.is_empty() => {
                 let number =
                     |one: &VirtualFunctionReport| one.number.map_or_else(|| "?".to_owned(), |one| one.to_string());
@@ -176,12 +175,7 @@ pub fn checks(state: &NodeState) -> Vec<Check> {
 /// What was looked at, and what is wrong with it: reason and remedy.
 type Looked = (VirtualFunctionsReport, Vec<(String, String)>);
 
-fn look(
-    state: &NodeState,
-    wiring: &Wiring,
-    function: &NodeFunction,
-    vf: &VirtualFunctions,
-) -> Result<Looked, KernelError> {
+fn look(wiring: &Wiring, function: &NodeFunction, vf: &VirtualFunctions) -> Result<Looked, KernelError> {
     let (mut links, mut cards) = (LinkSocket::open()?, CardSocket::open()?);
     let mut wrong: Vec<(String, String)> = Vec::new();
     let seen = Seen::look(&mut links, &mut cards, function, vf)?;
@@ -219,13 +213,6 @@ fn look(
     for link in down.filter(|link| !link.carrier) {
         let remedy = format!("ip link set {} up, and look for its cable", link.name);
         wrong.push((format!("{} is down", link.name), remedy));
-    }
-    // What comes back is met on socket buffers, and gets its labels again there.
-    let has_labels = state.services().iter().any(|service| service.function() == Some(wiring.namespace.as_str()));
-    if has_labels && OffloadSocket::open()?.of(seen.carrier.index())?.gro() {
-        let reason =
-            format!("{} merges packets (GRO), and merged ones are dropped where they get labels", vf.carrier());
-        wrong.push((reason, format!("ethtool -K {} gro off", vf.carrier())));
     }
     Ok((report, wrong))
 }

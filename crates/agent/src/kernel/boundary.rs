@@ -12,7 +12,7 @@ use std::{
 use ipnet::Ipv6Net;
 use segue_dataplane::Interfaces;
 use segue_model::node::{NodeState, PortRole};
-use segue_model::proxy::{LOOP_IN, LOOP_OUT};
+use segue_model::proxy::{CUT_IN, CUT_OUT, LOOP_IN, LOOP_OUT};
 
 /// RFC 9602: SIDs wherever they are.
 const SRV6_SIDS: Ipv6Net = Ipv6Net::new_assert(Ipv6Addr::new(0x5f00, 0, 0, 0, 0, 0, 0, 0), 16);
@@ -99,12 +99,12 @@ impl Boundary {
     }
 }
 
-/// Names of the interfaces that are outside: no ports, and not trusted. The agent's own way back into the data plane is none
+/// Names of the interfaces that are outside: no ports, and not trusted. The agent's own ways back into the data plane are none
 /// that anybody sends by.
 pub fn outside(state: &NodeState, interfaces: &Interfaces) -> Vec<String> {
     let inside = Boundary::of(state, interfaces);
     let strange = interfaces.0.iter().filter(|(name, interface)| {
-        !inside.open.contains(&interface.ifindex) && ![LOOP_IN, LOOP_OUT].contains(&name.as_str())
+        !inside.open.contains(&interface.ifindex) && ![LOOP_IN, LOOP_OUT, CUT_IN, CUT_OUT].contains(&name.as_str())
     });
     let mut names: Vec<String> = strange.map(|(name, _)| name.clone()).collect();
     names.sort_unstable();

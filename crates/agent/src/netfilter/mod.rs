@@ -9,15 +9,19 @@
 //!    segue-loop0 <- veth -> segue-loop1    in the node itself
 //! ```
 //!
+//! And beside them the pair for buffers that are to get labels: [`cut`].
+//!
 //! Everything in the namespace leads from west to east: there is one default route for each family, static neighbours and
 //! no address but a dummy one that is not local, so that no inner destination is a local one. What was made is known again by the alias of
 //! the node's link (`ip link show`), so that nothing has to be remembered: making and removing are idempotent, and what an
 //! agent that died has begun is finished by the next.
 
+mod cut;
+
 use std::collections::{BTreeSet, HashSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use segue_dataplane::{Hook, Interface, Interfaces};
+use segue_dataplane::{Hook, Interface, Interfaces, needs_cut};
 use segue_host::link::{Kind, LinkSocket, New};
 use segue_host::{Namespace, sysctl};
 use segue_model::node::{NodeState, PortRole};
@@ -60,12 +64,13 @@ const MTU: u32 = 1500;
 pub fn make(state: &NodeState, interfaces: &Interfaces, only: Option<&BTreeSet<String>>) -> Result<bool, KernelError> {
     let mut wirings = state.wirings();
     wirings.retain(|wiring| only.is_none_or(|only| only.contains(&wiring.namespace)));
-    if wirings.is_empty() && !state.needs_loop() {
+    let needs_cut = needs_cut(state, interfaces);
+    if wirings.is_empty() && !state.needs_loop() && !needs_cut {
         return Ok(false);
     }
     let mut links = LinkSocket::open()?;
     let mtu = core_mtu(state, interfaces);
-    let mut changed = false;
+    let mut changed = needs_cut && cut::make(&mut links)?;
     if state.needs_loop() {
         changed |= make_loop(&mut links, mtu)?;
     }
@@ -125,6 +130,8 @@ pub fn remove(state: Option<&NodeState>) -> Result<bool, KernelError> {
     let wanted: HashSet<String> =
         state.map(NodeState::wirings).unwrap_or_default().into_iter().map(|w| w.namespace).collect();
     let keep_loop = state.is_some_and(NodeState::needs_loop);
+    // Which ports are on socket buffers may change; it is no harm while none is.
+    let keep_cut = state.is_some_and(|state| state.cut_ports().next().is_some());
     let mut links = LinkSocket::open()?;
     let mut removed = false;
     let mut namespaces = Vec::new();
@@ -132,7 +139,7 @@ pub fn remove(state: Option<&NodeState>) -> Result<bool, KernelError> {
         let namespace = link.alias.strip_prefix(ALIAS);
         let go = match namespace {
             Some(namespace) => !wanted.contains(namespace),
-            None => link.alias == ALIAS_LOOP && !keep_loop,
+            None => (link.alias == ALIAS_LOOP && !keep_loop) || (link.alias == cut::ALIAS && !keep_cut),
         };
         if go {
             links.delete(&link.name)?;

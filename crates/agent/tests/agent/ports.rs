@@ -75,6 +75,64 @@ fn ports_change_between_xdp_and_socket_buffers_without_a_lost_packet() {
     assert_eq!(agent.get("/v1/drops"), serde_json::json!([]));
 }
 
+/// A node with labels, whose ports are veths: the host's is on socket buffers, and beside it is the pair that makes single packets of what the
+/// host leaves to its link, as long as it is needed, whoever removes it and whoever turns something on.
+#[test]
+#[ignore = "needs root"]
+fn the_pair_in_front_of_labels_is_there_while_a_port_needs_it() {
+    let network = Network::new();
+    let mut agent = Agent::start(&network);
+    let state = |west: &str, more: &str| {
+        format!(
+            "node: n1\nsource_address: 'fc00:0:1::1'\n\
+             ports: [{{name: west, role: access, mode: {west}}}, {{name: east, role: core}}]\n{more}"
+        )
+    };
+    let labels = "policies: [{name: p, mode: PUSH, segment_lists: [{labels: [16001], next_hop: '2001:db8:2::2'}]}]\n\
+                  steering: [{name: s, destination: 'fd00:2::/64', policy: p}]";
+    let links = || network.node.sh("ip -br link");
+    // Counts what is on of the near end's, then whether the far end merges.
+    let offloads = || {
+        let near = network.node.sh("ethtool -k segue-cut0");
+        let works = ["tx-checksumming: on", "scatter-gather: on", "tx-tcp6-segmentation: on"];
+        let far = network.node.sh("ethtool -k segue-cut1");
+        (works.iter().filter(|work| near.contains(**work)).count(), far.contains("generic-receive-offload: on"))
+    };
+    agent.apply(&state("auto", ""));
+    assert!(!links().contains("segue-cut"), "without labels: {}", links());
+    let report = agent.apply(&state("auto", labels));
+    assert!(!report["outside"].to_string().contains("segue-cut"), "{report}");
+    let ports = agent.get("/v1/ports");
+    let modes = [&ports[0], &ports[1]].map(|port| (port["mode"].as_str().unwrap(), port["hook"].as_str().unwrap()));
+    assert_eq!(modes, [("skb", "tcx"), ("xdp", "xdp-native")]);
+    assert_eq!(offloads(), (0, false));
+    assert!(!network.node.sh("ip -6 address show").contains("segue-cut"), "nothing is said over it");
+
+    // Whoever is at it; and the agent that has made it may go.
+    let number = network.node.ifindex("segue-cut0");
+    agent.kill();
+    agent.restart(&[]);
+    assert_eq!(network.node.ifindex("segue-cut0"), number, "it is adopted");
+    network.node.sh("ethtool -K segue-cut0 tx on sg on tso on");
+    network.node.sh("ip link set segue-cut0 down");
+    agent.eventually("it is up again, and leaves nothing to its far end", |_| {
+        offloads() == (0, false) && links().lines().any(|line| line.starts_with("segue-cut0") && line.contains(",UP"))
+    });
+    let generation = agent.get("/v1/counters")["generation"].clone();
+    network.node.sh("ip link del segue-cut0");
+    agent.eventually("it is made again", |_| links().contains("segue-cut0"));
+    agent.eventually("and packets go by it", |agent| agent.get("/v1/counters")["generation"] != generation);
+    assert_eq!(offloads(), (0, false));
+
+    agent.apply(&state("xdp", labels));
+    assert!(!links().contains("segue-cut"), "no port needs it: {}", links());
+    agent.apply(&state("skb", labels));
+    assert_eq!(offloads(), (0, false));
+    agent.terminate();
+    assert!(agent.clean().status.success());
+    assert!(!links().contains("segue-cut"), "{}", links());
+}
+
 /// XDP redirects into none of these: a veth whose far end has neither XDP nor GRO, a bridge, a macvlan device. What is to leave by them
 /// goes through the network stack, and nothing is lost.
 #[test]

@@ -36,7 +36,7 @@ use self::allocate::{Rows, full_for};
 pub use self::error::CompileError;
 use self::memory::Scopes;
 use self::policy::PoliciesByName;
-pub use self::port::{needs_xdp, prefers_xdp};
+pub use self::port::{needs_cut, needs_xdp, prefers_xdp};
 pub(crate) use self::sid::function_mtu;
 pub use self::steering::{SteeringRules, rule_name, steering_rules};
 use crate::compiled::{Compiled, CompiledList};
@@ -96,6 +96,10 @@ pub fn compile(input: &Input<'_>) -> Result<Compiled, CompileError> {
     let (steering, steering_counters) = steering::compile(&mut compiler, &policies)?;
     let mut config = config(input)?;
     config.steering = steering.chain;
+    // Its program shares the stages of ports.
+    let has_skb_ports = ports.iter().any(|port| port.skb);
+    let (cut, cut_ifindex) = if has_skb_ports { port::cut(input.state, input.interfaces) } else { (0, 0) };
+    config.cut = cut;
     Ok(Compiled {
         generation: input.generation,
         config,
@@ -109,6 +113,7 @@ pub fn compile(input: &Input<'_>) -> Result<Compiled, CompileError> {
         scopes: compiler.scopes.into_names(),
         firewalls,
         loop_ifindex,
+        cut_ifindex,
         warnings: compiler.warnings,
     })
 }

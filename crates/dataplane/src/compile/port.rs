@@ -6,6 +6,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use ipnet::IpNet;
 use segue_abi as abi;
 use segue_model::node::{Behaviour, HeadendMode, InnerType, Memory, NodeState, Port, PortRole, Sid};
+use segue_model::proxy::{CUT_IN, CUT_OUT};
 use zerocopy::FromZeros;
 
 use super::allocate::Rows;
@@ -97,15 +98,24 @@ pub fn needs_xdp(state: &NodeState, port: &Port) -> Option<&'static str> {
     None
 }
 
-/// Why a port that could be on socket buffers loses less on XDP: of a buffer with segments nothing can be told of labels.
+/// Why a port that could be on socket buffers loses less on XDP: of a buffer with segments that comes with labels nothing can be told.
+/// Those that get labels here are made single packets before ([`needs_cut`]).
 pub fn prefers_xdp(state: &NodeState, port: &Port) -> Option<&'static str> {
-    // What comes back from a function may get labels again, too.
-    let returns = || state.services().iter().filter_map(Sid::function_ports).any(|(_, from)| from == port.name);
-    let carries =
-        (port.role != PortRole::Service || returns()) && (state.knows_labels() || super::policy::pushes(state));
+    let carries = port.role == PortRole::Core && (state.knows_labels() || super::policy::pushes(state));
     carries.then_some(
         "packets with labels cannot stay together in one buffer, which the kernel cuts up only if it has NET_MPLS_GSO",
     )
+}
+
+/// Whether socket buffers come by ports that may get labels, and so the pair [`CUT_IN`], [`CUT_OUT`] is needed.
+pub fn needs_cut(state: &NodeState, interfaces: &Interfaces) -> bool {
+    state.cut_ports().any(|port| interfaces.get(&port.name).is_some_and(|interface| interface.hook == Hook::Skb))
+}
+
+/// Numbers of the pair's ends, if it is needed and there.
+pub(super) fn cut(state: &NodeState, interfaces: &Interfaces) -> (u32, u32) {
+    let numbers = || Some((interfaces.get(CUT_IN)?.ifindex, interfaces.get(CUT_OUT)?.ifindex));
+    if needs_cut(state, interfaces) { numbers().unwrap_or_default() } else { (0, 0) }
 }
 
 /// What the kernel's routes depend on, of the interface that a packet comes in by: its VRF, and itself if a rule names it.

@@ -239,7 +239,8 @@ impl Dataplane {
         let before = self.control()?;
         let linked = self.linked();
         let loop_ifindex = record.compiled.loop_ifindex;
-        if let Err(error) = self.store.use_number(generation) {
+        let ready = self.store.use_number(generation).and_then(|()| self.attach_cut(&record.compiled));
+        if let Err(error) = ready {
             self.give_up(&record.compiled);
             return Err(error);
         }

@@ -4,10 +4,11 @@ use std::collections::BTreeSet;
 
 use nix::net::if_::if_indextoname;
 use segue_model::node::NodeState;
+use segue_model::proxy::CUT_OUT;
 
 use super::Dataplane;
 use crate::Error;
-use crate::compiled::CompiledPort;
+use crate::compiled::{Compiled, CompiledPort};
 use crate::object::build_id;
 use crate::skb::{self, Part, Programs, Side};
 
@@ -27,6 +28,7 @@ impl Dataplane {
             let missing = || Error::NotInObject { kind: "program", name: name.to_owned() };
             programs.iter().find_map(|programs| programs.get(name)).ok_or_else(missing)
         };
+        self.attach_cut(compiled)?;
         for port in &compiled.ports {
             let (ifindex, name) = (port.entry.ifindex, port.name.as_str());
             let attach = |side, program| skb::attach(&self.pin_dir, ifindex, name, side, program);
@@ -39,15 +41,32 @@ impl Dataplane {
             if attached.is_ok() && east.contains(name) {
                 attached = attach(Side::Egress, program(skb::EGRESS)?);
             }
-            match attached {
-                Err(error) if gone(ifindex) => {
-                    tracing::debug!(%error, "the interface has gone");
-                    skb::detach(&self.pin_dir, ifindex)?;
-                }
-                attached => attached?,
-            }
+            self.unless_gone(ifindex, attached)?;
         }
         skb::keep_only_needed(&self.set)
+    }
+
+    /// What comes back of buffers that are to get labels gets its program before ports of `compiled` send any there.
+    pub(super) fn attach_cut(&self, compiled: &Compiled) -> Result<(), Error> {
+        if compiled.cut_ifindex == 0 {
+            return Ok(());
+        }
+        let programs = self.filter_programs(Part::Cut)?;
+        let missing = || Error::NotInObject { kind: "program", name: skb::CUT.to_owned() };
+        let program = programs.get(skb::CUT).ok_or_else(missing)?;
+        let attached = skb::attach(&self.pin_dir, compiled.cut_ifindex, CUT_OUT, Side::Ingress, program);
+        self.unless_gone(compiled.cut_ifindex, attached)
+    }
+
+    /// What came of attaching a program, unless the interface is not there any more.
+    fn unless_gone(&self, ifindex: u32, attached: Result<(), Error>) -> Result<(), Error> {
+        match attached {
+            Err(error) if gone(ifindex) => {
+                tracing::debug!(%error, "the interface has gone");
+                skb::detach(&self.pin_dir, ifindex)
+            }
+            attached => attached,
+        }
     }
 
     /// The programs of one part, which are loaded if they are not there.
@@ -59,7 +78,8 @@ impl Dataplane {
     /// Takes the programs off all interfaces that are no port of the active generation.
     pub(super) fn detach_filters(&self) -> Result<(), Error> {
         let ports = self.applied().map(|compiled| compiled.ports.as_slice()).unwrap_or_default();
-        let needed: BTreeSet<u32> = ports.iter().map(|port| port.entry.ifindex).collect();
+        let cut = self.applied().map(|compiled| compiled.cut_ifindex);
+        let needed: BTreeSet<u32> = ports.iter().map(|port| port.entry.ifindex).chain(cut).collect();
         let mut attached = skb::attached(&self.pin_dir).into_iter().filter(|ifindex| !needed.contains(ifindex));
         attached.try_for_each(|ifindex| skb::detach(&self.pin_dir, ifindex))
     }

@@ -21,7 +21,7 @@ mod tcx;
 pub(crate) use self::filter::{Side, attach, attached, detach, met};
 pub use self::programs::OBJECT;
 pub(crate) use self::programs::{
-    EGRESS, IN, INJECT, OUT, PORT, Part, Programs, Reach, keep_only_needed, open_or_load, port_stages, reaches,
+    CUT, EGRESS, IN, INJECT, OUT, PORT, Part, Programs, Reach, keep_only_needed, open_or_load, port_stages, reaches,
 };
 pub(crate) use self::tcx::Met;
 
@@ -32,7 +32,7 @@ mod tests {
     #[test]
     fn object_has_its_programs_and_no_map_that_the_xdp_object_lacks() {
         let object = programs::open(&crate::facts::Capacity::default()).expect("the embedded object opens");
-        for name in [programs::IN, programs::OUT, programs::EGRESS, programs::PORT] {
+        for name in [programs::IN, programs::OUT, programs::EGRESS, programs::CUT, programs::PORT] {
             assert!(object.progs().any(|program| program.name() == name), "{name}");
         }
         let xdp = crate::object::open(&crate::facts::Capacity::default()).expect("the embedded object opens");

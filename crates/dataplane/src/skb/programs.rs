@@ -32,6 +32,9 @@ pub const OUT: &str = "segue_function_out";
 /// For the lower device of a function's macvlan: the same, on its egress.
 pub const EGRESS: &str = "segue_function_egress";
 
+/// For the far end of the pair by which buffers are made single packets before they get labels.
+pub const CUT: &str = "segue_cut";
+
 /// On no port: puts a frame in.
 pub const INJECT: &str = "segue_inject";
 
@@ -107,12 +110,14 @@ pub enum Part {
     Stages(StageGroup),
     /// What takes packets that come out of functions on the kernel's path: [`OUT`], [`EGRESS`], and their stages.
     Functions,
+    /// What takes back single packets of buffers that were to get labels: [`CUT`].
+    Cut,
     /// What is run when somebody asks, and needed by no packet: [`INJECT`].
     Asked,
 }
 
 impl Part {
-    const ALL: [Self; 22] = [
+    const ALL: [Self; 23] = [
         Self::Usual,
         Self::Port(Reach::ALL[0]),
         Self::Port(Reach::ALL[1]),
@@ -134,6 +139,7 @@ impl Part {
         Self::Stages(StageGroup::LabelUdpIn),
         Self::Stages(StageGroup::LabelEcn),
         Self::Functions,
+        Self::Cut,
         Self::Asked,
     ];
 
@@ -144,6 +150,7 @@ impl Part {
             Self::Port(_) => compiled.has_skb_ports() && *part == Self::port(compiled),
             Self::Stages(group) => compiled.has_skb_ports() && group.is_needed(compiled, Hook::Skb),
             Self::Functions => compiled.has_kernel_path(),
+            Self::Cut => compiled.has_skb_ports() && compiled.cut_ifindex != 0,
             Self::Asked => false,
         };
         Self::ALL.into_iter().filter(is_needed).collect()
@@ -161,6 +168,7 @@ impl Part {
             Self::Port(_) => &[PORT],
             Self::Stages(_) => &[],
             Self::Functions => &[OUT, EGRESS],
+            Self::Cut => &[CUT],
             Self::Asked => &[INJECT],
         }
     }
@@ -170,7 +178,7 @@ impl Part {
         let of =
             |group: StageGroup| object::STAGES.into_iter().filter(|(_, name)| group.stages().contains(name)).collect();
         match self {
-            Self::Usual | Self::Asked => Vec::new(),
+            Self::Usual | Self::Cut | Self::Asked => Vec::new(),
             Self::Port(_) => of(StageGroup::Common),
             Self::Stages(group) => of(group),
             Self::Functions => vec![(abi::SEGUE_STAGE_OWN, OWN), (abi::SEGUE_STAGE_LABELS_OUT, LABELS_OUT)],
@@ -206,6 +214,7 @@ impl Part {
             Self::Stages(StageGroup::LabelUdpIn) => "port-label-udp-in",
             Self::Stages(StageGroup::LabelEcn) => "port-label-ecn",
             Self::Functions => "functions",
+            Self::Cut => "cut",
             Self::Asked => "asked",
         };
         format!("{PROGRAMS}{}-{part}", build())
@@ -237,7 +246,7 @@ pub fn open_or_load(
     let own = MapSet::open_all(build).ok_or_else(|| lost(build))?;
     let mut reused: Vec<(String, &MapHandle)> = shared.iter().chain(own.iter()).collect();
     let stages = match part {
-        Part::Stages(_) => Some(port_stages(set)?),
+        Part::Stages(_) | Part::Cut => Some(port_stages(set)?),
         // Where ports have a load of narrower reach, it goes on with these stages until all have changed over.
         Part::Port(_) => port_stages(set).ok(),
         _ => None,

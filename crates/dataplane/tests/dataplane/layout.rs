@@ -122,7 +122,7 @@ fn rust() -> Vec<(&'static str, usize, Fields)> {
             resets_per_second,
             resets_burst,
             label_classes,
-            reserved,
+            cut,
             sid_blocks,
             source_prefixes,
             infrastructure_prefixes

@@ -47,6 +47,8 @@ const KINDS: [(&str, &str); 7] = [
     ("fw", "firewall: { ipv4: offloads.v4, ipv6: offloads.v4 }"),
     ("service", "service: { name: counter }"),
 ];
+/// No behaviour of labels does what End.AM does.
+const WITHOUT_LABELS: [&str; 1] = ["masq"];
 const RULES: &str = "*filter\n:INPUT ACCEPT [0:0]\n:FORWARD DROP [0:0]\n:OUTPUT ACCEPT [0:0]\n\
 -A FORWARD -m conntrack --ctstate ESTABLISHED -j ACCEPT\n-A FORWARD -m conntrack --ctstate NEW -j ACCEPT\nCOMMIT\n";
 
@@ -104,6 +106,16 @@ impl Setting {
     }
 }
 
+/// Whether interfaces of a namespace put received segments together.
+fn merge(namespace: &str, names: &[String], on: bool) {
+    let set = || {
+        let devices = DeviceSocket::open().unwrap().all().unwrap();
+        let mut socket = OffloadSocket::open().unwrap();
+        names.iter().for_each(|name| socket.set(devices[name].index, "rx-gro", on).unwrap());
+    };
+    inside(namespace, set).unwrap();
+}
+
 impl Display for Setting {
     fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
         let names = [("tx", self.tx()), ("tso", self.tso()), ("gso", self.gso()), ("gro", self.gro())];
@@ -130,12 +142,25 @@ impl Transport {
     }
 }
 
-fn topology() -> String {
+/// What leads packets through the functions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Steering {
+    Sids,
+    Labels,
+}
+
+impl Steering {
+    /// The functions that it can lead through, and how they are written, with their numbers.
+    fn kinds(self) -> impl Iterator<Item = (usize, (&'static str, &'static str))> {
+        KINDS.into_iter().enumerate().filter(move |(_, (kind, _))| self == Self::Sids || !WITHOUT_LABELS.contains(kind))
+    }
+}
+
+fn topology(steering: Steering) -> String {
     let (mut functions, mut chains) = (String::new(), String::new());
-    for (number, (kind, how)) in KINDS.iter().enumerate() {
+    for (number, (kind, how)) in steering.kinds() {
         // A static proxy has one chain between the same hosts.
-        let function =
-            |transport: &str| if *kind == "static" { format!("static-{transport}") } else { (*kind).to_owned() };
+        let function = |transport: &str| if kind == "static" { format!("static-{transport}") } else { kind.to_owned() };
         for transport in ["tcp", "udp"] {
             let (function, port) = (function(transport), port(number));
             let line = format!("  {function}: {{ node: nfv, {how} }}\n");
@@ -147,8 +172,12 @@ fn topology() -> String {
             );
         }
     }
+    let domain = match steering {
+        Steering::Sids => "",
+        Steering::Labels => "domain: { dataplane: sr-mpls }\n",
+    };
     format!(
-        "nodes: {{ edge1: {{}}, nfv: {{}}, edge2: {{}} }}\nhosts: {{ client: {{ node: edge1 }}, server: {{ node: edge2 }} }}\n\
+        "{domain}nodes: {{ edge1: {{}}, nfv: {{}}, edge2: {{}} }}\nhosts: {{ client: {{ node: edge1 }}, server: {{ node: edge2 }} }}\n\
          links: [{{ between: [edge1, nfv] }}, {{ between: [nfv, edge2] }}]\nfunctions:\n{functions}chains:\n{chains}"
     )
 }
@@ -275,8 +304,8 @@ fn since(now: &BTreeMap<String, u64>, before: &BTreeMap<String, u64>) -> BTreeMa
 }
 
 /// Every chain, in both families, by every transport.
-fn transfers(lab: &TestLab, setting: &str, seed: &mut u64, before: &BTreeMap<String, u64>) {
-    for (number, (kind, _)) in KINDS.iter().enumerate() {
+fn transfers(lab: &TestLab, steering: Steering, setting: &str, seed: &mut u64, before: &BTreeMap<String, u64>) {
+    for (number, (kind, _)) in steering.kinds() {
         for address in lab.addresses("server") {
             let at = SocketAddr::new(address.parse::<IpAddr>().unwrap(), port(number));
             for transport in [Transport::Tcp, Transport::Udp, Transport::Segmented] {
@@ -290,8 +319,8 @@ fn transfers(lab: &TestLab, setting: &str, seed: &mut u64, before: &BTreeMap<Str
 }
 
 /// Waits until datagrams pass everywhere: the first ones may meet a neighbour that is not known yet.
-fn wait_ways(lab: &TestLab) {
-    for (number, (kind, _)) in KINDS.iter().enumerate() {
+fn wait_ways(lab: &TestLab, steering: Steering) {
+    for (number, (kind, _)) in steering.kinds() {
         for address in lab.addresses("server") {
             let at = SocketAddr::new(address.parse::<IpAddr>().unwrap(), port(number));
             let server = datagrams("server", lab, at);
@@ -372,12 +401,12 @@ fn core_on_xdp(lab: &TestLab) {
 #[test]
 #[ignore = "needs root"]
 fn all_octets_arrive_whatever_is_left_to_links() {
-    let lab = TestLab::up_with("off", &topology(), &[("offloads.v4", RULES)]);
-    wait_ways(&lab);
+    let lab = TestLab::up_with("off", &topology(Steering::Sids), &[("offloads.v4", RULES)]);
+    wait_ways(&lab, Steering::Sids);
     let before = drops(&lab);
     let places = interfaces(&lab);
     let mut seed = 1;
-    transfers(&lab, "as they come", &mut seed, &before);
+    transfers(&lab, Steering::Sids, "as they come", &mut seed, &before);
     // In a long run each of the three has all sixteen; else every third one, each offload on and off among them. Seldom all three have the same.
     for round in (0..Setting::COUNT).step_by(if is_long() { 1 } else { 3 }) {
         let settings = [round, (round * 5 + 3) % Setting::COUNT, (round * 11 + 6) % Setting::COUNT].map(Setting);
@@ -388,7 +417,7 @@ fn all_octets_arrive_whatever_is_left_to_links() {
         }
         let [hosts, functions, nodes] = settings;
         let shown = format!("hosts {hosts}, functions {functions}, nodes {nodes}");
-        transfers(&lab, &shown, &mut seed, &before);
+        transfers(&lab, Steering::Sids, &shown, &mut seed, &before);
     }
     assert_eq!(since(&drops(&lab), &before), BTreeMap::new(), "dropped");
 
@@ -396,10 +425,41 @@ fn all_octets_arrive_whatever_is_left_to_links() {
     for (namespace, names) in places[0].iter().chain(&places[1]) {
         Setting(7).give(namespace, names);
     }
-    wait_ways(&lab);
+    wait_ways(&lab, Steering::Sids);
     let before = drops(&lab);
-    transfers(&lab, "links between nodes on XDP", &mut seed, &before);
+    transfers(&lab, Steering::Sids, "links between nodes on XDP", &mut seed, &before);
     assert_eq!(since(&drops(&lab), &before), BTreeMap::new(), "dropped on mixed nodes");
+    lab.down();
+}
+
+/// The same by labels. Hosts and functions are on socket buffers, links between nodes on XDP: the headend, and the node behind functions, have
+/// the kernel make single packets with checksums before they get their labels, of whatever hosts and functions have left to their links.
+#[test]
+#[ignore = "needs root"]
+fn all_octets_arrive_by_labels_whatever_is_left_to_links() {
+    let by = Steering::Labels;
+    let lab = TestLab::up_with("offl", &topology(by), &[("offloads.v4", RULES)]);
+    for (node, others) in [("edge1", 1), ("nfv", 7), ("edge2", 1)] {
+        let hooks = hooks(&lab, node);
+        let on = |hook: &str| hooks.values().filter(|found| *found == hook).count();
+        assert!(on("tcx") >= others && on("xdp-native") >= 1, "{node}: {hooks:?}");
+    }
+    wait_ways(&lab, by);
+    let before = drops(&lab);
+    let [hosts, functions, nodes] = interfaces(&lab);
+    let mut seed = 1;
+    transfers(&lab, by, "as they come", &mut seed, &before);
+    for round in if is_long() { vec![0, 5, 7, 10, 13, 15] } else { vec![7, 10] } {
+        for (namespace, names) in hosts.iter().chain(&functions) {
+            Setting(round).give(namespace, names);
+        }
+        // Segments that nodes put together in front of a function come apart behind it.
+        for (namespace, names) in &nodes {
+            merge(namespace, names, !Setting(round).gro());
+        }
+        transfers(&lab, by, &Setting(round).to_string(), &mut seed, &before);
+    }
+    assert_eq!(since(&drops(&lab), &before), BTreeMap::new(), "dropped");
     lab.down();
 }
 

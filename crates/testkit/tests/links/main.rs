@@ -3,6 +3,7 @@
 mod answers;
 mod aware;
 mod classifier;
+mod cut;
 mod differential;
 mod netns;
 mod offload;
