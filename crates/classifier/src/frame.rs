@@ -12,6 +12,9 @@ use crate::key::{Key, present, word};
 const ETHERNET: usize = 14;
 const IPV4: u16 = 0x0800;
 const IPV6: u16 = 0x86dd;
+const MPLS: u16 = 0x8847;
+/// Of a label stack entry.
+const BOTTOM_OF_STACK: u32 = 0x100;
 const TAGS: [u16; 2] = [0x8100, 0x88a8];
 const HEADERS_MAX: usize = 8;
 /// Every header that the data plane looks at starts below this offset.
@@ -44,6 +47,9 @@ pub struct Arrival<'a> {
     /// Where SIDs lie, of this node and of others: address and prefix length. A packet to one of them is steered, and rules look at
     /// the packet in it.
     pub segments: &'a [(u128, u8)],
+    /// It has come by a label of this node, which has the firewall: the label stack entries from that one on, which are not in the
+    /// frame. Empty: it has not.
+    pub labels: &'a [u32],
 }
 
 impl Arrival<'_> {
@@ -85,6 +91,15 @@ pub enum Fault {
     /// A header beyond the octets that the data plane looks at.
     #[error("a header lies beyond the octets that the data plane looks at: dropped as drop_multi_buffer_header")]
     MultiBufferHeader,
+    /// A label stack that does not end in the frame.
+    #[error("the label stack does not end in the frame: dropped as drop_label_bottom")]
+    LabelBottom,
+    /// More labels than are looked at.
+    #[error("more labels than are looked at: dropped as drop_label_depth")]
+    LabelDepth,
+    /// What is behind the label stack is no IP packet.
+    #[error("what is behind the label stack is no IP packet: dropped as drop_label_not_ip")]
+    LabelNotIp,
 }
 
 impl Fault {
@@ -100,6 +115,9 @@ impl Fault {
             Self::Layer4Header => "drop_layer4_header",
             Self::OuterFragment => "drop_fragment_at_decapsulation",
             Self::MultiBufferHeader => "drop_multi_buffer_header",
+            Self::LabelBottom => "drop_label_bottom",
+            Self::LabelDepth => "drop_label_depth",
+            Self::LabelNotIp => "drop_label_not_ip",
         })
     }
 }
@@ -126,7 +144,45 @@ pub fn read(frame: &[u8], arrival: Arrival<'_>) -> Result<Key, Fault> {
         IPV6 => reader.outermost(arrival)?,
         _ => return Err(Fault::NotIp),
     }
+    reader.key.set_labels(arrival.labels);
     Ok(reader.key)
+}
+
+/// Entries that the data plane keeps beside a packet, the firewall's own among them.
+const LABELS_MAX: usize = 32;
+
+/// A frame with labels as a firewall behind the first of them gets it: its label stack entries, and the frame without them. None: a frame
+/// without labels.
+///
+/// # Errors
+/// What keeps the packet from a firewall.
+pub fn without_labels(frame: &[u8]) -> Result<Option<(Vec<u32>, Vec<u8>)>, Fault> {
+    if frame.len() < ETHERNET || u16_at(frame, 12) != MPLS {
+        return Ok(None);
+    }
+    let mut stack = Vec::new();
+    let mut at = ETHERNET;
+    loop {
+        if frame.len() < at + 5 {
+            return Err(Fault::LabelBottom);
+        }
+        let entry = u32_at(frame, at);
+        at += 4;
+        stack.push(entry);
+        if entry & BOTTOM_OF_STACK != 0 {
+            break;
+        }
+        if stack.len() > LABELS_MAX {
+            return Err(Fault::LabelDepth);
+        }
+    }
+    let ethertype = match frame[at] >> 4 {
+        4 => IPV4,
+        6 => IPV6,
+        _ => return Err(Fault::LabelNotIp),
+    };
+    let without = [&frame[..12], &ethertype.to_be_bytes(), &frame[at..]].concat();
+    Ok(Some((stack, without)))
 }
 
 /// What lies behind an IPv6 header.

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::field::Field;
-use crate::key::{Layout, Presence, word};
+use crate::field::{Depth, Entry, Field};
+use crate::key::{Layout, Presence, present, word};
 use crate::program::{Condition, Rule, Test};
 
 /// Disjoint inclusive ranges, in order, none next to another.
@@ -155,6 +155,17 @@ pub(crate) fn normalise(rule: &Rule) -> Option<Normal> {
     let mut inexact = Vec::new();
     for condition in &rule.conditions {
         let field = condition.field;
+        // Two of them may hold for two entries: they do not narrow each other.
+        if field.is_any() {
+            let values = Intervals::of(&condition.test, field);
+            if !condition.negated && values.is_some_and(|values| values.is_empty()) {
+                return None;
+            }
+            if !inexact.contains(condition) {
+                inexact.push(condition.clone());
+            }
+            continue;
+        }
         let values = Intervals::of(&condition.test, field);
         let values = values.map(|values| if condition.negated { values.complement(field.max()) } else { values });
         let narrow = |map: &mut BTreeMap<Field, Intervals>, values: Intervals| {
@@ -261,6 +272,10 @@ fn exact_form(fields: &BTreeMap<Field, Intervals>, inexact: &[Condition]) -> (Fa
         }
     }
     for condition in inexact {
+        if condition.field.is_any() {
+            clauses.extend(any_clauses(condition));
+            continue;
+        }
         clauses.extend(presence_clause(condition.field));
         clauses.extend(bit_clauses(condition));
     }
@@ -298,7 +313,7 @@ fn fills_word(field: Field) -> bool {
     match presence {
         Presence::UpTo(last) if field.width() < 32 => (field.max() as u32) << shift | ((1 << shift) - 1) == last,
         _ => {
-            field.width() == 32
+            field.width() + shift == 32
                 || field == Field::Family
                 || field == Field::OuterFamily
                 || field == Field::FragmentOffset
@@ -373,6 +388,50 @@ fn bit_clauses(condition: &Condition) -> Vec<Clause> {
         checks.into_iter().map(|check| vec![vec![check]]).collect()
     } else {
         vec![checks.into_iter().map(|check| vec![Check { negated: true, ..check }]).collect()]
+    }
+}
+
+/// A test of each entry of a stack: one passes, or, negated, none does.
+fn any_clauses(condition: &Condition) -> Vec<Clause> {
+    let came_by_label = Check::word32(word::PRESENT, present::LABELS, present::LABELS, present::LABELS);
+    let mut clauses: Vec<Clause> = vec![vec![vec![came_by_label]]];
+    let mut some: Clause = Vec::new();
+    for depth in Depth::all() {
+        let field = condition.field.of_entry(Entry::At(depth));
+        let Presence::Where { word, mask, value } = field.layout().presence else { continue };
+        let there = Check::word32(word, mask, value, value);
+        // One field of at most 32 bits: each clause is of alternatives of one check.
+        let own = one_check(&Condition { field, ..condition.clone() });
+        match condition.negated {
+            true => clauses.extend(own.into_iter().map(|clause| {
+                let absent = vec![Check { negated: true, ..there }];
+                std::iter::once(absent).chain(clause).collect()
+            })),
+            false => some.extend(
+                own.into_iter()
+                    .flatten()
+                    .map(|alternative| std::iter::once(there).chain(alternative).collect::<Vec<_>>()),
+            ),
+        }
+    }
+    if !condition.negated {
+        clauses.push(some);
+    }
+    clauses
+}
+
+/// What a test of an entry's field asks of its word, be the entry there or not.
+fn one_check(condition: &Condition) -> Vec<Clause> {
+    let field = condition.field;
+    let Some(values) = Intervals::of(&condition.test, field) else { return bit_clauses(condition) };
+    let Layout { word, shift, .. } = field.layout();
+    let mask = (field.max() as u32) << shift;
+    let within =
+        |(first, last): &(u128, u128)| Check::word32(word, mask, (*first as u32) << shift, (*last as u32) << shift);
+    let checks = values.0.iter().map(within);
+    match condition.negated {
+        true => checks.map(|check| vec![vec![Check { negated: true, ..check }]]).collect(),
+        false => vec![checks.map(|check| vec![check]).collect()],
     }
 }
 
