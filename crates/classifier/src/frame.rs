@@ -9,12 +9,13 @@ use std::borrow::Cow;
 use crate::field::Field;
 use crate::key::{Key, present, word};
 
+mod labels;
+
+pub use labels::{Unlabelled, without_labels};
+
 const ETHERNET: usize = 14;
 const IPV4: u16 = 0x0800;
 const IPV6: u16 = 0x86dd;
-const MPLS: u16 = 0x8847;
-/// Of a label stack entry.
-const BOTTOM_OF_STACK: u32 = 0x100;
 const TAGS: [u16; 2] = [0x8100, 0x88a8];
 const HEADERS_MAX: usize = 8;
 /// Every header that the data plane looks at starts below this offset.
@@ -146,43 +147,6 @@ pub fn read(frame: &[u8], arrival: Arrival<'_>) -> Result<Key, Fault> {
     }
     reader.key.set_labels(arrival.labels);
     Ok(reader.key)
-}
-
-/// Entries that the data plane keeps beside a packet, the firewall's own among them.
-const LABELS_MAX: usize = 32;
-
-/// A frame with labels as a firewall behind the first of them gets it: its label stack entries, and the frame without them. None: a frame
-/// without labels.
-///
-/// # Errors
-/// What keeps the packet from a firewall.
-pub fn without_labels(frame: &[u8]) -> Result<Option<(Vec<u32>, Vec<u8>)>, Fault> {
-    if frame.len() < ETHERNET || u16_at(frame, 12) != MPLS {
-        return Ok(None);
-    }
-    let mut stack = Vec::new();
-    let mut at = ETHERNET;
-    loop {
-        if frame.len() < at + 5 {
-            return Err(Fault::LabelBottom);
-        }
-        let entry = u32_at(frame, at);
-        at += 4;
-        stack.push(entry);
-        if entry & BOTTOM_OF_STACK != 0 {
-            break;
-        }
-        if stack.len() > LABELS_MAX {
-            return Err(Fault::LabelDepth);
-        }
-    }
-    let ethertype = match frame[at] >> 4 {
-        4 => IPV4,
-        6 => IPV6,
-        _ => return Err(Fault::LabelNotIp),
-    };
-    let without = [&frame[..12], &ethertype.to_be_bytes(), &frame[at..]].concat();
-    Ok(Some((stack, without)))
 }
 
 /// What lies behind an IPv6 header.

@@ -285,7 +285,7 @@ Examples:
         name: String,
         /// The packet
         #[command(flatten)]
-        packet: PacketArgs,
+        packet: Box<PacketArgs>,
     },
     /// Read rule files and say what is wrong with them; no agent is needed
     #[command(

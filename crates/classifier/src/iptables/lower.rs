@@ -2,6 +2,7 @@
 
 mod conditions;
 mod members;
+mod mpls;
 
 use std::collections::HashMap;
 use std::net::IpAddr;

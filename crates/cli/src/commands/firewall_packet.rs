@@ -4,7 +4,7 @@ use std::io::Read;
 use std::net::IpAddr;
 
 use anyhow::{Context, Result, anyhow, bail};
-use segue_classifier::frame::{Arrival, Fault, read, without_labels};
+use segue_classifier::frame::{Arrival, Fault, Unlabelled, read, without_labels};
 use segue_classifier::{Field, Key};
 use segue_model::node::{NodeState, Sid};
 
@@ -46,7 +46,7 @@ pub fn asked(state: &NodeState, firewall: &str, packet: &PacketArgs) -> Result<V
     let of_frame = |name: String, frame: &[u8]| {
         let (labels, frame) = match without_labels(&with_ethernet(frame)) {
             Ok(None) => (Vec::new(), with_ethernet(frame)),
-            Ok(Some(stripped)) => stripped,
+            Ok(Some(Unlabelled { stack, frame })) => (stack, frame),
             Err(fault) => return Asked { name, key: Err(fault), notes: Vec::new() },
         };
         let arrival = Arrival { ingress, sid: false, segments: &segments, labels: &labels };

@@ -3,7 +3,7 @@
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use segue_classifier::field::{Depth, Entry, Field};
-use segue_classifier::frame::{Arrival, Fault, read, without_labels};
+use segue_classifier::frame::{Arrival, Fault, Unlabelled, read, without_labels};
 use segue_classifier::key::KEY_WORDS;
 use segue_classifier::{Key, arbitrary};
 use segue_testkit::fixture::{DOMAIN, Network, address::*, arriving, configuration, macs};
@@ -278,7 +278,8 @@ fn both_readings_agree_behind_a_label() {
         for frame in &frames {
             works.clear();
             runner.run("core0", frame);
-            let (labels, without) = without_labels(frame).expect("a whole stack").expect("a stack");
+            let Unlabelled { stack: labels, frame: without } =
+                without_labels(frame).expect("a whole stack").expect("a stack");
             let arrival =
                 Arrival { ingress, segments: &[(0xfc00 << 112, 16), (0x5f00 << 112, 16)], labels: &labels, sid: false };
             let wanted = read(&without, arrival).expect("a whole packet");

@@ -2,10 +2,10 @@
 
 use super::super::head::{Head, Interface, Network, Not};
 use super::super::matches::{
-    AddressType, Compared, Conntrack, Direction, Frag, HashLimit, HopLimitTest, Icmp, IpRange, Mpls, Multiport,
+    AddressType, Compared, Conntrack, Direction, Frag, HashLimit, HopLimitTest, Icmp, IpRange, Multiport,
     MultiportSide, PortRange, Recent, Rt, Srh, Tcp, names_translation,
 };
-use super::{Condition, ErrorKind, Extension, Family, Lowering, Match, Mode, Origin, Parts, RuleError};
+use super::{Condition, ErrorKind, Extension, Family, Lowering, Match, Mode, Origin, Parts, RuleError, mpls};
 use crate::field::{Field, state};
 use crate::program::{self, Limit, Test};
 
@@ -14,7 +14,7 @@ const EXTENSION_HEADERS: [u8; 4] = [43, 44, 51, 60];
 
 impl<T> Not<T> {
     /// A condition with this test's negation.
-    fn on(&self, field: Field, test: Test) -> Condition {
+    pub(super) fn on(&self, field: Field, test: Test) -> Condition {
         Condition { field, negated: self.negated, test }
     }
 }
@@ -25,7 +25,7 @@ fn is(field: Field, test: Test) -> Condition {
 }
 
 /// That the packet has the field.
-fn present(field: Field) -> Condition {
+pub(super) fn present(field: Field) -> Condition {
     is(field, Test::range(0, field.max()))
 }
 
@@ -154,7 +154,7 @@ impl<'a> Lowering<'a> {
             Match::Frag(frag) => frag_conditions(frag, parts),
             Match::Srh(srh) => self.srh(srh, parts),
             Match::Rt(rt) => rt_conditions(rt, parts),
-            Match::Mpls(mpls) => mpls_conditions(mpls, parts),
+            Match::Mpls(mpls) => mpls::conditions(mpls, parts),
             Match::Recent(recent) => self.recent(recent, origin, parts)?,
         }
         Ok(())
@@ -351,33 +351,6 @@ fn rt_conditions(rt: &Rt, parts: &mut Parts) {
         let fits = length.value % 8 == 0 && (1..=256).contains(&units);
         let test = if fits { Test::equal(Field::RoutingLength, units - 1) } else { never() };
         parts.push(length.on(Field::RoutingLength, test));
-    }
-}
-
-fn mpls_conditions(mpls: &Mpls, parts: &mut Parts) {
-    fn range<T: Into<u128> + Copy>((first, last): &(T, T)) -> Test {
-        Test::range((*first).into(), (*last).into())
-    }
-    let entry = mpls.entry();
-    match &mpls.entries {
-        Some(entries) => parts.push(entries.on(Field::LabelEntries, range(&entries.value))),
-        None if !mpls.is_of_entry() => parts.push(present(Field::LabelEntries)),
-        None => {}
-    }
-    let none = mpls.depth.is_some_and(|depth| depth.negated);
-    let (label, class, bottom, ttl) =
-        (Field::Label(entry), Field::LabelClass(entry), Field::LabelBottom(entry), Field::LabelTtl(entry));
-    let tests = [
-        mpls.label.as_ref().map(|test| test.on(label, range(&test.value))),
-        mpls.class.as_ref().map(|test| test.on(class, Test::equal(class, test.value.into()))),
-        mpls.bottom.as_ref().map(|test| test.on(bottom, Test::equal(bottom, test.value.into()))),
-        mpls.ttl.as_ref().map(|test| test.on(ttl, range(&test.value))),
-    ];
-    if mpls.depth.is_some() && tests.iter().all(Option::is_none) {
-        parts.push(present(label));
-    }
-    for condition in tests.into_iter().flatten() {
-        parts.push(Condition { negated: condition.negated != none, ..condition });
     }
 }
 
