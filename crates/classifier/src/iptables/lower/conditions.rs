@@ -25,7 +25,7 @@ fn is(field: Field, test: Test) -> Condition {
 }
 
 /// That the packet has the field.
-pub(super) fn present(field: Field) -> Condition {
+fn present(field: Field) -> Condition {
     is(field, Test::range(0, field.max()))
 }
 

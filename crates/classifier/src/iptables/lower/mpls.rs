@@ -1,7 +1,6 @@
 //! `-m mpls` as conditions on fields.
 
 use super::super::matches::Mpls;
-use super::conditions::present;
 use super::{Condition, Parts};
 use crate::field::Field;
 use crate::program::Test;
@@ -10,6 +9,7 @@ pub(super) fn conditions(mpls: &Mpls, parts: &mut Parts) {
     fn range<T: Into<u128> + Copy>((first, last): &(T, T)) -> Test {
         Test::range((*first).into(), (*last).into())
     }
+    let present = |field: Field| Condition { field, negated: false, test: Test::range(0, field.max()) };
     let entry = mpls.entry();
     match &mpls.entries {
         Some(entries) => parts.push(entries.on(Field::LabelEntries, range(&entries.value))),
