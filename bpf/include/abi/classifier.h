@@ -24,7 +24,12 @@ enum segue_classifier_present {
 	SEGUE_PRESENT_PREVIOUS_SID = 1 << 1, /* Segments Left < Last Entry */
 	SEGUE_PRESENT_NEXT_SID = 1 << 2,     /* Segments Left > 0 */
 	SEGUE_PRESENT_ACTIVE_SID = 1 << 3,   /* the packet came by a local SID */
+	SEGUE_PRESENT_LABELS = 1 << 4,	     /* it came by a label of this node, and of none of the others any is set */
+	SEGUE_PRESENT_LABEL = 1 << 8, /* and with this shifted left by n: there is an entry n + 1 behind that one */
 };
+
+#define SEGUE_CLASSIFIER_LABELS 16    /* entries of a stack that rules see by their place */
+#define SEGUE_PRESENT_LABELS_SHIFT 24 /* the highest octet of `present`: how many entries are behind the label */
 
 enum segue_classifier_fragment {
 	SEGUE_FRAGMENT_MORE = 1 << 0,
@@ -76,6 +81,9 @@ struct segue_classifier_key {
 	__u32 srh_last_entry;
 	__u32 srh_tag;
 	__u32 outer_family; /* 6: the packet is encapsulated, and the outer addresses are below; else 0 */
+	/* With SEGUE_PRESENT_LABELS these eight words are SEGUE_CLASSIFIER_LABELS entries of the stack behind the label
+	 * that the packet came by, each a 32-bit word as it lies there: the first in the lower half of the first word.
+	 */
 	__u64 active_sid[2];
 	__u64 previous_sid[2]; /* Segment List[Segments Left + 1] */
 	__u64 next_sid[2];     /* Segment List[Segments Left - 1] */
@@ -83,8 +91,9 @@ struct segue_classifier_key {
 	__u64 outer_source[2];
 	__u64 outer_destination[2];
 	__u32 connection_direction; /* 0: from the side that began, 1: back to it; ABSENT without a connection */
-	__u32 routing; /* of the first Routing header: type << 16 | Segments Left << 8 | Hdr Ext Len; else ABSENT */
-	__u64 reserved;
+	__u32 routing;	  /* of the first Routing header: type << 16 | Segments Left << 8 | Hdr Ext Len; else ABSENT */
+	__u32 label_own;  /* with SEGUE_PRESENT_LABELS: the entry of the label that the packet came by */
+	__u32 label_last; /* likewise: the last entry of the stack, if there are some behind that one */
 };
 
 /*
@@ -187,8 +196,8 @@ enum segue_classifier_action {
 	SEGUE_ACTION_JUMP = 7, /* argument: the chain */
 	SEGUE_ACTION_GOTO = 8, /* argument: the chain */
 	SEGUE_ACTION_RETURN = 9,
-	SEGUE_ACTION_SEG6 = 10,	    /* detail: enum segue_classifier_seg6 */
-	SEGUE_ACTION_POLICY = 11,   /* argument: index of the SR policy */
+	SEGUE_ACTION_SEG6 = 10,	  /* detail: enum segue_classifier_seg6, or _mpls: of which steering header it speaks */
+	SEGUE_ACTION_POLICY = 11, /* argument: index of the SR policy */
 	SEGUE_ACTION_CONTINUE = 12, /* only counted */
 };
 
@@ -205,6 +214,19 @@ enum segue_classifier_seg6 {
 	SEGUE_SEG6_GO_LAST = 2,
 	SEGUE_SEG6_EVAL_ARGS = 3,
 };
+
+/*
+ * The same of the stack behind a firewall's label: these bits, and of how many labels, shifted left by
+ * SEGUE_MPLS_COUNT_SHIFT. No number is one of SEG6's, for which each is as GO_NEXT.
+ */
+enum segue_classifier_mpls {
+	SEGUE_MPLS_GO_NEXT = 4,
+	SEGUE_MPLS_SKIP_NEXT = 5,
+	SEGUE_MPLS_GO_LAST = 6,
+};
+
+#define SEGUE_MPLS_OPERATION 7
+#define SEGUE_MPLS_COUNT_SHIFT 3
 
 /*
  * A rule. It matches if every half of an address, xored with `half` and shifted right by `shift` and by `shift_more`,

@@ -23,6 +23,7 @@ enum segue_firewall_flags {
 	SEGUE_FIREWALL_ADVANCED = 1 << 2, /* encapsulated packets meet the rules of the outermost header's family */
 	SEGUE_FIREWALL_LIBERAL =
 		1 << 3, /* TCP segments outside of the window belong to their connection as others do */
+	SEGUE_FIREWALL_ANY_LABEL = 1 << 4, /* some rule looks at each entry of a stack of labels */
 };
 
 enum segue_firewall_family {

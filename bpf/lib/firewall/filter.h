@@ -20,6 +20,7 @@
 #include "lib/core/advance.h"
 #include "lib/firewall/fragment.h"
 #include "lib/firewall/key.h"
+#include "lib/firewall/labels.h"
 #include "lib/firewall/run.h"
 #include "lib/firewall/tags.h"
 #include "lib/firewall/verdict.h"
@@ -88,20 +89,28 @@ RARE u32 firewall_read(buffer *ctx, struct firewall_work *work)
 	return 0;
 }
 
-/* Reads and judges the packet. 0, or an outcome for which it is dropped without asking rules. */
+/* By what a packet comes to a firewall. */
+enum firewall_way {
+	FIREWALL_BY_PORT = 0,
+	FIREWALL_BY_SID = 1,
+	FIREWALL_BY_LABEL = 2,
+};
+
+/* Reads and judges the packet, which came by `way`, a constant. 0, or an outcome for which it is dropped without asking
+ * rules. */
 INLINE u32 firewall_filter(buffer *ctx, struct firewall_work *work, const struct segue_firewall *firewall, u32 index,
-			   u32 sid, u64 epoch)
+			   u32 way, u64 epoch)
 {
-	u32 error, follows = 0;
+	u32 error, follows = 0, labels = way == FIREWALL_BY_LABEL && firewall->words & KEY_WORDS_STEERING;
 
 	work->firewall = index;
 	work->scope = firewall->scope;
-	work->sid = sid;
+	work->sid = way == FIREWALL_BY_SID;
 	work->words = firewall->words;
 	work->epoch = epoch;
 	work->verdicts = verdict_suits(firewall);
 	work->known = 0;
-	work->direct = !(firewall->flags & SEGUE_FIREWALL_STATE || firewall->words & KEY_WORDS(egress));
+	work->direct = !(firewall->flags & SEGUE_FIREWALL_STATE || firewall->words & KEY_WORDS(egress) || labels);
 	error = firewall_read(ctx, work);
 	if (unlikely(error))
 		return error;
@@ -114,6 +123,11 @@ INLINE u32 firewall_filter(buffer *ctx, struct firewall_work *work, const struct
 	}
 	if (work->known)
 		return 0;
+	if (labels) {
+		error = firewall_key_labels(work, firewall->flags);
+		if (unlikely(error))
+			return error;
+	}
 	work->fresh = 0;
 	if (firewall->flags & SEGUE_FIREWALL_STATE) {
 		u32 state;
@@ -195,7 +209,7 @@ INLINE int firewall_reject(const struct packet *packet, const struct firewall_wo
 			      family == 6 ? ICMPV6_DESTINATION_UNREACHABLE : ICMPV4_DESTINATION_UNREACHABLE, code, 0);
 }
 
-/* SEG6 at a SID. `next`: what go-next does. Ends the packet. */
+/* SEG6 at a SID, where MPLS is as go-next. `next`: what go-next does. Ends the packet. */
 INLINE int firewall_seg6(const struct packet *packet, const struct segue_sid *sid,
 			 const struct segue_firewall *firewall, struct firewall_work *work, u32 limit,
 			 const struct advance *next)
@@ -247,7 +261,7 @@ INLINE int firewall_segment(const struct packet *packet, const struct segue_sid 
 		return drop(packet, SEGUE_OUTCOME_drop_behaviour);
 	work->detail = SEGUE_SEG6_GO_NEXT;
 	if (likely(!(firewall->flags & SEGUE_FIREWALL_OFF))) {
-		error = firewall_filter(packet->ctx, work, firewall, index, 1, packet->epoch);
+		error = firewall_filter(packet->ctx, work, firewall, index, FIREWALL_BY_SID, packet->epoch);
 		if (unlikely(error))
 			return drop(packet, error);
 		if (work->action == SEGUE_ACTION_ACCEPT)
@@ -295,7 +309,7 @@ INLINE int firewall_port(struct packet *packet)
 		 * bridge. */
 		if (unlikely(foreign))
 			return drop(packet, SEGUE_OUTCOME_drop_other_host);
-		error = firewall_filter(packet->ctx, work, firewall, index, 0, packet->epoch);
+		error = firewall_filter(packet->ctx, work, firewall, index, FIREWALL_BY_PORT, packet->epoch);
 		packet->length = work->limit - ETHERNET_LENGTH;
 		if (unlikely(error))
 			return drop(packet, error);

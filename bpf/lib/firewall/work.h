@@ -20,6 +20,10 @@
 	 KEY_WORDS(srh_segments_left) | KEY_WORDS(srh_last_entry) | KEY_WORDS(srh_tag) | KEY_WORDS(previous_sid) |     \
 	 KEY_WORDS(next_sid) | KEY_WORDS(last_sid))
 
+/* What is of the steering header: an SRH, or a stack of labels in its place. */
+#define KEY_WORDS_STEERING                                                                                             \
+	((KEY_WORDS_SRH & ~KEY_WORDS(egress)) | KEY_WORDS(active_sid) | KEY_WORDS(label_own) | KEY_WORDS(label_last))
+
 /* IPv6 extension headers walked: RFC 8200 section 4. */
 struct firewall_walk {
 	u32 protocol;	     /* of what lies at `upper` */

@@ -1,13 +1,15 @@
 //! Programs and packets at random, over all fields, tests and actions: for the tests of whatever executes programs.
 
 use crate::classbench::Version;
-use crate::field::Field;
+use crate::field::{Depth, Entry, Field};
 use crate::key::Key;
-use crate::program::{Action, Chain, Condition, Extension, Limit, Log, Program, Reject, Rule, Seg6, Test, Verdict};
+use crate::program::{
+    Action, Chain, Condition, Extension, Limit, Log, Mpls, Program, Reject, Rule, Seg6, Test, Verdict,
+};
 use crate::random::Random;
 
 /// Every field.
-pub const FIELDS: [Field; 44] = [
+pub const FIELDS: [Field; 56] = [
     Field::Family,
     Field::SourceIpv4,
     Field::DestinationIpv4,
@@ -52,7 +54,21 @@ pub const FIELDS: [Field; 44] = [
     Field::RoutingLength,
     Field::OuterSource,
     Field::OuterDestination,
+    Field::LabelEntries,
+    Field::Label(Entry::Own),
+    Field::Label(Entry::At(FIRST)),
+    Field::Label(Entry::At(Depth::MAX)),
+    Field::Label(Entry::Last),
+    Field::Label(Entry::Any),
+    Field::LabelClass(Entry::At(FIRST)),
+    Field::LabelClass(Entry::Any),
+    Field::LabelBottom(Entry::At(FIRST)),
+    Field::LabelTtl(Entry::Own),
+    Field::LabelTtl(Entry::Last),
+    Field::LabelTtl(Entry::Any),
 ];
+
+const FIRST: Depth = Depth::new(1).unwrap();
 
 /// A value of a field: often one of few, so that rules and packets meet.
 fn value(field: Field, random: &mut Random) -> u128 {
@@ -126,7 +142,8 @@ fn rule(random: &mut Random, chain: usize, chains: usize, line: u32) -> Rule {
         5 => Action::Reject(Reject::TcpReset),
         6 => Action::Log(Log::default()),
         7 => Action::Mark { value: random.below(4) as u32, mask: *random.pick(&[u32::MAX, 1, 3, 0]) },
-        8 => Action::Seg6(Seg6::GoNext),
+        8 if random.per_mille(500) => Action::Seg6(Seg6::GoNext),
+        8 => Action::Mpls(Mpls::SkipNext(1)),
         9 => Action::Policy(random.below(9) as u32),
         10 => Action::Return,
         11 | 12 if target < chains => Action::Jump(target),
@@ -186,6 +203,16 @@ pub fn packet(program: &Program, random: &mut Random) -> Key {
         if !other {
             key.set(field, value(field, random));
         }
+    }
+    if random.per_mille(300) {
+        let entry = |random: &mut Random| {
+            let fields = [Field::Label(Entry::Own), Field::LabelClass(Entry::Own), Field::LabelTtl(Entry::Own)];
+            let [label, class, ttl] = fields.map(|field| value(field, random) as u32);
+            label << 12 | class << 9 | ttl
+        };
+        let mut stack: Vec<u32> = (0..1 + random.below(20)).map(|_| entry(random)).collect();
+        *stack.last_mut().expect("one at least") |= 0x100;
+        key.set_labels(&stack);
     }
     if key.get(Field::ConnectionState).is_some_and(|state| state.count_ones() != 1) {
         key.set(Field::ConnectionState, value(Field::ConnectionState, random));

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use crate::field::Field;
+use crate::field::{Entry, Field};
 use crate::interpreter::{Walk, classify, condition_holds, run_with};
 use crate::key::Key;
 use crate::program::{Condition, Extension, Program, Test};
@@ -61,7 +61,8 @@ pub fn explain(
         for (rule, conditions) in compared.map(|rule| (rule, &rules[rule].conditions)) {
             let failing = conditions.iter().position(|condition| !condition_holds(condition, key));
             if let Some(index) = failing {
-                let value = key.get(conditions[index].field);
+                let field = conditions[index].field;
+                let value = if field.is_any() { None } else { key.get(field) };
                 steps.push(Step { chain, rule, result: StepResult::Condition { index, value } });
             }
         }
@@ -86,7 +87,7 @@ impl fmt::Display for Condition {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let value = |value: u128| FieldValue(self.field, value);
         let not = if self.negated { "not " } else { "" };
-        write!(out, "{:?} ", self.field)?;
+        write!(out, "{} ", FieldName(self.field))?;
         match &self.test {
             Test::Masked { value: wanted, mask } if *mask == self.field.max() => write!(out, "{not}{}", value(*wanted)),
             Test::Masked { value: wanted, mask } => write!(out, "{not}{}/{}", value(*wanted), value(*mask)),
@@ -102,6 +103,28 @@ impl fmt::Display for Condition {
                 }
                 Ok(())
             }
+        }
+    }
+}
+
+/// A field as one says it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FieldName(pub Field);
+
+impl fmt::Display for FieldName {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let what = match self.0 {
+            Field::Label(_) => "label",
+            Field::LabelClass(_) => "TC",
+            Field::LabelBottom(_) => "bottom of stack",
+            Field::LabelTtl(_) => "TTL",
+            field => return write!(out, "{field:?}"),
+        };
+        match self.0.entry() {
+            Some(Entry::At(depth)) => write!(out, "{what} at depth {}", depth.get()),
+            Some(Entry::Own) => write!(out, "{what} at depth 0"),
+            Some(Entry::Last) => write!(out, "{what} of the last entry"),
+            _ => write!(out, "{what} at any depth"),
         }
     }
 }

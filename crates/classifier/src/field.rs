@@ -104,6 +104,55 @@ pub enum Field {
     OuterSource,
     /// Destination of the outer IPv6 header, 128 bit; absent where the packet is not encapsulated.
     OuterDestination,
+    /// How many label stack entries are behind the one that the packet came by, 8 bit. This and all that follow: absent where it came
+    /// by no label of this node. A packet that did has no SRH.
+    LabelEntries,
+    /// Label of an entry, 20 bit (RFC 3032). This and the next three: absent where there is no such entry.
+    Label(Entry),
+    /// Traffic Class of an entry (RFC 5462), 3 bit.
+    LabelClass(Entry),
+    /// Bottom of stack of an entry, 1 bit.
+    LabelBottom(Entry),
+    /// TTL of an entry, 8 bit.
+    LabelTtl(Entry),
+}
+
+/// An entry of the label stack that a packet came with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Entry {
+    /// That of the label of this node which led the packet here.
+    Own,
+    /// One behind that, by its place.
+    At(Depth),
+    /// The bottom of the stack, if it is behind that.
+    Last,
+    /// All behind that. **A test holds if it does for one of them**, and fails if it does for none, which is then what its negation
+    /// asks.
+    Any,
+}
+
+/// Place of a label stack entry: 1 is right behind the label that the packet came by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Depth(u8);
+
+impl Depth {
+    /// The deepest that is looked at (`SEGUE_CLASSIFIER_LABELS`).
+    pub const MAX: Self = Self(16);
+
+    /// None: 0, or deeper than is looked at.
+    pub const fn new(depth: u8) -> Option<Self> {
+        if depth >= 1 && depth <= Self::MAX.0 { Some(Self(depth)) } else { None }
+    }
+
+    /// As a number, from 1.
+    pub const fn get(self) -> u8 {
+        self.0
+    }
+
+    /// Each of them.
+    pub fn all() -> impl Iterator<Item = Self> {
+        (1..=Self::MAX.0).map(Self)
+    }
 }
 
 /// Bits of [`Field::ConnectionState`], as the kernel's `XT_STATE_*` and netfilter's `XT_CONNTRACK_STATE_*`.
@@ -125,21 +174,49 @@ impl Field {
     pub const fn width(self) -> u32 {
         use Field::*;
         match self {
-            FragmentMore | FragmentDont | FragmentReserved | SrhPresent | ConnectionDirection => 1,
+            FragmentMore | FragmentDont | FragmentReserved | SrhPresent | ConnectionDirection | LabelBottom(_) => 1,
             Ecn => 2,
+            LabelClass(_) => 3,
             Dscp => 6,
             Family | Protocol | TcpFlags | IcmpType | IcmpCode | TrafficClass | HopLimit | ConnectionState
             | SrhNextHeader | SrhLength | SrhSegmentsLeft | SrhLastEntry | RoutingType | RoutingSegmentsLeft
-            | RoutingLength | OuterFamily => 8,
+            | RoutingLength | OuterFamily | LabelEntries | LabelTtl(_) => 8,
             FragmentOffset => 13,
             SourcePort | DestinationPort | SrhTag => 16,
-            FlowLabel => 20,
+            FlowLabel | Label(_) => 20,
             SourceIpv4 | DestinationIpv4 | FragmentIdentification | Length | Ingress | Egress | Mark => 32,
             SourceMac => 48,
             TcpOptions => 64,
             SourceIpv6 | DestinationIpv6 | PreviousSid | NextSid | LastSid | ActiveSid | OuterSource
             | OuterDestination => 128,
         }
+    }
+
+    /// The entry of a label stack that it is of.
+    pub const fn entry(self) -> Option<Entry> {
+        match self {
+            Self::Label(entry) | Self::LabelClass(entry) | Self::LabelBottom(entry) | Self::LabelTtl(entry) => {
+                Some(entry)
+            }
+            _ => None,
+        }
+    }
+
+    /// The same of another entry; a field that is of none is what it is.
+    #[must_use]
+    pub const fn of_entry(self, entry: Entry) -> Self {
+        match self {
+            Self::Label(_) => Self::Label(entry),
+            Self::LabelClass(_) => Self::LabelClass(entry),
+            Self::LabelBottom(_) => Self::LabelBottom(entry),
+            Self::LabelTtl(_) => Self::LabelTtl(entry),
+            other => other,
+        }
+    }
+
+    /// Whether it stands for one field of each entry of a stack, of which some must pass a test.
+    pub const fn is_any(self) -> bool {
+        matches!(self.entry(), Some(Entry::Any))
     }
 
     /// The greatest value.

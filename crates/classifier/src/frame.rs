@@ -9,6 +9,10 @@ use std::borrow::Cow;
 use crate::field::Field;
 use crate::key::{Key, present, word};
 
+mod labels;
+
+pub use labels::{Unlabelled, without_labels};
+
 const ETHERNET: usize = 14;
 const IPV4: u16 = 0x0800;
 const IPV6: u16 = 0x86dd;
@@ -44,6 +48,9 @@ pub struct Arrival<'a> {
     /// Where SIDs lie, of this node and of others: address and prefix length. A packet to one of them is steered, and rules look at
     /// the packet in it.
     pub segments: &'a [(u128, u8)],
+    /// It has come by a label of this node, which has the firewall: the label stack entries from that one on, which are not in the
+    /// frame. Empty: it has not.
+    pub labels: &'a [u32],
 }
 
 impl Arrival<'_> {
@@ -85,6 +92,15 @@ pub enum Fault {
     /// A header beyond the octets that the data plane looks at.
     #[error("a header lies beyond the octets that the data plane looks at: dropped as drop_multi_buffer_header")]
     MultiBufferHeader,
+    /// A label stack that does not end in the frame.
+    #[error("the label stack does not end in the frame: dropped as drop_label_bottom")]
+    LabelBottom,
+    /// More labels than are looked at.
+    #[error("more labels than are looked at: dropped as drop_label_depth")]
+    LabelDepth,
+    /// What is behind the label stack is no IP packet.
+    #[error("what is behind the label stack is no IP packet: dropped as drop_label_not_ip")]
+    LabelNotIp,
 }
 
 impl Fault {
@@ -100,6 +116,9 @@ impl Fault {
             Self::Layer4Header => "drop_layer4_header",
             Self::OuterFragment => "drop_fragment_at_decapsulation",
             Self::MultiBufferHeader => "drop_multi_buffer_header",
+            Self::LabelBottom => "drop_label_bottom",
+            Self::LabelDepth => "drop_label_depth",
+            Self::LabelNotIp => "drop_label_not_ip",
         })
     }
 }
@@ -126,6 +145,7 @@ pub fn read(frame: &[u8], arrival: Arrival<'_>) -> Result<Key, Fault> {
         IPV6 => reader.outermost(arrival)?,
         _ => return Err(Fault::NotIp),
     }
+    reader.key.set_labels(arrival.labels);
     Ok(reader.key)
 }
 

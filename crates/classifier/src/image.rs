@@ -4,9 +4,10 @@ use std::collections::HashMap;
 
 use crate::compile::error::CompileError;
 use crate::compile::tree::{THRESHOLDS, Tree, WINDOW_BITS, WINDOW_STEP, Window};
+use crate::field::{Depth, Entry, Field};
 use crate::key::Presence;
 use crate::normal::{Check, Normal};
-use crate::program::{Action, Condition, Program, Reject, Rule, Seg6, Verdict};
+use crate::program::{Action, Condition, Mpls, Program, Reject, Rule, Seg6, Verdict};
 
 /// Octets of a line.
 pub const LINE: usize = 64;
@@ -19,6 +20,8 @@ const VERSION: u32 = 2;
 /// Words of a rule's line.
 const RULE_ARGUMENT: usize = 14;
 const RULE_DETAIL: usize = 15;
+/// `SEGUE_MPLS_COUNT_SHIFT`.
+const MPLS_COUNT_SHIFT: u32 = 3;
 /// `SEGUE_CLASSIFIER_CHECKS_MAX`.
 const CHECKS_MAX: usize = 65_000;
 /// Half of the lines that targets of 28 bits reach: there is room for a second image.
@@ -320,6 +323,14 @@ impl<'a> Layout<'a> {
                 };
                 (action::SEG6, detail, 0)
             }
+            Action::Mpls(operation) => {
+                let detail = match operation {
+                    Mpls::GoNext => 4,
+                    Mpls::SkipNext(count) => 5 | count << MPLS_COUNT_SHIFT,
+                    Mpls::GoLast(count) => 6 | count << MPLS_COUNT_SHIFT,
+                };
+                (action::SEG6, detail, 0)
+            }
             Action::Policy(policy) => (action::POLICY, 0, *policy),
             Action::Continue => (action::CONTINUE, 0, 0),
         }
@@ -486,8 +497,15 @@ impl<'a> Layout<'a> {
 
 /// Words of the key that a condition looks at.
 fn words_of(condition: &Condition) -> u64 {
-    let layout = condition.field.layout();
-    let own = (0..condition.field.width().div_ceil(32)).fold(0, |words, word| words | 1 << (layout.word as u32 + word));
+    if condition.field.is_any() {
+        return Depth::all().fold(0, |words, depth| words | words_of_field(condition.field.of_entry(Entry::At(depth))));
+    }
+    words_of_field(condition.field)
+}
+
+fn words_of_field(field: Field) -> u64 {
+    let layout = field.layout();
+    let own = (0..field.width().div_ceil(32)).fold(0, |words, word| words | 1 << (layout.word as u32 + word));
     own | match layout.presence {
         Presence::Where { word, .. } | Presence::WhereUpTo { word, .. } => 1 << word,
         _ => 0,

@@ -1,8 +1,8 @@
 //! What a program means: the plainest possible execution, against which every other one is tested.
 
-use crate::field::Field;
+use crate::field::{Depth, Entry, Field};
 use crate::key::Key;
-use crate::program::{Action, Condition, DEPTH_MAX, Extension, Program, Reject, Rule, Seg6, Verdict};
+use crate::program::{Action, Condition, DEPTH_MAX, Extension, Mpls, Program, Reject, Rule, Seg6, Verdict};
 
 /// Rules that one packet may hit. A packet that would hit more is dropped: only a program with very many rules that log, mark or jump
 /// gets there, see [`crate::analysis`].
@@ -19,6 +19,8 @@ pub enum End {
     Reject(Reject),
     /// Its segment list changes.
     Seg6(Seg6),
+    /// Its label stack changes.
+    Mpls(Mpls),
     /// It is steered into this policy.
     Policy(u32),
     /// Nothing decided: the end of a chain without policy. Steering leaves such packets alone.
@@ -40,7 +42,12 @@ pub struct Walk {
 
 /// Whether a condition holds. An absent field: never.
 pub fn condition_holds(condition: &Condition, key: &Key) -> bool {
-    key.get(condition.field).is_some_and(|value| condition.test.holds(value) != condition.negated)
+    let holds = |field: Field| key.get(field).map(|value| condition.test.holds(value));
+    if condition.field.is_any() {
+        let some = Depth::all().any(|depth| holds(condition.field.of_entry(Entry::At(depth))) == Some(true));
+        return key.get(Field::LabelEntries).is_some() && some != condition.negated;
+    }
+    holds(condition.field).is_some_and(|holds| holds != condition.negated)
 }
 
 /// Whether all conditions of a rule hold. Its extensions are not looked at.
@@ -105,6 +112,7 @@ pub fn run_with(
             Action::Drop => break End::Drop,
             Action::Reject(kind) => break End::Reject(*kind),
             Action::Seg6(action) => break End::Seg6(*action),
+            Action::Mpls(action) => break End::Mpls(*action),
             Action::Policy(policy) => break End::Policy(*policy),
             Action::Log(_) | Action::Nflog(_) | Action::Continue => {}
             Action::Mark { value, mask } => {

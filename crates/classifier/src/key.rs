@@ -1,6 +1,6 @@
 //! What is known of one packet: `struct segue_classifier_key` of `bpf/include/abi/classifier.h`, which says what each word holds.
 
-use crate::field::Field;
+use crate::field::{Depth, Entry, Field};
 
 /// 64-bit words of a key.
 pub const KEY_WORDS: usize = 32;
@@ -18,6 +18,12 @@ pub mod present {
     pub const NEXT_SID: u32 = 4;
     /// The packet came by a local SID.
     pub const ACTIVE_SID: u32 = 8;
+    /// The packet came by a label of this node.
+    pub const LABELS: u32 = 16;
+    /// There is an entry right behind that label; shifted left, the next ones.
+    pub const LABEL: u32 = 1 << 8;
+    /// Where the number of entries behind that label begins: the highest octet.
+    pub const LABELS_SHIFT: u32 = 24;
 }
 
 /// Positions in the key, in 32-bit words: word `w` is the lower half of 64-bit word `w / 2` if `w` is even, else the upper one.
@@ -59,6 +65,10 @@ pub mod word {
     pub const OUTER_DESTINATION: usize = 56;
     pub const CONNECTION_DIRECTION: usize = 60;
     pub const ROUTING: usize = 61;
+    /// The entries behind the label that a packet came by, where others have SIDs.
+    pub const LABELS: usize = ACTIVE_SID;
+    pub const LABEL_OWN: usize = 62;
+    pub const LABEL_LAST: usize = 63;
 }
 
 /// Bits of the word [`word::FRAGMENT_FLAGS`].
@@ -96,6 +106,12 @@ pub(crate) enum Presence {
 }
 
 impl Field {
+    /// What no other field has: where it lies in the key. The first octet is less than 64.
+    pub const fn identity(self) -> [u8; 4] {
+        let Layout { word, shift, .. } = self.layout();
+        [word as u8, shift as u8, self.width() as u8, self.is_any() as u8]
+    }
+
     pub(crate) const fn layout(self) -> Layout {
         use Presence::*;
         const fn at(word: usize, shift: u32, presence: Presence) -> Layout {
@@ -108,6 +124,18 @@ impl Field {
             Where { word: word::PRESENT, mask: bit, value: bit }
         }
         const OUTER: Presence = Where { word: word::OUTER_FAMILY, mask: u32::MAX, value: 6 };
+        const fn of_entry(entry: Entry, shift: u32) -> Layout {
+            match entry {
+                Entry::Own => at(word::LABEL_OWN, shift, flag(present::LABELS)),
+                Entry::At(depth) => {
+                    let index = depth.get() - 1;
+                    at(word::LABELS + index as usize, shift, flag(present::LABEL << index))
+                }
+                Entry::Last => at(word::LABEL_LAST, shift, flag(present::LABEL)),
+                // The first of them stands for all where one has to: [`Field::is_any`].
+                Entry::Any => at(word::LABELS, shift, flag(present::LABEL)),
+            }
+        }
         const FRAGMENT: Presence = WhereUpTo { word: word::FRAGMENT_OFFSET, last: 0x1fff };
         match self {
             Self::Family => at(word::FAMILY, 0, Always),
@@ -155,6 +183,11 @@ impl Field {
             Self::OuterFamily => at(word::OUTER_FAMILY, 0, Always),
             Self::OuterSource => at(word::OUTER_SOURCE, 0, OUTER),
             Self::OuterDestination => at(word::OUTER_DESTINATION, 0, OUTER),
+            Self::LabelEntries => at(word::PRESENT, present::LABELS_SHIFT, flag(present::LABELS)),
+            Self::Label(entry) => of_entry(entry, 12),
+            Self::LabelClass(entry) => of_entry(entry, 9),
+            Self::LabelBottom(entry) => of_entry(entry, 8),
+            Self::LabelTtl(entry) => of_entry(entry, 0),
         }
     }
 }
@@ -232,6 +265,26 @@ impl Key {
             Some(_) => return None,
         }
         Some(key)
+    }
+
+    /// The packet came with these label stack entries, the first of which led it here: instead of any SRH. Deeper ones than are
+    /// looked at count. Nothing happens without any.
+    pub fn set_labels(&mut self, stack: &[u32]) {
+        let Some((own, behind)) = stack.split_first() else { return };
+        for word in
+            [word::SRH_NEXT_HEADER, word::SRH_LENGTH, word::SRH_SEGMENTS_LEFT, word::SRH_LAST_ENTRY, word::SRH_TAG]
+        {
+            self.set_word(word, ABSENT);
+        }
+        let mut flags = present::LABELS | (behind.len() as u32) << present::LABELS_SHIFT;
+        for (depth, entry) in Depth::all().zip(behind) {
+            let index = depth.get() - 1;
+            flags |= present::LABEL << index;
+            self.set_word(word::LABELS + usize::from(index), *entry);
+        }
+        self.set_word(word::PRESENT, flags);
+        self.set_word(word::LABEL_OWN, *own);
+        self.set_word(word::LABEL_LAST, behind.last().copied().unwrap_or_default());
     }
 
     /// A field's value; None where the packet lacks it.

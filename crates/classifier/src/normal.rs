@@ -6,6 +6,8 @@ use crate::field::Field;
 use crate::key::{Layout, Presence, word};
 use crate::program::{Condition, Rule, Test};
 
+mod any;
+
 /// Disjoint inclusive ranges, in order, none next to another.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Intervals(pub Vec<(u128, u128)>);
@@ -155,6 +157,17 @@ pub(crate) fn normalise(rule: &Rule) -> Option<Normal> {
     let mut inexact = Vec::new();
     for condition in &rule.conditions {
         let field = condition.field;
+        // Two of them may hold for two entries: they do not narrow each other.
+        if field.is_any() {
+            let values = Intervals::of(&condition.test, field);
+            if !condition.negated && values.is_some_and(|values| values.is_empty()) {
+                return None;
+            }
+            if !inexact.contains(condition) {
+                inexact.push(condition.clone());
+            }
+            continue;
+        }
         let values = Intervals::of(&condition.test, field);
         let values = values.map(|values| if condition.negated { values.complement(field.max()) } else { values });
         let narrow = |map: &mut BTreeMap<Field, Intervals>, values: Intervals| {
@@ -261,6 +274,10 @@ fn exact_form(fields: &BTreeMap<Field, Intervals>, inexact: &[Condition]) -> (Fa
         }
     }
     for condition in inexact {
+        if condition.field.is_any() {
+            clauses.extend(any::clauses(condition));
+            continue;
+        }
         clauses.extend(presence_clause(condition.field));
         clauses.extend(bit_clauses(condition));
     }
@@ -298,7 +315,7 @@ fn fills_word(field: Field) -> bool {
     match presence {
         Presence::UpTo(last) if field.width() < 32 => (field.max() as u32) << shift | ((1 << shift) - 1) == last,
         _ => {
-            field.width() == 32
+            field.width() + shift == 32
                 || field == Field::Family
                 || field == Field::OuterFamily
                 || field == Field::FragmentOffset

@@ -321,6 +321,8 @@ pub enum Action {
     Return,
     /// An operation on the segment list (SERA's SEG6 target); no more rules.
     Seg6(Seg6),
+    /// The same on the stack behind a label of this node; no more rules.
+    Mpls(Mpls),
     /// Headend: the packet is steered into the SR policy of this index; no more rules.
     Policy(u32),
     /// Only counted; the next rule follows.
@@ -330,7 +332,7 @@ pub enum Action {
 impl Action {
     /// Whether no rule behind this one, in this chain or another, can be hit by the same packet.
     pub const fn terminates(&self) -> bool {
-        matches!(self, Self::Accept | Self::Drop | Self::Reject(_) | Self::Seg6(_) | Self::Policy(_))
+        matches!(self, Self::Accept | Self::Drop | Self::Reject(_) | Self::Seg6(_) | Self::Mpls(_) | Self::Policy(_))
     }
 
     /// Whether the next rule of the same chain is certain not to be tried for a packet that this one is hit by.
@@ -425,6 +427,20 @@ pub enum Seg6 {
     EvalArgs,
 }
 
+/// `-j MPLS --mpls-action`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mpls {
+    /// The packet goes on by the label behind the firewall's.
+    GoNext,
+    /// By the one behind so many more.
+    SkipNext(u8),
+    /// By so many last ones.
+    GoLast(u8),
+}
+
+/// Labels that [`Mpls`] skips or leaves at most.
+pub const MPLS_COUNT_MAX: u8 = 31;
+
 /// Why a program cannot be loaded.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{}{reason}", self.place())]
@@ -480,6 +496,9 @@ pub enum Reason {
     /// A value beyond the field's width.
     #[error("{0:?} has {width} bits, the value has more", width = .0.width())]
     Width(Field),
+    /// No label, or more than [`MPLS_COUNT_MAX`].
+    #[error("MPLS is about 1 to {MPLS_COUNT_MAX} labels")]
+    Labels,
     /// A limit of nothing.
     #[error("a limit needs a rate and a burst that are not 0")]
     Limit,
@@ -490,6 +509,12 @@ impl Program {
     pub fn looks_at_connections(&self) -> bool {
         let mut conditions = self.chains.iter().flat_map(|chain| &chain.rules).flat_map(|rule| &rule.conditions);
         conditions.any(|condition| matches!(condition.field, Field::ConnectionState | Field::ConnectionDirection))
+    }
+
+    /// Some rule looks at every entry of a label stack: none may be too deep to be seen.
+    pub fn looks_at_any_label(&self) -> bool {
+        let mut conditions = self.chains.iter().flat_map(|chain| &chain.rules).flat_map(|rule| &rule.conditions);
+        conditions.any(|condition| condition.field.is_any())
     }
 
     /// The chain of that name.
@@ -524,6 +549,11 @@ impl Program {
             if chain.policy.is_some() {
                 return Err(Reason::BaseChain(chain.name.clone()));
             }
+        }
+        if let Action::Mpls(Mpls::SkipNext(count) | Mpls::GoLast(count)) = rule.action
+            && !(1..=MPLS_COUNT_MAX).contains(&count)
+        {
+            return Err(Reason::Labels);
         }
         for condition in &rule.conditions {
             let max = condition.field.max();

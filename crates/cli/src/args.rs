@@ -277,6 +277,7 @@ pub enum FirewallCommand {
 Examples:
   segue firewall explain fw1 --source fd00::1 --destination fd00::2 --protocol tcp --destination-port 22 --state new
   segue firewall explain fw1 --source fd00::1 --destination fd00::2 --segments fc00:0:1:a1::,fc00:0:2:: --outer-source fd00::9
+  segue firewall explain fw1 --source fd00::1 --destination fd00::2 --labels 15010,16002/5,17010
   tcpdump -xx -r file.pcap -c 1 | segue firewall explain fw1 --hex -
   segue firewall explain fw1 --pcap file.pcapng --number 7")]
     Explain {
@@ -284,7 +285,7 @@ Examples:
         name: String,
         /// The packet
         #[command(flatten)]
-        packet: PacketArgs,
+        packet: Box<PacketArgs>,
     },
     /// Read rule files and say what is wrong with them; no agent is needed
     #[command(
@@ -310,6 +311,28 @@ Examples:
         #[arg(long)]
         skip_unsupported: bool,
     },
+}
+
+/// A label stack entry as one writes it: `LABEL[/TC[/TTL]]`. As it lies in a stack, but for the bottom of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LabelArg(pub u32);
+
+impl std::str::FromStr for LabelArg {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let error = || format!("{text:?} is no LABEL[/TC[/TTL]]: up to 1048575, 7 and 255");
+        let mut parts = text.split('/');
+        let mut number = |default: Option<u32>, last: u32| match parts.next() {
+            None => default.ok_or_else(error),
+            Some(part) => part.parse().ok().filter(|number| *number <= last).ok_or_else(error),
+        };
+        let (label, class, ttl) = (number(None, (1 << 20) - 1)?, number(Some(0), 7)?, number(Some(64), 255)?);
+        match parts.next() {
+            None => Ok(Self(label << 12 | class << 9 | ttl)),
+            Some(_) => Err(error()),
+        }
+    }
 }
 
 /// A packet: by its fields (those of the inner packet where it is steered), as octets, or from a capture file.
@@ -354,6 +377,15 @@ pub struct PacketArgs {
     /// It is encapsulated, and this is the outer source; without it the SRH was inserted into its own header
     #[arg(long, value_name = "ADDRESS", requires = "segments")]
     pub outer_source: Option<std::net::Ipv6Addr>,
+    /// It has come by the first of these labels, which is the firewall's own, with the others behind it; TC is 0 and TTL 64 unless given
+    #[arg(
+        long,
+        value_name = "LABEL[/TC[/TTL]],...",
+        value_delimiter = ',',
+        requires = "source",
+        conflicts_with = "segments"
+    )]
+    pub labels: Vec<LabelArg>,
     /// The packet in hexadecimal, as tcpdump, tshark, xxd and hexdump -C print it or without any order; - reads standard input
     #[arg(long, value_name = "OCTETS", conflicts_with_all = ["source", "pcap"])]
     pub hex: Option<String>,

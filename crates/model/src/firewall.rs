@@ -33,7 +33,7 @@ pub struct Firewall {
     /// Sets that the rules name, as `ipset save` writes them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sets: Vec<RuleFile>,
-    /// Which addresses `-s` and `-d` mean where a packet is encapsulated.
+    /// Which addresses `-s` and `-d` mean where a packet is encapsulated. Behind a label: right behind the stack.
     #[serde(default)]
     pub mode: FirewallMode,
     /// The switch: false lets every packet pass unfiltered and uncounted.

@@ -46,7 +46,6 @@ impl Topology {
             }
             if let Some(firewall) = function.firewall() {
                 check.firewall(name, function, firewall, &key);
-                check.firewall_behind_label(name, firewall, &key);
             }
         }
         let chains = KeyPath::root().at("chains");

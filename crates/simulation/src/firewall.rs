@@ -5,6 +5,7 @@ use std::cell::RefCell;
 use segue_abi as abi;
 use segue_abi::Outcome;
 use segue_classifier::explain::explain;
+use segue_classifier::field::Depth;
 use segue_classifier::frame::{Arrival, Fault, read};
 use segue_classifier::interpreter::End as Verdict;
 use segue_classifier::iptables::Family;
@@ -59,8 +60,8 @@ impl<'a> Packet<'a, '_> {
             if foreign {
                 return Err(ended(Outcome::DropOtherHost));
             }
-            match self.judge(firewall, false)? {
-                Verdict::Accept | Verdict::Seg6(_) => {}
+            match self.judge(firewall, false, &[])? {
+                Verdict::Accept | Verdict::Seg6(_) | Verdict::Mpls(_) => {}
                 Verdict::Reject(_) if tags.is_empty() => return Err(ended(Outcome::DropFirewallRejected)),
                 _ => return Err(ended(Outcome::DropFirewall)),
             }
@@ -81,8 +82,8 @@ impl<'a> Packet<'a, '_> {
         if firewall.entry.flags & abi::SEGUE_FIREWALL_OFF != 0 {
             self.note("firewall", firewall.name.clone(), "switched off: every packet passes", &[]);
         } else {
-            match self.judge(firewall, true)? {
-                Verdict::Accept => {}
+            match self.judge(firewall, true, &[])? {
+                Verdict::Accept | Verdict::Mpls(_) => {}
                 Verdict::Seg6(asked) => action = asked,
                 Verdict::Reject(_) => return Err(ended(Outcome::DropFirewallRejected)),
                 _ => return Err(ended(Outcome::DropFirewall)),
@@ -109,8 +110,8 @@ impl<'a> Packet<'a, '_> {
         self.end_forward(sid, outer.limit, &advance)
     }
 
-    /// `firewall_filter()`: what the rules say.
-    pub(crate) fn judge(&mut self, firewall: &CompiledFirewall, at_sid: bool) -> Found<Verdict> {
+    /// `firewall_filter()`: what the rules say. `labels`: the stack that the packet came with, from the firewall's label on.
+    pub(crate) fn judge(&mut self, firewall: &CompiledFirewall, at_sid: bool, labels: &[u32]) -> Found<Verdict> {
         let configured = self.view.state.firewalls.iter().find(|known| known.name == firewall.name);
         let Some(configured) = configured else { return Err(ended(Outcome::DropBehaviour)) };
         let config = self.config();
@@ -120,7 +121,7 @@ impl<'a> Packet<'a, '_> {
         });
         let sids = self.sids().map(|sid| (sid.prefix.network().to_bits(), sid.prefix.prefix_len()));
         let segments: Vec<(u128, u8)> = blocks.chain(sids).collect();
-        let arrival = Arrival { ingress: self.port.entry.ifindex, sid: at_sid, segments: &segments };
+        let arrival = Arrival { ingress: self.port.entry.ifindex, sid: at_sid, segments: &segments, labels };
         let mut key = match read(&self.frame, arrival) {
             Ok(key) => key,
             Err(Fault::NotIp) => return Ok(Verdict::Accept),
@@ -136,6 +137,14 @@ impl<'a> Packet<'a, '_> {
                 return Ok(Verdict::Accept);
             }
         };
+        if key.get(Field::LabelEntries).is_some_and(|entries| entries > Depth::MAX.get().into())
+            && rules.program().looks_at_any_label()
+        {
+            return Err(because(
+                Outcome::DropLabelDepth,
+                "rules look at every label, and there are more than they see",
+            ));
+        }
         let sets = SetChains::append(&mut rules.lowered.program);
         let steered = configured.mode == FirewallMode::Advanced && key.get(Field::OuterFamily) == Some(6);
         let family = if key.get(Field::Family) == Some(4) && !steered { Family::Ipv4 } else { Family::Ipv6 };
@@ -186,6 +195,7 @@ impl<'a> Packet<'a, '_> {
             Verdict::Drop => "drops".to_owned(),
             Verdict::Reject(kind) => format!("rejects ({kind:?})"),
             Verdict::Seg6(action) => format!("SEG6 {action:?}"),
+            Verdict::Mpls(action) => format!("MPLS {action:?}"),
             other => format!("{other:?}"),
         };
         self.note("firewall", name, says, &[]);

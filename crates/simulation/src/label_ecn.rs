@@ -76,7 +76,7 @@ impl<'a> Packet<'a, '_> {
     }
 
     /// `labels_marked()`.
-    fn are_marked(&self, upto: usize) -> bool {
+    pub(crate) fn are_marked(&self, upto: usize) -> bool {
         let mut at = ETHERNET;
         for _ in 0..ENTRIES {
             let Some(word) = entry(&self.frame, at).filter(|_| at < upto) else { break };

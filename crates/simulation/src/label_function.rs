@@ -6,6 +6,7 @@ use ipnet::Ipv6Net;
 use segue_abi as abi;
 use segue_abi::Outcome;
 use segue_classifier::interpreter::End as Verdict;
+use segue_classifier::program::Mpls;
 use segue_dataplane::CompiledSid;
 use segue_model::service_label::{key_label, sid_or_label};
 
@@ -183,6 +184,7 @@ impl<'a> Packet<'a, '_> {
             return Err(ended(Outcome::DropHeaderUnfit));
         }
         put(&mut kept, ENTRY - 1, &[found.ttl]);
+        let mut cut = 0;
         self.expose(inside, inner.length);
         put(&mut self.frame, 12, &ethertype_of(inner.is_ipv4()).to_be_bytes());
         self.stage()?;
@@ -190,18 +192,36 @@ impl<'a> Packet<'a, '_> {
         if firewall.entry.flags & abi::SEGUE_FIREWALL_OFF != 0 {
             self.note("firewall", firewall.name.clone(), "switched off: every packet passes", &[]);
         } else {
-            match self.judge(firewall, false)? {
+            let labels: Vec<u32> = (0..kept.len()).step_by(ENTRY).filter_map(|at| stack::entry(&kept, at)).collect();
+            match self.judge(firewall, false, &labels)? {
                 Verdict::Accept | Verdict::Seg6(_) => {}
+                Verdict::Mpls(operation) => cut = labels_cut(&kept, operation)?,
                 Verdict::Reject(_) => return Err(ended(Outcome::DropFirewallRejected)),
                 _ => return Err(ended(Outcome::DropFirewall)),
             }
         }
         self.frame.splice(ETHERNET..ETHERNET, kept);
         put(&mut self.frame, 12, &number::TYPE_MPLS.to_be_bytes());
+        if cut > 0 {
+            self.labels_skip(cut)?;
+        }
         self.stage()?;
         let mut found = self.labels_walk()?;
         self.entropy_off(&mut found);
         self.label_onward(&found)
+    }
+
+    /// `labels_skip()`: the entries behind the first one come off.
+    fn labels_skip(&mut self, cut: usize) -> Found<()> {
+        let behind = ETHERNET + ENTRY + cut;
+        if self.has_label_ecn() && self.are_marked(behind) {
+            self.mark_behind(behind, false)?;
+        }
+        self.frame.drain(ETHERNET + ENTRY..behind);
+        match self.is_frame_behind(ETHERNET) {
+            true => Err(because(Outcome::DropInnerType, "what rules judged as a packet would become a frame")),
+            false => Ok(()),
+        }
     }
 
     /// `labels_back()` of a static proxy, or of one of which it is not known what it remembers.
@@ -292,5 +312,30 @@ impl<'a> Packet<'a, '_> {
         self.mark_labels(flow.traffic_class);
         self.hand_ttl_on(found.ttl)?;
         self.labels_here()
+    }
+}
+
+/// `labels_cut()`: octets of the entries behind the firewall's own that the packet does not go on by.
+fn labels_cut(kept: &[u8], operation: Mpls) -> Found<usize> {
+    let mut segments = Vec::new();
+    let mut at = ENTRY;
+    while at < kept.len() {
+        if kept.len() > at + ENTRY && stack::entry(kept, at).map(stack::label_of) == Some(stack::ENTROPY_INDICATOR) {
+            at += 2 * ENTRY;
+            continue;
+        }
+        segments.push(at - ENTRY);
+        at += ENTRY;
+    }
+    match operation {
+        Mpls::GoNext => Ok(0),
+        Mpls::SkipNext(count) => {
+            let nothing = || because(Outcome::DropLabelBottom, "nothing would be left of the stack to go on by");
+            segments.get(usize::from(count)).copied().ok_or_else(nothing)
+        }
+        Mpls::GoLast(count) => match segments.len().checked_sub(count.into()) {
+            None | Some(0) => Ok(0),
+            Some(first) => Ok(segments[first]),
+        },
     }
 }

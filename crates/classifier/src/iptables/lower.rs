@@ -2,6 +2,7 @@
 
 mod conditions;
 mod members;
+mod mpls;
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -260,6 +261,7 @@ impl<'a> Lowering<'a> {
             Target::Nflog(nflog) => Action::Nflog(nflog.common.clone()),
             Target::Mark { value, mask } => Action::Mark { value: *value, mask: *mask },
             Target::Seg6(action) => Action::Seg6(*action),
+            Target::Mpls(action) => Action::Mpls(*action),
         })
     }
 

@@ -5,6 +5,7 @@ mod connection;
 mod header;
 mod icmp;
 mod link;
+mod mpls;
 mod ports;
 mod rate;
 mod recent;
@@ -19,6 +20,7 @@ pub use header::{AddressRange, Dscp, Frag, HopLimit, HopLimitTest, IpRange, Leng
 pub use icmp::{Icmp, IcmpType};
 pub use link::{AddressType, Mac};
 pub(super) use link::{mac, mac_text};
+pub use mpls::{Mpls, MplsDepth};
 pub use ports::{Multiport, MultiportSide, PortRange, Ports, Tcp, TcpFlags};
 pub use rate::{HashLimit, Limit, Rate};
 pub use recent::Recent;
@@ -56,6 +58,7 @@ pub enum Match {
     Frag(Frag),
     Srh(Box<Srh>),
     Rt(Rt),
+    Mpls(Mpls),
     Recent(Recent),
 }
 
@@ -177,6 +180,7 @@ impl Match {
             "frag" if !v4 => Self::Frag(Frag::default()),
             "srh" if !v4 => Self::Srh(Box::default()),
             "rt" if !v4 => Self::Rt(Rt::default()),
+            "mpls" => Self::Mpls(Mpls::default()),
             "recent" => Self::Recent(Recent::new(family)),
             _ => return None,
         })
@@ -207,6 +211,7 @@ impl Match {
             Self::Frag(_) => "frag",
             Self::Srh(_) => "srh",
             Self::Rt(_) => "rt",
+            Self::Mpls(_) => "mpls",
             Self::Recent(_) => "recent",
         }
     }
@@ -234,6 +239,7 @@ impl Match {
             Self::Frag(test) => test,
             Self::Srh(test) => test.as_ref(),
             Self::Rt(test) => test,
+            Self::Mpls(test) => test,
             Self::Recent(test) => test,
         }
     }
@@ -261,6 +267,7 @@ impl Match {
             Self::Frag(test) => test,
             Self::Srh(test) => test.as_mut(),
             Self::Rt(test) => test,
+            Self::Mpls(test) => test,
             Self::Recent(test) => test,
         }
     }

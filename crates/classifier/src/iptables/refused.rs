@@ -147,7 +147,8 @@ pub(super) fn may_be_skipped(target: &str) -> bool {
 }
 
 /// Targets that are honoured.
-pub(super) const HONOURED_TARGETS: &[&str] = &["ACCEPT", "DROP", "LOG", "MARK", "NFLOG", "REJECT", "RETURN", "SEG6"];
+pub(super) const HONOURED_TARGETS: &[&str] =
+    &["ACCEPT", "DROP", "LOG", "MARK", "MPLS", "NFLOG", "REJECT", "RETURN", "SEG6"];
 
 /// Matches that are refused, for the documentation's test.
 pub fn refused_matches() -> impl Iterator<Item = &'static str> {
@@ -213,8 +214,10 @@ pub(super) fn match_with_option(option: &str) -> Option<&'static str> {
         "--log-prefix" | "--log-level" => "-j LOG",
         "--set-mark" | "--set-xmark" => "-j MARK",
         "--seg6-action" => "-j SEG6",
+        "--mpls-action" | "--mpls-count" => "-j MPLS",
         "--inner-src" | "--inner-dst" => "-m srh",
         _ if option.starts_with("--srh-") => "-m srh",
+        _ if option.starts_with("--mpls-") => "-m mpls",
         _ if option.starts_with("--frag") => "-m frag",
         _ if option.starts_with("--rt-") => "-m rt",
         _ if option.starts_with("--hashlimit") => "-m hashlimit",

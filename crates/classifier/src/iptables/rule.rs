@@ -291,7 +291,8 @@ impl<'w, 'a> Builder<'w, 'a> {
         match (given.name, target) {
             ("-j", Some(Target::Seg6(_))) if self.family == Family::Ipv4 => {
                 let reason = "SEG6 acts on the segment list of an IPv6 packet";
-                Err(RuleError::at(word, ErrorKind::NotHonoured, reason, "put the rule into a file for ip6tables"))
+                let remedy = "put the rule into a file for ip6tables; of a label stack, write MPLS";
+                Err(RuleError::at(word, ErrorKind::NotHonoured, reason, remedy))
             }
             ("-j", Some(target)) => {
                 self.rule.target = target;

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 pub use super::head::{Family, Head, Interface, Network, Not};
 use super::matches::Match;
 use super::position::Origin;
-use crate::program::{Reject, Seg6};
+use crate::program::{Mpls, Reject, Seg6};
 
 /// A whole file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -149,6 +149,8 @@ pub enum Target {
     },
     /// SEG6.
     Seg6(Seg6),
+    /// MPLS.
+    Mpls(Mpls),
 }
 
 /// `-j NFLOG`.

@@ -8,7 +8,7 @@ use super::matches::{Given, Spec, flag, plain};
 use super::names;
 use super::syntax::{Family, Head, Nflog, Not, Target};
 use super::values;
-use crate::program::{Log, Reject, Seg6};
+use crate::program::{Log, MPLS_COUNT_MAX, Mpls, Reject, Seg6};
 
 /// Actions of SEG6 and their names; SERA's paper writes them with `seg6-` in front.
 const SEG6_ACTIONS: [(&str, Seg6); 4] = [
@@ -17,6 +17,27 @@ const SEG6_ACTIONS: [(&str, Seg6); 4] = [
     ("go-last", Seg6::GoLast),
     ("eval-args", Seg6::EvalArgs),
 ];
+
+/// Actions of MPLS.
+const MPLS_ACTIONS: [Mpls; 3] = [Mpls::GoNext, Mpls::SkipNext(1), Mpls::GoLast(1)];
+
+fn mpls_name(action: Mpls) -> &'static str {
+    match action {
+        Mpls::GoNext => "go-next",
+        Mpls::SkipNext(_) => "skip-next",
+        Mpls::GoLast(_) => "go-last",
+    }
+}
+
+/// Its options behind `dashes`.
+fn save_mpls(action: Mpls, out: &mut String, dashes: &str) {
+    let _ = write!(out, " {dashes}mpls-action {}", mpls_name(action));
+    if let Mpls::SkipNext(count) | Mpls::GoLast(count) = action
+        && count != 1
+    {
+        let _ = write!(out, " {dashes}mpls-count {count}");
+    }
+}
 
 /// Name of an action of SEG6.
 pub(super) fn seg6_name(action: Seg6) -> &'static str {
@@ -38,6 +59,7 @@ impl Target {
             "NFLOG" => Self::Nflog(Nflog::default()),
             "MARK" => Self::Mark { value: 0, mask: 0 },
             "SEG6" => Self::Seg6(Seg6::GoNext),
+            "MPLS" => Self::Mpls(Mpls::GoNext),
             _ => return None,
         })
     }
@@ -55,6 +77,7 @@ impl Target {
             Self::Nflog(_) => "NFLOG",
             Self::Mark { .. } => "MARK",
             Self::Seg6(_) => "SEG6",
+            Self::Mpls(_) => "MPLS",
         }
     }
 
@@ -104,6 +127,7 @@ impl Target {
                     ]
                 }
             }
+            Self::Mpls(_) => const { &[plain(&["--mpls-action"]), plain(&["--mpls-count"])] },
             _ => &[],
         }
     }
@@ -116,6 +140,7 @@ impl Target {
             Self::Nflog(nflog) => take_nflog(nflog, given)?,
             Self::Mark { value, mask } => (*value, *mask) = mark(given)?,
             Self::Seg6(action) => *action = seg6_action(given)?,
+            Self::Mpls(action) => *action = mpls_action(*action, given)?,
             _ => {}
         }
         Ok(())
@@ -157,6 +182,9 @@ impl Target {
             Self::Seg6(action) => {
                 let _ = write!(out, " --seg6-action {}", seg6_name(*action));
             }
+            Self::Mpls(action) => {
+                save_mpls(*action, out, "--");
+            }
             _ => {}
         }
     }
@@ -179,6 +207,9 @@ impl Target {
             Self::Mark { value, mask } => list_mark(*value, *mask, out),
             Self::Seg6(action) => {
                 let _ = write!(out, " seg6-action {}", seg6_name(*action));
+            }
+            Self::Mpls(action) => {
+                save_mpls(*action, out, "");
             }
             _ => {}
         }
@@ -297,6 +328,29 @@ fn list_mark(value: u32, mask: u32, out: &mut String) {
         (value, u32::MAX) => write!(out, " MARK set {value:#x}"),
         (value, mask) => write!(out, " MARK xset {value:#x}/{mask:#x}"),
     };
+}
+
+/// The number is that of the action in front of it.
+fn mpls_action(before: Mpls, given: &Given<'_, '_>) -> Result<Mpls, RuleError> {
+    let word = given.value();
+    let known = |name: &str| MPLS_ACTIONS.into_iter().find(|action| mpls_name(*action) == name);
+    match given.name {
+        "--mpls-action" => known(&word.text).ok_or_else(|| {
+            let remedy = "use go-next, skip-next or go-last; a label has no argument that could name an action";
+            RuleError::value(word, "no action of MPLS", remedy)
+        }),
+        _ => {
+            let count = values::number_in(word, 1, u64::from(MPLS_COUNT_MAX))? as u8;
+            match before {
+                Mpls::SkipNext(_) => Ok(Mpls::SkipNext(count)),
+                Mpls::GoLast(_) => Ok(Mpls::GoLast(count)),
+                Mpls::GoNext => {
+                    let remedy = "put --mpls-action skip-next or go-last in front of it, or leave it out";
+                    Err(RuleError::at(given.word, ErrorKind::Conflict, "go-next is about one label", remedy))
+                }
+            }
+        }
+    }
 }
 
 fn seg6_action(given: &Given<'_, '_>) -> Result<Seg6, RuleError> {

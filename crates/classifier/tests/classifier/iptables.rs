@@ -108,6 +108,45 @@ fn every_option_of_srh_in_both_spellings_with_and_without_negation() {
     }
 }
 
+/// Not in iptables: the printed form is in the order of the options' table, and always says which entry it is about.
+#[test]
+fn every_option_of_mpls_in_files_of_both_families() {
+    let of_entry = ["--mpls-label 16002", "--mpls-label 16002:16009", "--mpls-tc 7", "--mpls-bos 1", "--mpls-ttl 0:9"];
+    for family in [Family::Ipv4, Family::Ipv6] {
+        for not in ["", "! "] {
+            for option in of_entry {
+                let printed = one(family, &format!("-m mpls {not}{option} -j DROP"));
+                assert_eq!(printed, Ok(format!("-m mpls --mpls-depth 1 {not}{option} -j DROP")));
+                for depth in ["0", "1", "16", "last"] {
+                    let rule = format!("-m mpls --mpls-depth {depth} {not}{option} -j DROP");
+                    assert_eq!(one(family, &rule), Ok(rule));
+                }
+            }
+            let entries = format!("-m mpls {not}--mpls-entries 2:31 -j DROP");
+            assert_eq!(one(family, &entries), Ok(entries));
+        }
+        for (rule, printed) in [
+            ("-m mpls", "-m mpls"),
+            ("-m mpls --mpls-depth 0x3", "-m mpls --mpls-depth 3"),
+            ("-m mpls --mpls-label :15", "-m mpls --mpls-depth 1 --mpls-label 0:15"),
+            ("-m mpls --mpls-label 16:", "-m mpls --mpls-depth 1 --mpls-label 16:1048575"),
+            (
+                "-m mpls --mpls-ttl 1: ! --mpls-tc 3 --mpls-label 5 --mpls-depth 2 --mpls-entries 3",
+                "-m mpls --mpls-entries 3 --mpls-depth 2 --mpls-label 5 ! --mpls-tc 3 --mpls-ttl 1:255",
+            ),
+            ("-m mpls ! --mpls-depth any --mpls-label 5", "-m mpls ! --mpls-depth any --mpls-label 5"),
+            ("-m mpls --mpls-depth any --mpls-tc 5", "-m mpls --mpls-depth any --mpls-tc 5"),
+            ("-j MPLS", "-j MPLS --mpls-action go-next"),
+            ("-j MPLS --mpls-action skip-next", "-j MPLS --mpls-action skip-next"),
+            ("-j MPLS --mpls-action go-last --mpls-count 1", "-j MPLS --mpls-action go-last"),
+            ("-j MPLS --mpls-action go-last --mpls-count 31", "-j MPLS --mpls-action go-last --mpls-count 31"),
+            ("-j MPLS --mpls-action skip-next --mpls-count 2", "-j MPLS --mpls-action skip-next --mpls-count 2"),
+        ] {
+            assert_eq!(one(family, rule), Ok(printed.to_owned()));
+        }
+    }
+}
+
 #[test]
 fn actions_of_seg6_in_both_spellings() {
     for action in ["go-next", "skip-next", "go-last", "eval-args"] {

@@ -7,7 +7,7 @@ use segue_classifier::field::state;
 use segue_classifier::iptables::{
     Family, Lowered, Mode, NodeInterface, RuleErrors, SetFile, Surroundings, parse_rules, parse_sets, parse_yaml,
 };
-use segue_classifier::program::{Dimension, HashLimitKey, Reject, Seg6, SetValue, Side};
+use segue_classifier::program::{Dimension, HashLimitKey, Mpls, Reject, Seg6, SetValue, Side};
 use segue_classifier::{Action, Extension, Field, Key, Program, Verdict, interpreter};
 
 fn surroundings() -> Surroundings {
@@ -429,6 +429,48 @@ COMMIT
     assert_eq!(run(&v4(17, 1, 53)).0, End::Accept);
     assert_eq!(run(&v4(6, 1, 25)).0, End::Reject(Reject::TcpReset));
     assert_eq!(run(&v4(6, 1, 443)).0, End::Accept);
+}
+
+#[test]
+fn mpls_actions() {
+    for (name, action) in
+        [("go-next", Mpls::GoNext), ("skip-next", Mpls::SkipNext(1)), ("go-last --mpls-count 2", Mpls::GoLast(2))]
+    {
+        for family in [Family::Ipv4, Family::Ipv6] {
+            let program = lower(family, &format!("-A FORWARD -j MPLS --mpls-action {name}"));
+            assert_eq!(program.chains[1].rules[0].action, Action::Mpls(action));
+        }
+    }
+}
+
+/// What labels say, beside an SRH that rules do not see then; and nothing of it holds for packets that came by no label.
+#[test]
+fn mpls_options_match_the_stack_and_no_other_packet() {
+    let entry = |label: u32, class: u32, ttl: u32| label << 12 | class << 9 | ttl;
+    let mut plain = v6(&[(Field::SrhTag, 7), (Field::NextSid, address("fc00:3::d6")), (Field::LastSid, 1)]);
+    let mut labelled = plain;
+    labelled.set_labels(&[entry(15_040, 0, 9), entry(16_002, 3, 20), entry(7, 0, 0), entry(99, 5, 0) | 0x100]);
+    plain.set_labels(&[]);
+    for (rule, holds) in [
+        ("-m mpls", true),
+        ("-m srh", false),
+        ("-m srh ! --srh-tag 9", false),
+        ("-m srh --srh-nsid ::/0", false),
+        ("-m mpls --mpls-label 16002 --mpls-tc 3 --mpls-ttl 20 --mpls-bos 0", true),
+        ("-m mpls --mpls-label 16002 ! --mpls-tc 3", false),
+        ("-m mpls --mpls-depth 0 --mpls-label 15040", true),
+        ("-m mpls --mpls-depth 4 ! --mpls-label 1", false),
+        ("-m mpls --mpls-depth last --mpls-label 99 --mpls-bos 1", true),
+        ("-m mpls --mpls-depth any --mpls-label 7", true),
+        ("-m mpls --mpls-depth any --mpls-label 15040", false),
+        ("-m mpls ! --mpls-depth any --mpls-label 15040", true),
+        ("-m mpls ! --mpls-depth any --mpls-ttl 20", false),
+        ("-m mpls --mpls-entries 3", true),
+        ("-m mpls ! --mpls-entries 3", false),
+    ] {
+        assert_eq!(hit(Family::Ipv6, rule, &labelled), holds, "{rule}");
+        assert_eq!(hit(Family::Ipv6, rule, &plain), rule.contains("srh"), "{rule}, without labels");
+    }
 }
 
 #[test]

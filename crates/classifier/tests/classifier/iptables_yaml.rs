@@ -83,6 +83,17 @@ fn matches() {
             ("{none_of: {fragment: {id: 5}}}", "-m frag ! --fragid 5"),
             ("{match: {srh: {}}}", "-m srh"),
             ("{none_of: {hop_limit: 255}}", "-m hl ! --hl-eq 255"),
+            ("{match: {mpls: [{}]}}", "-m mpls"),
+            (
+                "{match: {mpls: [{label: 16000-16999, traffic_class: 5, bottom: 0, ttl: 2-9}, {depth: any, label: 7}, {entries: 1-9}]}}",
+                "-m mpls --mpls-depth 1 --mpls-label 16000:16999 --mpls-tc 5 --mpls-bos 0 --mpls-ttl 2:9 \
+                 -m mpls --mpls-depth any --mpls-label 7 -m mpls --mpls-entries 1:9",
+            ),
+            (
+                "{none_of: {mpls: [{depth: 2, label: 5, ttl: 1}, {depth: any, label: 7, traffic_class: 1}, {entries: 1}]}}",
+                "-m mpls --mpls-depth 2 ! --mpls-label 5 -m mpls --mpls-depth 2 ! --mpls-ttl 1 \
+                 -m mpls ! --mpls-depth any --mpls-label 7 -m mpls ! --mpls-depth any --mpls-tc 1 -m mpls ! --mpls-entries 1",
+            ),
             ("{match: {protocol: ipv6-icmp, icmp: echo-reply}}", "-p ipv6-icmp -m icmp6 --icmpv6-type 129"),
         ],
     );

@@ -6,6 +6,7 @@ use anyhow::Result;
 use segue_classifier::{
     Action, Extension, Field, Key, Program,
     explain::{FieldValue, StepResult, explain},
+    field::{Depth, Entry},
     interpreter::{End, condition_holds},
     iptables::{Family, NodeInterface, Surroundings},
     program::{Recent, RecentAction},
@@ -44,6 +45,12 @@ pub fn run(state: &NodeState, firewall: &Firewall, packet: &PacketArgs) -> Resul
         }
         for note in asked.notes {
             text.push_str(&format!("note: {note}\n"));
+        }
+        if key.get(Field::LabelEntries).is_some_and(|entries| entries > Depth::MAX.get().into())
+            && rules.program().looks_at_any_label()
+        {
+            text.push_str("rules look at every label, and there are more than they see: dropped as drop_label_depth\n");
+            continue;
         }
         // In advanced mode the outermost header says which rules a packet meets.
         let steered = firewall.mode == FirewallMode::Advanced && key.get(Field::OuterFamily) == Some(6);
@@ -93,6 +100,8 @@ fn summary(key: &Key) -> String {
         (", tag ", Field::SrhTag),
         (", Segments Left ", Field::SrhSegmentsLeft),
         (", at SID ", Field::ActiveSid),
+        (", at label ", Field::Label(Entry::Own)),
+        (", labels behind it ", Field::LabelEntries),
     ] {
         if let Some(value) = field(value) {
             text.push_str(&format!("{what}{value}"));
@@ -129,6 +138,12 @@ fn way(program: &Program, sets: &SetChains, (base, file): (usize, &str), key: &K
                 let condition = &rule.conditions[*index];
                 let others = if missed > 1 { format!(" ({} more do not hold)", missed - 1) } else { String::new() };
                 match value {
+                    None if condition.field.is_any() && key.get(Field::LabelEntries).is_some() => {
+                        format!(
+                            "not hit: {condition}, but {} is{others}\n",
+                            if condition.negated { "one" } else { "none" }
+                        )
+                    }
                     Some(value) => {
                         format!("not hit: {condition}, but it is {}{others}\n", FieldValue(condition.field, *value))
                     }
@@ -145,13 +160,14 @@ fn way(program: &Program, sets: &SetChains, (base, file): (usize, &str), key: &K
         End::Drop => "the packet is dropped".to_owned(),
         End::Reject(kind) => format!("the packet is rejected: {kind:?}"),
         End::Seg6(action) => format!("SEG6 {action:?}"),
+        End::Mpls(action) => format!("MPLS {action:?}"),
         End::Steps => "the packet is dropped: it hits too many rules".to_owned(),
         other => format!("{other:?}"),
     };
     // A rule that ends the packet's way is the last that it is compared with.
     let decided = way.steps.last().filter(|step| step.result == StepResult::Hit).is_some_and(|step| {
         let action = &program.chains[step.chain].rules[step.rule].action;
-        matches!(action, Action::Accept | Action::Drop | Action::Reject(_) | Action::Seg6(_))
+        matches!(action, Action::Accept | Action::Drop | Action::Reject(_) | Action::Seg6(_) | Action::Mpls(_))
     });
     text.push_str(&format!("{end}{}\n", if decided { "" } else { ", by the policy" }));
     text
@@ -223,7 +239,8 @@ mod tests {
         let yaml = format!(
             "node: n\nsource_address: fd00::1\nlocator: 'fc00:0:1::/48'\ndomain: {{sid_blocks: ['fc00::/16']}}\n\
              ports: [{{name: core0, role: core}}]\nfirewalls: [{{name: fw, mode: {mode}, ipv6: {}}}]\n\
-             sids: [{{sid: 'fc00:0:1:a1::/64', behaviour: End.AN, firewall: fw}}]\n",
+             sids: [{{sid: 'fc00:0:1:a1::/64', behaviour: End.AN, firewall: fw}}]\n\
+             labels: [{{label: 15010, behaviour: firewall, firewall: fw}}]\n",
             file("rules.v6")
         );
         segue_model::load::load_node_state(&yaml, "node.yaml").unwrap_or_else(|errors| panic!("{errors}"))
@@ -325,6 +342,40 @@ mod tests {
         ];
         let text = explained(&state, &words);
         assert!(text.contains("Ingress in 1") && text.ends_with("hit\nSEG6 GoLast\n"), "{text}");
+    }
+
+    /// UDP 1 to 53 from fd00::5 to fd01::2 behind the labels 15010 of the firewall, 16002 with TC 3, and 70000.
+    const LABELLED: &str = "020000000001020000000002884703aa204003e8264011170140\
+        6000000000081140fd000000000000000000000000000005fd010000000000000000000000000002\
+        0001003500080000";
+
+    #[test]
+    fn a_packet_with_labels_by_octets_and_by_fields() {
+        let rules = "-A FORWARD -m mpls --mpls-depth any --mpls-label 99 -j DROP\\n\
+            -A FORWARD -m srh -j DROP\\n-A FORWARD -m mpls --mpls-label 16002 --mpls-tc 3 -j MPLS --mpls-action skip-next\\n";
+        let state = state("advanced", rules);
+        let by_octets = explained(&state, &["--hex", LABELLED]);
+        let heading =
+            "the packet: fd00::5 to fd01::2, protocol 17, ports 1 to 53, at label 15010, labels behind it 2\n";
+        assert!(by_octets.starts_with(heading), "{by_octets}");
+        let ports =
+            ["--source", "fd00::5", "--destination", "fd01::2", "--source-port", "1", "--destination-port", "53"];
+        let by_fields = explained(&state, &[&ports[..], &["--labels", "15010,16002/3,70000"]].concat());
+        for text in [&by_octets, &by_fields] {
+            assert!(text.contains("not hit: label at any depth in 99, but none is\n"), "{text}");
+            assert!(text.contains("not hit: SrhPresent 1, but it is 0\n"), "{text}");
+            assert!(text.ends_with("hit\nMPLS SkipNext(1)\n") && !text.contains("note:"), "{text}");
+        }
+        let many = format!("15010{}", ",16002".repeat(17));
+        let text = explained(&state, &[&ports[..], &["--labels", &many]].concat());
+        assert!(text.ends_with("dropped as drop_label_depth\n"), "{text}");
+        let text = explained(&state, &[&ports[..], &["--labels", "15011,16002/2/9"]].concat());
+        assert!(
+            text.contains("note: 15011 is no label of this node") && text.contains("TC at depth 1 3, but it is 2"),
+            "{text}"
+        );
+        let text = explained(&state, &["--hex", &LABELLED[..46]]);
+        assert!(text.contains("dropped as drop_label_bottom"), "{text}");
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::io::Read;
 use std::net::IpAddr;
 
 use anyhow::{Context, Result, anyhow, bail};
-use segue_classifier::frame::{Arrival, Fault, read};
+use segue_classifier::frame::{Arrival, Fault, Unlabelled, read, without_labels};
 use segue_classifier::{Field, Key};
 use segue_model::node::{NodeState, Sid};
 
@@ -44,11 +44,18 @@ pub fn asked(state: &NodeState, firewall: &str, packet: &PacketArgs) -> Result<V
     let segments: Vec<(u128, u8)> =
         prefixes.map(|prefix| (prefix.network().into(), prefix.prefix_len())).chain([(0x5f00 << 112, 16)]).collect();
     let of_frame = |name: String, frame: &[u8]| {
-        let frame = with_ethernet(frame);
-        let arrival = Arrival { ingress, sid: false, segments: &segments };
+        let (labels, frame) = match without_labels(&with_ethernet(frame)) {
+            Ok(None) => (Vec::new(), with_ethernet(frame)),
+            Ok(Some(Unlabelled { stack, frame })) => (stack, frame),
+            Err(fault) => return Asked { name, key: Err(fault), notes: Vec::new() },
+        };
+        let arrival = Arrival { ingress, sid: false, segments: &segments, labels: &labels };
         let mut asked = Asked { name, key: read(&frame, arrival), notes: Vec::new() };
         if let Ok(key) = &mut asked.key {
-            asked.notes = at_sid(state, firewall, key);
+            asked.notes = match labels.first() {
+                Some(own) => at_label(state, firewall, own >> 12),
+                None => at_sid(state, firewall, key),
+            };
             key.set(Field::Egress, egress.into());
             before_rules(key, packet);
         }
@@ -75,7 +82,16 @@ pub fn asked(state: &NodeState, firewall: &str, packet: &PacketArgs) -> Result<V
     let mut key = by_fields(packet)?;
     key.set(Field::Ingress, ingress.into());
     key.set(Field::Egress, egress.into());
-    let notes = if packet.segments.is_empty() { Vec::new() } else { at_sid(state, firewall, &mut key) };
+    let notes = match packet.labels.first() {
+        Some(own) => {
+            let mut stack: Vec<u32> = packet.labels.iter().map(|entry| entry.0).collect();
+            stack.iter_mut().last().into_iter().for_each(|last| *last |= 0x100);
+            key.set_labels(&stack);
+            at_label(state, firewall, own.0 >> 12)
+        }
+        None if packet.segments.is_empty() => Vec::new(),
+        None => at_sid(state, firewall, &mut key),
+    };
     before_rules(&mut key, packet);
     Ok(vec![Asked { name: String::new(), key: Ok(key), notes }])
 }
@@ -115,6 +131,15 @@ fn at_sid(state: &NodeState, firewall: &str, key: &mut Key) -> Vec<String> {
         }
         Some(sid) => vec![format!("{} is a SID of this node without this firewall", sid.sid)],
         None => Vec::new(),
+    }
+}
+
+/// What to say if the label is not one of this firewall.
+fn at_label(state: &NodeState, firewall: &str, label: u32) -> Vec<String> {
+    match state.labels.iter().find(|known| known.label == label) {
+        Some(known) if known.firewall.as_deref() == Some(firewall) => Vec::new(),
+        Some(_) => vec![format!("{label} is a label of this node without this firewall")],
+        None => vec![format!("{label} is no label of this node; the rules are asked as if it were the firewall's")],
     }
 }
 
@@ -229,7 +254,7 @@ fn octets(text: &str) -> Result<Vec<u8>> {
 
 /// An IP packet without a frame gets one: tcpdump -x leaves it out.
 fn with_ethernet(packet: &[u8]) -> Vec<u8> {
-    let known = [[0x08, 0x00], [0x86, 0xdd], [0x81, 0x00], [0x88, 0xa8]];
+    let known = [[0x08, 0x00], [0x86, 0xdd], [0x81, 0x00], [0x88, 0xa8], [0x88, 0x47]];
     let framed = packet.get(12..14).is_some_and(|ethertype| known.iter().any(|known| known == ethertype));
     let ethertype = match packet.first().map_or(0, |octet| octet >> 4) {
         4 if !framed => [0x08, 0x00],

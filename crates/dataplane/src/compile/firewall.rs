@@ -391,6 +391,9 @@ fn flags(firewall: &Firewall, rules: &CompiledRules) -> u32 {
     if firewall.mode == FirewallMode::Advanced {
         flags |= abi::SEGUE_FIREWALL_ADVANCED;
     }
+    if rules.any_label {
+        flags |= abi::SEGUE_FIREWALL_ANY_LABEL;
+    }
     flags
 }
 

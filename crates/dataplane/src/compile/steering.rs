@@ -243,7 +243,7 @@ fn hash_matches(rules: &[Rule]) -> String {
             _ => 2,
         });
         for condition in &rule.conditions {
-            octets.push(condition.field as u8);
+            octets.extend(condition.field.identity());
             let mut pair = |kind: u8, first: &u128, second: &u128| {
                 octets.push(kind);
                 octets.extend(first.to_ne_bytes());
@@ -255,7 +255,7 @@ fn hash_matches(rules: &[Rule]) -> String {
                 Test::Ranges(ranges) => ranges.iter().for_each(|(first, last)| pair(2, first, last)),
             }
         }
-        octets.push(u8::MAX); // no field's number
+        octets.push(u8::MAX); // no field begins so
         hash.update(&octets);
     }
     hex(hash)

@@ -37,6 +37,8 @@ pub(crate) struct CompiledRules {
     pub count: usize,
     /// Some rule looks at the connection state.
     pub state: bool,
+    /// Some rule looks at each entry of a stack of labels.
+    pub any_label: bool,
     /// What the operator should know.
     pub warnings: Vec<String>,
 }
@@ -85,8 +87,8 @@ pub(crate) fn compile(firewall: &Firewall, interfaces: &Interfaces) -> Result<Co
     let sets = SetChains::append(&mut program);
     let image = segue_classifier::compile::compile(&program).map_err(|error| error.to_string())?;
     let rules = rows(&program, &lowered.origins, ipv6, &sets)?;
-    let state = program.looks_at_connections();
-    Ok(CompiledRules { image, base, count: rules.len(), rules, state, warnings, chains: program.chains })
+    let (state, any_label) = (program.looks_at_connections(), program.looks_at_any_label());
+    Ok(CompiledRules { image, base, count: rules.len(), rules, state, any_label, warnings, chains: program.chains })
 }
 
 /// One program with the chains of both families, for a node with these interfaces.

@@ -209,18 +209,45 @@ fn shown(lab: &TestLab) {
     assert!(reasons.iter().all(|reason| ["drop_firewall", "drop_firewall_rejected"].contains(reason)), "{drops}");
 }
 
+/// Packets that the function behind the gate has seen: pings, datagrams, segments of TCP.
+fn scanned(lab: &TestLab) -> [u64; 3] {
+    ["pings", "datagrams", "streams"].map(|name| {
+        let counters = Counters::read(&lab.paths(), &lab.loaded.plan).unwrap();
+        counters.of_function("scanner", name).unwrap().packets
+    })
+}
+
+#[test]
+#[ignore = "needs root"]
+fn firewall_labels() {
+    let lab = TestLab::example("firewall-labels");
+    let (client, server) = (end(&lab, "client"), end(&lab, "server"));
+    neighbours(&client, &server);
+    for (_, there) in traffic::pairs(&client, &server) {
+        let of = family(there);
+        let steered = |words: &str, what: &dyn Fn()| moved(&lab, "nfv", [&[words, of][..]], what)[0];
+        let before = scanned(&lab);
+        let count = steered("skip-next", &|| assert_eq!(traffic::ping(&client, there, 3).unwrap().received, 3));
+        assert_eq!((count, scanned(&lab)), (3, before), "{of}: past the scanner, and back by it");
+        let count = steered("go-last", &|| assert_eq!(udp(&client, &server, there, 7000, SOON), Ok(())));
+        assert_eq!((count, scanned(&lab)), (1, before), "{of}");
+        let count = steered("go-next", &|| assert_eq!(tcp(&client, &server, there, 8000, SOON), Ok(())));
+        let now = scanned(&lab);
+        assert!(count >= 4 && now[2] >= before[2] + 4 && now[..2] == before[..2], "{of}: {count}, {before:?}, {now:?}");
+        let refused = || assert_eq!(tcp(&client, &server, there, 23, SOON), Err(ErrorKind::ConnectionRefused));
+        assert_eq!(steered("tcp-reset", &refused), 1, "{of}");
+        assert_eq!(counted(&lab, "nfv", &["policy", of]), 0, "all came with one of the two stacks");
+    }
+    lab.down();
+}
+
 #[test]
 #[ignore = "needs root"]
 fn firewall_srh() {
     let lab = TestLab::example("firewall-srh");
     let (client, server) = (end(&lab, "client"), end(&lab, "server"));
     neighbours(&client, &server);
-    let scanned = || {
-        ["pings", "datagrams", "streams"].map(|name| {
-            let counters = Counters::read(&lab.paths(), &lab.loaded.plan).unwrap();
-            counters.of_function("scanner", name).unwrap().packets
-        })
-    };
+    let scanned = || scanned(&lab);
     for (_, there) in traffic::pairs(&client, &server) {
         let of = family(there);
         let steered = |words: &[&str], what: &dyn Fn()| moved(&lab, "nfv", [words], what)[0];

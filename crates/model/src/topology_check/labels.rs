@@ -1,11 +1,9 @@
-//! Blocks of labels, and firewalls behind labels. Whether blocks are apart is for the planner to check, which knows those that it derives.
+//! Blocks of labels. Whether blocks are apart is for the planner to check, which knows those that it derives.
 
 use crate::error::KeyPath;
-use crate::firewall::{Firewall, FirewallMode};
 use crate::label::{FIRST_LABEL, LAST_LABEL};
 use crate::label_ecn;
 use crate::range::NumberRange;
-use crate::topology::{NodeSrDataplane, SrDataplane};
 
 use super::Check;
 
@@ -60,25 +58,6 @@ impl Check<'_> {
             let message = format!("the block {block} has labels that cannot be a segment's");
             let remedy = format!("keep it within {FIRST_LABEL}-{LAST_LABEL} (RFC 3032, RFC 7274)");
             self.report.error(key, message, remedy);
-        }
-    }
-
-    /// Rules about segment routing headers would silently hold for nothing.
-    pub(super) fn firewall_behind_label(&mut self, name: &str, firewall: &Firewall, key: &KeyPath) {
-        let topology = self.topology;
-        let is_visited = topology.chains.values().any(|chain| chain.via.iter().any(|stop| stop == name));
-        let leads = topology.functions.get(name).and_then(|function| topology.nodes.get(&function.node));
-        let leads = leads.is_some_and(|node| match topology.domain.of_node(node) {
-            NodeSrDataplane::SrMpls => true,
-            NodeSrDataplane::Both => topology.domain.dataplane == SrDataplane::SrMpls,
-            NodeSrDataplane::Srv6 => false,
-        });
-        if leads && is_visited && firewall.mode == FirewallMode::Advanced {
-            let message = format!(
-                "the firewall {name:?} looks at segment routing headers, which packets with labels do not have"
-            );
-            let remedy = "write `mode: basic`, or let SIDs lead to its node (`sr_dataplane: srv6`)";
-            self.report.error(&key.at("firewall").at("mode"), message, remedy);
         }
     }
 }

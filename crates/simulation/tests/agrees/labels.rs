@@ -110,7 +110,9 @@ const SIDS: &str = "
 ";
 
 const FIREWALL: &str = "*filter\\n:INPUT ACCEPT\\n:FORWARD ACCEPT\\n:OUTPUT ACCEPT\\n-A FORWARD -p udp --dport 2 -j DROP\\n\
-    -A FORWARD -p udp --dport 3 -j REJECT\\nCOMMIT\\n";
+    -A FORWARD -p udp --dport 3 -j REJECT\\n-A FORWARD -m mpls --mpls-label 16001 -j MPLS --mpls-action skip-next\\n\
+    -A FORWARD -m mpls --mpls-label 16010:16011 -j MPLS --mpls-action go-last\\n\
+    -A FORWARD -m mpls --mpls-depth any --mpls-label 16003 -j DROP\\nCOMMIT\\n";
 
 /// The node with labels of every kind, and few SIDs.
 pub fn configuration(ttl: &str) -> String {

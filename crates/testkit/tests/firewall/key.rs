@@ -2,14 +2,15 @@
 //! (`segue_classifier::frame`) must agree on whole and broken packets, field by field.
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
-use segue_classifier::field::Field;
-use segue_classifier::frame::{Arrival, Fault, read};
+use segue_classifier::field::{Depth, Entry, Field};
+use segue_classifier::frame::{Arrival, Fault, Unlabelled, read, without_labels};
 use segue_classifier::key::KEY_WORDS;
 use segue_classifier::{Key, arbitrary};
 use segue_testkit::fixture::{DOMAIN, Network, address::*, arriving, configuration, macs};
 use segue_testkit::mutation::{Random, mutate, seeds};
 use segue_testkit::node::{Node, Runner};
 use segue_wire::ipv6_extension::{FragmentRepr, OptionsRepr, RoutingRepr};
+use segue_wire::mpls::MplsEntry;
 use segue_wire::{Icmpv4Repr, Icmpv6Repr, Ipv4Repr, Ipv6Repr, PacketBuilder, SrhRepr, TcpRepr, UdpRepr};
 
 const PACKETS: usize = 40_000;
@@ -116,9 +117,13 @@ impl Works {
 
 /// Everything that a rule can ask, but for states of connections.
 fn fields() -> impl Iterator<Item = Field> {
+    let places = Depth::all().flat_map(|depth| {
+        let entry = Entry::At(depth);
+        [Field::Label(entry), Field::LabelClass(entry), Field::LabelBottom(entry), Field::LabelTtl(entry)]
+    });
     let more = [Field::Family, Field::OuterFamily, Field::IcmpType, Field::IcmpCode, Field::TcpOptions];
     let apart = [Field::ConnectionState, Field::ConnectionDirection, Field::Mark];
-    arbitrary::FIELDS.into_iter().chain(more).filter(move |field| !apart.contains(field))
+    arbitrary::FIELDS.into_iter().chain(more).chain(places).filter(move |field| !apart.contains(field))
 }
 
 fn compare(found: &Key, wanted: &Key, frame: &[u8]) {
@@ -149,8 +154,10 @@ fn both_readings_agree() {
             if number >= frames.len() {
                 mutate(&mut random, &mut frame);
             }
-            let wanted =
-                read(&frame, Arrival { ingress, sid: false, segments: &[(0xfc00 << 112, 16), (0x5f00 << 112, 16)] });
+            let wanted = read(
+                &frame,
+                Arrival { ingress, segments: &[(0xfc00 << 112, 16), (0x5f00 << 112, 16)], ..Arrival::default() },
+            );
             let before = runner.outcomes(PORT);
             works.clear();
             runner.run(PORT, &frame);
@@ -224,6 +231,61 @@ fn both_readings_agree_at_a_sid() {
             let wanted = read(&frame, Arrival { ingress, sid: true, ..Arrival::default() }).expect("a whole packet");
             assert!(wanted.get(Field::ActiveSid).is_some() && wanted.get(Field::SrhTag) == Some(0x102));
             compare(&works.key(), &wanted, &frame);
+        }
+    });
+}
+
+/// Where it came by a label: what it was in front of it, and nothing of an SRH behind the stack.
+#[test]
+#[ignore = "needs root"]
+fn both_readings_agree_behind_a_label() {
+    let network = Network::new();
+    let label = 15_010;
+    let more = format!("labels: [{{label: {label}, behaviour: firewall, firewall: fw}}]\n");
+    let rule = "-A FORWARD -m srh --srh-tag 99 -j ACCEPT\\n";
+    let both = format!("{rule}-A FORWARD -m mpls --mpls-depth any --mpls-label 5 -j DROP\\n");
+    let node = Node::load(&network.node, &(document().replacen(rule, &both, 1) + &more));
+    let ingress = node.compiled().port("core0").expect("the port").entry.ifindex;
+    let mut random = Random::new(0x1abe1);
+    let mut frame = |behind: usize, kind: usize| {
+        let mut entry = |label| MplsEntry {
+            label,
+            traffic_class: random.below(8) as u8,
+            time_to_live: 1 + random.below(255) as u8,
+            ..MplsEntry::default()
+        };
+        let stack: Vec<MplsEntry> =
+            (0..=behind).map(|place| entry(if place == 0 { label } else { 4000 * place as u32 })).collect();
+        let packet = arriving("core0").mpls(&stack);
+        let srh = SrhRepr::new(&[behind_core1(1), behind_core1(2), SERVER]).with_segments_left(0).with_tag(9);
+        let frame = match kind {
+            0 => packet.inner_ipv6(Ipv6Repr::new(CLIENT, SERVER)).udp(UdpRepr::new(1, 2)),
+            1 => packet.inner_ipv6(Ipv6Repr::new(CLIENT, SERVER)).srh(srh).udp(UdpRepr::new(1, 2)),
+            2 => {
+                let outer = packet.inner_ipv6(Ipv6Repr::new(CLIENT, SERVER)).srh(srh);
+                outer.inner_ipv4(Ipv4Repr::new(CLIENT4, SERVER4)).tcp(TcpRepr::new(1, 2, 2))
+            }
+            _ => packet.inner_ipv6(Ipv6Repr::new(CLIENT, SERVER)).tcp(TcpRepr::new(1, 2, 2)),
+        };
+        frame.build()
+    };
+    let frames: Vec<Vec<u8>> = (0..=16)
+        .flat_map(|behind| (0..4).map(move |kind| (behind, kind)))
+        .map(|(behind, kind)| frame(behind, kind))
+        .collect();
+    node.run_many(|runner| {
+        let works = Works::new(runner, "core0", &frames[0]);
+        for frame in &frames {
+            works.clear();
+            runner.run("core0", frame);
+            let Unlabelled { stack: labels, frame: without } =
+                without_labels(frame).expect("a whole stack").expect("a stack");
+            let arrival =
+                Arrival { ingress, segments: &[(0xfc00 << 112, 16), (0x5f00 << 112, 16)], labels: &labels, sid: false };
+            let wanted = read(&without, arrival).expect("a whole packet");
+            assert_eq!(wanted.get(Field::LabelEntries), Some(labels.len() as u128 - 1));
+            assert_eq!(wanted.get(Field::SrhTag), None);
+            compare(&works.key(), &wanted, frame);
         }
     });
 }

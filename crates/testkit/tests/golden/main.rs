@@ -19,6 +19,7 @@ mod label_functions;
 mod label_instances;
 mod label_paths;
 mod label_pseudowire;
+mod label_rules;
 mod label_udp;
 mod labels;
 mod memory;

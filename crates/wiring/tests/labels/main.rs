@@ -25,7 +25,7 @@ enum Stop {
 type Chains = Vec<(usize, usize, Vec<Stop>)>;
 
 /// How functions are written behind their node.
-const KINDS: [&str; 4] = ["", ", proxy: exact", ", netfilter: {}", ", firewall: {ipv6: rules.v6}"];
+const KINDS: [&str; 4] = ["", ", proxy: exact", ", netfilter: {}", ", firewall: {ipv6: rules.v6, mode: advanced}"];
 
 #[derive(Debug, Clone, Default)]
 struct Seed {

@@ -5,7 +5,7 @@ use super::super::matches::{
     AddressType, Compared, Conntrack, Direction, Frag, HashLimit, HopLimitTest, Icmp, IpRange, Multiport,
     MultiportSide, PortRange, Recent, Rt, Srh, Tcp, names_translation,
 };
-use super::{Condition, ErrorKind, Extension, Family, Lowering, Match, Mode, Origin, Parts, RuleError};
+use super::{Condition, ErrorKind, Extension, Family, Lowering, Match, Mode, Origin, Parts, RuleError, mpls};
 use crate::field::{Field, state};
 use crate::program::{self, Limit, Test};
 
@@ -14,7 +14,7 @@ const EXTENSION_HEADERS: [u8; 4] = [43, 44, 51, 60];
 
 impl<T> Not<T> {
     /// A condition with this test's negation.
-    fn on(&self, field: Field, test: Test) -> Condition {
+    pub(super) fn on(&self, field: Field, test: Test) -> Condition {
         Condition { field, negated: self.negated, test }
     }
 }
@@ -154,6 +154,7 @@ impl<'a> Lowering<'a> {
             Match::Frag(frag) => frag_conditions(frag, parts),
             Match::Srh(srh) => self.srh(srh, parts),
             Match::Rt(rt) => rt_conditions(rt, parts),
+            Match::Mpls(mpls) => mpls::conditions(mpls, parts),
             Match::Recent(recent) => self.recent(recent, origin, parts)?,
         }
         Ok(())

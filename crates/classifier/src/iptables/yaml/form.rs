@@ -41,7 +41,7 @@ pub enum PolicyForm {
     Drop,
 }
 
-/// A rule. At most one of action, jump, goto, reject, log, nflog, mark and seg6; none of them: packets are counted.
+/// A rule. At most one of action, jump, goto, reject, log, nflog, mark, seg6 and mpls; none of them: packets are counted.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RuleForm {
@@ -77,6 +77,10 @@ pub struct RuleForm {
     pub mark: Option<Scalar>,
     /// Acts on the segment list: go-next, skip-next, go-last or eval-args.
     pub seg6: Option<Scalar>,
+    /// Acts on the stack behind the firewall's label: go-next, skip-next or go-last.
+    pub mpls: Option<Scalar>,
+    /// How many labels `mpls` skips or leaves; 1 by default.
+    pub mpls_count: Option<Scalar>,
 }
 
 /// Actions without options.
@@ -159,6 +163,8 @@ pub struct MatchForm {
     pub fragment: Option<FragmentForm>,
     /// The Segment Routing Header; {}: there is one.
     pub srh: Option<SrhForm>,
+    /// Label stack entries; {}: the packet came by a label.
+    pub mpls: Vec<MplsForm>,
 }
 
 /// TCP flags.
@@ -231,6 +237,24 @@ pub struct SrhForm {
     pub next_sid: Option<Scalar>,
     /// Last SID of the path.
     pub last_sid: Option<Scalar>,
+}
+
+/// An entry of the label stack (RFC 3032).
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct MplsForm {
+    /// Which: 0 for the firewall's own label, 1 (the default) to 16 for those behind it, any, or last.
+    pub depth: Option<Scalar>,
+    /// Label, or first-last.
+    pub label: Option<Scalar>,
+    /// Traffic Class, 0 to 7.
+    pub traffic_class: Option<Scalar>,
+    /// Bottom of stack, 0 or 1.
+    pub bottom: Option<Scalar>,
+    /// TTL, or first-last.
+    pub ttl: Option<Scalar>,
+    /// How many entries are behind the firewall's own, or first-last.
+    pub entries: Option<Scalar>,
 }
 
 /// A rate and a burst.

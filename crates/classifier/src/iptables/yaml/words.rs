@@ -7,7 +7,7 @@ use super::super::head::Family;
 use super::super::lexer::Word;
 use super::super::values;
 use super::form::{
-    ActionForm, FragmentForm, HashLimitForm, LimitForm, LogForm, MatchForm, NflogForm, RuleForm, SrhForm,
+    ActionForm, FragmentForm, HashLimitForm, LimitForm, LogForm, MatchForm, MplsForm, NflogForm, RuleForm, SrhForm,
 };
 use super::scalar::{Scalar, Scalars, position};
 
@@ -151,6 +151,9 @@ impl<'f> Words<'f> {
         if let Some(srh) = &form.srh {
             self.srh(srh);
         }
+        for entry in &form.mpls {
+            self.mpls(entry);
+        }
     }
 
     fn tcp(&mut self, form: &'f MatchForm) {
@@ -214,6 +217,47 @@ impl<'f> Words<'f> {
         }
     }
 
+    /// One match for all that an entry must have; what it must not have, key by key. The depth is what is looked at, and not a
+    /// condition, but for `any`: then no entry must be such a one.
+    fn mpls(&mut self, form: &'f MplsForm) {
+        let keys = [
+            ("--mpls-label", &form.label),
+            ("--mpls-tc", &form.traffic_class),
+            ("--mpls-bos", &form.bottom),
+            ("--mpls-ttl", &form.ttl),
+            ("--mpls-entries", &form.entries),
+        ];
+        let given: Vec<_> = keys.into_iter().filter_map(|(option, value)| Some((option, value.as_ref()?))).collect();
+        let none_of = std::mem::take(&mut self.negated);
+        let is_any = form.depth.as_ref().is_some_and(|depth| depth.text() == "any");
+        for keys in given.chunks(if none_of { 1 } else { keys.len() }) {
+            self.load("mpls", keys[0].1.position());
+            self.mpls_depth(form, none_of && is_any);
+            for (option, value) in keys {
+                self.negated = none_of && !is_any;
+                self.value(option, range(value));
+                self.negated = false;
+            }
+        }
+        if given.is_empty() {
+            if none_of {
+                // "No labels", or no entry at a depth, cannot be said; the parser's error tells.
+                self.plain("!", self.place);
+            }
+            self.load("mpls", self.place);
+            self.mpls_depth(form, false);
+        }
+        self.negated = none_of;
+    }
+
+    fn mpls_depth(&mut self, form: &'f MplsForm, negated: bool) {
+        if let Some(depth) = &form.depth {
+            self.negated = negated;
+            self.value("--mpls-depth", depth.word());
+            self.negated = false;
+        }
+    }
+
     fn limits(&mut self, limit: Option<&'f LimitForm>, hash_limit: Option<&'f HashLimitForm>) {
         if let Some(limit) = limit {
             self.extension("limit", "--limit", &limit.rate);
@@ -254,12 +298,14 @@ impl<'f> Words<'f> {
             ("REJECT", "--reject-with", &rule.reject),
             ("MARK", "--set-mark", &rule.mark),
             ("SEG6", "--seg6-action", &rule.seg6),
+            ("MPLS", "--mpls-action", &rule.mpls),
         ] {
             if let Some(value) = value {
                 self.jump(name, value.position());
                 self.value(option, value.word());
             }
         }
+        self.scalar("--mpls-count", &rule.mpls_count);
         if let Some(log) = &rule.log {
             self.jump("LOG", position(log.referenced));
             self.log(&log.value, position(log.referenced));
