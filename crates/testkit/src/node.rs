@@ -397,7 +397,9 @@ struct Rows {
 
 impl Rows {
     fn of(compiled: &Compiled) -> Self {
-        let outcomes = compiled.ports.iter().map(|port| (u32::from(port.entry.index), port.name.clone())).collect();
+        // Row 0 of outcomes: what has come in by no port.
+        let mut outcomes = BTreeMap::from([(0, "row0".to_owned())]);
+        outcomes.extend(compiled.ports.iter().map(|port| (u32::from(port.entry.index), port.name.clone())));
         Self { outcomes, counters: counter_names(compiled) }
     }
 
