@@ -99,6 +99,7 @@ impl Loaded {
         for map in maps(&self.dataplane)? {
             clear(&map).map_err(map_error(&map.name().to_string_lossy(), "clear it"))?;
         }
+        self.dataplane.forget_path_mtus();
         self.dataplane.bump_caches()
     }
 }

@@ -90,11 +90,13 @@ impl Dataplane {
         let Some(active) = self.active.clone() else { return Ok(()) };
         let noted = self.noted()?;
         let mut known = std::mem::take(&mut self.path_mtus);
-        let result = match known.counts.replace(noted.iter().map(|row| row.count).collect()) {
+        let before = known.counts.replace(noted.iter().map(|row| row.count).collect());
+        let before = before.or_else(|| (self.origin == Origin::Loaded).then(|| vec![0; noted.len()]));
+        let result = match before {
             // Nobody knows how old that is which an agent before this one has found; but its limits are in force.
             None => self.adopt_path_mtus(&mut known, &active.compiled, interfaces, now),
             Some(counts) => {
-                let new = noted.iter().zip(counts).filter(|(row, count)| row.count != *count);
+                let new = noted.iter().zip(counts).filter(|(row, count)| row.count != *count && row.count != 0);
                 new.for_each(|(row, _)| known.learn(row, &active.compiled, now));
                 Ok(())
             }
@@ -103,6 +105,11 @@ impl Dataplane {
         let result = result.and_then(|()| self.enforce_functions(&mut known, &active.compiled, now));
         self.path_mtus = known;
         result
+    }
+
+    /// Forgets what is known of paths, as a data plane does that nobody has used.
+    pub(crate) fn forget_path_mtus(&mut self) {
+        self.path_mtus = PathMtus::default();
     }
 
     /// The limits that hold.

@@ -5,6 +5,8 @@ use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
+use segue_api::client::Client;
+use segue_api::report::PathMtuReport;
 use segue_host::namespace::inside;
 
 use crate::common::TestLab;
@@ -222,5 +224,12 @@ fn a_transfer_ends_wherever_function_and_small_link_are() {
         otherwise.extend(check(&lab, &fewer, links));
     }
     assert!(otherwise.is_empty(), "{}", otherwise.join("\n"));
+    // What the first node has been told of the second one's narrow link, and of its own.
+    let agent = Client::new(lab.paths().socket(NODES[0]));
+    let told: Vec<PathMtuReport> = agent.get("/v1/path-mtus").unwrap();
+    let lists: Vec<u16> = told.iter().filter(|limit| limit.policy.is_some()).map(|limit| limit.mtu).collect();
+    assert!(!lists.is_empty() && lists.iter().all(|mtu| *mtu == 1400), "{told:?}");
+    assert!(told.iter().any(|limit| limit.sid.is_some() && limit.mtu == (1400 - PLAIN_ENVELOPE) as u16), "{told:?}");
+    assert!(told.iter().all(|limit| limit.seconds_left <= 600), "{told:?}");
     lab.down();
 }

@@ -46,9 +46,15 @@ fn a_node_further_on_narrows_the_list_that_it_tells_of() {
     network.node.sh("ip link set core1 mtu 1500");
     let mut node = Golden::load(&network, &configuration(DOMAIN));
     let begun = Instant::now();
-    node.node().follow_path_mtus(begun);
     let list = [behind_core1(0xa), behind_core1(0xb), behind_core1(0xc)];
     let outer = |to| PacketBuilder::new().ipv6(Ipv6Repr::new(NODE, to));
+    // What is told before anybody looks is no older than the data plane.
+    let early = told(outer(list[0]).srh(SrhRepr::new(&list)), NODE, 1410);
+    assert!(node.send("core1", &early).moved.contains_key("core1 icmp_relayed"));
+    node.node().follow_path_mtus(begun);
+    fits(&node, "full, told before the first look", 0xe0, 1314);
+    node.node().follow_path_mtus(begun + LATER);
+    let begun = begun + LATER;
     // Headers of 96 octets, of 80, and of 64 to a first segment of this node, behind which is the link.
     let usual = [("full", 0xe0, 1404), ("reduced", 0xe1, 1420), ("local", 0xea, 1436)];
     for (case, policy, octets) in usual {
