@@ -195,7 +195,7 @@ impl<'a> Packet<'a, '_> {
             let labels: Vec<u32> = (0..kept.len()).step_by(ENTRY).filter_map(|at| stack::entry(&kept, at)).collect();
             match self.judge(firewall, false, &labels)? {
                 Verdict::Accept | Verdict::Seg6(_) => {}
-                Verdict::Mpls(operation) => cut = labels_cut(&kept, operation)?,
+                Verdict::Mpls(operation) => cut = labels_skipped(&kept, operation)?,
                 Verdict::Reject(_) => return Err(ended(Outcome::DropFirewallRejected)),
                 _ => return Err(ended(Outcome::DropFirewall)),
             }
@@ -315,8 +315,8 @@ impl<'a> Packet<'a, '_> {
     }
 }
 
-/// `labels_cut()`: octets of the entries behind the firewall's own that the packet does not go on by.
-fn labels_cut(kept: &[u8], operation: Mpls) -> Found<usize> {
+/// `labels_skipped()`: octets of the entries behind the firewall's own that the packet does not go on by.
+fn labels_skipped(kept: &[u8], operation: Mpls) -> Found<usize> {
     let mut segments = Vec::new();
     let mut at = ENTRY;
     while at < kept.len() {

@@ -3,6 +3,7 @@
 use std::net::Ipv6Addr;
 use std::time::{Duration, Instant};
 
+use segue_dataplane::{Dataplane, Interfaces, Options, PathMtuOf};
 use segue_testkit::fixture::{DOMAIN, Network, address::*, arriving, configuration, function::*, leaving, port_ipv6};
 use segue_testkit::golden::Golden;
 use segue_wire::{Icmpv6Repr, Ipv6Repr, PacketBuilder, SrhRepr, UdpRepr};
@@ -134,5 +135,32 @@ fn what_does_not_fit_behind_a_function_does_not_go_in() {
     node.node().follow_path_mtus(begun + LATER + 2 * SECOND);
     goes_in("ten minutes later", 1500);
     refused("more than the function's link, as ever", 1501, 1500);
+    node.finish();
+}
+
+#[test]
+#[ignore = "needs root"]
+fn the_next_agent_goes_on_with_what_is_in_the_maps() {
+    let network = Network::new();
+    network.node.sh("ip link set core1 mtu 1500");
+    let node = Golden::load(&network, &configuration(DOMAIN));
+    let begun = Instant::now();
+    let list = [behind_core1(0xa), behind_core1(0xb), behind_core1(0xc)];
+    let outer = PacketBuilder::new().ipv6(Ipv6Repr::new(NODE, list[0])).srh(SrhRepr::new(&list));
+    assert!(node.send("core1", &told(outer, NODE, 1400)).moved.contains_key("core1 icmp_relayed"));
+    node.node().follow_path_mtus(begun);
+    fits(&node, "told", 0xe0, 1304);
+    let (pins, capacity) = (node.node().pin_directory(), node.node().capacity());
+    network.node.enter(|| {
+        let options = Options { capacity, ..Options::default() };
+        let mut next = Dataplane::open_or_load(&pins, options).expect("the same data plane");
+        let interfaces = Interfaces::query().expect("interfaces");
+        next.follow_path_mtus(&interfaces, begun + SECOND).expect("the map path_mtus");
+        let known = next.path_mtus(begun + SECOND);
+        assert!(known.iter().any(|limit| limit.of == PathMtuOf::List("full".to_owned(), 0) && limit.mtu == 1400));
+        next.follow_path_mtus(&interfaces, begun + LATER).expect("the map path_mtus");
+        assert_eq!(next.path_mtus(begun + LATER), []);
+    });
+    fits(&node, "ten minutes later", 0xe0, 1404);
     node.finish();
 }
