@@ -51,7 +51,8 @@ RARE int path_mtu_of_list(buffer *ctx, const struct address *last, u32 srh, u32 
 		row = (row ^ octet[4] ^ octet[1]) % SEGUE_PATH_MTUS;
 	}
 	noted = bpf_map_lookup_elem(&path_mtus, &row);
-	if (!noted)
+	/* Nothing of it is noted, or what is there would be of a list that nobody has. */
+	if (!noted || length > SEGUE_PATH_SRH_MAX)
 		return -1;
 	noted->ifindex = 0;
 	noted->srh_length = 0;

@@ -18,7 +18,7 @@
 #include "lib/labels/room.h"
 #include "lib/labels/walk.h"
 
-#define LABELS_CUT_NOT (~0U)
+#define LABELS_SKIPPED_ALL (~0U)
 
 /* Is the entry a segment of its stack, the firewall's own not among them? An entropy label is none, and goes with what
  * is before it. `entropy`: whether the one before says that it is one; it then says so of the next. */
@@ -33,7 +33,7 @@ INLINE u32 label_is_segment(const struct segue_stash *stash, u32 at, u32 *entrop
 
 /*
  * Octets of the entries behind the firewall's own that the packet does not go on by: what is behind them becomes its
- * next segment. LABELS_CUT_NOT: it would have none.
+ * next segment. LABELS_SKIPPED_ALL: it would have none.
  */
 RARE u32 labels_skipped(u32 detail)
 {
@@ -41,7 +41,7 @@ RARE u32 labels_skipped(u32 detail)
 	u32 wanted = detail >> SEGUE_MPLS_COUNT_SHIFT, segments = 0, entropy = 0;
 
 	if (!scratch)
-		return LABELS_CUT_NOT;
+		return LABELS_SKIPPED_ALL;
 	if ((detail & SEGUE_MPLS_OPERATION) == SEGUE_MPLS_GO_LAST) {
 		for (u32 i = 1; i < SEGUE_LABELS_MAX; i++) {
 			if (i * ENTRY_LENGTH >= scratch->stash.length)
@@ -62,16 +62,16 @@ RARE u32 labels_skipped(u32 detail)
 			return (i - 1) * ENTRY_LENGTH;
 		wanted--;
 	}
-	return LABELS_CUT_NOT;
+	return LABELS_SKIPPED_ALL;
 }
 
 /*
  * The entries behind the first one, which is the firewall's, come off. Their congestion marks go where that one's does.
  * The outcome, or 0.
  */
-INLINE u32 labels_skip(const struct packet *packet, u32 cut)
+INLINE u32 labels_skip(const struct packet *packet, u32 skipped)
 {
-	u32 behind = ETHERNET_LENGTH + ENTRY_LENGTH + cut, outcome;
+	u32 behind = ETHERNET_LENGTH + ENTRY_LENGTH + skipped, outcome;
 	void *data, *end;
 
 	if (labels_have_ecn(packet) && labels_marked(packet->ctx, packet->generation, behind)) {
@@ -81,11 +81,11 @@ INLINE u32 labels_skip(const struct packet *packet, u32 cut)
 	}
 	data = buffer_start(packet->ctx);
 	end = buffer_end(packet->ctx);
-	cut &= OFFSET_MASK;
-	if (data + ETHERNET_LENGTH + cut + ENTRY_LENGTH > end || data + ETHERNET_LENGTH + ENTRY_LENGTH > end)
+	skipped &= OFFSET_MASK;
+	if (data + ETHERNET_LENGTH + skipped + ENTRY_LENGTH > end || data + ETHERNET_LENGTH + ENTRY_LENGTH > end)
 		return SEGUE_OUTCOME_drop_adjust;
-	*(u32 *)(data + ETHERNET_LENGTH + cut) = *(u32 *)(data + ETHERNET_LENGTH);
-	if (labels_off(packet->ctx, cut, bpf_htons(ETH_P_MPLS_UC)))
+	*(u32 *)(data + ETHERNET_LENGTH + skipped) = *(u32 *)(data + ETHERNET_LENGTH);
+	if (labels_off(packet->ctx, skipped, bpf_htons(ETH_P_MPLS_UC)))
 		return SEGUE_OUTCOME_drop_adjust;
 	/* The rules have judged a packet: it must not become a frame of a pseudowire, which nothing in front of it
 	 * said. */
@@ -99,7 +99,7 @@ INLINE int labels_firewall(struct packet *packet, struct scratch *scratch)
 {
 	struct firewall_work *work = firewall_work_get();
 	const struct segue_firewall *firewall;
-	u32 index = scratch->label.index, error, cut = 0;
+	u32 index = scratch->label.index, error, skipped = 0;
 	const struct segue_sid *sid = bpf_map_lookup_elem(&sid_entries, &index);
 	void *data, *end;
 
@@ -119,8 +119,8 @@ INLINE int labels_firewall(struct packet *packet, struct scratch *scratch)
 		if (work->action != SEGUE_ACTION_ACCEPT && work->action != SEGUE_ACTION_SEG6)
 			return drop(packet, SEGUE_OUTCOME_drop_firewall);
 		if (unlikely(work->action == SEGUE_ACTION_SEG6 && work->detail > SEGUE_MPLS_GO_NEXT)) {
-			cut = labels_skipped(work->detail);
-			if (cut == LABELS_CUT_NOT)
+			skipped = labels_skipped(work->detail);
+			if (skipped == LABELS_SKIPPED_ALL)
 				return drop(packet, SEGUE_OUTCOME_drop_label_bottom);
 		}
 	}
@@ -131,8 +131,8 @@ INLINE int labels_firewall(struct packet *packet, struct scratch *scratch)
 	end = buffer_end(packet->ctx);
 	if (labels_copy(data + ETHERNET_LENGTH, end, &scratch->stash, 0, 0))
 		return drop(packet, SEGUE_OUTCOME_drop_adjust);
-	if (unlikely(cut)) {
-		error = labels_skip(packet, cut);
+	if (unlikely(skipped)) {
+		error = labels_skip(packet, skipped);
 		if (error)
 			return drop(packet, error & (SEGUE_OUTCOMES_MAX - 1));
 	}

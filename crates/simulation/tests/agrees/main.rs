@@ -5,10 +5,12 @@ mod label_kinds;
 mod labels;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
 
 use segue_abi::{FunctionMetadata, Outcome, OutcomeKind};
 use segue_dataplane::{Dataplane, Fib, FibAnswer, FibQuestion, Interfaces};
 use segue_simulation::{Arrival, Kernel, Simulated, View, simulate};
+use segue_testkit::fixture::address::NODE;
 use segue_testkit::fixture::{self, Network};
 use segue_testkit::is_long;
 use segue_testkit::mutation::{Random, Seed, mutate, seeds};
@@ -29,7 +31,7 @@ fn simulated(node: &Node<'_>, packets: &[Seed]) -> Vec<Simulated> {
         let interfaces = Interfaces::query().unwrap_or_else(|error| panic!("{error}"));
         let down = dataplane.life().down();
         let (compiled, state) = (dataplane.applied().unwrap(), dataplane.applied_state().unwrap());
-        let path_mtus = dataplane.path_mtus(std::time::Instant::now());
+        let path_mtus = dataplane.path_mtus(Instant::now());
         let view = View { compiled, state, interfaces: &interfaces, down: &down, path_mtus: &path_mtus };
         let one = |packet: &Seed| {
             let arrival = Arrival { frame: packet.frame.clone(), remembered: None };
@@ -145,6 +147,21 @@ fn flows(random: &mut Random, count: usize) -> Vec<Seed> {
     found
 }
 
+/// Nodes further on say of what these packets become that 1400 octets fit.
+fn narrowed(node: &Node<'_>, packets: &[Seed]) {
+    use segue_wire::{Icmpv6Repr, Ipv6Repr};
+    for packet in packets {
+        let frame = node.send(packet.port, &packet.frame).frame;
+        if frame.len() < 54 || frame[12..14] != [0x86, 0xdd] || frame[22..38] != NODE.octets() {
+            continue;
+        }
+        let message = Icmpv6Repr::PacketTooBig { mtu: 1400, packet: Icmpv6Repr::quote(&frame[14..]).to_vec() };
+        let router = Ipv6Repr::new("fd00:0:77::1".parse().expect("an address"), NODE);
+        node.send("core1", &fixture::arriving("core1").ipv6(router).icmpv6(message).build());
+    }
+    node.follow_path_mtus(Instant::now());
+}
+
 #[test]
 #[ignore = "needs root"]
 fn it_says_what_the_data_plane_does() {
@@ -165,6 +182,14 @@ fn it_says_what_the_data_plane_does() {
     let sum: usize = certain.values().sum();
     assert!(sum > packets.len() * 5 / 6, "of {} it was certain of {sum}: {certain:?}", packets.len());
     assert!(certain.len() > 20, "{certain:?}");
+    // Paths have turned out to be narrow.
+    let wide = flows(&mut random, in_flows);
+    let fitted = agree(&node, &wide).get("drop_too_big").copied().unwrap_or_default();
+    narrowed(&node, &packets[..in_flows]);
+    let known = node.inside(|dataplane: &mut Dataplane| dataplane.path_mtus(Instant::now()).len());
+    assert!(known > 3, "{known} paths");
+    let fitting = agree(&node, &wide)["drop_too_big"];
+    assert!(fitting > fitted + 10, "{fitted} do not fit, with {known} narrow paths {fitting}");
 }
 
 const RULES: &str = "-A FORWARD -p tcp -m tcp --dport 80 -j DROP\\n-A FORWARD -p tcp -m tcp --dport 443 -j REJECT\\n\
