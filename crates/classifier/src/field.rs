@@ -192,6 +192,28 @@ impl Field {
         }
     }
 
+    /// Whether only a packet with an SRH has it.
+    pub const fn is_of_srh(self) -> bool {
+        use Field::*;
+        matches!(
+            self,
+            SrhPresent
+                | SrhNextHeader
+                | SrhLength
+                | SrhSegmentsLeft
+                | SrhLastEntry
+                | SrhTag
+                | PreviousSid
+                | NextSid
+                | LastSid
+        )
+    }
+
+    /// Whether only a packet that came by a label has it.
+    pub const fn is_of_labels(self) -> bool {
+        self.entry().is_some() || matches!(self, Self::LabelEntries)
+    }
+
     /// The entry of a label stack that it is of.
     pub const fn entry(self) -> Option<Entry> {
         match self {

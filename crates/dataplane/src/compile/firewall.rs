@@ -8,6 +8,7 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use segue_abi as abi;
 use segue_classifier::image::{Image, LINE};
+use segue_classifier::program::{Action, Chain, Rule};
 use segue_model::firewall::{Firewall, FirewallMode};
 use segue_model::node::NodeState;
 use sha2::{Digest, Sha256};
@@ -68,10 +69,36 @@ pub(super) fn compile(compiler: &mut Compiler<'_>) -> Result<Vec<CompiledFirewal
         };
         let warnings = next.image.iter().flat_map(|rules| &rules.warnings);
         compiler.warnings.extend(warnings.map(|warning| format!("{place}: {warning}")));
+        let of_others = next.image.iter().filter_map(|rules| of_other_packets(state, firewall, &rules.chains));
+        compiler.warnings.extend(of_others.map(|warning| format!("{place}: {warning}")));
         compiled.push(next);
     }
     leave_room(&compiled, capacity)?;
     Ok(compiled)
+}
+
+/// What an operator should know of rules that no packet matches, since those that could meet other firewalls.
+fn of_other_packets(state: &NodeState, firewall: &Firewall, chains: &[Chain]) -> Option<String> {
+    let is_this = |name: &Option<String>| name.as_ref() == Some(&firewall.name);
+    let behind_labels = state.labels.iter().any(|label| is_this(&label.firewall));
+    let by_sids = state.sids.iter().any(|sid| is_this(&sid.firewall));
+    let elsewhere = by_sids || state.ports.iter().any(|port| is_this(&port.firewall));
+    let (is_about, what, why, instead): (fn(&Rule) -> bool, _, _, _) = match (behind_labels, elsewhere) {
+        (true, false) => (is_about_srh, "`-m srh` or SEG6", "is behind labels only", "`-m mpls` and MPLS"),
+        (false, true) => (is_about_labels, "`-m mpls` or MPLS", "is behind no label", "`-m srh` and SEG6"),
+        _ => return None,
+    };
+    let rule = chains.iter().flat_map(|chain| &chain.rules).find(|rule| is_about(rule))?;
+    let line = rule.line.map(|line| format!("line {line}: ")).unwrap_or_default();
+    Some(format!("{line}no packet matches a rule with {what}, since this firewall {why}: use {instead}"))
+}
+
+fn is_about_srh(rule: &Rule) -> bool {
+    matches!(rule.action, Action::Seg6(_)) || rule.conditions.iter().any(|condition| condition.field.is_of_srh())
+}
+
+fn is_about_labels(rule: &Rule) -> bool {
+    matches!(rule.action, Action::Mpls(_)) || rule.conditions.iter().any(|condition| condition.field.is_of_labels())
 }
 
 /// What takes the place of these must fit beside them, or the tables would grow a second time for the same number of rules.

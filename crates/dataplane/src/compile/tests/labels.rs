@@ -154,3 +154,36 @@ fn what_no_check_has_seen_is_refused() {
         json!([{ "name": "a", "mode": "PUSH", "segment_lists": [{ "labels": [], "next_hop": "fd00:2::2" }] }]);
     assert!(matches!(Case::with(json!({ "policies": without })).error(), CompileError::Segments { max: 32, .. }));
 }
+
+/// A packet has labels or an SRH as its steering header: rules about the other one never match.
+#[test]
+fn rules_about_packets_that_meet_another_firewall_are_told() {
+    let text = |rules: &str| format!("*filter\n:FORWARD ACCEPT [0:0]\n-A FORWARD -p tcp -j DROP\n{rules}COMMIT\n");
+    let about_srh =
+        ["-A FORWARD -m srh --srh-tag 5 -j DROP\n", "-A FORWARD -p udp -j SEG6 --seg6-action seg6-go-last\n"];
+    let about_labels =
+        ["-A FORWARD -m mpls --mpls-label 16002 -j DROP\n", "-A FORWARD -p udp -j MPLS --mpls-action go-last\n"];
+    let told = |places: &[&str], rules: &str| {
+        let mut state = json!({ "firewalls": [{ "name": "fw", "mode": "advanced", "ipv6": { "file": "v6", "text": text(rules) } }] });
+        for place in places {
+            let (key, value) = match *place {
+                "label" => ("labels", json!({ "label": 15010, "behaviour": "firewall", "firewall": "fw" })),
+                _ => ("sids", json!({ "sid": "fc00:1:a::", "behaviour": "End.AN", "firewall": "fw" })),
+            };
+            state[key] = json!([value]);
+        }
+        Case::with(state).compiled().warnings
+    };
+    for (rules, wrong, right) in [(about_srh, "label", "sid"), (about_labels, "sid", "label")] {
+        for rule in rules {
+            let warnings = told(&[wrong], rule);
+            assert!(
+                matches!(&warnings[..], [one] if one.starts_with("firewall fw: line 4: no packet matches a rule with ")),
+                "{rule}{warnings:?}"
+            );
+            for places in [&[right][..], &["sid", "label"], &[]] {
+                assert_eq!(told(places, rule), Vec::<String>::new(), "{rule}{places:?}");
+            }
+        }
+    }
+}
