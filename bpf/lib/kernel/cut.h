@@ -37,7 +37,6 @@ INLINE int cut_back(buffer *skb)
 		return drop_unknown_port(skb);
 	epoch_in_domain(&packet);
 	cut_word_off(skb, reference);
-	skb_make_linear(skb);
 	if (reference)
 		return number == SEGUE_STAGE_LABELS_OUT ? function_labels(&packet)
 							: drop(&packet, SEGUE_OUTCOME_drop_recirculation);

@@ -22,6 +22,7 @@ struct packet {
 			 leaves out what others do */
 	u32 unasked;  /* 1: handed on by hand_on(): its source has not been looked at */
 	u64 icmp_way; /* where ICMP errors about it are routed: ICMP_WAY() */
+	u32 headers;  /* socket buffers with segments: what skb_headers() says; else 0 */
 };
 
 /* How many packets it is: more than one where the buffer has segments. */
@@ -50,7 +51,23 @@ INLINE u32 packet_longest(const struct packet *packet, u32 length)
 INLINE void packet_measure(struct packet *packet)
 {
 #ifdef SEGUE_SKB
-	packet->ctx->cb[0] = likely(!segment_size(packet->ctx)) ? 0 : skb_find_cut(packet->ctx);
+	u64 measure = likely(!segment_size(packet->ctx)) ? 0 : skb_measure(packet->ctx);
+
+	packet->ctx->cb[0] = measure;
+	packet->headers = measure >> 32;
+#else
+	(void)packet;
+#endif
+}
+
+/* Has all that segue_port looks at in the linear part of a buffer, which has been measured. */
+INLINE void packet_make_linear(const struct packet *packet)
+{
+#ifdef SEGUE_SKB
+	buffer *skb = packet->ctx;
+
+	if (unlikely(!packet->headers && skb_parted(skb)) && (segment_size(skb) || !skb_headers(skb)))
+		buffer_go_on(skb);
 #else
 	(void)packet;
 #endif
@@ -181,7 +198,11 @@ INLINE int packet_begin(buffer *ctx, struct packet *packet, u32 stage, u64 epoch
 	packet->length = 0;
 	if (stage == STAGE_PORT)
 		buffer_begin(ctx);
+	else if (stage != SEGUE_STAGE_SERVICE)
+		buffer_go_on(ctx);
 	packet_measure(packet);
+	if (stage == SEGUE_STAGE_SERVICE) /* goes on where segue_port leaves off, with packets as usual */
+		packet_make_linear(packet);
 	packet->port = port_find(packet->generation, buffer_interface(ctx));
 	return !packet->port;
 }

@@ -87,6 +87,30 @@ INLINE void buffer_begin(buffer *skb)
 	skb->cb[1] = 0;
 }
 
+/*
+ * Headers that are looked at lie in the linear part of a buffer, as far as they lie in its first so many octets: in
+ * every stage, and in segue_port and segue_service unless skb_headers() knows all of them.
+ */
+#define SKB_LINEAR 512
+
+/* Does the linear part end before these? */
+INLINE int skb_parted(const buffer *skb)
+{
+	return buffer_start(skb) + SKB_LINEAR > buffer_end(skb) &&
+	       skb->len > (u32)(buffer_end(skb) - buffer_start(skb));
+}
+
+INLINE void buffer_go_on(buffer *skb)
+{
+	u32 wanted = SKB_LINEAR;
+
+	if (likely(!skb_parted(skb)))
+		return;
+	if (wanted > skb->len)
+		wanted = skb->len;
+	bpf_skb_pull_data(skb, wanted); /* what is missing still is found to be truncated */
+}
+
 /* The port that a buffer has come in by, where it is another interface than this one: lib/labels/cut.h. Else 0. */
 INLINE u32 skb_elsewhere(const buffer *skb)
 {
@@ -180,22 +204,83 @@ RARE int skb_look_inside(buffer *skb, struct skb_inside *inside)
 	return -1;
 }
 
-/*
- * How many octets less than the buffer its longest segment is. 0: it is one packet, or its headers cannot be walked and
- * it is judged as a whole.
- */
-RARE u32 skb_find_cut(buffer *skb)
-{
-	u32 size = segment_size(skb), left;
-	struct skb_inside inside = {}; /* Linux 6.1 gives no function what is not initialised */
+/* As far as a steered packet's headers are read before it is known what they are: an inner IPv6 header behind two
+ * segments. */
+#define SKB_STEERED (ETHERNET_LENGTH + 2 * IPV6_LENGTH + SRH_FIXED_LENGTH + 32)
 
-	if (!size || skb_look_inside(skb, &inside) || inside.payload >= skb->len)
+/*
+ * Where the payload of a packet begins whose headers are as nearly all are: IPv6, perhaps with one Routing header, or
+ * IPv4, perhaps another of these in it, then TCP or UDP, all of it in the linear part. 0: of any other. What begins
+ * there is nobody's to read, so it may stay where it is: a host's buffers have all their payload in pages, and part of
+ * it in the linear part costs a larger one with all that is in the old.
+ */
+RARE u32 skb_headers(buffer *skb)
+{
+	const void *data = buffer_start(skb), *end = buffer_end(skb);
+	const u8 *octet = data + ETHERNET_LENGTH;
+	u32 next = PROTOCOL_IPV4;
+
+	if ((const void *)octet > end)
 		return 0;
-	left = skb->len - inside.payload;
-	return left > size ? left - size : 0;
+	if (*(const u16 *)(data + 12) == bpf_htons(ETH_P_IPV6))
+		next = PROTOCOL_IPV6;
+	else if (*(const u16 *)(data + 12) != bpf_htons(ETH_P_IP))
+		return 0;
+	if (next == PROTOCOL_IPV6) {
+		if ((const void *)octet + IPV6_LENGTH > end)
+			return 0;
+		next = octet[6];
+		octet += IPV6_LENGTH;
+		if (next == PROTOCOL_ROUTING) {
+			if (data + SKB_STEERED > end)
+				return 0;
+			next = octet[0];
+			octet += (octet[1] + 1) * 8;
+		}
+	}
+	if (next == PROTOCOL_IPV6) {
+		if ((const void *)octet + IPV6_LENGTH > end)
+			return 0;
+		next = octet[6];
+		octet += IPV6_LENGTH;
+	} else if (next == PROTOCOL_IPV4) {
+		if ((const void *)octet + sizeof(struct iphdr) > end || *octet != 0x45)
+			return 0;
+		next = octet[9];
+		octet += sizeof(struct iphdr);
+	}
+	if (next == PROTOCOL_UDP) {
+		octet += 8;
+	} else {
+		if (next != PROTOCOL_TCP || (const void *)octet + 20 > end || octet[12] < 0x50)
+			return 0;
+		octet += (octet[12] >> 4) * 4;
+	}
+	return (const void *)octet <= end ? (u32)((const void *)octet - data) : 0;
 }
 
-/* The same once it has been found (lib/packet/packet.h): it stays with the buffer, in the word that is the programs'.
+/*
+ * How many octets less than the buffer its longest segment is. 0: it is one packet, or its headers cannot be walked and
+ * it is judged as a whole. In the high half: what skb_headers() says.
+ */
+RARE u64 skb_measure(buffer *skb)
+{
+	u32 size = segment_size(skb), headers = skb_headers(skb), payload = headers, left;
+	struct skb_inside inside = {}; /* Linux 6.1 gives no function what is not initialised */
+
+	if (unlikely(!payload)) {
+		if (skb_look_inside(skb, &inside))
+			return 0;
+		payload = inside.payload;
+	}
+	if (!size || payload >= skb->len)
+		return 0;
+	left = skb->len - payload;
+	return (u64)headers << 32 | (left > size ? left - size : 0);
+}
+
+/* How many octets less its longest segment is, once it has been found (lib/packet/packet.h): it stays with the buffer,
+ * in the word that is the programs'.
  */
 INLINE u32 skb_cut(const buffer *skb)
 {
@@ -260,7 +345,7 @@ RARE int skb_encapsulate_again(buffer *skb, u32 push)
 	u32 ipv4 = skb->protocol != bpf_htons(ETH_P_IPV6);
 	struct skb_inside inside = {}; /* Linux 6.1 gives no function what is not initialised */
 
-	if (segment_size(skb) && (skb_look_inside(skb, &inside) || inside.in_ipv4))
+	if (segment_size(skb) && (ipv4 || !skb_headers(skb)) && (skb_look_inside(skb, &inside) || inside.in_ipv4))
 		return -1;
 	if (bpf_skb_adjust_room(skb, push, BPF_ADJ_ROOM_MAC, BPF_F_ADJ_ROOM_FIXED_GSO))
 		return -1;

@@ -43,21 +43,6 @@ RARE int skb_priority_tags_remove(buffer *skb)
 	return -1;
 }
 
-/* Headers that are looked at lie in the linear part of a buffer, as far as they lie in its first so many octets. */
-#define SKB_LINEAR 512
-
-INLINE void skb_make_linear(buffer *skb)
-{
-	u32 wanted = SKB_LINEAR;
-
-	if (likely(buffer_start(skb) + SKB_LINEAR <= buffer_end(skb) ||
-		   skb->len <= (u32)(buffer_end(skb) - buffer_start(skb))))
-		return;
-	if (wanted > skb->len)
-		wanted = skb->len;
-	bpf_skb_pull_data(skb, wanted); /* what is missing still is found to be truncated */
-}
-
 /*
  * Makes a buffer that has come in by a port what lib/ works on. 0, or what the packet ends with: tags of a VLAN are for
  * the kernel, which has interfaces of that VLAN or not; so is what is tagged and for somebody else. Frames that are
@@ -83,7 +68,7 @@ INLINE u32 buffer_arrives(const struct packet *packet)
 		if (tagged)
 			return tagged < 0 ? SEGUE_OUTCOME_drop_recirculation : SEGUE_OUTCOME_passed_not_for_segue;
 	}
-	skb_make_linear(skb);
+	packet_make_linear(packet);
 	return 0;
 }
 

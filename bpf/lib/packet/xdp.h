@@ -55,6 +55,11 @@ INLINE void buffer_begin(buffer *ctx)
 	(void)ctx;
 }
 
+INLINE void buffer_go_on(buffer *ctx)
+{
+	(void)ctx;
+}
+
 /* The interface that it came in by. */
 INLINE u32 buffer_interface(const buffer *ctx)
 {
