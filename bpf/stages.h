@@ -17,6 +17,7 @@
 #include "lib/packet/fast.h"
 #include "lib/core/port.h"
 #include "lib/access/port.h"
+#include "lib/access/fast.h"
 #include "lib/service/port.h"
 #include "lib/proxy/take_off.h"
 #include "lib/proxy/instances.h"
@@ -38,7 +39,7 @@
 PROGRAM(segue_port)
 {
 	struct packet packet;
-	int action;
+	int action = VERDICT_DROP;
 	u32 odd;
 
 #ifdef SEGUE_SKB
@@ -60,7 +61,7 @@ PROGRAM(segue_port)
 	if (likely(packet.port->role == SEGUE_ROLE_CORE))
 		return core_port(&packet);
 	if (likely(access_here && packet.port->role == SEGUE_ROLE_ACCESS))
-		return access_port(&packet);
+		return likely(access_fast(&packet, &action)) ? action : access_port(&packet);
 	if (likely(functions_here)) {
 		action = service_fast(&packet);
 		if (likely(action != NOT_FAST))

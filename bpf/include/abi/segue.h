@@ -48,6 +48,7 @@ typedef unsigned int __be32;
 #define SEGUE_SID_CACHE_BITS 10 /* entries per CPU, as powers of two */
 #define SEGUE_ADJACENCY_CACHE_BITS 11
 #define SEGUE_FLOW_CACHE 4096	    /* entries per CPU while there are few steering rules */
+#define SEGUE_FLOW_ROW 32	    /* of them in one row of the map `flows` */
 #define SEGUE_PROXY_FLOW_CACHE 4096 /* entries per CPU as soon as a proxy remembers flows */
 #define SEGUE_LAST_DROP_BYTES 192
 #define SEGUE_STASH_SLOTS 65536 /* steering headers remembered by proxies; a reference has 16 bits for the slot */

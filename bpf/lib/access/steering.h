@@ -59,10 +59,20 @@ struct flow_verdict {
 	struct adjacency adjacency; /* a copy of the list's */
 };
 
-/* Entries of map `flows`. A power of two; the loader's to change, together with the map's size. */
-const volatile u32 flow_cache_size SEC(".rodata.flows") = SEGUE_FLOW_CACHE;
+/* Rows of map `flows`. A power of two; the loader's to change, together with the map's size. */
+const volatile u32 flow_rows SEC(".rodata.flows") = SEGUE_FLOW_CACHE / SEGUE_FLOW_ROW;
 
-PERCPU(flows, struct flow_verdict, SEGUE_FLOW_CACHE);
+/*
+ * What a CPU remembers of flows; two cache lines each. The kernel finds a row by a pointer in a table of its own: the
+ * fewer rows, the more of that table is at hand.
+ */
+struct flow_row {
+	struct flow_verdict verdict[SEGUE_FLOW_ROW];
+};
+
+_Static_assert(sizeof(struct flow_verdict) == 128, "an entry is two cache lines");
+
+PERCPU(flows, struct flow_row, SEGUE_FLOW_CACHE / SEGUE_FLOW_ROW);
 
 /* The fields that steering rules look at; the others are never read. */
 INLINE void steering_key_fill(const struct segue_port *port, const struct flow *flow, struct segue_classifier_key *key)
@@ -184,15 +194,31 @@ INLINE void steering_decide(const struct packet *packet, const struct flow *flow
 		steering_obey(line, flow->hash, verdict);
 }
 
+/* The entry of the flows with this hash, of which the low bits choose among lists. `row`: room for a key. */
+INLINE struct flow_verdict *steering_slot(const u32 *hash, u32 *row)
+{
+	struct flow_verdict *verdict;
+	struct flow_row *entries;
+
+	*row = *hash / (256 * SEGUE_FLOW_ROW) & (flow_rows - 1);
+	entries = bpf_map_lookup_elem(&flows, row);
+	if (unlikely(!entries))
+		return NULL;
+	verdict = &entries->verdict[*hash / 256 % SEGUE_FLOW_ROW];
+	opaque(verdict); /* else it is computed anew for each field */
+	return verdict;
+}
+
 INLINE const struct flow_verdict *steering_verdict(const struct packet *packet, const struct flow *flow)
 {
-	u32 index = (flow->hash >> 8) & (flow_cache_size - 1), marks = steering_marks(packet->port, flow);
-	struct flow_verdict *verdict = bpf_map_lookup_elem(&flows, &index);
+	u32 index, marks = steering_marks(packet->port, flow);
+	struct flow_verdict *verdict = steering_slot(&flow->hash, &index);
 	const struct segue_segment_list *list;
 	const struct adjacency *adjacency;
 
 	if (!verdict)
 		return NULL;
+	/* Word by word, for which the stack suffices. */
 	if (likely(verdict->key[0] == flow->key[0] && verdict->key[1] == flow->key[1] &&
 		   verdict->key[2] == flow->key[2] && verdict->key[3] == flow->key[3] &&
 		   verdict->key[4] == flow->key[4] && verdict->ingress == packet->port->ifindex &&

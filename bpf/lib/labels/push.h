@@ -140,7 +140,8 @@ INLINE int push_on(const struct packet *packet, const struct segue_segment_list 
 	if (unlikely(!ttl))
 		return drop(packet, SEGUE_OUTCOME_drop_truncated);
 	fill = labels_fill(packet, list, payload->traffic_class, ttl);
-	if (labels_on(packet->ctx, list->header_length & 0xff))
+	if (likely(adjacency) ? labels_room(packet->ctx, list->header_length & 0xff)
+			      : labels_on(packet->ctx, list->header_length & 0xff))
 		return drop(packet, SEGUE_OUTCOME_drop_no_headroom);
 	data = buffer_start(packet->ctx);
 	end = buffer_end(packet->ctx);

@@ -37,6 +37,12 @@ RARE int labels_on(buffer *skb, u32 octets)
 	return skb_becomes(skb, bpf_htons(ETH_P_MPLS_UC));
 }
 
+/* The same for a packet that gets another Ethernet header. */
+INLINE int labels_room(buffer *skb, u32 octets)
+{
+	return labels_on(skb, octets);
+}
+
 /* Takes off `octets` of labels, and makes room for `room` octets of others in their place. 0: done. */
 RARE int labels_exchange(buffer *skb, u32 octets, u32 room)
 {
@@ -141,6 +147,11 @@ RARE int labels_off(buffer *ctx, u32 octets, u32 ethertype)
 INLINE int labels_on(buffer *ctx, u32 octets)
 {
 	return labels_move(ctx, -(int)octets, bpf_htons(ETH_P_MPLS_UC));
+}
+
+INLINE int labels_room(buffer *ctx, u32 octets)
+{
+	return buffer_adjust_head(ctx, -(int)octets);
 }
 
 RARE int labels_exchange(buffer *ctx, u32 octets, u32 room)

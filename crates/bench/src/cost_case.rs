@@ -247,6 +247,8 @@ pub fn node_state() -> Value {
             {"label": label(4), "behaviour": "dynamic_proxy", "next_hop_mac": FUNCTION_MAC, "proxy": {
                 "inner": ["IPv4", "IPv6"], "to_function": "fn-label", "from_function": "fn-label", "memory": "interface",
             }},
+            {"label": label(5), "behaviour": "firewall", "firewall": "basic"},
+            {"label": label(6), "behaviour": "firewall", "firewall": "state"},
         ],
         "policies": policies,
         "steering": [
@@ -401,6 +403,8 @@ fn firewalls() -> Vec<Case> {
         ..case(name, port, packet)
     };
     let inserted = frame::inserted(dropped(), &[sid(18)], 1);
+    // What passes is at its next label in the same node, where a packet at a SID is at End.
+    let at = |name, label_, inner| case(name, "in", &behind(inner, &[label_, label(1)]));
     // Four times as many as a CPU keeps verdicts of.
     let many = |name, inner| {
         let packet = steered(inner, sid(20), 1);
@@ -415,18 +419,24 @@ fn firewalls() -> Vec<Case> {
         case("firewall at a SID, passed", "in", &steered(passed(), sid(18), 1)),
         case("firewall at a SID, connection of UDP, passed", "in", &steered(passed(), sid(20), 1)),
         case("firewall at a SID, connection of TCP, passed", "in", &steered(acknowledgment(passed()), sid(20), 1)),
+        drops("firewall at a label, dropped", "in", &behind(dropped(), &[label(5), label(1)])),
+        at("firewall at a label, passed", label(5), passed()),
+        at("firewall at a label, connection of UDP, passed", label(6), passed()),
+        at("firewall at a label, connection of TCP, passed", label(6), acknowledgment(passed())),
         many("firewall at a SID, 4,096 connections of UDP, passed", passed()),
         many("firewall at a SID, 4,096 connections of TCP, passed", acknowledgment(passed())),
     ]
 }
 
+fn behind(inner: Packet, stack: &[u32]) -> Packet {
+    let entries: Vec<(u32, u8)> = stack.iter().map(|label| (*label, TTL)).collect();
+    frame::labelled(inner, &entries)
+}
+
 /// Label stacks: on, on the way, off, and through a function.
 fn labels() -> Vec<Case> {
     let six = || inner_ipv6(INNER_DESTINATION);
-    let core = |name, stack: &[u32]| {
-        let entries: Vec<(u32, u8)> = stack.iter().map(|label| (*label, TTL)).collect();
-        case(name, "in", &frame::labelled(six(), &entries))
-    };
+    let core = |name, stack: &[u32]| case(name, "in", &behind(six(), stack));
     let to = |name| Case { program: Program::Segue("to_function"), ..core(name, &[label(4), label(1)]) };
     vec![
         case("PUSH of 2 labels", "access", &inner_ipv6(destination(4))),

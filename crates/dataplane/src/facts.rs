@@ -157,11 +157,16 @@ impl Capacity {
 
     /// Flows that each CPU remembers the steering rule of, a power of two: many rules are seldom for few flows, and the more of
     /// them there are, the more it costs to find one.
-    pub(crate) fn flow_cache(&self) -> u32 {
+    fn flow_cache(&self) -> u32 {
         if self.steering_rules <= Self::FEW_STEERING_RULES {
             return segue_abi::SEGUE_FLOW_CACHE;
         }
         self.steering_rules.min(Self::FLOW_CACHE_MAX).next_power_of_two()
+    }
+
+    /// The rows of that memory, a power of two.
+    pub(crate) fn flow_rows(&self) -> u32 {
+        self.flow_cache() / segue_abi::SEGUE_FLOW_ROW
     }
 
     /// Flows of proxies that each CPU remembers, a power of two.

@@ -160,7 +160,7 @@ pub(crate) static MAPS: [Map; 53] = [
     Map::of_build("sids_cached"),
     Map::of_build("adjacencies"),
     Map::of_build("labels_cached"),
-    Map::of_build("flows").entries(Capacity::flow_cache).constant(".rodata.flows"),
+    Map::of_build("flows").entries(Capacity::flow_rows).constant(".rodata.flows"),
     Map::of_build("proxy_flows_cached").entries(Capacity::proxy_flow_cache).constant(".rodata.proxy_flows"),
     Map::of_build("firewall_verdicts"),
     // Scratch memory.

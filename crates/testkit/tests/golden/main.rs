@@ -30,5 +30,6 @@ mod path_mtu;
 mod proxy;
 mod review;
 mod usual;
+mod usual_access;
 mod usual_labels;
 mod ways;
