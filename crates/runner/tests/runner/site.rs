@@ -103,6 +103,18 @@ impl Site {
         self.ask("status").expect("the service answers")
     }
 
+    /// The same as soon as it is so, or what it is after ten seconds.
+    pub fn status_where(&self, wanted: impl Fn(&Value) -> bool) -> Value {
+        let end = Instant::now() + Duration::from_secs(10);
+        loop {
+            let status = self.status();
+            if wanted(&status) || Instant::now() > end {
+                return status;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
     pub fn child(&mut self) -> &mut Child {
         self.child.as_mut().expect("it was started")
     }
