@@ -419,8 +419,9 @@ fn the_hop_limit_in_each_hook() {
         for (hook, (rules, name)) in rules.iter_mut().zip(["pre", "fwd", "post"]).enumerate() {
             let seen = if hook == 0 { limit } else { limit - 1 };
             counters += &format!("counter {name}4_{limit} {{ }} counter {name}6_{limit} {{ }}\n");
-            *rules += &format!("ip ttl {seen} counter name {name}4_{limit}\n");
-            *rules += &format!("ip6 hoplimit {seen} counter name {name}6_{limit}\n");
+            // The namespace itself sends reports of multicast listeners with a hop limit of 1.
+            *rules += &format!("meta l4proto udp ip ttl {seen} counter name {name}4_{limit}\n");
+            *rules += &format!("meta l4proto udp ip6 hoplimit {seen} counter name {name}6_{limit}\n");
         }
     }
     let [pre, forward, post] = rules;

@@ -42,7 +42,7 @@ struct Chain {
     client: Netns,
     server: Netns,
     hops: Vec<Hop>,
-    _node: Netns,
+    node: Netns,
     _files: TempDir,
 }
 
@@ -110,7 +110,7 @@ impl Chain {
         ] {
             node.sh(&line);
         }
-        Self { client, server, hops, _node: node, _files: files }
+        Self { client, server, hops, node, _files: files }
     }
 
     fn status(&self, hop: usize) -> Value {
@@ -143,7 +143,16 @@ impl Chain {
                     hash.update(&buffer[..length]);
                 }
             });
-            let mut stream = self.client.enter(|| TcpStream::connect_timeout(&server, PATIENCE).unwrap());
+            let connected = self.client.enter(|| TcpStream::connect_timeout(&server, PATIENCE));
+            let mut stream = connected.unwrap_or_else(|error| {
+                let places = [("client", &self.client), ("node", &self.node), ("server", &self.server)];
+                let seen = places.map(|(name, netns)| {
+                    let told =
+                        ["ip -6 address", "ip -6 route show table all", "nstat -a -s"].map(|line| netns.sh(line));
+                    format!("{name}:\n{}", told.concat())
+                });
+                panic!("{error}\n{}", seen.concat())
+            });
             stream.set_write_timeout(Some(Duration::from_secs(60))).unwrap();
             let mut hash = Sha256::new();
             let (mut left, mut number) = (octets as usize, 0_u64);
