@@ -76,6 +76,27 @@ fn links_between_pages_lead_somewhere() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+/// Cargo looks for examples to run only in crates that have some: to find none takes it half a second in each.
+#[test]
+fn examples_are_where_they_are_run() {
+    let (texts, mut unseen) = (texts(), Vec::new());
+    for (path, text) in texts.iter().filter(|(path, _)| path.extension().is_some_and(|end| end == "rs")) {
+        let Some(package) = path.ancestors().find(|directory| directory.join("Cargo.toml").exists()) else { continue };
+        let manifest = std::fs::read_to_string(package.join("Cargo.toml")).expect("Cargo.toml");
+        if !manifest.contains("doctest = false") || !path.starts_with(package.join("src")) {
+            continue;
+        }
+        let fences = text.lines().filter_map(|line| {
+            let comment = line.trim_start().strip_prefix("///").or(line.strip_prefix("//!"))?;
+            comment.trim_start().strip_prefix("```")
+        });
+        unseen.extend(
+            fences.step_by(2).filter(|kind| kind.is_empty() || kind.starts_with("rust")).map(|_| path.display()),
+        );
+    }
+    assert!(unseen.is_empty(), "examples that nobody runs: remove `doctest = false`: {unseen:?}");
+}
+
 /// Sources, error texts and pages name pages by their path from the root of the repository.
 #[test]
 fn pages_that_are_named_exist() {
