@@ -9,12 +9,14 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::SystemTime;
 
-/// The variable of the environment with the directory. It must be on the BPF file system that the pins are on.
+/// The variable of the environment with the directory. It must be on the BPF file system that the pins are on. Those who share it need not
+/// see each other: they may have process numbers of their own.
 pub const VARIABLE: &str = "SEGUE_IDLE_DATA_PLANES";
 
 /// How many there may be: each keeps its tables.
-const MOST: usize = 16;
+const MOST: usize = 32;
 
 /// Where idle data planes are, if they are to be kept.
 #[must_use]
@@ -76,6 +78,7 @@ fn move_into(pins: &Path, idle: &Path) -> io::Result<bool> {
 fn new_place(idle: &Path) -> io::Result<Option<PathBuf>> {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     fs::create_dir_all(idle)?;
-    let name = format!("{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
+    let now = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default().as_nanos();
+    let name = format!("{now:x}-{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
     Ok((fs::read_dir(idle)?.count() < MOST).then(|| idle.join(name)))
 }

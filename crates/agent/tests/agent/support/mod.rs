@@ -158,7 +158,9 @@ impl<'a> Agent<'a> {
 
     /// Runs `segued clean` with the same files.
     pub fn clean(&self) -> std::process::Output {
-        self.network.node.output(segued().arg("clean").args(files(self.directory.path())))
+        let mut command = segued();
+        command.arg("clean").args(files(self.directory.path())).envs(self.environment.iter().copied());
+        self.network.node.output(&mut command)
     }
 
     /// Number of its process.
