@@ -1,10 +1,6 @@
 //! A real agent on a real kernel.
 
-use std::{
-    collections::BTreeMap,
-    fs, thread,
-    time::Duration,
-};
+use std::{collections::BTreeMap, fs, thread, time::Duration};
 
 use crate::support::{Agent, Network, traffic::under_traffic};
 use segue_abi as abi;

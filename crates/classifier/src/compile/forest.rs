@@ -1,5 +1,7 @@
 //! Rules divided among a few trees, so that those which leave a word open are not copied into every child of those which do not.
 
+use std::num::NonZero;
+
 use super::items::Items;
 use super::tree::{Builder, Thrift, Tree};
 use crate::image::ENTRIES;
@@ -98,7 +100,8 @@ fn plant_each<'a, 'b>(
 fn least(items: &Items, planted: Vec<Planted>) -> Vec<Tree> {
     let least = planted.into_iter().min_by(|one, other| one.cost.total_cmp(&other.cost));
     let mut trees = least.map(|planted| planted.trees).unwrap_or_default();
-    trees.iter_mut().for_each(|tree| Builder::complete(items, tree));
+    let threads = if items.count < ALONE { 1 } else { std::thread::available_parallelism().map_or(1, NonZero::get) };
+    trees.iter_mut().for_each(|tree| Builder::complete(items, tree, threads));
     trees
 }
 

@@ -1,5 +1,7 @@
 //! Decision trees: at each node the cut or split of one word that leaves the fewest rules to a packet.
 
+use std::sync::{Mutex, PoisonError};
+
 use super::items::{FULL, Items};
 
 /// Rules with which a node is no longer divided.
@@ -200,34 +202,56 @@ impl<'a> Builder<'a> {
         })
     }
 
-    /// Gives all leaves their windows.
-    pub fn complete(items: &'a Items, tree: &mut Tree) {
+    /// Gives all leaves their windows, by so many threads at most.
+    pub fn complete(items: &'a Items, tree: &mut Tree, threads: usize) {
         let builder = Self::new(items, Thrift(0.0), 0);
-        let mut region = vec![FULL; items.dimensions.len()];
-        builder.complete_below(tree, &mut region);
+        let region = vec![FULL; items.dimensions.len()];
+        let Some((at, division, children)) = builder.parts(tree) else {
+            return builder.complete_below(tree, &mut region.clone());
+        };
+        let whole = region[at];
+        let left = Mutex::new(children.iter_mut().enumerate());
+        let next = || left.lock().unwrap_or_else(PoisonError::into_inner).next();
+        let work = || {
+            let mut region = region.clone();
+            while let Some((index, child)) = next() {
+                region[at] = part(whole, &division, index);
+                builder.complete_below(child, &mut region);
+            }
+        };
+        std::thread::scope(|scope| {
+            for _ in 1..threads {
+                // Where no more are allowed, those that are there do it all.
+                let _ = std::thread::Builder::new().spawn_scoped(scope, work);
+            }
+            work();
+        });
     }
 
     fn complete_below(&self, tree: &mut Tree, region: &mut [(u32, u32)]) {
-        match tree {
-            Tree::Leaf(members, windows) => *windows = self.windows(members, region),
-            Tree::Cut { word, shift, children, .. } => {
-                let division = Division::Cut { shift: *shift, bits: children.len().ilog2() };
-                self.complete_children(*word, &division, children, region);
-            }
-            Tree::Split { word, thresholds, children, .. } => {
-                self.complete_children(*word, &Division::Split(thresholds.clone()), children, region);
-            }
+        if let Tree::Leaf(members, windows) = tree {
+            *windows = self.windows(members, region);
         }
-    }
-
-    fn complete_children(&self, word: usize, division: &Division, children: &mut [Tree], region: &mut [(u32, u32)]) {
-        let at = self.items.dimensions.iter().take_while(|dimension| dimension.word != word).count();
+        let Some((at, division, children)) = self.parts(tree) else { return };
         let whole = region[at];
         for (index, child) in children.iter_mut().enumerate() {
-            region[at] = part(whole, division, index);
+            region[at] = part(whole, &division, index);
             self.complete_below(child, region);
         }
         region[at] = whole;
+    }
+
+    /// How a node is divided: in which dimension, by what, and its children. None: it is a leaf.
+    fn parts<'t>(&self, tree: &'t mut Tree) -> Option<(usize, Division, &'t mut [Tree])> {
+        let (word, division, children) = match tree {
+            Tree::Leaf(..) => return None,
+            Tree::Cut { word, shift, children, .. } => {
+                (*word, Division::Cut { shift: *shift, bits: children.len().ilog2() }, children)
+            }
+            Tree::Split { word, thresholds, children, .. } => (*word, Division::Split(thresholds.clone()), children),
+        };
+        let at = self.items.dimensions.iter().take_while(|dimension| dimension.word != word).count();
+        Some((at, division, children))
     }
 
     /// The windows in which a packet seldom passes for a rule that it does not match.
