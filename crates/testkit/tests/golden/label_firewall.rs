@@ -1,19 +1,28 @@
 //! The node's own firewall behind a label: its rules on the packet that is behind the stack.
 
+use std::time::Duration;
+
 use segue_testkit::fixture::{DOMAIN, Network, address::*, arriving, configuration, leaving};
 use segue_testkit::golden::Golden;
-use segue_testkit::node::Verdict;
+use segue_testkit::node::{Moved, Verdict};
 use segue_wire::mpls::MplsEntry;
 use segue_wire::{Ipv4Repr, Ipv6Repr, PacketBuilder, TcpRepr, UdpRepr};
 
 const SWAP: u32 = 16_002;
 const SWAP_TO: u32 = 17_002;
+const POP: u32 = 16_003;
+/// To a link whose MTU is 1400.
+const NARROW: u32 = 16_005;
 const FIREWALL: u32 = 15_040;
 const STATEFUL: u32 = 15_041;
+/// Another node's.
+const FAR: u32 = 70_000;
 
 const LABELS: &str = "
 labels:
   - {label: 16002, behaviour: swap, out: 17002, next_hop: 'fd00:0:c1::2'}
+  - {label: 16003, behaviour: pop, next_hop: 'fd00:0:c1::2'}
+  - {label: 16005, behaviour: swap, next_hop: 'fd00:0:c2::2'}
   - {label: 15040, behaviour: firewall, firewall: fw}
   - {label: 15041, behaviour: firewall, firewall: stateful}
 ";
@@ -23,7 +32,12 @@ fn configured(ttl: &str) -> String {
         let rules: String = lines.iter().map(|line| format!("-A FORWARD {line}\\n")).collect();
         format!("\"*filter\\n:INPUT ACCEPT\\n:FORWARD ACCEPT\\n:OUTPUT ACCEPT\\n{rules}COMMIT\\n\"")
     };
-    let plain = rules(&["-p udp --dport 2 -j DROP", "-p udp --dport 3 -j REJECT"]);
+    let plain = rules(&[
+        "-p udp --dport 2 -j DROP",
+        "-p udp --dport 3 -j REJECT",
+        "-p tcp --dport 4 -j REJECT --reject-with tcp-reset",
+        "-p udp --dport 5 -j NFLOG --nflog-group 1 --nflog-size 64",
+    ]);
     let state = rules(&["-m conntrack --ctstate ESTABLISHED -j ACCEPT", "-p tcp --dport 80 -j ACCEPT", "-j DROP"]);
     let both = |name: &str, text: &str| {
         format!("  - {{name: {name}, ipv6: {{file: v6, text: {text}}}, ipv4: {{file: v4, text: {text}}}}}\n")
@@ -109,5 +123,154 @@ fn connections_and_one_ttl_behind_a_label() {
     assert!(node.send("core0", &answer).moved.contains_key("core0 drop_firewall"), "nobody has asked");
     passes(&node, "SYN", &tcp(arriving("core0"), &sent, true, 2), &tcp(leaving("core1"), &left, true, 2));
     passes(&node, "answer", &answer, &tcp(leaving("core1"), &left, false, 0x12));
+    node.finish();
+}
+
+/// So many labels behind the two that matter: a short stack goes to the firewall and on from it by the usual way on XDP, a longer
+/// one does not.
+const TAILS: [usize; 3] = [0, 2, 6];
+
+/// The label of the firewall, `next`, and a tail.
+fn with_tail(next: &[(u32, u8)], tail: usize) -> Vec<(u32, u8)> {
+    let tail = (0..tail).map(|number| (FAR + number as u32, 30));
+    next.iter().copied().chain(tail).collect()
+}
+
+/// What a packet is counted as that leaves by core1: at the firewall's label with all its labels, then with those behind it.
+fn counted(first: u32, next: u32, octets: u64) -> Moved {
+    let rows = [(format!("label {first}"), octets), (format!("label {next}"), octets - 4)];
+    let forwarded = ("core0 forwarded".to_owned(), octets - 4);
+    rows.into_iter().chain([forwarded]).map(|(name, octets)| (name, (1, octets))).collect()
+}
+
+#[test]
+#[ignore = "needs root"]
+fn what_passes_is_the_same_whatever_the_stack_is() {
+    let network = Network::new();
+    let node = Golden::load(&network, &configured("pipe"));
+    let packets: [fn(PacketBuilder, &[(u32, u8)], u16, u8) -> PacketBuilder; 2] = [six, four];
+    for (tail, packet) in TAILS.into_iter().flat_map(|tail| packets.map(|packet| (tail, packet))) {
+        let send = |next: (u32, u8)| packet(arriving("core0"), &with_tail(&[(FIREWALL, 9), next], tail), 1, 7);
+        let expect = |case: &str, next: u32, left: &[(u32, u8)]| {
+            let (case, frame) = (format!("{case}, {tail} behind"), send((next, 20)));
+            let octets = frame.build().len() as u64 - 14;
+            let found = node.send("core0", &frame);
+            let expected = packet(leaving("core1"), &with_tail(left, tail), 1, 7).build();
+            assert_eq!(found.frame, expected, "{case}: {:?}", found.moved);
+            assert_eq!(found.moved, counted(FIREWALL, next, octets), "{case}");
+            // With padding behind it, which is cut.
+            let padded = [frame.build(), vec![0x99; 40]].concat();
+            let found = node.node().send("core0", &padded);
+            assert_eq!((found.frame, found.moved), (expected, counted(FIREWALL, next, octets)), "{case}, padded");
+        };
+        expect("swapped", SWAP, &[(SWAP_TO, 19)]);
+        if tail > 0 {
+            expect("popped", POP, &[]);
+        }
+        let ends = |case: &str, next: (u32, u8), outcome: &str, also: &[&str]| {
+            let found = node.send("core0", &send(next));
+            let moved: Vec<&str> = found.moved.keys().map(String::as_str).collect();
+            let outcome = format!("core0 {outcome}");
+            let mut expected = [also, &[outcome.as_str()]].concat();
+            expected.sort_unstable();
+            assert_eq!(moved, expected, "{case}, {tail} behind");
+        };
+        ends("unknown", (FAR, 20), "drop_label_unknown", &["label 15040"]);
+        ends("no TTL", (SWAP, 0), "drop_label_ttl", &["label 15040", "icmp time_exceeded"]);
+        ends("its last TTL", (SWAP, 1), "drop_label_ttl", &["label 15040", "icmp time_exceeded"]);
+        ends("its last TTL", (POP, 1), "drop_label_ttl", &["label 15040", "icmp time_exceeded"]);
+        // As many octets as fit the link behind the label, and one more.
+        for (more, fits) in [(0, true), (1, false)] {
+            let without = send((NARROW, 20)).build().len() - 18;
+            let frame = send((NARROW, 20)).payload(&vec![7; 1400 - without + more]);
+            let found = node.send("core0", &frame);
+            let outcome = if fits { "core0 forwarded" } else { "core0 drop_too_big" };
+            assert!(found.moved.contains_key(outcome), "{more} more, {tail} behind: {:?}", found.moved);
+            assert_eq!(found.moved.contains_key("icmp too_big"), !fits, "{:?}", found.moved);
+        }
+    }
+    node.finish();
+}
+
+#[test]
+#[ignore = "needs root"]
+fn answers_and_logs_are_about_the_packet_behind_the_stack() {
+    let network = Network::new();
+    let node = Golden::load(&network, &configured("pipe"));
+    let mut logs = node.node().inside(|dataplane| dataplane.firewall_log_source().unwrap()).open().unwrap();
+    let segment = |front: PacketBuilder, is_six: bool| {
+        let front = if is_six {
+            front.inner_ipv6(Ipv6Repr::new(CLIENT, SERVER))
+        } else {
+            front.inner_ipv4(Ipv4Repr::new(CLIENT4, SERVER4))
+        };
+        front.tcp(TcpRepr::new(1000, 4, 2))
+    };
+    for is_six in [true, false] {
+        let mut answers = Vec::new();
+        for (tail, pad) in TAILS.into_iter().flat_map(|tail| [(tail, 0), (tail, 40)]) {
+            let entries = with_tail(&[(FIREWALL, 9), (SWAP, 20)], tail);
+            let padded = |frame: PacketBuilder| [frame.build(), vec![0x99; pad]].concat();
+            let found = node.node().send("core0", &padded(segment(stack(arriving("core0"), &entries), is_six)));
+            assert!(found.moved.contains_key("icmp tcp_reset"), "{:?}", found.moved);
+            let packet = if is_six { six } else { four };
+            let refused = node.node().send("core0", &padded(packet(arriving("core0"), &entries, 3, 7)));
+            assert!(refused.moved.contains_key("icmp unreachable"), "{:?}", refused.moved);
+            assert!(refused.moved.contains_key("core0 drop_firewall_rejected"), "{:?}", refused.moved);
+            answers.push((found.frame, refused.frame));
+            // The record says where in the frame the packet is, and has what the rule asks for behind the labels.
+            let (logged, whole) = (packet(arriving("core0"), &entries, 5, 7), packet(PacketBuilder::new(), &[], 5, 7));
+            assert!(node.send("core0", &logged).moved.contains_key("core0 forwarded"));
+            let records = logs.read(Duration::from_secs(5)).unwrap();
+            let [record] = &records[..] else { panic!("{records:?}") };
+            let stack = 4 * entries.len();
+            assert_eq!((record.offset, record.family), (14 + stack, if is_six { 6 } else { 4 }));
+            assert_eq!(record.bytes.len(), stack + 64.min(14 + whole.build().len()));
+            assert!(whole.build().starts_with(&record.bytes[record.offset..]), "{record:?}");
+        }
+        let first = answers[0].clone();
+        assert!(answers.iter().all(|answer| *answer == first), "{answers:x?}");
+        let reset = if is_six { &first.0[54..] } else { &first.0[34..] };
+        assert_eq!((&reset[..4], reset[13]), (&[0, 4, 3, 232][..], 0x14), "RST and ACK, from the port to the port");
+    }
+    node.finish();
+}
+
+#[test]
+#[ignore = "needs root"]
+fn connections_are_the_same_behind_any_stack() {
+    let network = Network::new();
+    let node = Golden::load(&network, &configured("pipe"));
+    let tcp = |packet: PacketBuilder, entries: &[(u32, u8)], from: u16, there: bool, flags: u8| {
+        let repr = if there { Ipv4Repr::new(CLIENT4, SERVER4) } else { Ipv4Repr::new(SERVER4, CLIENT4) };
+        let (from, to) = if there { (from, 80) } else { (80, from) };
+        // As segments of one connection, of which the SYN alone has a number before the others'.
+        let number = u32::from(flags & 2 == 0);
+        let segment = TcpRepr {
+            window: 1000,
+            sequence_number: number,
+            acknowledgment_number: u32::from(flags & 0x10 != 0),
+            ..TcpRepr::new(from, to, flags)
+        };
+        stack(packet, entries).inner_ipv4(repr).tcp(segment)
+    };
+    for (port, (there, back)) in (1000..).zip([(0, 0), (0, 6), (6, 0), (2, 6)]) {
+        let send = |case: &str, is_there: bool, flags: u8| {
+            let tail = if is_there { there } else { back };
+            let entries = with_tail(&[(STATEFUL, 9), (SWAP, 20)], tail);
+            let left = with_tail(&[(SWAP_TO, 19)], tail);
+            let frame = tcp(arriving("core0"), &entries, port, is_there, flags);
+            passes(&node, case, &frame, &tcp(leaving("core1"), &left, port, is_there, flags));
+        };
+        let early = tcp(arriving("core0"), &with_tail(&[(STATEFUL, 9), (SWAP, 20)], back), port, false, 0x12);
+        assert!(node.send("core0", &early).moved.contains_key("core0 drop_firewall"), "nobody has asked");
+        send("SYN", true, 2);
+        send("its answer", false, 0x12);
+        // Again and again: the verdict is kept.
+        for _ in 0..2 {
+            send("ACK", true, 0x10);
+            send("ACK back", false, 0x10);
+        }
+    }
     node.finish();
 }
