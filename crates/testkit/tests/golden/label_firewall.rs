@@ -4,9 +4,12 @@ use std::time::Duration;
 
 use segue_testkit::fixture::{DOMAIN, Network, address::*, arriving, configuration, leaving};
 use segue_testkit::golden::Golden;
-use segue_testkit::node::{Moved, Verdict};
+use segue_testkit::mutation::Random;
+use segue_testkit::node::{Moved, Node, Verdict, make_runnable};
 use segue_wire::mpls::MplsEntry;
 use segue_wire::{Ipv4Repr, Ipv6Repr, PacketBuilder, TcpRepr, UdpRepr};
+
+use crate::usual::inner;
 
 const SWAP: u32 = 16_002;
 const SWAP_TO: u32 = 17_002;
@@ -273,4 +276,121 @@ fn connections_are_the_same_behind_any_stack() {
         }
     }
     node.finish();
+}
+
+/// Conditions on what is read of a packet, of rules that only count. Twice: of a firewall behind a label, and on a port.
+const READ: [&str; 16] = [
+    "-p udp --sport 0:9999",
+    "-p udp --dport 10000:",
+    "-p tcp --dport 30000:",
+    "-p tcp --tcp-flags ALL FIN",
+    "-p tcp --tcp-option 2",
+    "-m length --length 0:100",
+    "-m length --length 500:1000",
+    "-p IPTTL 1:64",
+    "-m dscp --dscp 10",
+    "-m mac --mac-source 02:00:00:00:00:12",
+    "-s SOURCE",
+    "-d DESTINATION",
+    "-p ICMP",
+    "-p FRAGMENT",
+    "-p 6",
+    "-p 17",
+];
+
+/// The firewall's rules of one family.
+fn reading(is_six: bool) -> String {
+    let lines = READ.iter().map(|condition| {
+        let words: [(&str, &str); 5] = if is_six {
+            [
+                ("-p IPTTL 1:64", "-m hl --hl-lt 64"),
+                ("SOURCE", "CLIENT/128"),
+                ("DESTINATION", "SERVER/128"),
+                ("-p ICMP", "-p icmpv6 --icmpv6-type 128"),
+                ("-p FRAGMENT", "-m frag --fragid 0:"),
+            ]
+        } else {
+            [
+                ("-p IPTTL 1:64", "-m ttl --ttl-lt 64"),
+                ("SOURCE", "CLIENT/32"),
+                ("DESTINATION", "SERVER/32"),
+                ("-p ICMP", "-p icmp --icmp-type 8"),
+                ("-p FRAGMENT", "-f"),
+            ]
+        };
+        let text = words.iter().fold((*condition).to_owned(), |text, (word, meaning)| text.replace(word, meaning));
+        let addresses =
+            if is_six { (CLIENT.to_string(), SERVER.to_string()) } else { (CLIENT4.to_string(), SERVER4.to_string()) };
+        format!("-A FORWARD {}\\n", text.replace("CLIENT", &addresses.0).replace("SERVER", &addresses.1))
+    });
+    format!("\"*filter\\n:INPUT ACCEPT\\n:FORWARD ACCEPT\\n:OUTPUT ACCEPT\\n{}COMMIT\\n\"", lines.collect::<String>())
+}
+
+/// What each of the two firewalls has counted.
+fn rules_counted(node: &Node<'_>) -> [Vec<(u64, u64)>; 2] {
+    let all = node.firewall_counters();
+    ["label", "port"].map(|name| {
+        let firewall = all.iter().find(|firewall| firewall.name == name).expect("a firewall");
+        firewall.rules.iter().chain(&firewall.policies).map(|rule| (rule.counter.packets, rule.counter.bytes)).collect()
+    })
+}
+
+/// The same octets behind a label and in by a port, whole and with faults: rules see the same of them, and what is too broken for any
+/// rule is so at both.
+#[test]
+#[ignore = "needs root"]
+fn rules_read_a_packet_behind_labels_as_on_a_port() {
+    let network = Network::new();
+    let firewalls = ["label", "port"].map(|name| {
+        format!(
+            "  - {{name: {name}, ipv6: {{file: v6, text: {}}}, ipv4: {{file: v4, text: {}}}}}\n",
+            reading(true),
+            reading(false)
+        )
+    });
+    let text = configuration(DOMAIN)
+        .replacen("sids:\n", &format!("firewalls:\n{}sids:\n", firewalls.concat()), 1)
+        .replacen("{name: core2, role: core}", "{name: core2, role: core, firewall: port}", 1);
+    let labels = LABELS.replace("fw}", "label}").replace("stateful}", "label}");
+    let node = Node::load(&network.node, &format!("{text}mpls: {{ttl: pipe}}{labels}"));
+    let mut random = Random::new(0xf12e_3a11);
+    let (mut judged, mut refused) = (0, 0);
+    for _ in 0..600 {
+        let mut packet = inner(&mut random, PacketBuilder::new()).build();
+        for _ in 0..random.below(3) {
+            let at = random.below(packet.len().min(70));
+            packet[at] ^= 1 << random.below(8);
+        }
+        // It ends in its headers, and the frame does not.
+        if packet[0] >> 4 == 6 && random.below(4) == 0 {
+            packet[4..6].copy_from_slice(&(random.below(24) as u16).to_be_bytes());
+        }
+        let behind = random.below(8);
+        let entries = with_tail(&[(FIREWALL, 9), (SWAP, 20)], behind);
+        let ethertype: [u8; 2] = if packet[0] >> 4 == 6 { [0x86, 0xdd] } else { [8, 0] };
+        let mut by_label = [&stack(arriving("core0"), &entries).build()[..], &packet].concat();
+        let mut by_port = [&arriving("core2").build()[..12], &ethertype, &packet].concat();
+        [&mut by_label, &mut by_port].into_iter().for_each(make_runnable);
+        let before = rules_counted(&node);
+        let (label, port) = (node.send("core0", &by_label), node.send("core2", &by_port));
+        let after = rules_counted(&node);
+        let moved = [0, 1].map(|which| {
+            let rules = before[which].iter().zip(&after[which]);
+            rules.map(|(before, after)| (after.0 - before.0, after.1 - before.1)).collect::<Vec<_>>()
+        });
+        let case = || format!("{packet:x?} behind {entries:?}: {:?} and {:?}", label.moved, port.moved);
+        if moved[0].iter().any(|counter| *counter != (0, 0)) {
+            assert_eq!(moved[0], moved[1], "{}", case());
+            judged += 1;
+            continue;
+        }
+        // Else the label may have more to refuse, but not the rules.
+        for outcome in ["drop_layer4_header", "drop_too_many_headers", "drop_multi_buffer_header"] {
+            if label.moved.contains_key(&format!("core0 {outcome}")) {
+                assert!(port.moved.contains_key(&format!("core2 {outcome}")), "{}", case());
+                refused += 1;
+            }
+        }
+    }
+    assert!(judged > 300 && refused > 3, "{judged} {refused}");
 }
