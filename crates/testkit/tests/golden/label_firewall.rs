@@ -70,6 +70,9 @@ fn four(packet: PacketBuilder, entries: &[(u32, u8)], port: u16, hops: u8) -> Pa
     stack(packet, entries).inner_ipv4(repr).udp(UdpRepr::new(40_000, port)).payload(b"through rules")
 }
 
+/// [`six`] or [`four`].
+type Made = fn(PacketBuilder, &[(u32, u8)], u16, u8) -> PacketBuilder;
+
 fn passes(node: &Golden<'_>, case: &str, frame: &PacketBuilder, expected: &PacketBuilder) {
     let found = node.send("core0", frame);
     assert_eq!(found.verdict, Verdict::Redirect, "{case}: {:?}", found.moved);
@@ -151,7 +154,7 @@ fn counted(first: u32, next: u32, octets: u64) -> Moved {
 fn what_passes_is_the_same_whatever_the_stack_is() {
     let network = Network::new();
     let node = Golden::load(&network, &configured("pipe"));
-    let packets: [fn(PacketBuilder, &[(u32, u8)], u16, u8) -> PacketBuilder; 2] = [six, four];
+    let packets: [Made; 2] = [six, four];
     for (tail, packet) in TAILS.into_iter().flat_map(|tail| packets.map(|packet| (tail, packet))) {
         let send = |next: (u32, u8)| packet(arriving("core0"), &with_tail(&[(FIREWALL, 9), next], tail), 1, 7);
         let expect = |case: &str, next: u32, left: &[(u32, u8)]| {
