@@ -311,7 +311,7 @@ PROGRAM(segue_labels_back)
 	return labels_back(&packet);
 }
 
-/* A packet to a label with a firewall; its stack is in the scratch memory. */
+/* A packet with labels, of which the first has a firewall; `scratch->label` says where the packet behind them lies. */
 PROGRAM(segue_labels_firewall)
 {
 	struct scratch *scratch = scratch_get();
@@ -319,10 +319,10 @@ PROGRAM(segue_labels_firewall)
 
 	if (unlikely(!scratch || packet_begin(ctx, &packet, SEGUE_STAGE_LABELS_FIREWALL, epoch_carried())))
 		return drop_unknown_port(ctx);
-	return labels_firewall(&packet, scratch);
+	return labels_firewall(&packet, &scratch->label);
 }
 
-/* The same with its stack on again, once the firewall has let it pass. */
+/* The same once the firewall has let it pass. */
 PROGRAM(segue_labels_passed)
 {
 	struct packet packet;

@@ -689,7 +689,7 @@ enum segue_stage {
 	SEGUE_STAGE_LABELS = 14,   /* segue_labels: a packet with labels that a core port has received */
 	SEGUE_STAGE_LABELS_PUSH = 15,	  /* segue_labels_push: from outside into a policy of labels */
 	SEGUE_STAGE_LABELS_BACK = 16,	  /* segue_labels_back: back from a function behind a label */
-	SEGUE_STAGE_LABELS_FIREWALL = 17, /* segue_labels_firewall: to a label with a firewall, its stack taken off */
+	SEGUE_STAGE_LABELS_FIREWALL = 17, /* segue_labels_firewall: to a label with a firewall, the first one */
 	SEGUE_STAGE_LABELS_PASSED = 18,	  /* segue_labels_passed: the same once the firewall has let the packet pass */
 	SEGUE_STAGE_LABELS_OUT = 19,	  /* segue_function_labels, on socket buffers alone: out of a function on the
 					     kernel's      path behind a label */

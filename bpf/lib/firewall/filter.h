@@ -66,17 +66,17 @@ RARE int firewall_egress(buffer *ctx, struct firewall_work *work)
 }
 
 /*
- * Reads the packet. 0, or an outcome as of firewall_key_read(). Where nothing lies between that and the rules
- * (`work->direct`), the first find is made here, because the way back from a function is as long as a find;
- * `work->direct` is 2 if that was not all. Else `work->known` says whether a verdict was kept for such packets.
+ * Reads the packet; `labels` as firewall_key_read() has it. 0, or an outcome as of that. Where nothing lies between
+ * that and the rules (`work->direct`), the first find is made here, because the way back from a function is as long as
+ * a find; `work->direct` is 2 if that was not all. Else `work->known` says whether a verdict was kept for such packets.
  */
-RARE u32 firewall_read(buffer *ctx, struct firewall_work *work)
+INLINE u32 firewall_read_at(buffer *ctx, struct firewall_work *work, u32 labels)
 {
 	u32 error;
 
 	if (!work)
 		return SEGUE_OUTCOME_drop_truncated;
-	error = firewall_key_read(ctx, work);
+	error = firewall_key_read(ctx, work, labels);
 	if (unlikely(error))
 		return error;
 	if (work->direct) {
@@ -89,6 +89,17 @@ RARE u32 firewall_read(buffer *ctx, struct firewall_work *work)
 	return 0;
 }
 
+RARE u32 firewall_read(buffer *ctx, struct firewall_work *work)
+{
+	return firewall_read_at(ctx, work, 0);
+}
+
+/* The same behind labels: a function of its own, so that others have their packet at a constant offset. */
+RARE u32 firewall_read_behind(buffer *ctx, struct firewall_work *work)
+{
+	return firewall_read_at(ctx, work, 1);
+}
+
 /* By what a packet comes to a firewall. */
 enum firewall_way {
 	FIREWALL_BY_PORT = 0,
@@ -96,8 +107,10 @@ enum firewall_way {
 	FIREWALL_BY_LABEL = 2,
 };
 
-/* Reads and judges the packet, which came by `way`, a constant. 0, or an outcome for which it is dropped without asking
- * rules. */
+/*
+ * Reads and judges the packet, which came by `way`, a constant; by a label `work->stack` and `work->limit` say where it
+ * lies. 0, or an outcome for which it is dropped without asking rules.
+ */
 INLINE u32 firewall_filter(buffer *ctx, struct firewall_work *work, const struct segue_firewall *firewall, u32 index,
 			   u32 way, u64 epoch)
 {
@@ -106,12 +119,14 @@ INLINE u32 firewall_filter(buffer *ctx, struct firewall_work *work, const struct
 	work->firewall = index;
 	work->scope = firewall->scope;
 	work->sid = way == FIREWALL_BY_SID;
+	if (way != FIREWALL_BY_LABEL)
+		work->stack = 0;
 	work->words = firewall->words;
 	work->epoch = epoch;
 	work->verdicts = verdict_suits(firewall);
 	work->known = 0;
 	work->direct = !(firewall->flags & SEGUE_FIREWALL_STATE || firewall->words & KEY_WORDS(egress) || labels);
-	error = firewall_read(ctx, work);
+	error = way == FIREWALL_BY_LABEL ? firewall_read_behind(ctx, work) : firewall_read(ctx, work);
 	if (unlikely(error))
 		return error;
 	if (work->direct) {
@@ -124,7 +139,7 @@ INLINE u32 firewall_filter(buffer *ctx, struct firewall_work *work, const struct
 	if (work->known)
 		return 0;
 	if (labels) {
-		error = firewall_key_labels(work, firewall->flags);
+		error = firewall_key_labels(ctx, work, firewall->flags);
 		if (unlikely(error))
 			return error;
 	}

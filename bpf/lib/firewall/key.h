@@ -259,18 +259,26 @@ RARE u32 firewall_steered(const struct firewall_work *work)
 }
 
 /*
- * Fills the key. `work->sid`, `work->words` and `work->epoch` are set. 0, or the outcome for which the packet has to be
- * dropped.
+ * Fills the key. `work->sid`, `work->words` and `work->epoch` are set. `labels`, a constant: the packet lies behind
+ * `work->stack` octets of labels, which say nothing of its family, and ends at `work->limit`. 0, or the outcome for
+ * which the packet has to be dropped.
  */
-INLINE u32 firewall_key_read(buffer *ctx, struct firewall_work *work)
+INLINE u32 firewall_key_read(buffer *ctx, struct firewall_work *work, u32 labels)
 {
 	void *data = buffer_start(ctx);
 	void *end = buffer_end(ctx);
+	u32 limit, error, inner, ipv4, l3 = ETHERNET_LENGTH;
 	struct segue_classifier_key *key;
 	struct firewall_walk *walk;
-	u32 limit, error, inner;
+	const u8 *octet = data;
 	u64 mac;
 
+	if (labels) {
+		l3 = (ETHERNET_LENGTH + work->stack) & OFFSET_MASK;
+		octet += l3;
+		if ((void *)(octet + 1) > end)
+			return SEGUE_OUTCOME_drop_truncated;
+	}
 	if (data + ETHERNET_LENGTH > end)
 		return SEGUE_OUTCOME_drop_truncated;
 	key = &work->key;
@@ -282,10 +290,11 @@ INLINE u32 firewall_key_read(buffer *ctx, struct firewall_work *work)
 	key->ingress = buffer_interface(ctx);
 	mac = bpf_be64_to_cpu(*(const u64 *)(data + 6)) >> 16;
 	key->source_mac = mac;
-	limit = firewall_frame(ctx);
-	if (*(const u16 *)(data + 12) == bpf_htons(ETH_P_IP))
-		return firewall_key_ipv4(ctx, work, ETHERNET_LENGTH, limit);
-	error = firewall_key_ipv6(ctx, work, ETHERNET_LENGTH, &limit);
+	limit = labels ? work->limit : firewall_frame(ctx);
+	ipv4 = labels ? *octet >> 4 == 4 : *(const u16 *)(data + 12) == bpf_htons(ETH_P_IP);
+	if (ipv4)
+		return firewall_key_ipv4(ctx, work, l3, limit);
+	error = firewall_key_ipv6(ctx, work, l3, &limit);
 	if (error)
 		return error;
 	key->outer_family = 6;

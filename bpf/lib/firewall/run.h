@@ -44,6 +44,7 @@ RARE int firewall_log(buffer *ctx, const struct firewall_work *work, u32 name, u
 	log.firewall = work->firewall;
 	log.ingress = buffer_interface(ctx);
 	log.length = frame_length(ctx);
+	most += work->stack; /* beside what the rule asks for */
 	log.captured = log.length < most ? log.length : most;
 	log.offset = work->l3;
 	log.family = work->key.family;

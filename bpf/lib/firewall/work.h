@@ -83,7 +83,9 @@ struct firewall_place {
 struct firewall_work {
 	struct segue_classifier_key key;
 	struct firewall_walk walk;
-	u64 words;	     /* of the key that have to be filled */
+	u64 words; /* of the key that have to be filled */
+	u32 stack; /* octets of labels in front of what the rules look at, the firewall's own first; else 0 */
+	u32 reserved;
 	u32 l3;		     /* offset of the packet that the rules look at */
 	u32 upper;	     /* offset of its layer-4 header; 0: none, or a later fragment */
 	u32 limit;	     /* end of that packet */

@@ -27,13 +27,14 @@
 /* Where the packet behind one label begins. */
 #define LABEL_FAST_INNER (ETHERNET_LENGTH + ENTRY_LENGTH)
 
-/* Takes the first label off, and sends what is behind it. `lower`: an IP packet, whose hop limit or TTL is lowered. */
+/* Takes `octets` of labels off, and sends what is behind them. `lower`: an IP packet, whose hop limit or TTL is
+ * lowered. */
 INLINE int label_fast_off(const struct packet *packet, const struct segue_sid *sid, const struct adjacency *adjacency,
-			  u16 ethertype, u32 lower)
+			  u32 octets, u16 ethertype, u32 lower)
 {
 	void *data;
 
-	if (buffer_adjust_head(packet->ctx, ENTRY_LENGTH))
+	if (buffer_adjust_head(packet->ctx, octets))
 		return drop(packet, SEGUE_OUTCOME_drop_adjust);
 	data = buffer_start(packet->ctx);
 	if (data + ETHERNET_LENGTH + sizeof(struct iphdr) > buffer_end(packet->ctx))
@@ -48,33 +49,45 @@ INLINE int label_fast_off(const struct packet *packet, const struct segue_sid *s
 	return transmit(packet, adjacency->ifindex, SEGUE_OUTCOME_forwarded);
 }
 
-/* CONTINUE: another label in its place, or more labels are behind it. `word`: its entry. 1: done with `action`. */
-INLINE int label_fast_on(const struct packet *packet, const struct segue_sid *sid, u32 word, int *action)
+/*
+ * CONTINUE: another label in its place, or more labels are behind it. `word`: its entry. `past`: what the label in
+ * front of it is, which comes off as one of this node, or a constant NULL: it is the first one. 1: done with `action`.
+ */
+INLINE int label_fast_on(struct packet *packet, const struct segue_sid *sid, u32 word, const struct segue_sid *past,
+			 int *action)
 {
-	u32 pop = sid->behaviour == SEGUE_LABEL_POP;
+	u32 pop = sid->behaviour == SEGUE_LABEL_POP, front = past ? ENTRY_LENGTH : 0;
 	const struct adjacency *adjacency;
 	u8 *frame = buffer_start(packet->ctx);
 
 	/* Several paths: the stage finds the packet's one. */
 	if (unlikely(sid->table) || ENTRY_TTL(word) <= 1 ||
 	    (pop ? word & ENTRY_BOTTOM : sid->flags & SEGUE_SID_EXPLICIT_NULL) ||
-	    (void *)frame + LABEL_FAST_INNER + sizeof(struct iphdr) > buffer_end(packet->ctx))
+	    (void *)frame + LABEL_FAST_INNER + front + sizeof(struct iphdr) > buffer_end(packet->ctx))
 		return 0;
 	adjacency = label_adjacency(packet, sid, ADJACENCY_INSIDE);
-	if (unlikely(!adjacency || !adjacency_fits(packet, adjacency, packet->length - pop * ENTRY_LENGTH)))
+	if (unlikely(!adjacency || !adjacency_fits(packet, adjacency, packet->length - front - pop * ENTRY_LENGTH)))
 		return 0;
+	if (past) {
+		count(packet, past->counter);
+		packet->length -= front;
+	}
 	if (!pop) {
-		entry_store(frame + ETHERNET_LENGTH,
+		entry_store(frame + ETHERNET_LENGTH + front,
 			    sid->out_label << 12 | (word & ENTRY_CLASS_AND_BOTTOM) | (ENTRY_TTL(word) - 1));
+		if (past) {
+			*action = label_fast_off(packet, sid, adjacency, front, bpf_htons(ETH_P_MPLS_UC), 0);
+			return 1;
+		}
 		ethernet_write(frame, adjacency);
 		((u16 *)frame)[6] = bpf_htons(ETH_P_MPLS_UC);
 		count(packet, sid->counter);
 		*action = transmit(packet, adjacency->ifindex, SEGUE_OUTCOME_forwarded);
 		return 1;
 	}
-	if (packet->port->config_flags & SEGUE_CONFIG_TTL_UNIFORM)
+	if (!past && packet->port->config_flags & SEGUE_CONFIG_TTL_UNIFORM)
 		frame[LABEL_FAST_INNER + 3] = ENTRY_TTL(word) - 1;
-	*action = label_fast_off(packet, sid, adjacency, bpf_htons(ETH_P_MPLS_UC), 0);
+	*action = label_fast_off(packet, sid, adjacency, front + ENTRY_LENGTH, bpf_htons(ETH_P_MPLS_UC), 0);
 	return 1;
 }
 
@@ -118,7 +131,7 @@ INLINE int label_fast_end(const struct packet *packet, const struct segue_sid *s
 					   flow >> 56 ^ flow >> 24);
 	if (unlikely(!adjacency || !adjacency_fits(packet, adjacency, length)))
 		return 0;
-	*action = label_fast_off(packet, sid, adjacency, ethertype, 1);
+	*action = label_fast_off(packet, sid, adjacency, ENTRY_LENGTH, ethertype, 1);
 	return 1;
 }
 
@@ -127,6 +140,12 @@ INLINE int label_fast_end(const struct packet *packet, const struct segue_sid *s
 INLINE int labels_fast(const struct packet *packet, const void *data, const void *end, const int *action)
 {
 	(void)packet, (void)data, (void)end, (void)action;
+	return 0;
+}
+
+INLINE int labels_fast_past(const struct packet *packet, const struct segue_sid *own, const int *action)
+{
+	(void)packet, (void)own, (void)action;
 	return 0;
 }
 
@@ -156,15 +175,40 @@ INLINE int labels_fast(struct packet *packet, const void *data, const void *end,
 	switch (sid->behaviour) {
 	case SEGUE_LABEL_SWAP:
 	case SEGUE_LABEL_POP:
-		return label_fast_on(packet, sid, word, action);
+		return label_fast_on(packet, sid, word, NULL, action);
 	case SEGUE_LABEL_STATIC:
 	case SEGUE_LABEL_DYNAMIC:
-		return ENTRY_TTL(word) ? label_fast_function(packet, sid, word & ENTRY_BOTTOM, action) : 0;
+	case SEGUE_LABEL_FIREWALL:
+		return ENTRY_TTL(word) ? label_fast_function(packet, sid, index, word & ENTRY_BOTTOM, action) : 0;
 	case SEGUE_LABEL_TABLE:
 	case SEGUE_LABEL_NEXT_HOP:
 		return word & ENTRY_BOTTOM && ENTRY_TTL(word) ? label_fast_end(packet, sid, action) : 0;
 	}
 	return 0;
+}
+
+/*
+ * A packet that a firewall has let pass, whose label is the first one, `own`: the next one is that of another node, and
+ * both come off or are swapped at once. 1: done with `action`.
+ */
+INLINE int labels_fast_past(struct packet *packet, const struct segue_sid *own, int *action)
+{
+	const u8 *entry = buffer_start(packet->ctx) + ETHERNET_LENGTH;
+	const struct segue_sid *sid;
+	u32 word, index;
+
+	if ((const void *)(entry + 2 * ENTRY_LENGTH) > buffer_end(packet->ctx) || entry[2] & 1 ||
+	    packet->port->config_flags & SEGUE_CONFIG_TTL_UNIFORM)
+		return 0;
+	word = entry_load(entry + ENTRY_LENGTH);
+	sid = label_find(packet->epoch, ENTRY_LABEL(word), &index);
+	if (unlikely(!sid || (sid->behaviour != SEGUE_LABEL_SWAP && sid->behaviour != SEGUE_LABEL_POP)))
+		return 0;
+	/* As in labels_fast(); a mark of the first label has moved on to this one already. */
+	if (labels_have_ecn(packet) && sid->behaviour == SEGUE_LABEL_POP &&
+	    labels_marked(packet->ctx, packet->generation, LABELS_ALL))
+		return 0;
+	return label_fast_on(packet, sid, word, own, action);
 }
 
 #endif

@@ -146,24 +146,30 @@ INLINE int label_to_function(const struct packet *packet, const struct segue_sid
 }
 
 /*
- * To the node's own firewall. It looks at packets that have nothing in front of them: so the stack, from its label on,
- * comes off, and goes on again behind it.
+ * To the node's own firewall, which looks at the packet where it lies. Its label becomes the first one, with the TTL
+ * that is right, and nothing is left behind the packet.
  */
 INLINE int label_to_firewall(const struct packet *packet, const struct label_found *found,
 			     const struct labels_end *stack, const struct inner *inner)
 {
 	u32 at = ETHERNET_LENGTH + found->off, end_of_packet = stack->inside + inner->length;
 	struct scratch *scratch = scratch_get();
+	u8 *data;
 
-	if (!scratch || !header_prepare(SEGUE_HEADER_MPLS, packet->ctx, &scratch->stash,
-					LABELS_SHAPE(stack->inside - at, at, found->ttl, SEGUE_STASH_EXACT), 0))
+	if (!scratch || stack->inside - at > SEGUE_LABELS_MAX * ENTRY_LENGTH)
 		return drop(packet, SEGUE_OUTCOME_drop_header_unfit);
 	if (found->frame > end_of_packet && buffer_adjust_tail(packet->ctx, -(int)(found->frame - end_of_packet)))
 		return drop(packet, SEGUE_OUTCOME_drop_adjust);
-	if (labels_off(packet->ctx, stack->inside - ETHERNET_LENGTH,
-		       stack->family == 6 ? bpf_htons(ETH_P_IPV6) : bpf_htons(ETH_P_IP)))
+	if (unlikely(found->off) && labels_off(packet->ctx, found->off, bpf_htons(ETH_P_MPLS_UC)))
 		return drop(packet, SEGUE_OUTCOME_drop_adjust);
+	data = buffer_start(packet->ctx);
+	if ((void *)data + ETHERNET_LENGTH + ENTRY_LENGTH > buffer_end(packet->ctx))
+		return drop(packet, SEGUE_OUTCOME_drop_adjust);
+	if (packet->port->config_flags & SEGUE_CONFIG_TTL_UNIFORM)
+		data[ETHERNET_LENGTH + 3] = found->ttl;
 	scratch->label.index = found->index;
+	scratch->label.inside = stack->inside - found->off;
+	scratch->label.octets = inner->length;
 	stage(packet, SEGUE_STAGE_LABELS_FIREWALL);
 	return drop(packet, SEGUE_OUTCOME_drop_recirculation);
 }

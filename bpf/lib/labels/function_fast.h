@@ -25,7 +25,7 @@
 #include "lib/labels/push.h"
 #include "lib/labels/ecn.h"
 
-/* Labels behind that of the function. */
+/* Labels behind that of the function, or of a firewall. */
 #define LABELS_FAST 4
 
 /* A packet with the rest of a stack in front. */
@@ -96,9 +96,28 @@ INLINE int rest_known(const struct segue_sid *sid, const void *data, const void 
 	       rest_fast(entry, data, end, found, sid->hop_limit_margin ?: 1, class) && stash_still(entry, id);
 }
 
-/* A packet to a function by a static or dynamic proxy. `bottom`: its label is the last one. 1: done with `action`. */
-INLINE int label_fast_function(struct packet *packet, const struct segue_sid *sid, u32 bottom, int *action)
+/* To the node's own firewall, in a stage of its own. `index`: of its label. 1: done with `action`. */
+INLINE int label_fast_firewall(const struct packet *packet, u32 index, const struct label_fast *found, int *action)
 {
+	struct scratch *scratch = scratch_get();
+
+	if (unlikely(!scratch))
+		return 0;
+	scratch->label.index = index;
+	scratch->label.inside = found->inside;
+	scratch->label.octets = found->octets;
+	stage(packet, SEGUE_STAGE_LABELS_FIREWALL);
+	*action = drop(packet, SEGUE_OUTCOME_drop_recirculation);
+	return 1;
+}
+
+/*
+ * A packet to a function by a static or dynamic proxy, or to a firewall. `index`: of its label in `sid_entries`;
+ * `bottom`: it is the last one. 1: done with `action`.
+ */
+INLINE int label_fast_function(struct packet *packet, const struct segue_sid *sid, u32 index, u32 bottom, int *action)
+{
+	u32 firewall = sid->behaviour == SEGUE_LABEL_FIREWALL;
 	const struct function_link link = {.destination_mac = sid->mac, .source_mac = sid->source_mac};
 	void *data = buffer_start(packet->ctx);
 	void *end = buffer_end(packet->ctx);
@@ -106,8 +125,8 @@ INLINE int label_fast_function(struct packet *packet, const struct segue_sid *si
 	const u64 *word;
 	u32 six;
 
-	if ((sid->flags & (SEGUE_SID_DOWN | SEGUE_SID_NEXT_HOP_MAC)) != SEGUE_SID_NEXT_HOP_MAC ||
-	    sid->memory > SEGUE_MEMORY_FLOW ||
+	if (sid->flags & SEGUE_SID_DOWN ||
+	    (!firewall && (!(sid->flags & SEGUE_SID_NEXT_HOP_MAC) || sid->memory > SEGUE_MEMORY_FLOW)) ||
 	    packet->port->config_flags &
 		    (SEGUE_CONFIG_TTL_UNIFORM | SEGUE_CONFIG_MANY_BLOCKS | SEGUE_CONFIG_PSEUDOWIRES))
 		return 0;
@@ -118,7 +137,7 @@ INLINE int label_fast_function(struct packet *packet, const struct segue_sid *si
 
 		if ((const void *)(octet + ENTRY_LENGTH) > end)
 			return 0;
-		if (entry_indicates(*(const u32 *)octet))
+		if (entry_indicates(*(const u32 *)octet) && !firewall) /* nothing is remembered of that one's stack */
 			return 0;
 		bottom = octet[2] & 1;
 		found.inside += ENTRY_LENGTH;
@@ -127,7 +146,7 @@ INLINE int label_fast_function(struct packet *packet, const struct segue_sid *si
 		return 0;
 	found.length = found.inside - found.at;
 	found.octets = packet->length + ETHERNET_LENGTH - found.inside;
-	if (found.octets > sid->function_mtu)
+	if (!firewall && found.octets > sid->function_mtu)
 		return 0;
 	word = data + found.inside;
 	six = (word[0] & WORD_VERSION) == 0x60;
@@ -135,6 +154,8 @@ INLINE int label_fast_function(struct packet *packet, const struct segue_sid *si
 		: !(sid->inner & SEGUE_INNER_IPV4) ||
 			    !inner_ipv4_fast(data + found.inside, end, found.octets, (word[0] >> 8 & 3) << 12))
 		return 0;
+	if (firewall)
+		return label_fast_firewall(packet, index, &found, action);
 	if (sid->behaviour == SEGUE_LABEL_DYNAMIC && unlikely(!rest_known(sid, data, end, &found, word, six)))
 		return 0;
 	if (buffer_adjust_head(packet->ctx, found.inside - ETHERNET_LENGTH))

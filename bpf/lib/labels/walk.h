@@ -37,8 +37,8 @@ INLINE u32 entropy_at(const u8 *at, const void *end)
 }
 
 /*
- * An entropy label right behind a label that ends here comes off with that one. Not behind a firewall's, which puts the
- * stack back on, its own label first.
+ * An entropy label right behind a label that ends here comes off with that one. Not behind a firewall's, which stays in
+ * front of the packet until the rules have let it pass.
  */
 RARE int entropy_off(buffer *ctx, struct label_found *found, u32 behaviour)
 {

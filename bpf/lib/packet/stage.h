@@ -41,9 +41,14 @@ struct push_order {
 	struct advance advance; /* End.BM: of the packet itself. ADVANCE_NOT: no */
 };
 
-/* A packet that is without its stack, which is in `stash` of the scratch memory: lib/labels/firewall.h. */
+/*
+ * A packet with labels to a firewall, whose label is the first one; its frame ends where the packet behind the stack
+ * does: lib/labels/firewall.h.
+ */
 struct label_order {
-	u32 index; /* of the label in `sid_entries` */
+	u32 index;  /* of the label in `sid_entries` */
+	u32 inside; /* offset of the packet behind the stack */
+	u32 octets; /* of that packet */
 	u32 reserved;
 };
 

@@ -171,7 +171,8 @@ impl<'a> Packet<'a, '_> {
         }
     }
 
-    /// `label_to_firewall()` and `labels_firewall()`: the node's own firewall looks at the packet without its stack, which goes on again.
+    /// `label_to_firewall()` and `labels_firewall()`: the node's own firewall looks at the packet behind its stack, which is taken off
+    /// here meanwhile.
     fn label_to_firewall(
         &mut self,
         sid: &CompiledSid,

@@ -18,6 +18,8 @@ const TABLE: u32 = 15_040;
 const NEXT_HOP: u32 = 15_041;
 const NULL: u32 = 16_006;
 const PATHS: u32 = 16_011;
+const FIREWALL: u32 = 15_042;
+const STATEFUL: u32 = 15_043;
 
 /// Labels at which the packet behind them goes on by itself, or with another label.
 const LABELS: &str = "
@@ -25,7 +27,18 @@ const LABELS: &str = "
   - {label: 15041, behaviour: next_hop, next_hop: 'fd00:0:c1::2'}
   - {label: 16006, behaviour: explicit_null, next_hop: 'fd00:0:c1::2'}
   - {label: 16011, behaviour: swap, paths: [{next_hop: 'fd00:0:c1::2'}, {next_hop: 'fd00:0:c2::2', out: 3}]}
+  - {label: 15042, behaviour: firewall, firewall: fw}
+  - {label: 15043, behaviour: firewall, firewall: state}
 ";
+
+/// Rules on ports and on connections, for both families.
+const FIREWALLS: [(&str, &[&str]); 2] = [
+    (
+        "fw",
+        &["-p udp --sport 2 -j DROP", "-p udp --sport 3 -j REJECT", "-p udp --sport 4 -j MPLS --mpls-action skip-next"],
+    ),
+    ("state", &["-m conntrack --ctstate ESTABLISHED -j ACCEPT", "-p udp --sport 0:3 -j ACCEPT", "-j DROP"]),
+];
 
 /// Behind the faults of packets chosen by hand.
 const PACKETS: usize = 20_000;
@@ -69,6 +82,9 @@ fn labelled(random: &mut Random) -> PacketBuilder {
         FLOW_OTHER,
         STATIC,
         STATIC_LAST,
+        FIREWALL,
+        FIREWALL,
+        STATEFUL,
     ];
     let others = [OWN, NARROW, REROUTE, 0, 2, 3, 70_000];
     let rare = random.below(8) == 0;
@@ -82,7 +98,8 @@ fn labelled(random: &mut Random) -> PacketBuilder {
         _ => 2,
     };
     for position in 0..behind {
-        let known = if random.below(6) == 0 { *random.pick(&[POP, OWN, DYNAMIC, TABLE, PATHS]) } else { SWAP };
+        let known =
+            if random.below(6) == 0 { *random.pick(&[POP, OWN, DYNAMIC, TABLE, PATHS, FIREWALL]) } else { SWAP };
         let class = if random.below(12) == 0 { 2 } else { class };
         let hops = *random.pick(&[64, 64, 64, 64, 64, 63, 61, 50, 1]);
         entries.push(entry(if position == 0 { known } else { 70_000 + position as u32 }, hops, class));
@@ -95,7 +112,7 @@ fn steps() -> Vec<Step> {
     let mut random = Random::new(SEED);
     let mut steps = Vec::new();
     let valid = |port, frame: PacketBuilder| Step { port, frame: frame.build(), echo: None };
-    let chosen: [(&'static str, &[u32]); 9] = [
+    let chosen: [(&'static str, &[u32]); 10] = [
         ("core0", &[SWAP, 70_000]),
         ("core0", &[POP, 70_000]),
         ("core0", &[TABLE]),
@@ -105,6 +122,7 @@ fn steps() -> Vec<Step> {
         ("core0", &[FLOW, SWAP]),
         ("flow0", &[]),
         ("core0", &[STATIC, SWAP, 70_000]),
+        ("core0", &[FIREWALL, SWAP, 70_000]),
     ];
     for (number, (port, labels)) in chosen.into_iter().enumerate() {
         let entries: Vec<MplsEntry> = labels.iter().map(|label| entry(*label, 64, 5)).collect();
@@ -137,6 +155,18 @@ fn steps() -> Vec<Step> {
     steps
 }
 
+/// With firewalls in front of all that is configured.
+fn configured(ttl: &str) -> String {
+    let firewalls: String = FIREWALLS.iter().fold("firewalls:\n".to_owned(), |text, (name, lines)| {
+        let lines: String = lines.iter().map(|line| format!("-A FORWARD {line}\\n")).collect();
+        let rules = format!("\"*filter\\n:INPUT ACCEPT\\n:FORWARD ACCEPT\\n:OUTPUT ACCEPT\\n{lines}COMMIT\\n\"");
+        format!("{text}  - {{name: {name}, ipv6: {{file: v6, text: {rules}}}, ipv4: {{file: v4, text: {rules}}}}}\n")
+    });
+    let known = functions(ttl);
+    assert_eq!(known.matches("\npolicies:").count(), 1);
+    format!("{}{LABELS}", known.replacen("\npolicies:", &format!("\n{firewalls}policies:"), 1))
+}
+
 fn compare(configuration: &str) {
     compare_ways(configuration, &steps(), |port, frame| match port {
         // What has no labels any more goes another way.
@@ -149,22 +179,47 @@ fn compare(configuration: &str) {
 #[test]
 #[ignore = "needs root"]
 fn the_usual_way_of_labels_does_what_the_general_one_does() {
-    compare(&format!("{}{LABELS}", functions("pipe")));
+    compare(&configured("pipe"));
 }
 
 #[test]
 #[ignore = "needs root"]
 fn and_with_one_ttl_for_all() {
-    compare(&format!("{}{LABELS}", functions("uniform")));
+    compare(&configured("uniform"));
 }
 
 /// TTLs of the first label that differ by less than the margin are the same.
 #[test]
 #[ignore = "needs root"]
 fn and_with_a_margin() {
-    let known = functions("pipe");
+    let known = configured("pipe");
     let memory = "from_function: dyn1, watch: {}}";
     assert_eq!(known.matches(memory).count(), 1);
     let changed = known.replace(memory, "from_function: dyn1, hop_limit_margin: 4, watch: {}}");
-    compare(&format!("{changed}{LABELS}"));
+    compare(&changed);
+}
+
+/// What a firewall has let pass goes on at once where it can, else by a stage: as that stage does it for all.
+#[test]
+#[ignore = "needs root"]
+fn and_past_a_firewall() {
+    let mut random = Random::new(SEED);
+    let frames = (0..PACKETS / 10).map(|_| {
+        let nexts = [SWAP, SWAP, POP, POP, NULL, PATHS, NARROW, TABLE, OWN, DYNAMIC, FIREWALL, 7, 70_000];
+        let hops = *random.pick(&[64, 64, 64, 255, 2, 1, 0]);
+        let mut entries = vec![entry(FIREWALL, *random.pick(&[64, 1]), 5), entry(*random.pick(&nexts), hops, 3)];
+        let behind = random.below(7);
+        entries.extend((0..behind).map(|number| entry(70_000 + number as u32, 9, 0)));
+        let front = arriving("core0").mpls(&entries);
+        let octets = vec![4; *random.pick(&[1, 30, 1300, 1340, 1344, 1348, 1352, 1360])];
+        let front = match random.below(2) {
+            0 => front.inner_ipv4(Ipv4Repr::new(CLIENT4, SERVER4)),
+            _ => front.inner_ipv6(Ipv6Repr::new(CLIENT, SERVER)),
+        };
+        let mut frame = front.udp(UdpRepr::new(1, 7)).payload(&octets).build();
+        make_runnable(&mut frame);
+        Step { port: "core0", frame, echo: None }
+    });
+    let steps: Vec<Step> = frames.collect();
+    compare_ways(&configured("pipe"), &steps, |_, _| "segue_labels_passed");
 }
