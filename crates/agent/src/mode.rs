@@ -16,7 +16,7 @@ pub struct Choice {
 /// Chooses for a port of a state. Without a device the interface is not there.
 pub fn choose(state: &NodeState, port: &Port, device: Option<&Device>) -> Choice {
     if !port.mode.is_auto() {
-        return Choice { mode: port.mode, reason: "as configured".to_owned() };
+        return as_configured(state, port, device);
     }
     let Some(device) = device else {
         return Choice { mode: PortMode::Xdp, reason: "the interface is missing".to_owned() };
@@ -29,7 +29,7 @@ pub fn choose(state: &NodeState, port: &Port, device: Option<&Device>) -> Choice
         }
         suited => suited,
     };
-    let prefers = || prefers_xdp(state, port).filter(|_| !has_vlans);
+    let prefers = || prefers_xdp(state, port).filter(|_| !has_vlans && !lacks_xdp(device));
     let instead = |but: &str| Choice { mode: PortMode::Xdp, reason: format!("{reason}; but {but}") };
     match mode {
         PortMode::Skb => match needs_xdp(state, port).or_else(prefers) {
@@ -38,6 +38,25 @@ pub fn choose(state: &NodeState, port: &Port, device: Option<&Device>) -> Choice
         },
         _ => Choice { mode, reason },
     }
+}
+
+/// What the configuration says; but not XDP on a device that has none, unless the port's work needs it. There the network stack would run the
+/// program, on packets that it has copied, which is slower than a program on socket buffers. And since Linux 6.9 such a copy has lost its
+/// `mac_len`: the TC program that sends what XDP cannot redirect sees packets without their Ethernet header, and cannot send them.
+fn as_configured(state: &NodeState, port: &Port, device: Option<&Device>) -> Choice {
+    let without = device.filter(|device| port.mode == PortMode::Xdp && lacks_xdp(device));
+    match without.filter(|_| needs_xdp(state, port).is_none()) {
+        None => Choice { mode: port.mode, reason: "as configured".to_owned() },
+        Some(device) => {
+            let what = device.kind.as_deref().or(device.driver.as_deref()).unwrap_or("this device");
+            Choice { mode: PortMode::Skb, reason: format!("`mode: xdp`, but {what} has no XDP") }
+        }
+    }
+}
+
+/// Whether the kernel says that its driver runs no XDP programs.
+fn lacks_xdp(device: &Device) -> bool {
+    device.xdp.is_some_and(|xdp| !xdp.native())
 }
 
 /// Whether VLANs are on it that are ports.
@@ -170,17 +189,22 @@ mod tests {
     }
 
     #[test]
-    fn what_is_configured_holds_whatever_the_device_is() {
+    fn what_is_configured_holds_where_the_device_can() {
         let state = |mode: &str| -> NodeState {
             let ports = serde_json::json!([{"name": "p", "role": "core", "mode": mode}]);
             serde_json::from_value(serde_json::json!({"node": "n", "source_address": "fc00::1", "ports": ports}))
                 .unwrap()
         };
         let nic = nic("e1000e", Some(0));
+        let known = super::tests::nic("virtio_net", Some(1));
         for (word, mode, hook) in [("xdp", PortMode::Xdp, Hook::Xdp), ("skb", PortMode::Skb, Hook::Skb)] {
             let state = state(word);
+            for device in [&known, &super::tests::nic("e1000e", None)] {
+                let choice = choose(&state, &state.ports[0], Some(device));
+                assert_eq!(choice, Choice { mode, reason: "as configured".to_owned() });
+            }
             let choice = choose(&state, &state.ports[0], Some(&nic));
-            assert_eq!(choice, Choice { mode, reason: "as configured".to_owned() });
+            assert_eq!((choice.mode, choice.reason.contains("e1000e has no XDP")), (PortMode::Skb, word == "xdp"));
             let mut links = Interfaces::default();
             for name in ["p", "other"] {
                 links.0.insert(name.to_owned(), crate::apply::fake::interface(2));
@@ -225,8 +249,13 @@ mod tests {
         }))
         .unwrap();
         let veth = Device { index: 2, kind: Some("veth".to_owned()), ..Device::default() };
-        let modes: Vec<PortMode> = state.ports.iter().map(|port| choose(&state, port, Some(&veth)).mode).collect();
-        assert_eq!(modes, [PortMode::Skb, PortMode::Skb, PortMode::Xdp]);
+        let modes = |device: &Device| -> Vec<PortMode> {
+            state.ports.iter().map(|port| choose(&state, port, Some(device)).mode).collect()
+        };
+        assert_eq!(modes(&veth), [PortMode::Skb, PortMode::Skb, PortMode::Xdp]);
+        let bridge =
+            Device { index: 2, kind: Some("bridge".to_owned()), xdp: Some(XdpFeatures(0)), ..Device::default() };
+        assert_eq!(modes(&bridge), [PortMode::Skb; 3], "it has no XDP");
         let mut links = Interfaces::default();
         for name in ["a", "s", "c"] {
             links.0.insert(name.to_owned(), crate::apply::fake::interface(2));

@@ -187,3 +187,28 @@ fn what_takes_no_frames_from_xdp_gets_every_packet() {
     );
     all_pass("a macvlan device");
 }
+
+/// The network stack could run XDP on a bridge, and would lose what XDP cannot redirect: it is on socket buffers, whatever is configured.
+#[test]
+#[ignore = "needs root"]
+fn a_device_without_xdp_gets_none() {
+    const SID: &str = "fc00:0:1:1::";
+    let network = Network::new();
+    network.right.sh("ethtool -K n gro off");
+    network.node.script(
+        "ip link set west name slave
+         ip link add name west address 02:00:00:00:01:01 type bridge
+         ip link set slave master west
+         ip link set slave up
+         ip link set west up",
+    );
+    network.node.sh("ip address replace 2001:db8:1::1/64 dev west nodad");
+    let agent = Agent::start(&network);
+    agent.apply(&format!(
+        "node: n1\nsource_address: 'fc00:0:1::1'\ndomain: {{sid_blocks: ['fc00::/32']}}\n\
+         ports: [{{name: west, role: core, mode: xdp}}, {{name: east, role: core}}]\nsids: [{{sid: '{SID}', behaviour: End}}]"
+    ));
+    let port = &agent.get("/v1/ports")[0];
+    assert_eq!((&port["hook"], &port["mode_reason"]), (&"tcx".into(), &"`mode: xdp`, but bridge has no XDP".into()));
+    under_traffic(&network, SID, || {});
+}

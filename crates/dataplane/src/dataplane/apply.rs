@@ -411,7 +411,8 @@ fn captures(compiled: &Compiled) -> u32 {
 fn warn_generic(name: &str, mode: AttachMode, warnings: &mut Vec<String>) {
     if mode == AttachMode::Generic {
         warnings.push(format!(
-            "port {name}: its driver has no XDP, so the program runs in the network stack, which is slow"
+            "port {name}: its driver has no XDP, so the program runs in the network stack, which is slow; since Linux 6.9 what comes in here \
+             and is to leave by a device that takes no frames from XDP, and errors about it, are lost"
         ));
     }
 }
