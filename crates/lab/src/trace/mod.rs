@@ -10,6 +10,7 @@ mod judge;
 pub mod nodes;
 mod observe;
 mod packet;
+mod passages;
 pub mod ping;
 mod probe;
 mod source;

@@ -14,8 +14,8 @@ use segue_wire::protocol;
 
 use super::counters::{self, Counters, dropped, passed};
 use super::event::{Direction, Event, Flow, Hop, Lost, Simulation, Trace, Verdict, What};
-use super::judge::hops;
 use super::observe::{Observers, Probe};
+use super::passages::hops;
 use super::source::{Inside, Source};
 use super::walk::{Beyond, Carried, Network, Other, Place, walk};
 use super::{DESTINATION_PORT, SOURCE_PORT, TraceArguments, collect, packet, probe, wrong};
