@@ -15,7 +15,7 @@ use segue_wire::protocol;
 use super::counters::{self, Counters, dropped, passed};
 use super::event::{Direction, Event, Flow, Hop, Lost, Simulation, Trace, Verdict, What};
 use super::observe::{Observers, Probe};
-use super::passages::hops;
+use super::passages::{agree, hops};
 use super::source::{Inside, Source};
 use super::walk::{Beyond, Carried, Network, Other, Place, walk};
 use super::{DESTINATION_PORT, SOURCE_PORT, TraceArguments, collect, packet, probe, wrong};
@@ -70,6 +70,7 @@ pub fn trace(agents: Vec<(String, Client)>, arguments: &TraceArguments) -> Resul
     blind.extend(domain.unreachable);
     drop(observers);
     events.sort_by_key(|event| event.time);
+    agree(&mut events);
     let seen = Seen { flow, mark, start: asked.start, events, before, after: counters::read(&sources), simulation };
     Ok(seen.judge(arguments.chain.clone(), blind))
 }

@@ -134,9 +134,16 @@ chains: { web: { from: c, to: s, via: [] } }
         }
     }
 
+    fn plan() -> LabPlan {
+        segue_wiring::load_plan(TOPOLOGY, "t").unwrap_or_else(|errors| panic!("{errors}")).1
+    }
+
+    fn stations(events: &[Event]) -> Vec<String> {
+        hops(events).into_iter().map(|hop| hop.station).collect()
+    }
+
     #[test]
     fn a_late_clock_does_not_change_the_way() {
-        let plan = segue_wiring::load_plan(TOPOLOGY, "t").unwrap_or_else(|errors| panic!("{errors}")).1;
         use Direction::{In, Out};
         // The data plane of `a` says 250 us too early, that of `b` 90 us too late.
         let mut events = vec![
@@ -147,15 +154,13 @@ chains: { web: { from: c, to: s, via: [] } }
             event(1_130_000, "b", "s", Out, false),
             event(1_050_000, "s", "b", In, true),
         ];
-        order(&mut events, &plan);
-        let hops: Vec<String> = hops(&events).into_iter().map(|hop| hop.station).collect();
-        assert_eq!(hops, ["c", "a", "b", "s"]);
+        order(&mut events, &plan());
+        assert_eq!(stations(&events), ["c", "a", "b", "s"]);
         assert!(events.windows(2).all(|pair| pair[0].time < pair[1].time), "{events:?}");
     }
 
     #[test]
     fn a_late_clock_of_the_data_plane_is_not_the_kernels() {
-        let plan = segue_wiring::load_plan(TOPOLOGY, "t").unwrap_or_else(|errors| panic!("{errors}")).1;
         use Direction::{In, Out};
         // The data plane of `a` says 2 ms too early, and its kernel tells the same of what leaves, in time.
         let mut events = vec![
@@ -167,14 +172,12 @@ chains: { web: { from: c, to: s, via: [] } }
             event(3_040_000, "b", "s", Out, false),
             event(3_050_000, "s", "b", In, true),
         ];
-        order(&mut events, &plan);
-        let hops: Vec<String> = hops(&events).into_iter().map(|hop| hop.station).collect();
-        assert_eq!(hops, ["c", "a", "b", "s"]);
+        order(&mut events, &plan());
+        assert_eq!(stations(&events), ["c", "a", "b", "s"]);
     }
 
     #[test]
     fn what_is_told_after_the_next_station_is_told_of_the_same_hop() {
-        let plan = segue_wiring::load_plan(TOPOLOGY, "t").unwrap_or_else(|errors| panic!("{errors}")).1;
         use Direction::{In, Out};
         let mut events = vec![
             event(1_000_000, "c", "a", Out, true),
@@ -186,17 +189,15 @@ chains: { web: { from: c, to: s, via: [] } }
             event(1_060_000, "b", "s", Out, false),
             event(1_070_000, "s", "b", In, true),
         ];
-        order(&mut events, &plan);
+        order(&mut events, &plan());
         agree(&mut events);
-        let once: Vec<String> = hops(&events).into_iter().map(|hop| hop.station).collect();
-        assert_eq!(once, ["c", "a", "b", "s"]);
+        assert_eq!(stations(&events), ["c", "a", "b", "s"]);
         // Whoever is there again is told of again.
         let again = |event: &Event| Event { time: event.time + 1_000_000, ..event.clone() };
         let mut events: Vec<Event> = events[1..5].iter().flat_map(|event| [event.clone(), again(event)]).collect();
         events.sort_by_key(|event| event.time);
         agree(&mut events);
-        let twice: Vec<String> = hops(&events).into_iter().map(|hop| hop.station).collect();
-        assert_eq!(twice, ["a", "b", "a", "b"]);
+        assert_eq!(stations(&events), ["a", "b", "a", "b"]);
     }
 
     #[test]
