@@ -16,7 +16,7 @@ from scapy.packet import Packet
 from srft import unpack
 from srft.diff import from_frame
 from srft.flow import Flow, Registry, layers
-from srft.peek import marks
+from srft.peek import Marks, marks
 from srft.wire import Frame
 
 Filter = Callable[[Packet], bool]
@@ -38,6 +38,24 @@ class Seen:
         return parse(self.frame.data)
 
 
+class _Passage:
+    """A frame that a node has seen, and what is in it, which is taken apart when somebody asks first."""
+
+    def __init__(self, frame: Frame, found: Marks) -> None:
+        """`found` are the marks of the frame as it is."""
+        self.frame = frame
+        self._found = found
+
+    @cached_property
+    def parts(self) -> list[tuple[Seen, Marks]]:
+        """Frames, and what tells their flows. What a service has packed is of the flows that are in it."""
+        whole = self.frame.data
+        return [
+            (Seen(replace(self.frame, data=data)), self._found if data == whole else marks(data))
+            for data in unpack.frames(whole)
+        ]
+
+
 class Sniffer:
     """Frames by flow. Those of hosts are looked at when they come, those of nodes when somebody asks."""
 
@@ -50,7 +68,7 @@ class Sniffer:
         self.count = 0
         self._of_flow: dict[int, list[Seen]] = defaultdict(list)
         self._foreign: deque[Frame] = deque(maxlen=_KEPT)
-        self._inside: deque[Frame] = deque(maxlen=_KEPT)
+        self._inside: deque[_Passage] = deque(maxlen=_KEPT)
 
     def take(self, frame: Frame, at_host: bool) -> None:
         """A frame was seen; called by the reading threads."""
@@ -58,7 +76,7 @@ class Sniffer:
         if not found.routed:
             return
         if not at_host:
-            self._inside.append(frame)
+            self._inside.append(_Passage(frame, found))
             return
         flow = self.registry.identify(found)
         seen = Seen(frame)
@@ -94,11 +112,9 @@ class Sniffer:
 
     def inside(self, flow: Flow, since: int) -> list[Seen]:
         """What nodes have seen of a flow since a time, in the order of its being seen."""
-        seen = [frame for frame in self._inside.copy() if frame.time >= since]
-        # What a service has packed is of the flows that are in it.
-        frames = [replace(frame, data=data) for frame in seen for data in unpack.frames(frame.data)]
-        frames.sort(key=lambda frame: frame.time)
-        return [Seen(frame) for frame in frames if self.registry.identify(marks(frame.data)) is flow]
+        parts = [part for passage in self._inside.copy() if passage.frame.time >= since for part in passage.parts]
+        parts.sort(key=lambda part: part[0].frame.time)
+        return [seen for seen, found in parts if self.registry.identify(found) is flow]
 
     def wait(self, until: float, since: int) -> None:
         """Waits until something has arrived after `since` (what `count` was then), or a moment of `time.monotonic`."""

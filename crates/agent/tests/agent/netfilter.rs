@@ -327,8 +327,8 @@ fn all_hooks_see_the_inner_packet_with_its_mark() {
              meta nfproto ipv6 iifname west oifname east ip6 hoplimit 63 counter name fwd6
              meta mark 0xdead drop }
            chain post { type filter hook postrouting priority 0;
-             meta nfproto ipv4 oifname east counter name post4
-             meta nfproto ipv6 oifname east counter name post6 }
+             ip saddr 10.1.0.2 oifname east counter name post4
+             ip6 saddr 2001:db8:a::2 oifname east counter name post6 }
          }",
     );
     lab.sh("iptables -A FORWARD -i west -o east -m mark --mark 0xbeef -j ACCEPT");
