@@ -109,7 +109,7 @@ int segue_function_egress(struct __sk_buff *skb)
 	return function_out(&packet, 1);
 }
 
-/* Ingress of the link from which buffers come back that were to get labels and could not: lib/labels/cut.h. */
+/* Ingress of the link from which buffers come back as single packets: lib/packet/cut.h. */
 SEC("tc")
 int segue_cut(struct __sk_buff *skb)
 {

@@ -65,7 +65,7 @@ enum segue_port_flags {
 	SEGUE_PORT_CAPTURE = 1 << 0, /* copy every packet to the capture map */
 	SEGUE_PORT_HMAC = 1 << 1,    /* access: packets with SRH and HMAC go to the kernel for verification */
 	SEGUE_PORT_L2 = 1 << 2,	     /* access: every frame is steered into `policy`, by H.Encaps.L2(.Red) or as a
-				pseudowire */
+				pseudowire; service: a function returns frames */
 	SEGUE_PORT_UP = 1 << 3,
 };
 
@@ -588,7 +588,7 @@ struct segue_config {
 	__u32 label_classes;
 	/*
 	 * ifindex of the link by which socket buffers go that the kernel has to make single, complete packets of before
-	 * they get labels (lib/labels/cut.h); 0: there is none.
+	 * they get labels (lib/packet/cut.h); 0: there is none.
 	 */
 	__u32 cut;
 	struct segue_prefix sid_blocks[SEGUE_PREFIXES_MAX];

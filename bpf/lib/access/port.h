@@ -13,6 +13,7 @@
 #include "lib/packet/frame.h"
 #include "lib/packet/outcome.h"
 #include "lib/packet/tags.h"
+#include "lib/packet/cut.h"
 #include "lib/packet/flow.h"
 #include "lib/forward/sid.h"
 #include "lib/core/boundary.h"
@@ -38,9 +39,10 @@ INLINE int access_wire(const struct packet *packet, u32 hash)
 INLINE int access_l2(struct packet *packet, u32 hash, struct payload *payload)
 {
 	const struct segue_segment_list *list;
+	int action;
 
 	payload->protocol = PROTOCOL_ETHERNET;
-	payload->length = frame_length(packet->ctx);
+	payload->length = buffer_frame_length(packet->ctx);
 	payload->flow = hash;
 	payload->counter = SEGUE_NONE;
 	packet->length = payload->length;
@@ -49,6 +51,8 @@ INLINE int access_l2(struct packet *packet, u32 hash, struct payload *payload)
 		return drop(packet, SEGUE_OUTCOME_drop_policy_invalid);
 	if (list->mode == SEGUE_PUSH)
 		return access_wire(packet, hash);
+	if (unlikely(packet_cut(packet, SEGUE_STAGE_ACCESS, &action)))
+		return action;
 	return encapsulate(packet, list, payload, list_adjacency(packet, list, hash));
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Single packets of a buffer that was to get labels come back: see lib/labels/cut.h. */
+/* Single packets of a buffer that has been cut come back: see lib/packet/cut.h. */
 #ifndef SEGUE_KERNEL_CUT_H
 #define SEGUE_KERNEL_CUT_H
 
@@ -10,7 +10,7 @@
 #include "lib/packet/stage.h"
 #include "lib/packet/tags.h"
 #include "lib/kernel/function.h"
-#include "lib/labels/cut.h"
+#include "lib/packet/cut.h"
 
 /* The mark or the hash that carried `word` is nobody's. */
 INLINE void cut_word_off(buffer *skb, int reference)
@@ -43,6 +43,9 @@ INLINE int cut_back(buffer *skb)
 	switch (number) {
 	case SEGUE_STAGE_ACCESS:
 		stage(&packet, SEGUE_STAGE_ACCESS);
+		break;
+	case SEGUE_STAGE_SERVICE:
+		stage(&packet, SEGUE_STAGE_SERVICE);
 		break;
 	case SEGUE_STAGE_AGAIN:
 		stage(&packet, SEGUE_STAGE_AGAIN);

@@ -33,7 +33,7 @@
 #include "lib/header/labels.h"
 #include "lib/labels/room.h"
 #include "lib/labels/ecn.h"
-#include "lib/labels/cut.h"
+#include "lib/packet/cut.h"
 
 /* A packet that XDP has taken the steering header off, on its way to the function. */
 INLINE int function_in(buffer *skb, struct segue_function_metadata *metadata)
@@ -290,7 +290,7 @@ INLINE int function_labels(struct packet *packet)
 	if (unlikely(function_may_lead(packet, &inner)) &&
 	    function_leads(skb, ETHERNET_LENGTH + inner.length, packet->generation))
 		return drop(packet, SEGUE_OUTCOME_drop_from_function);
-	if (unlikely(labels_cut(packet, SEGUE_STAGE_LABELS_OUT, &action)))
+	if (unlikely(packet_cut(packet, SEGUE_STAGE_LABELS_OUT, &action)))
 		return action;
 	hops = function_hops(sid, entry, &inner);
 	if (unlikely(!hops))

@@ -22,7 +22,7 @@
 #include "lib/proxy/put_on.h"
 #include "lib/labels/leave.h"
 #include "lib/labels/push.h"
-#include "lib/labels/cut.h"
+#include "lib/packet/cut.h"
 #include "lib/labels/ecn.h"
 
 /* What goes on again: of a list or of a reference, or nothing. */
@@ -91,7 +91,7 @@ INLINE int back_wrap(struct packet *packet, const struct segue_sid *sid, const s
 	void *data, *end;
 	int action;
 
-	if (unlikely(labels_cut(packet, SEGUE_STAGE_LABELS_BACK, &action)))
+	if (unlikely(packet_cut(packet, SEGUE_STAGE_LABELS_BACK, &action)))
 		return action;
 	ttl = packet_decrement(packet, flow->family);
 	if (!ttl)

@@ -18,7 +18,7 @@
 #include "lib/labels/walk.h"
 #include "lib/labels/room.h"
 #include "lib/labels/push.h"
-#include "lib/labels/cut.h"
+#include "lib/packet/cut.h"
 
 #define CONTROL_WORD_LENGTH 4
 
@@ -64,11 +64,11 @@ INLINE int labels_frame(struct packet *packet, const struct push_order *order)
 	u32 index = order->list, flow = order->flow;
 	int action;
 
-	packet->length = labels_frame_length(packet->ctx);
+	packet->length = buffer_frame_length(packet->ctx);
 	list = bpf_map_lookup_elem(&segment_lists, &index);
 	if (unlikely(!list || list->mode != SEGUE_PUSH || !list->pseudowire))
 		return drop(packet, SEGUE_OUTCOME_drop_policy_invalid);
-	if (unlikely(labels_cut(packet, SEGUE_STAGE_ACCESS, &action)))
+	if (unlikely(packet_cut(packet, SEGUE_STAGE_ACCESS, &action)))
 		return action;
 	if (unlikely(frame_length(packet->ctx) !=
 			     buffer_octets(packet->ctx, buffer_start(packet->ctx), buffer_end(packet->ctx)) &&

@@ -16,7 +16,7 @@
 #include "lib/forward/adjacency.h"
 #include "lib/forward/obstacle.h"
 #include "lib/labels/leave.h"
-#include "lib/labels/cut.h"
+#include "lib/packet/cut.h"
 #include "lib/labels/ecn.h"
 
 /* The entry of a list of `length` octets that ends it. NULL: it does not lie in the frame. */
@@ -177,7 +177,7 @@ INLINE int labels_push(struct packet *packet, const struct push_order *order)
 	list = bpf_map_lookup_elem(&segment_lists, &index);
 	if (unlikely(!list || list->mode != SEGUE_PUSH))
 		return drop(packet, SEGUE_OUTCOME_drop_policy_invalid);
-	if (unlikely(labels_cut(packet, order->advance.kind == ADVANCE_NOT ? SEGUE_STAGE_ACCESS : SEGUE_STAGE_AGAIN,
+	if (unlikely(packet_cut(packet, order->advance.kind == ADVANCE_NOT ? SEGUE_STAGE_ACCESS : SEGUE_STAGE_AGAIN,
 				&action)))
 		return action;
 	if (unlikely(list->flags & SEGUE_LIST_UDP)) {

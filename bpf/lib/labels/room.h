@@ -12,11 +12,6 @@
 
 #ifdef SEGUE_SKB
 
-INLINE int skb_becomes(buffer *skb, u16 ethertype)
-{
-	return skb_write_ethertype(skb, ethertype) || skb_renew_protocol(skb);
-}
-
 /* Takes off `octets` behind the Ethernet header; what follows is of the type `ethertype`. 0: done. */
 RARE int labels_off(buffer *skb, u32 octets, u32 ethertype)
 {
@@ -69,36 +64,10 @@ INLINE int labels_wrappable(buffer *skb)
 	return skb_becomes(skb, bpf_htons(ETH_P_IPV6));
 }
 
-/* Octets of a frame, with a tag that lies beside it. */
-INLINE u32 labels_frame_length(const buffer *skb)
+/* Makes room in front of the whole frame, for an Ethernet header and `octets` behind it. 0: done. */
+INLINE int labels_wrap(buffer *skb, u32 octets)
 {
-	return skb->len + (skb->vlan_present ? 4 : 0);
-}
-
-/*
- * Makes room in front of the whole frame, for an Ethernet header and `octets` behind it; a tag that lies beside the
- * frame is put into it. The kernel makes room behind the Ethernet header that it knows, so that this one becomes the
- * outer one, and the frame gets its own again: labels may come off again. 0: done.
- */
-RARE int labels_wrap(buffer *skb, u32 octets)
-{
-	u32 tag = skb->vlan_present ? 4 : 0;
-	u16 half[9] = {};
-
-	if (bpf_skb_load_bytes(skb, 0, half, ETHERNET_LENGTH))
-		return -1;
-	if (tag) {
-		half[8] = half[6];
-		half[7] = bpf_htons(skb->vlan_tci);
-		half[6] = skb->vlan_proto;
-	}
-	if (skb_becomes(skb, bpf_htons(ETH_P_IP)) || (tag && bpf_skb_vlan_pop(skb)) ||
-	    bpf_skb_adjust_room(skb, ETHERNET_LENGTH + octets + tag, BPF_ADJ_ROOM_MAC, BPF_F_ADJ_ROOM_FIXED_GSO))
-		return -1;
-	if (tag ? bpf_skb_store_bytes(skb, ETHERNET_LENGTH + octets, half, sizeof(half), 0)
-		: bpf_skb_store_bytes(skb, ETHERNET_LENGTH + octets, half, ETHERNET_LENGTH, 0))
-		return -1;
-	return skb_becomes(skb, bpf_htons(ETH_P_MPLS_UC));
+	return skb_wrap_frame(skb, ETHERNET_LENGTH + octets, bpf_htons(ETH_P_MPLS_UC));
 }
 
 /* The frame at `offset`, behind labels, becomes the frame. 0: done. */
@@ -157,11 +126,6 @@ INLINE int labels_room(buffer *ctx, u32 octets)
 RARE int labels_exchange(buffer *ctx, u32 octets, u32 room)
 {
 	return labels_move(ctx, (int)(octets & OFFSET_MASK) - (int)(room & OFFSET_MASK), bpf_htons(ETH_P_MPLS_UC));
-}
-
-INLINE u32 labels_frame_length(buffer *ctx)
-{
-	return buffer_length(ctx);
 }
 
 /* What is in the headroom is not for others to see. */

@@ -7,7 +7,7 @@
  * buffer: the type of the context. From buffer_start() to buffer_end() its octets can be read and written directly.
  * VERDICT_PASS, VERDICT_DROP: to the kernel, to nobody.
  * buffer_begin(): what a program does first that a buffer meets on an interface; buffer_go_on(): what a stage does.
- * buffer_octets(), buffer_length(), buffer_interface(), buffer_load(): what is there.
+ * buffer_octets(), buffer_length(), buffer_frame_length(), buffer_interface(), buffer_load(): what is there.
  * buffer_adjust_head(), buffer_adjust_tail(): plain moves, for what becomes another packet.
  * buffer_encapsulate(), buffer_decapsulate(), buffer_expose_frame(), buffer_wrap_frame(): a header on or off in front
  * of a packet that stays what it is; of a socket buffer the kernel has to know. buffer_refusal(): why not.

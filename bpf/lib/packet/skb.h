@@ -111,7 +111,7 @@ INLINE void buffer_go_on(buffer *skb)
 	bpf_skb_pull_data(skb, wanted); /* what is missing still is found to be truncated */
 }
 
-/* The port that a buffer has come in by, where it is another interface than this one: lib/labels/cut.h. Else 0. */
+/* The port that a buffer has come in by, where it is another interface than this one: lib/packet/cut.h. Else 0. */
 INLINE u32 skb_elsewhere(const buffer *skb)
 {
 	u32 ifindex;
@@ -329,6 +329,11 @@ INLINE int skb_write_ethertype(buffer *skb, u16 ethertype)
 	return 0;
 }
 
+INLINE int skb_becomes(buffer *skb, u16 ethertype)
+{
+	return skb_write_ethertype(skb, ethertype) || skb_renew_protocol(skb);
+}
+
 /* A plain move behind the Ethernet header, which stays in front: less than 0 makes room. */
 INLINE long buffer_adjust_head(buffer *skb, int delta)
 {
@@ -412,12 +417,42 @@ INLINE long buffer_expose_frame(buffer *skb, u32 offset)
 	return skb_expose_frame(skb, offset);
 }
 
-/* Frames in IPv6 cannot be cut into segments: ports whose frames would be wrapped are refused when they are applied. */
+/* Octets of a frame, with a tag that lies beside it. */
+INLINE u32 buffer_frame_length(const buffer *skb)
+{
+	return skb->len + (skb->vlan_present ? 4 : 0);
+}
+
+/*
+ * Makes room in front of the whole frame, for an Ethernet header of the type `ethertype` and what is behind it, `octets`
+ * in all; a tag that lies beside the frame is put into it. The kernel makes room behind the Ethernet header that it
+ * knows, so that this one becomes the outer one, and the frame gets its own again: what is in front may come off again.
+ * The frame is a single packet (lib/packet/cut.h): the kernel cuts no segments in it. 0: done.
+ */
+RARE int skb_wrap_frame(buffer *skb, u32 octets, u32 ethertype)
+{
+	u32 tag = skb->vlan_present ? 4 : 0;
+	u16 half[9] = {};
+
+	if (bpf_skb_load_bytes(skb, 0, half, ETHERNET_LENGTH))
+		return -1;
+	if (tag) {
+		half[8] = half[6];
+		half[7] = bpf_htons(skb->vlan_tci);
+		half[6] = skb->vlan_proto;
+	}
+	if (skb_becomes(skb, bpf_htons(ETH_P_IP)) || (tag && bpf_skb_vlan_pop(skb)) ||
+	    bpf_skb_adjust_room(skb, octets + tag, BPF_ADJ_ROOM_MAC, BPF_F_ADJ_ROOM_FIXED_GSO))
+		return -1;
+	if (tag ? bpf_skb_store_bytes(skb, octets, half, sizeof(half), 0)
+		: bpf_skb_store_bytes(skb, octets, half, ETHERNET_LENGTH, 0))
+		return -1;
+	return skb_becomes(skb, ethertype);
+}
+
 INLINE long buffer_wrap_frame(buffer *skb, u32 push)
 {
-	(void)skb;
-	(void)push;
-	return -1;
+	return skb_wrap_frame(skb, push, bpf_htons(ETH_P_IPV6));
 }
 
 /* Whether a packet is for this node was found when it came in; now it is, whatever its Ethernet header was. */

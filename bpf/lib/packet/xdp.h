@@ -103,6 +103,12 @@ INLINE long buffer_expose_frame(buffer *ctx, u32 offset)
 	return buffer_adjust_head(ctx, offset);
 }
 
+/* Octets of the frame. */
+INLINE u32 buffer_frame_length(buffer *ctx)
+{
+	return buffer_length(ctx);
+}
+
 /* Makes room in front of the whole frame, with its Ethernet header. */
 INLINE long buffer_wrap_frame(buffer *ctx, u32 push)
 {

@@ -21,6 +21,7 @@
 #include "lib/access/encapsulation.h"
 #include "lib/service/function.h"
 #include "lib/header/header.h"
+#include "lib/packet/cut.h"
 #include "lib/proxy/stash.h"
 #include "lib/proxy/memory.h"
 
@@ -152,8 +153,10 @@ INLINE int proxy_from_function(struct packet *packet, const struct segue_sid *si
 	flow_read(packet, &flow);
 	packet->length = flow.length;
 	if (ethernet && !to_port(packet)) {
+		if (unlikely(packet_cut(packet, SEGUE_STAGE_SERVICE, &action)))
+			return action;
 		payload.protocol = PROTOCOL_ETHERNET;
-		payload.length = frame_length(packet->ctx);
+		payload.length = buffer_frame_length(packet->ctx);
 		return proxy_wrap(packet, sid, &flow, &payload);
 	}
 	action = function_admit(packet, &flow);

@@ -16,7 +16,7 @@ pub struct Choice {
 /// Chooses for a port of a state. Without a device the interface is not there.
 pub fn choose(state: &NodeState, port: &Port, device: Option<&Device>) -> Choice {
     if !port.mode.is_auto() {
-        return as_configured(state, port, device);
+        return as_configured(port, device);
     }
     let Some(device) = device else {
         return Choice { mode: PortMode::Xdp, reason: "the interface is missing".to_owned() };
@@ -32,7 +32,7 @@ pub fn choose(state: &NodeState, port: &Port, device: Option<&Device>) -> Choice
     let prefers = || prefers_xdp(state, port).filter(|_| !has_vlans && !lacks_xdp(device));
     let instead = |but: &str| Choice { mode: PortMode::Xdp, reason: format!("{reason}; but {but}") };
     match mode {
-        PortMode::Skb => match needs_xdp(state, port).or_else(prefers) {
+        PortMode::Skb => match needs_xdp(port).or_else(prefers) {
             Some(why) => instead(why),
             None => Choice { mode, reason },
         },
@@ -43,15 +43,20 @@ pub fn choose(state: &NodeState, port: &Port, device: Option<&Device>) -> Choice
 /// What the configuration says; but not XDP on a device that has none, unless the port's work needs it. There the network stack would run the
 /// program, on packets that it has copied, which is slower than a program on socket buffers. And since Linux 6.9 such a copy has lost its
 /// `mac_len`: the TC program that sends what XDP cannot redirect sees packets without their Ethernet header, and cannot send them.
-fn as_configured(state: &NodeState, port: &Port, device: Option<&Device>) -> Choice {
+fn as_configured(port: &Port, device: Option<&Device>) -> Choice {
     let without = device.filter(|device| port.mode == PortMode::Xdp && lacks_xdp(device));
-    match without.filter(|_| needs_xdp(state, port).is_none()) {
+    match without.filter(|_| needs_xdp(port).is_none()) {
         None => Choice { mode: port.mode, reason: "as configured".to_owned() },
         Some(device) => {
             let what = device.kind.as_deref().or(device.driver.as_deref()).unwrap_or("this device");
             Choice { mode: PortMode::Skb, reason: format!("`mode: xdp`, but {what} has no XDP") }
         }
     }
+}
+
+/// Whether socket buffers may be what is met on a port, now or when its device changes.
+pub fn can_be_on_skb(port: &Port, devices: &Devices) -> bool {
+    port.mode != PortMode::Xdp || devices.get(&port.name).is_some_and(lacks_xdp)
 }
 
 /// Whether the kernel says that its driver runs no XDP programs.
@@ -274,5 +279,34 @@ mod tests {
         assert!(!changed(&|state| state.labels.clear()), "no labels");
         assert!(!changed(&|state| state.ports.retain(|port| port.name == "c")), "a port of the core alone");
         assert!(!changed(&|state| state.ports.iter_mut().for_each(|port| port.mode = PortMode::Xdp)), "all on XDP");
+    }
+
+    /// Frames that are carried whole are single ones, with their checksums: XDP would take those of a host's veth without.
+    #[test]
+    fn ports_whose_frames_are_carried_are_on_the_hook_that_suits_their_device() {
+        let state: NodeState = serde_json::from_value(serde_json::json!({
+            "node": "n", "source_address": "fc00::1",
+            "policies": [{"name": "wire", "mode": "H.Encaps.L2", "segment_lists": [{"segments": ["fc00::2"]}]}],
+            "ports": [{"name": "a", "role": "access", "l2_policy": "wire"}, {"name": "c", "role": "core"}]
+        }))
+        .unwrap();
+        let veth = Device { index: 2, kind: Some("veth".to_owned()), ..Device::default() };
+        let bridge =
+            Device { index: 2, kind: Some("bridge".to_owned()), xdp: Some(XdpFeatures(0)), ..Device::default() };
+        let nic = nic("virtio_net", Some(1));
+        assert_eq!(choose(&state, &state.ports[0], Some(&veth)).mode, PortMode::Skb);
+        assert_eq!(choose(&state, &state.ports[0], Some(&nic)).mode, PortMode::Xdp);
+        for mode in [PortMode::Auto, PortMode::Xdp, PortMode::Skb] {
+            let mut state = state.clone();
+            state.ports[0].mode = mode;
+            let chosen = choose(&state, &state.ports[0], Some(&bridge));
+            assert_eq!(chosen.mode, PortMode::Skb, "{mode:?}: {}", chosen.reason);
+            let mut links = Interfaces::default();
+            for name in ["a", "c"] {
+                links.0.insert(name.to_owned(), crate::apply::fake::interface(2));
+            }
+            describe(&state, &[("a".to_owned(), bridge.clone()), ("c".to_owned(), veth.clone())].into(), &mut links);
+            assert!(segue_dataplane::needs_cut(&state, &links), "{mode:?}");
+        }
     }
 }

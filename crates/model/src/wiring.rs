@@ -1,10 +1,11 @@
 //! What proxies and namespaces of functions ask of their node: links, ports, what is remembered and watched.
 
+use std::collections::BTreeSet;
 use std::net::Ipv6Addr;
 
 use crate::direction::Direction;
 use crate::node::{Behaviour, Flavour, HeadendMode, NodeFunction, NodeState, Port, PortMode, PortRole, Sid};
-use crate::proxy::{FLOW_TIMEOUT, HOP_LIMIT_MARGIN, LOOP_OUT, Memory, OnFailure, OwnTraffic, Watch};
+use crate::proxy::{FLOW_TIMEOUT, HOP_LIMIT_MARGIN, InnerType, LOOP_OUT, Memory, OnFailure, OwnTraffic, Watch};
 use crate::value::MacAddress;
 
 /// The two links between a node and the namespace of an End.AN.NF SID. Packets go in by `west` and come back by `east`; the
@@ -168,15 +169,26 @@ impl NodeState {
     }
 
     /// The ports by which socket buffers may come that get labels, and so the pair [`CUT_IN`], [`CUT_OUT`]: those of hosts and functions,
-    /// and by End.BM those of the core.
+    /// and by End.BM those of the core. And those whose frames are carried whole. Not only those that are to be on socket buffers: a port
+    /// with `mode: xdp` is, too, if its device has no XDP.
     ///
     /// [`CUT_IN`]: crate::proxy::CUT_IN
     /// [`CUT_OUT`]: crate::proxy::CUT_OUT
     pub fn cut_ports(&self) -> impl Iterator<Item = Port> {
         let has_labels = self.knows_labels() || self.policies.iter().any(|policy| policy.mode == HeadendMode::Push);
         let binds = self.sids.iter().any(|sid| sid.behaviour == Behaviour::EndBm);
-        let ports = if has_labels { self.all_ports() } else { Vec::new() };
-        ports.into_iter().filter(move |port| port.mode != PortMode::Xdp && (binds || port.role != PortRole::Core))
+        let of_frames: BTreeSet<String> = self.frame_ports().collect();
+        self.all_ports().into_iter().filter(move |port| {
+            let is_whole = port.l2_policy.is_some() || of_frames.contains(&port.name);
+            is_whole || has_labels && (binds || port.role != PortRole::Core)
+        })
+    }
+
+    /// The ports by which functions return Ethernet frames.
+    pub fn frame_ports(&self) -> impl Iterator<Item = String> {
+        let takes_frames =
+            |sid: &&Sid| sid.proxy.as_ref().is_some_and(|proxy| proxy.inner.contains(&InnerType::Ethernet));
+        self.sids.iter().filter(takes_frames).filter_map(Sid::function_ports).map(|(_, from)| from)
     }
 
     /// The configured ports, then those that the agent makes: of [`NodeState::wirings`] and [`NodeState::attached`], and [`LOOP_OUT`].

@@ -478,7 +478,7 @@ pub fn make_runnable(frame: &mut Vec<u8>) {
 fn interfaces(state: &NodeState, hook: Hook) -> Interfaces {
     let mut interfaces = Interfaces::query().unwrap_or_else(|error| panic!("{error}"));
     for port in state.all_ports() {
-        if needs_xdp(state, &port).is_none()
+        if needs_xdp(&port).is_none()
             && let Some(interface) = interfaces.0.get_mut(&port.name)
         {
             interface.hook = hook;

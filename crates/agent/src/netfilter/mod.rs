@@ -22,6 +22,7 @@ use std::collections::{BTreeSet, HashSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use segue_dataplane::{Hook, Interface, Interfaces, needs_cut};
+use segue_host::device::DeviceSocket;
 use segue_host::link::{Kind, LinkSocket, New};
 use segue_host::{Namespace, sysctl};
 use segue_model::node::{NodeState, PortRole};
@@ -30,6 +31,7 @@ use segue_model::value::MacAddress;
 use segue_model::wiring::Wiring;
 
 use crate::kernel::{KernelError, ROUTE_PROTOCOL};
+use crate::mode;
 
 /// Alias of what was made for a namespace, in front of its name.
 const ALIAS: &str = "segue netfilter ";
@@ -131,7 +133,8 @@ pub fn remove(state: Option<&NodeState>) -> Result<bool, KernelError> {
         state.map(NodeState::wirings).unwrap_or_default().into_iter().map(|w| w.namespace).collect();
     let keep_loop = state.is_some_and(NodeState::needs_loop);
     // Which ports are on socket buffers may change; it is no harm while none is.
-    let keep_cut = state.is_some_and(|state| state.cut_ports().next().is_some());
+    let devices = DeviceSocket::open()?.all()?;
+    let keep_cut = state.is_some_and(|state| state.cut_ports().any(|port| mode::can_be_on_skb(&port, &devices)));
     let mut links = LinkSocket::open()?;
     let mut removed = false;
     let mut namespaces = Vec::new();

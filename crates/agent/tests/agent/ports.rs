@@ -126,6 +126,20 @@ fn the_pair_in_front_of_labels_is_there_while_a_port_needs_it() {
 
     agent.apply(&state("xdp", labels));
     assert!(!links().contains("segue-cut"), "no port needs it: {}", links());
+    // A device that has no XDP is on socket buffers all the same; and frames that go into IPv6 need the pair without any label.
+    network.node.sh("ip link add name br type bridge");
+    network.node.sh("ip link set dev br up");
+    let bridge = "node: n1\nsource_address: 'fc00:0:1::1'\n\
+         ports: [{name: br, role: access, mode: xdp, l2_policy: w}, {name: east, role: core}]\n\
+         policies: [{name: w, mode: H.Encaps.L2, segment_lists: [{segments: ['fc00:0:2::2']}]}]";
+    for _ in 0..2 {
+        agent.apply(bridge);
+        assert_eq!(offloads(), (0, false));
+        let ports = agent.get("/v1/ports");
+        assert_eq!([&ports[0]["mode"], &ports[0]["hook"]], ["skb", "tcx"], "{ports}");
+    }
+    agent.apply(&bridge.replace("mode: xdp, l2_policy: w", "mode: xdp"));
+    assert!(!links().contains("segue-cut"), "no port needs it: {}", links());
     agent.apply(&state("skb", labels));
     assert_eq!(offloads(), (0, false));
     agent.terminate();

@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use ipnet::IpNet;
 use segue_abi as abi;
-use segue_model::node::{Behaviour, HeadendMode, InnerType, Memory, NodeState, Port, PortRole, Sid};
+use segue_model::node::{Behaviour, Memory, NodeState, Port, PortRole, Sid};
 use segue_model::proxy::{CUT_IN, CUT_OUT};
 use zerocopy::FromZeros;
 
@@ -38,6 +38,7 @@ pub(super) fn compile(
     let mut ports: Vec<CompiledPort> = Vec::new();
     let mut names: BTreeSet<&str> = BTreeSet::new();
     let domains = domains(&all, input.interfaces);
+    let of_frames: BTreeSet<String> = input.state.frame_ports().collect();
     for port in &all {
         let place = format!("port {}", port.name);
         if !names.insert(&port.name) {
@@ -50,6 +51,9 @@ pub(super) fn compile(
         entry.sid_block_hints = sid_block_hints(input).unwrap_or_default();
         entry.domain = domains.get(&domain(interface)).copied().unwrap_or_default();
         entry.proxy = returns.get(port.name.as_str()).copied().unwrap_or(abi::SEGUE_NONE);
+        if of_frames.contains(&port.name) {
+            entry.flags |= abi::SEGUE_PORT_L2 as u8;
+        }
         let row = rows.take(port.name.clone(), &place)?;
         entry.index = u16::try_from(row).map_err(|_| {
             CompileError::invalid(&place, "the table of ports must not exceed 32,767; use a smaller capacity")
@@ -57,7 +61,7 @@ pub(super) fn compile(
         let returned = of_packets.contains(&port.name);
         let skb = !returned && interface.hook == Hook::Skb;
         let xdp = !returned && !skb;
-        if skb && let Some(why) = needs_xdp(input.state, port) {
+        if skb && let Some(why) = needs_xdp(port) {
             return Err(CompileError::invalid(place, format!("{why}; use `mode: xdp`")));
         }
         ports.push(CompiledPort { name: port.name.clone(), xdp, skb, place: 0, entry });
@@ -67,39 +71,18 @@ pub(super) fn compile(
 }
 
 /// Why a port cannot be on socket buffers; None: it can be. [`Hook::Xdp`] is possible on all ports.
-pub fn needs_xdp(state: &NodeState, port: &Port) -> Option<&'static str> {
-    // Where labels go on, buffers of several segments are dropped: those of one packet need no XDP.
-    let wraps = |name: &String| {
-        let policy = state.policies.iter().find(|policy| policy.name == *name);
-        policy.is_none_or(|policy| policy.mode != HeadendMode::Push)
-    };
-    if port.l2_policy.as_ref().is_some_and(wraps) {
-        return Some(
-            "frames that go into a policy as they are (`l2_policy`) cannot stay together in one buffer: the kernel segments no \
-             Ethernet in IPv6",
-        );
-    }
+pub fn needs_xdp(port: &Port) -> Option<&'static str> {
     if port.l2_policy.is_some() && port.firewall.is_some() {
         return Some(
             "its firewall has to take VLAN tags off frames that go into a policy as they are (`l2_policy`), and put them back on, which \
              the kernel does not let it do there",
         );
     }
-    let of_frames = |sid: &Sid| {
-        let frames = sid.proxy.as_ref().is_some_and(|proxy| proxy.inner.contains(&InnerType::Ethernet));
-        frames && sid.function_ports().is_some_and(|(_, from)| from == port.name)
-    };
-    if state.sids.iter().any(of_frames) {
-        return Some(
-            "a function returns frames by it (`inner: [Ethernet]`), which cannot stay together in one buffer: the kernel segments \
-             no Ethernet in IPv6",
-        );
-    }
     None
 }
 
 /// Why a port that could be on socket buffers loses less on XDP: of a buffer with segments that comes with labels nothing can be told.
-/// Those that get labels here are made single packets before ([`needs_cut`]).
+/// Those that get labels here, and frames that are carried whole, are made single packets before ([`needs_cut`]).
 pub fn prefers_xdp(state: &NodeState, port: &Port) -> Option<&'static str> {
     let carries = port.role == PortRole::Core && (state.knows_labels() || super::policy::pushes(state));
     carries.then_some(
@@ -107,7 +90,7 @@ pub fn prefers_xdp(state: &NodeState, port: &Port) -> Option<&'static str> {
     )
 }
 
-/// Whether socket buffers come by ports that may get labels, and so the pair [`CUT_IN`], [`CUT_OUT`] is needed.
+/// Whether socket buffers come by ports that may get labels or are carried as frames, and so the pair [`CUT_IN`], [`CUT_OUT`] is needed.
 pub fn needs_cut(state: &NodeState, interfaces: &Interfaces) -> bool {
     state.cut_ports().any(|port| interfaces.get(&port.name).is_some_and(|interface| interface.hook == Hook::Skb))
 }

@@ -109,7 +109,9 @@ impl Dataplane {
         let failed = |source: std::io::Error| Error::TestRun { ingress, source: source.into() };
         let missing = || Error::NotInObject { kind: "program", name: program.to_owned() };
         let ports = self.applied().map(|compiled| compiled.ports.as_slice()).unwrap_or_default();
-        let on_skb = ports.iter().any(|port| port.skb && port.entry.ifindex == ingress);
+        // One by which packets come back from the kernel's path has neither hook: that of the others counts.
+        let without_xdp = !ports.iter().any(|port| port.xdp);
+        let on_skb = ports.iter().any(|port| port.entry.ifindex == ingress && (port.skb || !port.xdp && without_xdp));
         let slot = object::STAGES.iter().find(|(_, stage)| *stage == program).map(|(slot, _)| *slot);
         let program = match slot {
             Some(slot) if on_skb => {

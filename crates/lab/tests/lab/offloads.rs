@@ -469,10 +469,10 @@ hosts: { client: { node: edge1 }, server: { node: edge2 } }
 links: [{ between: [edge1, edge2] }]
 ";
 
-/// Hosts on one link that is a pseudowire: frames go in by XDP, which cannot leave them together in one buffer, and come out on socket buffers.
+/// Hosts on one link that is carried over two nodes: frames go in from socket buffers, with all offloads that hosts have, and come out on such.
 #[test]
 #[ignore = "needs root"]
-fn frames_come_out_of_a_pseudowire_on_socket_buffers() {
+fn frames_are_carried_between_hosts_with_their_offloads() {
     let lab = TestLab::up("dx2", WIRE);
     let sides = [("edge1", "client", 1, 2), ("edge2", "server", 2, 1)];
     for (node, host, here, there) in sides {
@@ -493,24 +493,29 @@ fn frames_come_out_of_a_pseudowire_on_socket_buffers() {
         });
         let hooks = hooks(&lab, node);
         let other = if node == "edge1" { "edge2" } else { "edge1" };
-        assert_eq!((hooks[host].as_str(), hooks[other].as_str()), ("xdp-native", "tcx"), "{node}");
+        assert_eq!((hooks[host].as_str(), hooks[other].as_str()), ("tcx", "tcx"), "{node}");
         lab.sh(host, &format!("ip address add 10.99.0.{here}/24 dev {node}"));
         lab.sh(host, &format!("ip address add fd99::{here}/64 dev {node} nodad"));
-        // All but checksums, which XDP would pass on without: `segue doctor` says so.
-        Setting(12).give(&lab.namespace(host), &[node.to_owned()]);
     }
     let before = ["edge1", "edge2"].map(|node| drops_of(&lab, node));
     let mut seed = 1;
-    for address in ["10.99.0.2", "fd99::2"] {
-        let at = SocketAddr::new(address.parse().unwrap(), port(0));
-        for transport in [Transport::Tcp, Transport::Udp, Transport::Segmented] {
-            seed += 2;
-            transport.carry(&lab, at, seed).unwrap_or_else(|error| {
-                let now = ["edge1", "edge2"].map(|node| drops_of(&lab, node));
-                panic!("{transport:?}, {at}: {error}; dropped before {before:?}, now {now:?}")
-            });
+    for setting in [None, Some(0), Some(7), Some(10), Some(15)].map(|setting| setting.map(Setting)) {
+        if let Some(setting) = setting {
+            sides.iter().for_each(|(node, host, ..)| setting.give(&lab.namespace(host), &[(*node).to_owned()]));
+        }
+        for address in ["10.99.0.2", "fd99::2"] {
+            let at = SocketAddr::new(address.parse().unwrap(), port(0));
+            for transport in [Transport::Tcp, Transport::Udp, Transport::Segmented] {
+                seed += 2;
+                transport.carry(&lab, at, seed).unwrap_or_else(|error| {
+                    let now = ["edge1", "edge2"].map(|node| drops_of(&lab, node));
+                    panic!("{setting:?}, {transport:?}, {at}: {error}; dropped before {before:?}, now {now:?}")
+                });
+            }
         }
     }
+    let after = ["edge1", "edge2"].map(|node| drops_of(&lab, node));
+    assert_eq!(before, after, "dropped");
     let sids = agent::get(&lab.paths().socket("edge2"), "edge2", "/v1/sids").unwrap();
     let wire = sids.as_array().unwrap().iter().find(|sid| sid["behaviour"] == "End.DX2").unwrap();
     assert!(wire["counter"]["packets"].as_u64() > Some(500), "{wire}");

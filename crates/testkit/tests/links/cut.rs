@@ -1,5 +1,6 @@
-//! Buffers that the kernel makes single packets of before they get labels: octet for octet, with what lies beside them, and counted once.
+//! Buffers that the kernel makes single packets of before they get labels, or are carried as frames in IPv6: octet for octet, with what lies beside them, and counted once.
 
+use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
@@ -24,6 +25,8 @@ const HOST: &str = "02:00:00:00:01:01";
 const PORT: &str = "02:00:00:00:01:02";
 const CORE: &str = "02:00:00:00:03:01";
 const NEXT: &str = "02:00:00:00:03:02";
+/// Who a frame is for that is carried: nobody here.
+const FAR: &str = "02:00:00:00:09:09";
 
 /// `enum` of linux/virtio_net.h.
 const TCP_IPV4: u8 = 1;
@@ -46,6 +49,19 @@ steering:
   - {name: around, destination: 'fd00:3::/64', policy: around}
 ";
 
+/// A node without labels: frames go into IPv6 as they are, those of a link and those that come back from a function.
+const FRAMES: &str = "
+node: cut
+source_address: 'fd00:ee::1'
+domain: {sid_blocks: ['fd00:4::/31']}
+ports: [{name: wire, role: access, l2_policy: wire}, {name: acc, role: service}, {name: core, role: core}]
+sids:
+  - sid: 'fd00:5::5'
+    behaviour: End.AS
+    proxy: {inner: [Ethernet], to_function: acc, from_function: acc, segments: ['fd00:4::99']}
+policies: [{name: wire, mode: H.Encaps.L2.Red, segment_lists: [{segments: ['fd00:4::99']}]}]
+";
+
 /// Hosts, node and the next node in one namespace: marks stay on packets all the way.
 fn world() -> Netns {
     let world = Netns::new();
@@ -61,7 +77,7 @@ fn world() -> Netns {
     }
     wiring.ip(&world, "address add fd00:9::1/64 dev core nodad\naddress add 10.9.0.1/24 dev core");
     wiring.ip(&world, &format!("neigh add fd00:9::2 lladdr {NEXT} nud permanent dev core"));
-    wiring.ip(&world, "route add fd00:3::/64 via fd00:9::3");
+    wiring.ip(&world, "route add fd00:3::/64 via fd00:9::3\nroute add fd00:4::/64 via fd00:9::2");
     wiring.lay();
     for offloads in
         ["host tx on sg on tso on", "frames tx on sg on tso on", "segue-cut0 tx off sg off", "segue-cut1 gro off"]
@@ -245,9 +261,9 @@ fn buffers_become_packets_before_they_get_labels() {
         // Frames of a pseudowire, with the tag that lies beside the buffer.
         for tag in [None, Some(42)] {
             let before = node.counters();
-            frames.send(&kind.buffer("02:00:00:00:09:09", SERVER6, &stream, tag));
+            frames.send(&kind.buffer(FAR, SERVER6, &stream, tag));
             let expected = chunks().map(|(at, part)| {
-                let front = PacketBuilder::ethernet(parse_mac(HOST), parse_mac("02:00:00:00:09:09"));
+                let front = PacketBuilder::ethernet(parse_mac(HOST), parse_mac(FAR));
                 let front = tag.into_iter().fold(front, PacketBuilder::vlan);
                 let inside = kind.packet(front, SERVER6, 64, at, part);
                 labelled(99).payload(&[0; 4]).payload(&inside).build()
@@ -256,6 +272,53 @@ fn buffers_become_packets_before_they_get_labels() {
             assert_eq!(moved(&node, &before), named(&[("list wire/0", 3), ("wire forwarded", 3)]), "{kind:?} {tag:?}");
         }
     }
+}
+
+/// Frames into IPv6, in which nobody cuts segments: they are cut before, with the tag that lies beside the buffer.
+#[test]
+#[ignore = "needs root"]
+fn buffers_become_frames_before_they_go_into_ipv6() {
+    let world = world();
+    let node = Node::load_on(&world, FRAMES, Hook::Skb);
+    let next = PacketSocket::open(&world, "next").telling_marks();
+    next.drain();
+    let stream = stream();
+    for (end, port) in [("frames", "wire"), ("host", "acc")] {
+        let socket = PacketSocket::open(&world, end).with_offloads().marking(MARK);
+        for kind in Kind::ALL {
+            for (octets, tag) in [(OCTETS, None), (345, None), (OCTETS, Some(42)), (345, Some(42))] {
+                let what = format!("{port}, {kind:?}, {octets} octets, tag {tag:?}");
+                let before = node.counters();
+                socket.send(&kind.buffer(FAR, SERVER6, &stream[OCTETS - octets..], tag));
+                let packets = octets.div_ceil(SIZE);
+                let mut labels = BTreeSet::new();
+                for (at, part) in (0..).step_by(SIZE).zip(stream.chunks(SIZE)).skip(3 - packets) {
+                    let front = PacketBuilder::ethernet(parse_mac(HOST), parse_mac(FAR));
+                    let front = tag.into_iter().fold(front, PacketBuilder::vlan);
+                    labels.insert(carried(&next, &kind.packet(front, SERVER6, 64, at, part), &what));
+                }
+                assert_eq!(received(&next, SILENT_FOR), None, "{what}: one more");
+                assert_eq!(labels.len(), 1, "{what}: packets of a flow have one flow label, {labels:?}");
+                let forwarded =
+                    moved(&node, &before).into_iter().find(|(name, _)| *name == format!("{port} forwarded"));
+                assert_eq!(forwarded, Some((format!("{port} forwarded"), packets as u64)), "{what}");
+            }
+        }
+    }
+}
+
+/// The next packet carries the frame `inside` behind an IPv6 header of its own, and has the mark. The first word of that header.
+fn carried(next: &PacketSocket, inside: &[u8], what: &str) -> [u8; 4] {
+    let (frame, mark) = received(next, ARRIVES_WITHIN).unwrap_or_else(|| panic!("{what}: a packet is missing"));
+    let (outer, found) = frame.split_at(14 + 40);
+    assert_eq!(found, inside, "{what}");
+    assert_eq!(mark, MARK, "{what}");
+    assert_eq!(outer[..14], [&parse_mac(NEXT)[..], &parse_mac(CORE), &[0x86, 0xdd]].concat(), "{what}");
+    let length = u16::try_from(inside.len()).unwrap().to_be_bytes();
+    assert_eq!(outer[18..22], [length[0], length[1], 143, 64], "{what}: length, Ethernet, hop limit");
+    assert_eq!(outer[22..38], Ipv6Addr::new(0xfd00, 0xee, 0, 0, 0, 0, 0, 1).octets(), "{what}");
+    assert_eq!(outer[38..54], Ipv6Addr::new(0xfd00, 4, 0, 0, 0, 0, 0, 0x99).octets(), "{what}");
+    outer[14..18].try_into().unwrap()
 }
 
 /// What meets no neighbour behind a label of the node itself is the kernel's, as what has come in by the port, which it goes through without

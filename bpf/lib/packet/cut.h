@@ -1,23 +1,22 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * Socket buffers that are not what a link carries: several segments in one, or a checksum that is still to be made. A
- * device may do that behind an IP header; behind labels hardly one does, and where a link ends in XDP nobody does. So
- * in front of the label the buffer goes out of a link of this namespace that leaves nothing to its far end: the
- * kernel's own way out (validate_xmit_skb) makes single packets of it, with their checksums. They come in at the link's
- * far end, where segue_cut (lib/kernel/cut.h) gives them to the stage that the buffer was in, as packets of the port
- * that it came in by.
+ * device may do that behind an IP header; behind labels hardly one does, behind an Ethernet header in IPv6 none, and
+ * where a link ends in XDP nobody does. So before these go on the buffer goes out of a link of this namespace that
+ * leaves nothing to its far end: the kernel's own way out (validate_xmit_skb) makes single packets of it, with their
+ * checksums. They come in at the link's far end, where segue_cut (lib/kernel/cut.h) gives them to the stage that the
+ * buffer was in, as packets of the port that it came in by.
  *
  * Nothing is counted on the way. Nothing of the packet has been changed that would be changed again.
  */
-#ifndef SEGUE_LABELS_CUT_H
-#define SEGUE_LABELS_CUT_H
+#ifndef SEGUE_PACKET_CUT_H
+#define SEGUE_PACKET_CUT_H
 
 #include "lib/base/types.h"
 #include "lib/base/maps.h"
 #include "lib/base/config.h"
 #include "lib/packet/packet.h"
 #include "lib/packet/outcome.h"
-#include "lib/labels/room.h"
 
 #ifdef SEGUE_SKB
 
@@ -85,8 +84,8 @@ RARE int cut_send(buffer *skb, u32 generation, u32 stage)
 	return CUT_SENT;
 }
 
-/* 1: the buffer gets no labels here, and ends with `action`. `stage`: which goes on with its packets. */
-INLINE int labels_cut(const struct packet *packet, u32 stage, int *action)
+/* 1: the buffer goes on no further here, and ends with `action`. `stage`: which goes on with its packets. */
+INLINE int packet_cut(const struct packet *packet, u32 stage, int *action)
 {
 	int sent = cut_send(packet->ctx, packet->generation, stage);
 
@@ -99,7 +98,7 @@ INLINE int labels_cut(const struct packet *packet, u32 stage, int *action)
 #else
 
 /* Frames are what a link carries. */
-INLINE int labels_cut(const struct packet *packet, u32 stage, int *action)
+INLINE int packet_cut(const struct packet *packet, u32 stage, int *action)
 {
 	(void)packet;
 	(void)stage;
