@@ -424,10 +424,10 @@ INLINE u32 buffer_frame_length(const buffer *skb)
 }
 
 /*
- * Makes room in front of the whole frame, for an Ethernet header of the type `ethertype` and what is behind it, `octets`
- * in all; a tag that lies beside the frame is put into it. The kernel makes room behind the Ethernet header that it
- * knows, so that this one becomes the outer one, and the frame gets its own again: what is in front may come off again.
- * The frame is a single packet (lib/packet/cut.h): the kernel cuts no segments in it. 0: done.
+ * Makes room in front of the whole frame, for an Ethernet header of the type `ethertype` and what is behind it,
+ * `octets` in all; a tag that lies beside the frame is put into it. The kernel makes room behind the Ethernet header
+ * that it knows, so that this one becomes the outer one, and the frame gets its own again: what is in front may come
+ * off again. The frame is a single packet (lib/packet/cut.h): the kernel cuts no segments in it. 0: done.
  */
 RARE int skb_wrap_frame(buffer *skb, u32 octets, u32 ethertype)
 {

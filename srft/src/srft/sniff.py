@@ -50,10 +50,8 @@ class _Passage:
     def parts(self) -> list[tuple[Seen, Marks]]:
         """Frames, and what tells their flows. What a service has packed is of the flows that are in it."""
         whole = self.frame.data
-        return [
-            (Seen(replace(self.frame, data=data)), self._found if data == whole else marks(data))
-            for data in unpack.frames(whole)
-        ]
+        frames = [replace(self.frame, data=data) for data in unpack.frames(whole)]
+        return [(Seen(frame), self._found if frame.data == whole else marks(frame.data)) for frame in frames]
 
 
 class Sniffer:

@@ -71,6 +71,15 @@ fn link(node: &Netns, near: &str, other: &Netns, far: &str, number: usize, offlo
     other.sh(&format!("ip -6 neighbour replace fe80::1 lladdr {mine} dev {far} nud permanent"));
 }
 
+/// Waits until an address is the namespace's own for packets that come in: the kernel makes its route in the background, where it may wait.
+fn local(netns: &Netns, address: &str) {
+    let end = Instant::now() + PATIENCE;
+    while !netns.sh("ip -6 route show table local").contains(&format!("local {address} ")) {
+        assert!(Instant::now() < end, "no packet to {address} is taken");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
 impl Chain {
     fn new(services: &[(&str, &str)]) -> Self {
         let (client, node, server) = (Netns::new(), Netns::new(), Netns::new());
@@ -109,6 +118,9 @@ impl Chain {
             format!("ip -6 route add {LAST}/128 via fe80::2 dev server"),
         ] {
             node.sh(&line);
+        }
+        for (netns, address) in [(&client, CLIENT), (&server, SERVER)] {
+            local(netns, address);
         }
         Self { client, server, hops, node, _files: files }
     }
