@@ -1,4 +1,5 @@
-//! The pair by which the kernel makes single, complete packets of socket buffers that are to get labels (bpf/lib/packet/cut.h).
+//! The pair by which the kernel makes single, complete packets of socket buffers that are to get labels or to go
+//! into IPv6 as whole frames (bpf/lib/packet/cut.h).
 //!
 //! ```text
 //!    segue-cut0 <- veth -> segue-cut1      in the node itself

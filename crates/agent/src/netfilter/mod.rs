@@ -9,7 +9,7 @@
 //!    segue-loop0 <- veth -> segue-loop1    in the node itself
 //! ```
 //!
-//! And beside them the pair for buffers that are to get labels: [`cut`].
+//! And beside them the pair for buffers that are to get labels or go on as whole frames: [`cut`].
 //!
 //! Everything in the namespace leads from west to east: there is one default route for each family, static neighbours and
 //! no address but a dummy one that is not local, so that no inner destination is a local one. What was made is known again by the alias of
@@ -133,8 +133,13 @@ pub fn remove(state: Option<&NodeState>) -> Result<bool, KernelError> {
         state.map(NodeState::wirings).unwrap_or_default().into_iter().map(|w| w.namespace).collect();
     let keep_loop = state.is_some_and(NodeState::needs_loop);
     // Which ports are on socket buffers may change; it is no harm while none is.
-    let devices = DeviceSocket::open()?.all()?;
-    let keep_cut = state.is_some_and(|state| state.cut_ports().any(|port| mode::can_be_on_skb(&port, &devices)));
+    let keep_cut = match state {
+        Some(state) => {
+            let devices = DeviceSocket::open()?.all()?;
+            state.cut_ports().any(|port| mode::can_be_on_skb(&port, &devices))
+        }
+        None => false,
+    };
     let mut links = LinkSocket::open()?;
     let mut removed = false;
     let mut namespaces = Vec::new();
