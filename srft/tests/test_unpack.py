@@ -3,6 +3,7 @@
 
 import random
 import zlib
+from collections.abc import Callable
 
 import pytest
 from scapy.layers.inet import IP, UDP
@@ -11,6 +12,9 @@ from scapy.layers.l2 import Ether
 from scapy.packet import Packet
 
 from srft import unpack
+from srft.flow import Flow
+from srft.sniff import Sniffer
+from srft.wire import Frame
 
 NEXT, SID = "fc00:5e9:3:46::", "fc00:5e9:2:100::"
 #: Literals, a match that overlaps itself, more literals; by the format's description.
@@ -59,6 +63,21 @@ def test_aggregates_and_aggregates_that_are_compressed() -> None:
     plain = [frame(4 if number % 2 else 41, packet) for number, packet in enumerate(packets)]
     assert unpack.frames(frame(144, aggregate)) == plain
     assert unpack.frames(frame(108, deflated(144, aggregate))) == plain
+
+
+@pytest.mark.parametrize("packed", [lambda body: frame(144, body), lambda body: frame(108, deflated(144, body))])
+def test_packets_of_several_flows_are_each_flows_own(packed: Callable[[bytes], bytes]) -> None:
+    flows = [Flow(0x10001), Flow(0x20002)]
+    ends = {"src": "2001:db8:1::2", "dst": "2001:db8:2::2"}
+    packets = [bytes(IPv6(**ends, fl=flow.label) / UDP(sport=1, dport=2) / flow.payload(7)) for flow in flows]
+    sniffer = Sniffer()
+    for flow in flows:
+        sniffer.watch(flow, [])
+    sniffer.take(Frame(1, "node port", "in", packed(bytes(4) + b"".join(packets))), False)
+    # Whoever asks, and however often.
+    for flow, packet in [*zip(flows, packets, strict=True)] * 2:
+        assert [seen.frame.data for seen in sniffer.inside(flow, 0)] == [frame(41, packet)]
+    assert sniffer.inside(flows[0], 2) == []
 
 
 def test_nothing_makes_it_fail() -> None:
