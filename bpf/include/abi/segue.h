@@ -26,7 +26,7 @@ typedef unsigned int __be32;
 #endif
 
 /* Changes whenever a layout or the meaning of a field changes; programs and maps of another version are replaced. */
-#define SEGUE_ABI_VERSION 13
+#define SEGUE_ABI_VERSION 14
 
 #define SEGUE_PORT_SLOTS 4096	 /* ports are found at ifindex modulo this, or behind the port that is there */
 #define SEGUE_PORT_CHAIN 64	 /* ports whose ifindex is the same modulo SEGUE_PORT_SLOTS */
@@ -321,6 +321,19 @@ struct segue_path_mtu {
 	__u8 last[16]; /* their last segment */
 	__u8 srh[SEGUE_PATH_SRH_MAX];
 	__u8 reserved[8];
+};
+
+#define SEGUE_UNRESOLVED 64 /* rows */
+
+/*
+ * A neighbour that a packet was to go to and that the kernel has no link-layer address of. Map `unresolved` (ARRAY);
+ * the row is a hash of it. The agent has the kernel ask for it. Two CPUs may write one row at the same time: what is
+ * read then is asked for in vain, and the right one with the next packet. 24 octets.
+ */
+struct segue_unresolved {
+	__u32 count; /* goes up with each writing */
+	__u32 ifindex;
+	__u8 address[16]; /* IPv4: mapped */
 };
 
 enum segue_mode {

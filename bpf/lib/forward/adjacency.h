@@ -99,6 +99,31 @@ INLINE u32 oif_by_kernel(u32 ifindex)
 	return bpf_map_lookup_elem(&takes_frames, &ifindex) ? 0 : SEGUE_OIF_BY_KERNEL;
 }
 
+ARRAY(unresolved, struct segue_unresolved, SEGUE_UNRESOLVED);
+
+/*
+ * The kernel asks for a neighbour when it has a packet for it. It never gets one with labels, nor one that goes by a
+ * table which it would not ask: there it is the agent who has it ask.
+ */
+INLINE void unresolved_note(const struct bpf_fib_lookup *fib)
+{
+	/* The kernel has put the gateway, if there is one, in the destination's place. */
+	u32 ipv4 = fib->family == 2, last = ipv4 ? fib->ipv4_dst : fib->ipv6_dst[3];
+	u32 row = (last ^ last >> 16 ^ last >> 24 ^ fib->ifindex) % SEGUE_UNRESOLVED;
+	struct segue_unresolved *noted = bpf_map_lookup_elem(&unresolved, &row);
+	u32 *words;
+
+	if (!noted)
+		return;
+	words = (u32 *)noted->address;
+	words[0] = ipv4 ? 0 : fib->ipv6_dst[0];
+	words[1] = ipv4 ? 0 : fib->ipv6_dst[1];
+	words[2] = ipv4 ? bpf_htonl(0xffff) : fib->ipv6_dst[2];
+	words[3] = last;
+	noted->ifindex = fib->ifindex;
+	*(volatile u32 *)&noted->count += 1;
+}
+
 RARE int adjacency_resolve(buffer *ctx, const struct adjacency_question *question, struct adjacency *entry)
 {
 	struct bpf_fib_lookup fib = {};
@@ -181,6 +206,7 @@ RARE int adjacency_resolve(buffer *ctx, const struct adjacency_question *questio
 	case BPF_FIB_LKUP_RET_NO_NEIGH:
 		entry->kind = ADJACENCY_NO_NEIGHBOUR;
 		entry->expires = question->now; /* the kernel is about to find out */
+		unresolved_note(&fib);
 		break;
 	default:
 		break;

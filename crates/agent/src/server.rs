@@ -51,14 +51,16 @@ async fn serve(options: &Options) -> Result<()> {
     // Whoever waits for the socket may ask at once: the node is as the configuration says before it listens.
     let owned = options.clone();
     let node = Handle::spawn(move || node::start(&owned))?;
-    let liveness = watch_functions(&node, options).await?;
+    let (life, own) = node.call(|node| Ok((node.plane.life().clone(), node.kernel.port()))).await?;
+    let neighbours = follow::Neighbours::spawn(node.clone(), life.clone());
+    let neighbours = neighbours.context("ask for neighbours; it takes CAP_NET_ADMIN")?;
+    let liveness = watch_functions(&node, neighbours.clone(), options).await?;
     crate::firewall::log::spawn(node.clone(), options.state_dir.clone()).context("start reading what firewalls log")?;
     hold::spawn(node.clone()).context("watch the boundary's table")?;
     devices::spawn(node.clone()).context("watch interfaces")?;
     functions::watch::spawn(node.clone()).context("watch for functions that come")?;
-    let (life, own) = node.call(|node| Ok((node.plane.life().clone(), node.kernel.port()))).await?;
     let own = own.context("the number of the socket for routes")?;
-    follow::spawn(node.clone(), life, own)
+    follow::spawn(node.clone(), life, neighbours, own)
         .context("subscribe to the kernel's notifications; it takes CAP_NET_ADMIN")?;
     let (stop, stopped) = watch::channel(false);
     let context = api::Context {
@@ -98,7 +100,11 @@ async fn serve(options: &Options) -> Result<()> {
 }
 
 /// Starts to watch functions: at once in the data plane; kernel routes and the journal follow when the node has time.
-async fn watch_functions(node: &Handle<Node>, options: &Options) -> Result<liveness::Handle> {
+async fn watch_functions(
+    node: &Handle<Node>,
+    neighbours: follow::Neighbours,
+    options: &Options,
+) -> Result<liveness::Handle> {
     let life = node.call(|node| Ok(node.plane.life().clone())).await?;
     let (worker, journal) = (node.clone(), Journal::new(&options.state_dir));
     let earlier = node::functions(options);
@@ -131,7 +137,6 @@ async fn watch_functions(node: &Handle<Node>, options: &Options) -> Result<liven
     });
     let watching = watching.context("watch functions; it takes CAP_NET_RAW")?;
     let told = watching.clone();
-    let neighbours = follow::Neighbours::spawn(node.clone()).context("ask for neighbours; it takes CAP_NET_ADMIN")?;
     follow::spawn_path_mtus(node.clone()).context("follow path MTUs")?;
     let labels = learned::watch::Watch::spawn(node.clone()).context("follow labels; it takes CAP_NET_ADMIN")?;
     let observer = move |state: &NodeState, links: &Interfaces| {

@@ -99,7 +99,7 @@ pub(crate) const STEERING: &str = "steering";
 
 /// All maps. Two generations live side by side, so that most have twice the entries of one. `counters` comes behind the maps that its
 /// size adds up.
-pub(crate) static MAPS: [Map; 53] = [
+pub(crate) static MAPS: [Map; 54] = [
     // What an operator wants, compiled.
     Map::shared("control"),
     Map::shared("config"),
@@ -113,6 +113,7 @@ pub(crate) static MAPS: [Map; 53] = [
     Map::shared("takes_frames"),
     Map::shared("returns").entries(|c| 2 * c.segment_lists).copied(),
     Map::shared("path_mtus"),
+    Map::shared("unresolved"),
     // What is counted and told.
     Map::shared("outcomes").entries(|c| 1 + 2 * c.ports).tells(|n, c| c.ports = n.saturating_sub(1) / 2).counted(),
     Map::shared("counters")

@@ -13,6 +13,7 @@ use nix::sched::{CloneFlags, setns, unshare};
 
 pub use crate::identity::Identity;
 use crate::identity::own_identity;
+use crate::link::LinkSocket;
 use crate::process;
 use crate::{HostError, Result};
 
@@ -274,7 +275,7 @@ impl Temporary {
     pub fn make(prefix: &str, suffix: &str) -> Result<Self> {
         let name = format!("{prefix}{}-{suffix}", std::process::id());
         let temporary = Self { namespace: Namespace::make(&name)?, name };
-        crate::Run::new("ip", ["-n", &temporary.name, "link", "set", "lo", "up"]).text()?;
+        temporary.inside(|| LinkSocket::open()?.settle("lo", None, 0))??;
         Ok(temporary)
     }
 

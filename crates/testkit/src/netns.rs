@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use segue_host::{Run, Temporary, sysctl};
 
 use crate::command::{output, run, sh};
+use crate::wiring::Wiring;
 
 const PREFIX: &str = "sg-t-";
 
@@ -163,22 +164,9 @@ pub struct End<'a> {
 /// Joins two namespaces by a veth pair, both ends up, with the given MTU. Each end has GRO on, so that what XDP redirects to it
 /// arrives, and no transmit checksum offload, so that what it sends to a port with XDP is complete.
 pub fn veth(left: End<'_>, right: End<'_>, mtu: u32) {
-    sh(&format!(
-        "ip link add name {} netns {} mtu {mtu} address {} type veth peer name {} netns {} mtu {mtu} address {}",
-        left.name,
-        left.netns.name(),
-        left.mac,
-        right.name,
-        right.netns.name(),
-        right.mac
-    ));
-    // GRO on both before either comes up: that is when a veth learns whether XDP may redirect to its peer.
-    for end in [left, right] {
-        end.netns.sh(&format!("ethtool -K {} gro on tx off", end.name));
-    }
-    for end in [left, right] {
-        end.netns.sh(&format!("ip link set dev {} up", end.name));
-    }
+    let mut wiring = Wiring::default();
+    wiring.veth(left, right, mtu);
+    wiring.lay();
 }
 
 /// Reads `02:00:00:00:00:01`.

@@ -1,5 +1,5 @@
-//! What links leave to their devices, as `ethtool -K` sets it: a network of the tests has dozens of ends, and `ethtool` would be started for
-//! each.
+//! What links leave to their devices, as `ethtool -K` sets it, and that they are up: a network of the tests has dozens of ends, and `ethtool` and
+//! `ip` would be started for each.
 #![allow(unsafe_code)] // ioctl() has no safe wrapper for this request
 
 use std::io;
@@ -29,7 +29,42 @@ pub fn suit_xdp<'a>(names: impl IntoIterator<Item = &'a str>) -> io::Result<()> 
     Ok(())
 }
 
+/// `ip link set NAME up` for interfaces of this thread's namespace.
+pub fn bring_up<'a>(names: impl IntoIterator<Item = &'a str>) -> io::Result<()> {
+    let socket = UdpSocket::bind("[::]:0")?;
+    for name in names {
+        let mut request = asked(name);
+        control(&socket, libc::SIOCGIFFLAGS as _, &mut request)?;
+        // SAFETY: the kernel has just filled in the flags.
+        request.ifr_ifru.ifru_flags = unsafe { request.ifr_ifru.ifru_flags } | libc::IFF_UP as libc::c_short;
+        control(&socket, libc::SIOCSIFFLAGS as _, &mut request)?;
+    }
+    Ok(())
+}
+
+/// Whether the kernel, which finds out in the background, knows that all of them have a carrier.
+pub fn are_running<'a>(names: impl IntoIterator<Item = &'a str>) -> io::Result<bool> {
+    let socket = UdpSocket::bind("[::]:0")?;
+    for name in names {
+        let mut request = asked(name);
+        control(&socket, libc::SIOCGIFFLAGS as _, &mut request)?;
+        // SAFETY: the kernel has just filled in the flags.
+        if unsafe { request.ifr_ifru.ifru_flags } & libc::IFF_RUNNING as libc::c_short == 0 {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
 fn set(socket: &UdpSocket, name: &str, mut value: Value) -> io::Result<()> {
+    let mut request = asked(name);
+    request.ifr_ifru.ifru_data = (&raw mut value).cast();
+    // `value` lives through the call.
+    control(socket, libc::SIOCETHTOOL as _, &mut request)
+}
+
+/// A request about the interface.
+fn asked(name: &str) -> libc::ifreq {
     // SAFETY: all zeros is a valid request.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     // The last octet stays 0.
@@ -37,8 +72,11 @@ fn set(socket: &UdpSocket, name: &str, mut value: Value) -> io::Result<()> {
     for (to, from) in request.ifr_name[..room].iter_mut().zip(name.bytes()) {
         *to = from as libc::c_char;
     }
-    request.ifr_ifru.ifru_data = (&raw mut value).cast();
-    // SAFETY: the kernel reads one `ifreq` and the structure that it names; both live through the call.
-    let done = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCETHTOOL as _, &raw mut request) };
+    request
+}
+
+fn control(socket: &UdpSocket, request: libc::Ioctl, about: &mut libc::ifreq) -> io::Result<()> {
+    // SAFETY: the kernel reads and writes one `ifreq`, and what it names, which the caller keeps.
+    let done = unsafe { libc::ioctl(socket.as_raw_fd(), request, &raw mut *about) };
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }

@@ -39,13 +39,15 @@ pub struct LinuxKernel {
     /// The table of the boundary, and what was put into it last; its socket stays open, for it owns the table.
     table: Option<nftables::Table>,
     boundary: Option<Boundary>,
+    /// Neighbours behind next hops and gateways, as they were when it was last told to refresh them.
+    needed: BTreeSet<Neighbour>,
 }
 
 impl LinuxKernel {
     /// Opens the calling thread's network namespace.
     pub fn open() -> Result<Self, KernelError> {
         let socket = Netlink::open(NETLINK_ROUTE).map_err(|error| KernelError::netlink("open rtnetlink", error))?;
-        Ok(Self { socket, table: None, boundary: None })
+        Ok(Self { socket, table: None, boundary: None, needed: BTreeSet::new() })
     }
 
     pub(super) fn table(&mut self) -> std::io::Result<&mut nftables::Table> {
@@ -160,6 +162,42 @@ impl LinuxKernel {
         message.header.family = family;
         message.attributes.push(NeighbourAttribute::Destination(address));
         self.socket.request(RouteNetlinkMessage::NewNeighbour(message), NLM_F_CREATE).map(drop)
+    }
+}
+
+impl LinuxKernel {
+    /// Asks for those of these neighbours that were needed when neighbours were last refreshed; returns how many it asked for. What strangers have
+    /// put into the table, and the kernel has taken out, stays out.
+    ///
+    /// # Errors
+    /// A kernel that does not tell its neighbours.
+    pub fn ask_again(&mut self, lost: &[Neighbour]) -> Result<usize, KernelError> {
+        self.ask_for(lost.iter().copied().filter(|lost| self.needed.contains(lost)).collect())
+    }
+
+    /// Asks for these neighbours, as far as there is room in the table; returns how many it asked for.
+    ///
+    /// # Errors
+    /// As [`LinuxKernel::ask_again`].
+    pub fn ask_for(&mut self, wanted: BTreeSet<Neighbour>) -> Result<usize, KernelError> {
+        if wanted.is_empty() {
+            return Ok(0);
+        }
+        let neighbours = self.neighbours().map_err(|error| KernelError::netlink("ask for neighbours", error))?;
+        Ok(self.use_all(wanted, &neighbours))
+    }
+
+    /// Asks for neighbours, of which `known` are in the table, as far as there is room; returns how many it asked for.
+    fn use_all(&mut self, mut wanted: BTreeSet<Neighbour>, known: &[(Neighbour, NeighbourState)]) -> usize {
+        // What an operator has fixed would not be fixed any more: the request takes that state away (NEIGH_UPDATE_F_USE).
+        for (neighbour, state) in known {
+            if matches!(state, NeighbourState::Permanent | NeighbourState::Noarp) {
+                wanted.remove(neighbour);
+            }
+        }
+        // A neighbour on a link that is down is refused; that is for the data plane to count, not for us to report.
+        let wanted = neighbour_room::askable(wanted, known, neighbour_room::silent_at_most);
+        wanted.into_iter().take(NEIGHBOURS_MAX).filter(|neighbour| self.use_neighbour(*neighbour).is_ok()).count()
     }
 }
 
@@ -319,8 +357,7 @@ impl Kernel for LinuxKernel {
         let wrap = |error| KernelError::netlink("refresh neighbours", error);
         let neighbours = self.neighbours().map_err(wrap)?;
         let with = |state| neighbours.iter().filter(move |(_, found)| *found == state).map(|(neighbour, _)| *neighbour);
-        // Those in use: resolved ones whose confirmation ran out.
-        let mut wanted: BTreeSet<Neighbour> = with(NeighbourState::Stale).collect();
+        let mut wanted = BTreeSet::new();
         let mut near = OnLink::default();
         for family in [AddressFamily::Inet, AddressFamily::Inet6] {
             let routes = self.routes(family).map_err(wrap)?;
@@ -331,13 +368,10 @@ impl Kernel for LinuxKernel {
         for next_hop in next_hops.iter().filter(|next_hop| near.contains(**next_hop)) {
             wanted.extend(self.neighbour_towards(*next_hop));
         }
-        // What an operator has fixed would not be fixed any more: the request takes that state away (NEIGH_UPDATE_F_USE).
-        for fixed in with(NeighbourState::Permanent).chain(with(NeighbourState::Noarp)) {
-            wanted.remove(&fixed);
-        }
-        // A neighbour on a link that is down is refused; that is for the data plane to count, not for us to report.
-        let wanted = neighbour_room::askable(wanted, &neighbours, neighbour_room::silent_at_most);
-        Ok(wanted.into_iter().take(NEIGHBOURS_MAX).filter(|neighbour| self.use_neighbour(*neighbour).is_ok()).count())
+        self.needed.clone_from(&wanted);
+        // Those in use: resolved ones whose confirmation ran out.
+        wanted.extend(with(NeighbourState::Stale));
+        Ok(self.use_all(wanted, &neighbours))
     }
 }
 

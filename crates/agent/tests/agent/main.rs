@@ -14,6 +14,7 @@ mod labels;
 mod learned_labels;
 mod lifecycle;
 mod liveness;
+mod neighbours;
 mod netfilter;
 mod oci;
 mod ports;

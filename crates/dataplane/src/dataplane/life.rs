@@ -6,7 +6,7 @@
 //! or not. The word that all this shares with everything else, `control`, is written under the same lock.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -24,6 +24,7 @@ use crate::map_table::SID_ENTRIES as ENTRIES;
 use crate::maps::{BATCH, MapSet, map_error, write_batch};
 
 const CONTROL: &str = "control";
+const UNRESOLVED: &str = "unresolved";
 const DOWN: u8 = abi::SEGUE_SID_DOWN as u8;
 
 /// The failed functions of one data plane, by the SIDs in front of them. Clones are the same.
@@ -45,6 +46,9 @@ struct Target {
     set: PathBuf,
     entries: MapHandle,
     control: MapHandle,
+    unresolved: MapHandle,
+    /// How often each row of it had been written when it was looked at; `None`: never.
+    unresolved_before: Option<Vec<u32>>,
     /// Where each SID stands, without the flag: in the active generation and in the one that is being written.
     sids: BTreeMap<Ipv6Net, BTreeMap<u32, abi::Sid>>,
     copies: Option<SidCopies>,
@@ -140,6 +144,26 @@ impl Life {
                 *slot = slot.wrapping_add(1);
             }
         })
+    }
+
+    /// Neighbours that packets needed since the last call and that the kernel has no link-layer address of: pairs of the interface's
+    /// number and the neighbour's address there, some of them perhaps. What was noted before the first call is of another time.
+    ///
+    /// # Errors
+    /// [`Error::Map`].
+    pub fn unresolved(&self) -> Result<BTreeSet<(u32, IpAddr)>, Error> {
+        let mut found = BTreeSet::new();
+        for target in &mut self.lock().targets {
+            let rows = target.unresolved.lookup_batch(abi::SEGUE_UNRESOLVED, MapFlags::ANY, MapFlags::ANY);
+            let rows = rows.map_err(map_error(UNRESOLVED, "read its entries"))?;
+            let missing = || Error::MapEntry { map: UNRESOLVED.to_owned() };
+            let rows = rows.map(|(_, octets)| abi::Unresolved::read_from_bytes(&octets).map_err(|_| missing()));
+            let rows: Vec<abi::Unresolved> = rows.collect::<Result<_, _>>()?;
+            let before = target.unresolved_before.replace(rows.iter().map(|row| row.count).collect());
+            let new = rows.iter().zip(before.into_iter().flatten()).filter(|(row, count)| row.count != *count);
+            found.extend(new.map(|(row, _)| (row.ifindex, Ipv6Addr::from(row.address).to_canonical())));
+        }
+        Ok(found)
     }
 
     /// From now on the data plane gives what it has judged to the kernel with this link-layer source, by which the kernel's rules
@@ -291,6 +315,8 @@ impl Inner {
             set: set.to_owned(),
             entries: handle(ENTRIES)?,
             control: handle(CONTROL)?,
+            unresolved: handle(UNRESOLVED)?,
+            unresolved_before: None,
             sids: BTreeMap::new(),
             copies: None,
         });

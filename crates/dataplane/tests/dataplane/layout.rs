@@ -106,6 +106,7 @@ fn rust() -> Vec<(&'static str, usize, Fields)> {
         rust_layout!(LabelKey { generation, label, instance }),
         rust_layout!(Return { ports }),
         rust_layout!(PathMtu { count, mtu, ifindex, srh_length, last, srh, reserved }),
+        rust_layout!(Unresolved { count, ifindex, address }),
         rust_layout!(Prefix { address, mask }),
         rust_layout!(Config {
             cache_lifetime,
