@@ -601,7 +601,7 @@ struct segue_config {
 	__u32 label_classes;
 	/*
 	 * ifindex of the link by which socket buffers go that the kernel has to make single, complete packets of before
-	 * they get labels (lib/packet/cut.h); 0: there is none.
+	 * they get labels, or go into IPv6 as whole frames (lib/packet/cut.h); 0: there is none.
 	 */
 	__u32 cut;
 	struct segue_prefix sid_blocks[SEGUE_PREFIXES_MAX];

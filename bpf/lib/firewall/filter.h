@@ -318,6 +318,8 @@ INLINE int firewall_port(struct packet *packet)
 		}
 		if (tags == FIREWALL_TAGS_NONE)
 			goto passed;
+		/* How many packets a buffer is could not be seen through them. */
+		packet_measure(packet);
 	}
 	if (likely(!(firewall->flags & SEGUE_FIREWALL_OFF))) {
 		/* What is between others is theirs: neither answered, nor a connection here, nor past the rules to a
@@ -330,7 +332,8 @@ INLINE int firewall_port(struct packet *packet)
 			return drop(packet, error);
 		/* An answer would leave without the tags, to somebody else: the packet is dropped in silence. */
 		if (work->action == SEGUE_ACTION_REJECT)
-			return tags ? drop(packet, SEGUE_OUTCOME_drop_firewall) : firewall_reject(packet, work);
+			return tags || firewall_tag_beside(packet->ctx) ? drop(packet, SEGUE_OUTCOME_drop_firewall)
+									: firewall_reject(packet, work);
 		if (work->action != SEGUE_ACTION_ACCEPT && work->action != SEGUE_ACTION_SEG6)
 			return drop(packet, SEGUE_OUTCOME_drop_firewall);
 	}

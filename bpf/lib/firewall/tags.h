@@ -19,6 +19,77 @@ enum firewall_tags {
  * A frame of a layer-2 port goes on as it is, tags and all; what they carry is filtered like what comes without them.
  * They are taken off for the rules and put back behind them: at most two (802.1ad), behind which another may not hide.
  */
+#ifdef SEGUE_SKB
+
+/* Takes the outermost tag off, as in firewall_work.tags; 0: not. The next one is then beside the frame. */
+INLINE u32 firewall_tag_pop(buffer *skb)
+{
+	u32 proto = skb->vlan_proto, tci = skb->vlan_tci;
+	const u16 *half = buffer_start(skb);
+
+	if (!skb->vlan_present) {
+		if ((void *)(half + 8) > buffer_end(skb))
+			return 0;
+		proto = half[6];
+		tci = bpf_ntohs(half[7]);
+	}
+	return bpf_skb_vlan_pop(skb) ? 0 : (proto & 0xffff) | tci << 16;
+}
+
+/*
+ * The outermost tag is beside the frame, but for test runs. One that is alone there is looked past: rules see the
+ * packet behind it.
+ */
+RARE int firewall_tags_remove(buffer *skb, struct firewall_work *work)
+{
+	const u16 *half = buffer_start(skb);
+	const void *end = buffer_end(skb);
+	u32 beside = !!skb->vlan_present, inside = 1, outer, inner = 0;
+	u16 ethertype;
+
+	if (!work || (void *)(half + 9) > end || !is_tag(half[6]))
+		return FIREWALL_TAGS_NONE;
+	ethertype = half[8];
+	if (is_tag(ethertype)) {
+		if ((void *)(half + 11) > end)
+			return FIREWALL_TAGS_NONE;
+		inside = 2;
+		ethertype = half[10];
+	}
+	if (is_tag(ethertype) || beside + inside > 2)
+		return FIREWALL_TAGS_TOO_MANY;
+	if (ethertype != bpf_htons(ETH_P_IPV6) && ethertype != bpf_htons(ETH_P_IP))
+		return FIREWALL_TAGS_NONE;
+	outer = firewall_tag_pop(skb);
+	if (beside + inside == 2)
+		inner = firewall_tag_pop(skb);
+	if (!outer || (beside + inside == 2 && !inner))
+		return FIREWALL_TAGS_TOO_MANY;
+	work->tags = (u64)inner << 32 | outer;
+	return FIREWALL_TAGS_REMOVED;
+}
+
+/* 0: they are there again, the outermost beside the frame. */
+RARE int firewall_tags_restore(buffer *skb, const struct firewall_work *work)
+{
+	u32 outer, inner;
+
+	if (!work)
+		return -1;
+	outer = work->tags;
+	inner = work->tags >> 32;
+	if (inner && bpf_skb_vlan_push(skb, inner & 0xffff, inner >> 16))
+		return -1;
+	return bpf_skb_vlan_push(skb, outer & 0xffff, outer >> 16) ? -1 : 0;
+}
+
+INLINE u32 firewall_tag_beside(const buffer *skb)
+{
+	return skb->vlan_present;
+}
+
+#else
+
 RARE int firewall_tags_remove(buffer *ctx, struct firewall_work *work)
 {
 	void *data = buffer_start(ctx);
@@ -82,5 +153,13 @@ RARE int firewall_tags_restore(buffer *ctx, const struct firewall_work *work)
 	word[3] = work->tags;
 	return 0;
 }
+
+INLINE u32 firewall_tag_beside(const buffer *ctx)
+{
+	(void)ctx;
+	return 0;
+}
+
+#endif
 
 #endif

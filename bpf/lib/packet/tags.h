@@ -43,10 +43,16 @@ RARE int skb_priority_tags_remove(buffer *skb)
 	return -1;
 }
 
+/* Does it go on whole, tags and all? Those of an access port, and of a function what is not for the port itself. */
+INLINE int frame_is_carried(const struct packet *packet, int foreign)
+{
+	return packet->port->flags & SEGUE_PORT_L2 && (packet->port->role != SEGUE_ROLE_SERVICE || foreign);
+}
+
 /*
  * Makes a buffer that has come in by a port what lib/ works on. 0, or what the packet ends with: tags of a VLAN are for
  * the kernel, which has interfaces of that VLAN or not; so is what is tagged and for somebody else. Frames that are
- * carried whole keep theirs: all of an access port, and those of a function that are not for the port itself.
+ * carried whole keep theirs.
  */
 INLINE u32 buffer_arrives(const struct packet *packet)
 {
@@ -57,21 +63,20 @@ INLINE u32 buffer_arrives(const struct packet *packet)
 	/* Another node's, when it came by a link of this machine. */
 	if (unlikely(skb->tc_index))
 		skb->tc_index = 0;
-	if (unlikely(skb->vlan_present || is_tag(skb->protocol)) &&
-	    !(packet->port->flags & SEGUE_PORT_L2 && packet->port->role != SEGUE_ROLE_SERVICE)) {
+	if (unlikely(skb->vlan_present || is_tag(skb->protocol))) {
 		data = buffer_start(skb);
 		if (data + ETHERNET_LENGTH > buffer_end(skb))
 			return SEGUE_OUTCOME_drop_truncated;
 		foreign = frame_foreign(packet, data) && !frame_to_group(data);
-		if (foreign && packet->port->flags & SEGUE_PORT_L2)
-			goto carried;
-		if (foreign && packet->port->role != SEGUE_ROLE_SERVICE && !packet->port->firewall)
-			return SEGUE_OUTCOME_passed_not_for_segue;
-		tagged = skb_priority_tags_remove(skb);
-		if (tagged)
-			return tagged < 0 ? SEGUE_OUTCOME_drop_recirculation : SEGUE_OUTCOME_passed_not_for_segue;
+		if (!frame_is_carried(packet, foreign)) {
+			if (foreign && packet->port->role != SEGUE_ROLE_SERVICE && !packet->port->firewall)
+				return SEGUE_OUTCOME_passed_not_for_segue;
+			tagged = skb_priority_tags_remove(skb);
+			if (tagged)
+				return tagged < 0 ? SEGUE_OUTCOME_drop_recirculation
+						  : SEGUE_OUTCOME_passed_not_for_segue;
+		}
 	}
-carried:
 	packet_make_linear(packet);
 	return 0;
 }

@@ -1,6 +1,6 @@
 //! Where the data plane meets the packets of a port: what its `mode` says or, if that is left to the agent, what the interface is.
 
-use segue_dataplane::{Hook, Interfaces, needs_xdp, prefers_xdp};
+use segue_dataplane::{Hook, Interfaces, prefers_xdp};
 use segue_host::device::{Device, Devices};
 use segue_model::node::{NodeState, Port, PortMode, VirtualFunctions};
 
@@ -32,7 +32,7 @@ pub fn choose(state: &NodeState, port: &Port, device: Option<&Device>) -> Choice
     let prefers = || prefers_xdp(state, port).filter(|_| !has_vlans && !lacks_xdp(device));
     let instead = |but: &str| Choice { mode: PortMode::Xdp, reason: format!("{reason}; but {but}") };
     match mode {
-        PortMode::Skb => match needs_xdp(port).or_else(prefers) {
+        PortMode::Skb => match prefers() {
             Some(why) => instead(why),
             None => Choice { mode, reason },
         },
@@ -40,12 +40,11 @@ pub fn choose(state: &NodeState, port: &Port, device: Option<&Device>) -> Choice
     }
 }
 
-/// What the configuration says; but not XDP on a device that has none, unless the port's work needs it. There the network stack would run the
+/// What the configuration says; but not XDP on a device that has none. There the network stack would run the
 /// program, on packets that it has copied, which is slower than a program on socket buffers. And since Linux 6.9 such a copy has lost its
 /// `mac_len`: the TC program that sends what XDP cannot redirect sees packets without their Ethernet header, and cannot send them.
 fn as_configured(port: &Port, device: Option<&Device>) -> Choice {
-    let without = device.filter(|device| port.mode == PortMode::Xdp && lacks_xdp(device));
-    match without.filter(|_| needs_xdp(port).is_none()) {
+    match device.filter(|device| port.mode == PortMode::Xdp && lacks_xdp(device)) {
         None => Choice { mode: port.mode, reason: "as configured".to_owned() },
         Some(device) => {
             let what = device.kind.as_deref().or(device.driver.as_deref()).unwrap_or("this device");

@@ -25,7 +25,7 @@ mod records;
 pub mod shared;
 mod skb;
 
-pub use compile::{CompileError, Prepared, compile, needs_cut, needs_xdp, prefers_xdp, prepare};
+pub use compile::{CompileError, Prepared, compile, needs_cut, prefers_xdp, prepare};
 pub use compiled::{
     Compiled, CompiledFirewall, CompiledLabel, CompiledList, CompiledPolicy, CompiledPort, CompiledSid,
     CompiledSteering, function_number,

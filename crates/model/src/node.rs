@@ -177,7 +177,7 @@ pub enum PortMode {
     #[default]
     Auto,
     /// XDP, before the kernel makes a socket buffer: fastest for small packets. On a veth or a TAP device it takes
-    /// segmentation and checksum offload away. A device that has no XDP is on socket buffers, unless the port has `l2_policy` and a firewall.
+    /// segmentation and checksum offload away. A device that has no XDP is on socket buffers.
     Xdp,
     /// Socket buffers, at the TC hook: large TCP packets stay whole, and checksums may be left to a NIC.
     Skb,

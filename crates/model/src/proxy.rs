@@ -18,8 +18,8 @@ pub const LOOP_IN: &str = "segue-loop0";
 /// See [`LOOP_IN`].
 pub const LOOP_OUT: &str = "segue-loop1";
 
-/// The veth pair by which the kernel makes single, complete packets of socket buffers that are to get labels: what TC programs send to
-/// [`CUT_IN`] comes out of [`CUT_OUT`]. The agent makes it where ports may need it: [`NodeState::cut_ports`].
+/// The veth pair by which the kernel makes single, complete packets of socket buffers that are to get labels, or go into IPv6 as whole frames: what
+/// TC programs send to [`CUT_IN`] comes out of [`CUT_OUT`]. The agent makes it where ports may need it: [`NodeState::cut_ports`].
 ///
 /// [`NodeState::cut_ports`]: crate::node::NodeState::cut_ports
 pub const CUT_IN: &str = "segue-cut0";

@@ -13,8 +13,7 @@ use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use segue_abi as abi;
 use segue_dataplane::shared::Loaded;
 use segue_dataplane::{
-    Capacity, Compiled, Dataplane, Hook, Interfaces, MemoryCounters, MissingInterface, TestOutput, TestProgram,
-    TestRun, needs_xdp,
+    Capacity, Compiled, Dataplane, Hook, Interfaces, MemoryCounters, MissingInterface, TestOutput, TestProgram, TestRun,
 };
 use segue_model::node::NodeState;
 use segue_model::service_label::{key_label, sid_or_label};
@@ -478,9 +477,7 @@ pub fn make_runnable(frame: &mut Vec<u8>) {
 fn interfaces(state: &NodeState, hook: Hook) -> Interfaces {
     let mut interfaces = Interfaces::query().unwrap_or_else(|error| panic!("{error}"));
     for port in state.all_ports() {
-        if needs_xdp(&port).is_none()
-            && let Some(interface) = interfaces.0.get_mut(&port.name)
-        {
+        if let Some(interface) = interfaces.0.get_mut(&port.name) {
             interface.hook = hook;
         }
     }

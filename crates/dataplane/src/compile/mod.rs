@@ -36,7 +36,7 @@ use self::allocate::{Rows, full_for};
 pub use self::error::CompileError;
 use self::memory::Scopes;
 use self::policy::PoliciesByName;
-pub use self::port::{needs_cut, needs_xdp, prefers_xdp};
+pub use self::port::{needs_cut, prefers_xdp};
 pub(crate) use self::sid::function_mtu;
 pub use self::steering::{SteeringRules, rule_name, steering_rules};
 use crate::compiled::{Compiled, CompiledList};

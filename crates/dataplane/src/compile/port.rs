@@ -61,27 +61,13 @@ pub(super) fn compile(
         let returned = of_packets.contains(&port.name);
         let skb = !returned && interface.hook == Hook::Skb;
         let xdp = !returned && !skb;
-        if skb && let Some(why) = needs_xdp(port) {
-            return Err(CompileError::invalid(place, format!("{why}; use `mode: xdp`")));
-        }
         ports.push(CompiledPort { name: port.name.clone(), xdp, skb, place: 0, entry });
     }
     place(&mut ports)?;
     Ok(ports)
 }
 
-/// Why a port cannot be on socket buffers; None: it can be. [`Hook::Xdp`] is possible on all ports.
-pub fn needs_xdp(port: &Port) -> Option<&'static str> {
-    if port.l2_policy.is_some() && port.firewall.is_some() {
-        return Some(
-            "its firewall has to take VLAN tags off frames that go into a policy as they are (`l2_policy`), and put them back on, which \
-             the kernel does not let it do there",
-        );
-    }
-    None
-}
-
-/// Why a port that could be on socket buffers loses less on XDP: of a buffer with segments that comes with labels nothing can be told.
+/// Why a port loses less on XDP than on socket buffers: of a buffer with segments that comes with labels nothing can be told.
 /// Those that get labels here, and frames that are carried whole, are made single packets before ([`needs_cut`]).
 pub fn prefers_xdp(state: &NodeState, port: &Port) -> Option<&'static str> {
     let carries = port.role == PortRole::Core && (state.knows_labels() || super::policy::pushes(state));

@@ -179,17 +179,21 @@ impl Kind {
         front.payload(payload).build()
     }
 
-    /// What the host sends, with all octets in one buffer and PSH where the last one is, and with a tag of a VLAN if it has one.
-    fn buffer(self, to: &str, destination: Ipv6Addr, payload: &[u8], tag: Option<u16>) -> Vec<u8> {
-        let front = PacketBuilder::ethernet(parse_mac(HOST), parse_mac(to));
-        let front = tag.into_iter().fold(front, PacketBuilder::vlan);
+    /// What the host sends, with all octets in one buffer and PSH where the last one is, and with tags of VLANs if it has some.
+    fn buffer(self, to: &str, destination: Ipv6Addr, payload: &[u8], tags: &[u16]) -> Vec<u8> {
+        let front = tagged(to, tags);
         let frame = self.packet(front, destination, 64, OCTETS - payload.len(), payload);
-        let start = 14 + usize::from(tag.is_some()) * 4 + self.ip_length();
+        let start = 14 + tags.len() * 4 + self.ip_length();
         let (length, field) = self.upper();
         let pseudo = self.pseudo(destination);
         let kind = if payload.len() > SIZE { self.segmentation() } else { 0 };
         [&left_to_link(kind, start + length, start, field)[..], &unfinished(frame, &pseudo, start, field)].concat()
     }
+}
+
+/// A frame of the host's.
+fn tagged(to: &str, tags: &[u16]) -> PacketBuilder {
+    tags.iter().copied().fold(PacketBuilder::ethernet(parse_mac(HOST), parse_mac(to)), PacketBuilder::vlan)
 }
 
 fn stream() -> Vec<u8> {
@@ -249,7 +253,7 @@ fn buffers_become_packets_before_they_get_labels() {
         // Segments; and one packet whose checksum alone is left.
         for (octets, packets) in [(OCTETS, 3), (345, 1)] {
             let before = node.counters();
-            host.send(&kind.buffer(PORT, SERVER6, &stream[OCTETS - octets..], None));
+            host.send(&kind.buffer(PORT, SERVER6, &stream[OCTETS - octets..], &[]));
             let parts = chunks().skip(3 - packets as usize);
             let expected: Vec<Vec<u8>> =
                 parts.map(|(at, part)| kind.packet(labelled(98), SERVER6, 63, at, part)).collect();
@@ -261,11 +265,9 @@ fn buffers_become_packets_before_they_get_labels() {
         // Frames of a pseudowire, with the tag that lies beside the buffer.
         for tag in [None, Some(42)] {
             let before = node.counters();
-            frames.send(&kind.buffer(FAR, SERVER6, &stream, tag));
+            frames.send(&kind.buffer(FAR, SERVER6, &stream, tag.as_slice()));
             let expected = chunks().map(|(at, part)| {
-                let front = PacketBuilder::ethernet(parse_mac(HOST), parse_mac(FAR));
-                let front = tag.into_iter().fold(front, PacketBuilder::vlan);
-                let inside = kind.packet(front, SERVER6, 64, at, part);
+                let inside = kind.packet(tagged(FAR, tag.as_slice()), SERVER6, 64, at, part);
                 labelled(99).payload(&[0; 4]).payload(&inside).build()
             });
             arrive(&next, &expected.collect::<Vec<_>>(), &format!("{kind:?}, tag {tag:?}"));
@@ -289,14 +291,10 @@ fn buffers_become_frames_before_they_go_into_ipv6() {
             for (octets, tag) in [(OCTETS, None), (345, None), (OCTETS, Some(42)), (345, Some(42))] {
                 let what = format!("{port}, {kind:?}, {octets} octets, tag {tag:?}");
                 let before = node.counters();
-                socket.send(&kind.buffer(FAR, SERVER6, &stream[OCTETS - octets..], tag));
+                socket.send(&kind.buffer(FAR, SERVER6, &stream[OCTETS - octets..], tag.as_slice()));
                 let packets = octets.div_ceil(SIZE);
-                let mut labels = BTreeSet::new();
-                for (at, part) in (0..).step_by(SIZE).zip(stream.chunks(SIZE)).skip(3 - packets) {
-                    let front = PacketBuilder::ethernet(parse_mac(HOST), parse_mac(FAR));
-                    let front = tag.into_iter().fold(front, PacketBuilder::vlan);
-                    labels.insert(carried(&next, &kind.packet(front, SERVER6, 64, at, part), &what));
-                }
+                let tags = tag.as_slice();
+                let labels = all_carried(&next, kind, &stream[OCTETS - octets..], tags, &what);
                 assert_eq!(received(&next, SILENT_FOR), None, "{what}: one more");
                 assert_eq!(labels.len(), 1, "{what}: packets of a flow have one flow label, {labels:?}");
                 let forwarded =
@@ -305,6 +303,65 @@ fn buffers_become_frames_before_they_go_into_ipv6() {
             }
         }
     }
+}
+
+/// A firewall on the port looks past tags, at what is not cut yet; what it lets through has them still, where they were.
+#[test]
+#[ignore = "needs root"]
+fn a_firewall_looks_into_frames_that_are_carried() {
+    let rules = |rule: &str| {
+        let text = format!("*filter\\n:FORWARD ACCEPT [0:0]\\n{rule}\\nCOMMIT\\n");
+        let file = |family| format!("{{file: {family}, text: \"{text}\"}}");
+        let firewall = format!("firewalls: [{{name: fw, ipv4: {}, ipv6: {}}}]\n", file("v4"), file("v6"));
+        FRAMES.replace("l2_policy: wire}", "l2_policy: wire, firewall: fw}") + &firewall
+    };
+    let world = world();
+    let mut node = Node::load_on(&world, &rules("-A FORWARD -p udp -m udp --dport 80 -j DROP"), Hook::Skb);
+    let next = PacketSocket::open(&world, "next").telling_marks();
+    let frames = PacketSocket::open(&world, "frames").with_offloads().marking(MARK);
+    next.drain();
+    let stream = stream();
+    let cases = || {
+        let sizes = [OCTETS, 345].into_iter();
+        sizes.flat_map(|octets| [&[][..], &[42], &[42, 7]].map(|tags| (octets, octets.div_ceil(SIZE) as u64, tags)))
+    };
+    for kind in Kind::ALL {
+        for (octets, packets, tags) in cases() {
+            let what = format!("{kind:?}, {octets} octets, tags {tags:?}");
+            let before = node.counters();
+            frames.send(&kind.buffer(FAR, SERVER6, &stream[OCTETS - octets..], tags));
+            let outcome = if kind.upper().0 == 20 {
+                all_carried(&next, kind, &stream[OCTETS - octets..], tags, &what);
+                "wire forwarded"
+            } else {
+                "wire drop_firewall"
+            };
+            assert_eq!(received(&next, SILENT_FOR), None, "{what}: one more");
+            let moved = moved(&node, &before);
+            assert!(moved.contains(&(outcome.to_owned(), packets)), "{what}: {outcome}, but {moved:?}");
+        }
+    }
+    // Who is refused behind tags gets no answer, which would have none.
+    node.apply(&rules("-A FORWARD -j REJECT"));
+    frames.drain();
+    for (octets, packets, tags) in cases().filter(|(_, _, tags)| !tags.is_empty()) {
+        let before = node.counters();
+        frames.send(&Kind::Udp6.buffer(FAR, SERVER6, &stream[OCTETS - octets..], tags));
+        assert_eq!(received(&next, SILENT_FOR), None, "{tags:?}");
+        assert_eq!(received(&frames, SILENT_FOR), None, "{tags:?}: an answer");
+        assert!(moved(&node, &before).contains(&("wire drop_firewall".to_owned(), packets)), "{tags:?}");
+    }
+    let before = node.counters();
+    frames.send(&Kind::Udp6.buffer(FAR, SERVER6, &stream[OCTETS - 345..], &[42, 7, 8]));
+    assert_eq!(received(&next, SILENT_FOR), None, "three tags");
+    assert_eq!(moved(&node, &before), named(&[("wire drop_firewall_tags", 1)]));
+}
+
+/// The next packets carry frames with what a host sent in one buffer. The first words of their headers.
+fn all_carried(next: &PacketSocket, kind: Kind, sent: &[u8], tags: &[u16], what: &str) -> BTreeSet<[u8; 4]> {
+    let first = OCTETS - sent.len();
+    let parts = (first..).step_by(SIZE).zip(sent.chunks(SIZE));
+    parts.map(|(at, part)| carried(next, &kind.packet(tagged(FAR, tags), SERVER6, 64, at, part), what)).collect()
 }
 
 /// The next packet carries the frame `inside` behind an IPv6 header of its own, and has the mark. The first word of that header.
@@ -334,7 +391,7 @@ fn nothing_goes_round_and_nobody_else_comes_in() {
     next.drain();
     let before = node.counters();
     let unknown = Ipv6Addr::new(0xfd00, 3, 0, 0, 0, 0, 0, 1);
-    host.send(&Kind::Tcp6.buffer(PORT, unknown, &stream, None));
+    host.send(&Kind::Tcp6.buffer(PORT, unknown, &stream, &[]));
     let solicits = |frame: &[u8]| frame.get(12..14) == Some(&[0x86, 0xdd]) && frame.get(54) == Some(&135);
     next.receive_where(ARRIVES_WITHIN, solicits).expect("a neighbour solicitation");
     let rows = [("acc passed_no_neighbour", 3), ("label 15100", 3), ("list around/0", 3), ("rule around", 3)];
@@ -346,7 +403,7 @@ fn nothing_goes_round_and_nobody_else_comes_in() {
         let before = node.counters();
         next.drain();
         let near = PacketSocket::open(&world, "segue-cut0").with_offloads().marking(mark);
-        near.send(&Kind::Tcp6.buffer(PORT, SERVER6, &stream[OCTETS - 345..], None));
+        near.send(&Kind::Tcp6.buffer(PORT, SERVER6, &stream[OCTETS - 345..], &[]));
         let is_labelled = |frame: &[u8]| frame.get(12..14) == Some(&[0x88, 0x47]);
         assert_eq!(next.receive_where(SILENT_FOR, is_labelled), None, "mark {mark:#x}");
         assert_eq!(moved(&node, &before), named(&[("row0 drop_port_unknown", 1)]), "mark {mark:#x}");
@@ -356,7 +413,7 @@ fn nothing_goes_round_and_nobody_else_comes_in() {
     world.sh("ethtool -K segue-cut0 tx on sg on tso on");
     for (octets, packets) in [(OCTETS, 3), (345, 1)] {
         let before = node.counters();
-        host.send(&Kind::Tcp6.buffer(PORT, SERVER6, &stream[OCTETS - octets..], None));
+        host.send(&Kind::Tcp6.buffer(PORT, SERVER6, &stream[OCTETS - octets..], &[]));
         let is_labelled = |frame: &[u8]| frame.get(12..14) == Some(&[0x88, 0x47]);
         assert_eq!(next.receive_where(SILENT_FOR, is_labelled), None);
         assert_eq!(moved(&node, &before), named(&[("acc drop_offload", packets)]));
