@@ -15,9 +15,10 @@ use std::time::{Duration, Instant};
 
 use crate::common::agent::Agent;
 use segue_testkit::frr::Frr;
-use segue_testkit::netns::{End, Netns, veth};
+use segue_testkit::netns::{End, Netns};
 use segue_testkit::packet_socket::PacketSocket;
 use segue_testkit::wait::wait_for;
+use segue_testkit::wiring::veth;
 use segue_wire::{Ipv6Repr, PacketBuilder, UdpRepr};
 
 /// BGP sessions come up within a second or two, unless the machine is very busy.

@@ -9,9 +9,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use segue_testkit::frr::Frr;
-use segue_testkit::netns::{End, Netns, veth};
+use segue_testkit::netns::{End, Netns};
 use segue_testkit::packet_socket::PacketSocket;
 use segue_testkit::wait::wait_for;
+use segue_testkit::wiring::veth;
 use segue_wire::mpls::MplsEntry;
 use segue_wire::{Ipv6Repr, PacketBuilder, UdpRepr};
 
