@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use segue_classifier::iptables::Surroundings;
 use segue_firewall::{Error, Source, files};
+use segue_iptables::Surroundings;
 use segue_model::topology::Topology;
 
 use crate::error::{LabError, Result};

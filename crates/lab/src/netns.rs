@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use segue_host::Run;
+use segue_host::link::LinkSocket;
 pub use segue_host::namespace::{Identity, all, exists, identity, inside};
 pub use segue_host::process::{end as end_processes, inside as processes};
 
@@ -42,8 +42,6 @@ pub fn marked() -> BTreeMap<String, Vec<String>> {
 
 /// Alias of the namespace's `lo` interface.
 fn alias(namespace: &str) -> Option<String> {
-    identity(namespace)?;
-    let text = Run::new("ip", ["-n", namespace, "-json", "link", "show", "dev", "lo"]).text().ok()?;
-    let links: serde_json::Value = serde_json::from_str(&text).ok()?;
-    Some(links.get(0)?.get("ifalias")?.as_str()?.to_owned())
+    let loopback = inside(namespace, || LinkSocket::open()?.find("lo")).ok()?.ok()??;
+    Some(loopback.alias)
 }

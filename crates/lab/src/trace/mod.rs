@@ -22,6 +22,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use segue_host::link::LinkSocket;
 use segue_model::topology::Topology;
 use segue_model::value::Protocol;
 use segue_wiring::LabPlan;
@@ -267,14 +268,9 @@ fn slack(topology: &Topology) -> Duration {
 fn down(record: &LabRecord) -> Vec<String> {
     let mut down = Vec::new();
     for node in record.nodes.iter().filter(|node| node.has_namespace()) {
-        let text = segue_host::Run::new("ip", ["-json", "link"]).inside(&node.namespace).text().unwrap_or_default();
-        let links: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
-        for link in links.as_array().into_iter().flatten() {
-            let word = |key: &str| link.get(key).and_then(serde_json::Value::as_str).unwrap_or_default();
-            if matches!(word("operstate"), "DOWN" | "LOWERLAYERDOWN") {
-                down.push(format!("{}:{}", node.name, word("ifname")));
-            }
-        }
+        let links = netns::inside(&node.namespace, || LinkSocket::open()?.all());
+        let links = links.and_then(|links| links).unwrap_or_default();
+        down.extend(links.iter().filter(|link| !link.carrier).map(|link| format!("{}:{}", node.name, link.name)));
     }
     down
 }
