@@ -16,7 +16,6 @@ pub mod field;
 pub mod frame;
 pub mod image;
 pub mod interpreter;
-pub mod iptables;
 pub mod key;
 mod normal;
 pub mod program;

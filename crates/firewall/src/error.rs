@@ -2,7 +2,7 @@
 
 use std::{io, path::PathBuf};
 
-use segue_classifier::iptables::{Family, RuleErrors};
+use segue_iptables::{Family, RuleErrors};
 use thiserror::Error;
 
 /// What is wrong, where, and what to do.

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 
 use segue_classifier::Program;
-use segue_classifier::iptables::{
+use segue_iptables::{
     Family, Lowered, Mode, NodeInterface, Reading, RuleSet, SetFile, Surroundings, Warning, parse_rules_for,
     parse_sets, parse_yaml_for,
 };

@@ -8,11 +8,11 @@ use segue_classifier::explain::explain;
 use segue_classifier::field::Depth;
 use segue_classifier::frame::{Arrival, Fault, read};
 use segue_classifier::interpreter::End as Verdict;
-use segue_classifier::iptables::Family;
 use segue_classifier::program::{Extension, Seg6};
 use segue_classifier::{Field, Key};
 use segue_dataplane::{CompiledFirewall, CompiledSid, FibQuestion, FibVerdict};
 use segue_firewall::sets::SetChains;
+use segue_iptables::Family;
 use segue_model::firewall::FirewallMode;
 
 use crate::endpoint::Outer;

@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use segue_host::{Run, Temporary, sysctl};
 
 use crate::command::{output, run, sh};
-use crate::wiring::Wiring;
 
 const PREFIX: &str = "sg-t-";
 
@@ -159,14 +158,6 @@ pub struct End<'a> {
     pub name: &'a str,
     /// Its link-layer address, six octets with colons.
     pub mac: &'a str,
-}
-
-/// Joins two namespaces by a veth pair, both ends up, with the given MTU. Each end has GRO on, so that what XDP redirects to it
-/// arrives, and no transmit checksum offload, so that what it sends to a port with XDP is complete.
-pub fn veth(left: End<'_>, right: End<'_>, mtu: u32) {
-    let mut wiring = Wiring::default();
-    wiring.veth(left, right, mtu);
-    wiring.lay();
 }
 
 /// Reads `02:00:00:00:00:01`.

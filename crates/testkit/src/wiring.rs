@@ -18,7 +18,7 @@ pub struct Wiring {
 }
 
 impl Wiring {
-    /// A veth pair, as [`crate::netns::veth`] makes it.
+    /// A veth pair, as [`veth`] makes it.
     pub fn veth(&mut self, left: End<'_>, right: End<'_>, mtu: u32) {
         self.links.push_str(&format!(
             "link add name {} netns {} mtu {mtu} address {} type veth peer name {} netns {} mtu {mtu} address {}\n",
@@ -67,6 +67,14 @@ impl Wiring {
             done.unwrap_or_else(|error| panic!("{error}")).unwrap_or_else(|error| panic!("{lines}{error}"));
         }
     }
+}
+
+/// Joins two namespaces by a veth pair, both ends up, with the given MTU. Each end has GRO on, so that what XDP redirects to it
+/// arrives, and no transmit checksum offload, so that what it sends to a port with XDP is complete.
+pub fn veth(left: End<'_>, right: End<'_>, mtu: u32) {
+    let mut wiring = Wiring::default();
+    wiring.veth(left, right, mtu);
+    wiring.lay();
 }
 
 /// Longer than a kernel lets its own work wait.

@@ -11,8 +11,9 @@ use std::time::Duration;
 
 use crate::support::{Agent, Network};
 use segue_testkit::is_long;
-use segue_testkit::netns::{End, Netns, veth};
+use segue_testkit::netns::{End, Netns};
 use segue_testkit::packet_socket::PacketSocket;
+use segue_testkit::wiring::veth;
 use segue_wire::{Icmpv6Repr, Ipv6Repr, MacAddress, PacketBuilder, SrhRepr, UdpRepr};
 
 const STATE: &str = r#"

@@ -8,9 +8,10 @@ use std::time::{Duration, Instant};
 
 use crate::support::{Agent, Network};
 use segue_testkit::command::sh;
-use segue_testkit::netns::{End, Netns, veth};
+use segue_testkit::netns::{End, Netns};
 use segue_testkit::object;
 use segue_testkit::packet_socket::PacketSocket;
+use segue_testkit::wiring::veth;
 use segue_wire::{Ipv4Repr, Ipv6Repr, MacAddress, PacketBuilder, SrhRepr, UdpRepr};
 
 const PATIENCE: Duration = Duration::from_secs(20);

@@ -8,8 +8,9 @@ use std::{
 
 use crate::support::{Agent, Network};
 use segue_testkit::{
-    netns::{End, Netns, veth},
+    netns::{End, Netns},
     packet_socket::PacketSocket,
+    wiring::veth,
 };
 use segue_wire::{Ipv4Repr, Ipv6Repr, MacAddress, PacketBuilder, SrhRepr, UdpRepr};
 use serde_json::Value;

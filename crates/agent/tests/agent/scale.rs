@@ -14,8 +14,9 @@ use nix::{time::clock_getcpuclockid, unistd::Pid};
 use segue_api::http;
 use segue_testkit::{
     is_long,
-    netns::{End, Netns, veth},
+    netns::{End, Netns},
     packet_socket::PacketSocket,
+    wiring::veth,
 };
 use segue_wire::PseudoHeader;
 use serde_json::{Value, json};

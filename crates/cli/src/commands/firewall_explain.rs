@@ -8,10 +8,10 @@ use segue_classifier::{
     explain::{FieldValue, StepResult, explain},
     field::{Depth, Entry},
     interpreter::{End, condition_holds},
-    iptables::{Family, NodeInterface, Surroundings},
     program::{Recent, RecentAction},
 };
 use segue_firewall::{Source, sets::SetChains};
+use segue_iptables::{Family, NodeInterface, Surroundings};
 use segue_model::{
     firewall::{Firewall, FirewallMode},
     node::NodeState,

@@ -6,12 +6,12 @@ use std::ops::Range;
 
 use segue_abi as abi;
 use segue_classifier::image::Image;
-use segue_classifier::iptables::{Family, NodeInterface, Surroundings};
 use segue_classifier::program::{
     Action, Chain, Extension, HashLimit, HashLimitKey, Limit, Program, Recent, RecentAction, Rule, Side,
 };
 use segue_firewall::Source;
 use segue_firewall::sets::SetChains;
+use segue_iptables::{Family, NodeInterface, Surroundings};
 use segue_model::firewall::Firewall;
 use zerocopy::FromZeros;
 

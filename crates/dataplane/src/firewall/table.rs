@@ -1,8 +1,8 @@
 //! What firewalls have counted, and the writing of their map entries.
 
 use segue_abi as abi;
-use segue_classifier::iptables::{Counters, ListOptions, Surroundings};
 use segue_firewall::{FamilyRules, Source};
+use segue_iptables::{Counters, ListOptions, Surroundings};
 use segue_model::firewall::Firewall;
 use serde::Serialize;
 

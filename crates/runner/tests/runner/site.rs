@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 
 use segue_runner::control;
 use segue_service::driver::NEXT;
-use segue_testkit::netns::{End, Netns, veth};
+use segue_testkit::netns::{End, Netns};
 use segue_testkit::packet_socket::PacketSocket;
+use segue_testkit::wiring::veth;
 use serde_json::Value;
 use tempfile::TempDir;
 

@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use segue_classifier::random::Random;
 use segue_testkit::fixture::{DOMAIN, Network, address::*, arriving, configuration};
-use segue_testkit::netns::{End, Netns, veth};
+use segue_testkit::netns::{End, Netns};
 use segue_testkit::node::Node;
 use segue_testkit::packet_socket::PacketSocket;
+use segue_testkit::wiring::veth;
 use segue_wire::{Icmpv6Repr, Ipv6Repr, PacketBuilder, SrhRepr, TcpRepr, UdpRepr};
 
 /// Packets and octets of each rule, by chain.

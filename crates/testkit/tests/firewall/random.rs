@@ -2,10 +2,10 @@
 //! interpreter's.
 
 use segue_classifier::interpreter::{End, run};
-use segue_classifier::iptables::{Family, Mode, Reading, SetFile, Surroundings, parse_rules_for};
 use segue_classifier::program::Mpls;
 use segue_classifier::random::Random;
 use segue_classifier::{Field, Key};
+use segue_iptables::{Family, Mode, Reading, SetFile, Surroundings, parse_rules_for};
 use segue_testkit::fixture::{DOMAIN, Network, address::*, arriving, configuration};
 use segue_testkit::node::{Node, Verdict};
 use segue_wire::mpls::MplsEntry;

@@ -5,9 +5,10 @@ use std::net::Ipv6Addr;
 use std::process::Command;
 use std::time::Duration;
 
-use segue_testkit::netns::{End, Netns, veth};
+use segue_testkit::netns::{End, Netns};
 use segue_testkit::node::Node;
 use segue_testkit::packet_socket::PacketSocket;
+use segue_testkit::wiring::veth;
 use segue_wire::srh::HmacVariant;
 use segue_wire::{Ipv6Repr, PacketBuilder, SrhRepr, UdpRepr};
 

@@ -3,8 +3,9 @@
 use std::time::{Duration, Instant};
 
 use segue_testkit::fixture::{LINKS, Network, address::*};
-use segue_testkit::netns::{End, Netns, veth};
+use segue_testkit::netns::{End, Netns};
 use segue_testkit::packet_socket::PacketSocket;
+use segue_testkit::wiring::veth;
 use segue_wire::{Ipv4Repr, Ipv6Repr, PacketBuilder, UdpRepr};
 
 /// How long a frame may take from one end to the other. It takes microseconds unless the machine is very busy.

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use segue_testkit::command::sh;
-use segue_testkit::netns::{End, Netns, veth};
+use segue_testkit::netns::{End, Netns};
 use segue_testkit::packet_socket::PacketSocket;
+use segue_testkit::wiring::veth;
 
 #[test]
 #[ignore = "needs root"]

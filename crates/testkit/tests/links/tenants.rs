@@ -5,9 +5,10 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 use crate::told::{ICMP, ICMPV6, Message, TIME_EXCEEDED, TOO_BIG, message};
-use segue_testkit::netns::{End, Netns, veth};
+use segue_testkit::netns::{End, Netns};
 use segue_testkit::node::Node;
 use segue_testkit::packet_socket::PacketSocket;
+use segue_testkit::wiring::veth;
 use segue_wire::{Ipv4Repr, Ipv6Repr, PacketBuilder, UdpRepr};
 
 const PATIENCE: Duration = Duration::from_secs(30);

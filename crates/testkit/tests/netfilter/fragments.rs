@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 
 use segue_classifier::random::Random;
 use segue_testkit::fixture::{DOMAIN, Network, address::*, arriving, configuration};
-use segue_testkit::netns::{End, Netns, parse_mac, veth};
+use segue_testkit::netns::{End, Netns, parse_mac};
 use segue_testkit::node::{Node, Verdict};
 use segue_testkit::packet_socket::PacketSocket;
+use segue_testkit::wiring::veth;
 use segue_wire::ipv6_extension::FragmentRepr;
 use segue_wire::{Ipv4Repr, Ipv6Repr, PacketBuilder, SrhRepr, UdpRepr};
 

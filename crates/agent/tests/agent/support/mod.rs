@@ -13,7 +13,8 @@ use segue_api::http;
 use segue_testkit::{
     agent::{files, pins},
     command::sh,
-    netns::{End, Netns, veth},
+    netns::{End, Netns},
+    wiring::veth,
 };
 use serde_json::Value;
 

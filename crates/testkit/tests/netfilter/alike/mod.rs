@@ -1,5 +1,5 @@
 //! Random packets through the kernel's iptables and through Segue's firewall, with the same file: files of ufw, docker and others
-//! (crates/classifier/tests/data/stock), and rules with every option that is honoured. Each packet must be forwarded, dropped or
+//! (crates/iptables/tests/data/stock), and rules with every option that is honoured. Each packet must be forwarded, dropped or
 //! answered alike, and in the end all rules must have counted the same. What is not alike is listed in [`EXCEPTIONS`], by packet, rules
 //! and a row of "Differences from netfilter" in docs/using/firewall.md.
 //!
@@ -155,7 +155,7 @@ struct Case {
 fn stock(name: &str, inside: &str, family: Family) -> Case {
     let ending = if family == Family::Ipv4 { "v4" } else { "v6" };
     let name = format!("{name}.{ending}");
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../classifier/tests/data/stock").join(&name);
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../iptables/tests/data/stock").join(&name);
     let file = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     // No token comes back while a test runs, so that two runs at different speeds are alike.
     let file = file.replace(inside, "eth1").replace("/sec ", "/hour ").replace("/min ", "/hour ");

@@ -7,9 +7,10 @@ use std::io::Write;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use segue_testkit::netns::{End, Netns, parse_mac, veth};
+use segue_testkit::netns::{End, Netns, parse_mac};
 use segue_testkit::node::Node;
 use segue_testkit::packet_socket::PacketSocket;
+use segue_testkit::wiring::veth;
 
 use super::packets::Family;
 

@@ -5,9 +5,10 @@ use std::process::Command;
 use std::time::Duration;
 
 use segue_testkit::fixture::{DOMAIN, Network, address::*, arriving, configuration};
-use segue_testkit::netns::{End, Netns, veth};
+use segue_testkit::netns::{End, Netns};
 use segue_testkit::node::Node;
 use segue_testkit::packet_socket::PacketSocket;
+use segue_testkit::wiring::veth;
 use segue_wire::{Ipv6Repr, PacketBuilder, SrhRepr};
 
 pub const NEAR: Ipv6Addr = Ipv6Addr::new(0xfd00, 0, 0xa0, 0, 0, 0, 0, 1);
