@@ -27,6 +27,9 @@ pub fn isolated(test: impl FnOnce(&Path) + Send + 'static) {
             ip(&format!("link add p{port} type veth peer name h{port}"));
             // The peer must not send anything of its own accord: the tests count every packet.
             std::fs::write(format!("/proc/sys/net/ipv6/conf/h{port}/disable_ipv6"), "1").expect("no IPv6 on the peer");
+            // No address appears some time after the others.
+            std::fs::write(format!("/proc/sys/net/ipv6/conf/p{port}/addr_gen_mode"), "1")
+                .expect("no link-local address");
             ip(&format!("link set p{port} up"));
             ip(&format!("link set h{port} up"));
             takes_redirected(&format!("h{port}"), true);
