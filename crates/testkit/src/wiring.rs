@@ -3,7 +3,7 @@
 use std::net::Ipv6Addr;
 use std::time::{Duration, Instant};
 
-use segue_host::{Run, namespace};
+use segue_host::{Run, namespace, ready};
 
 use crate::netns::{End, Netns};
 use crate::offloads::{are_running, bring_up, suit_xdp};
@@ -39,8 +39,8 @@ impl Wiring {
         self.lines.extend(lines.map(|line| (netns.name().to_owned(), line.to_owned())));
     }
 
-    /// Makes it all, and waits until the kernel knows it: that a link has a carrier, and that an address of the node is its own, it works
-    /// out in the background, where a busy machine lets it wait.
+    /// Makes it all, and waits until the kernel knows it: that a link has a carrier, a link-local address and somebody who answers for it, and
+    /// that an address of the node is its own, it works out in the background, where a busy machine lets it wait.
     ///
     /// # Panics
     ///
@@ -61,6 +61,9 @@ impl Wiring {
             fed(Run::new("ip", ["-batch", "-"]).inside(netns), lines);
         }
         each(|names| until("carriers", || are_running(names.clone())));
+        for (netns, names) in names() {
+            ready::wait(netns, &names.lines().collect::<Vec<_>>()).unwrap_or_else(|error| panic!("{error}"));
+        }
         for (netns, lines) in by_namespace(self.lines.iter().map(|(netns, line)| (netns, line.clone()))) {
             let own: Vec<String> = lines.lines().filter_map(own_address).collect();
             let done = namespace::inside(netns, || until("addresses", || have_routes(&own)));

@@ -14,7 +14,7 @@ use segue_testkit::{
     agent::{files, pins},
     command::sh,
     netns::{End, Netns},
-    wiring::veth,
+    wiring::{Wiring, veth},
 };
 use serde_json::Value;
 
@@ -30,29 +30,38 @@ pub struct Network {
 impl Network {
     pub fn new() -> Self {
         let network = Self { left: Netns::new(), node: Netns::new(), right: Netns::new() };
-        network.connect_left();
-        veth(
+        let mut wiring = Wiring::default();
+        network.left_link(&mut wiring);
+        wiring.veth(
             End { netns: &network.node, name: "east", mac: "02:00:00:00:02:01" },
             End { netns: &network.right, name: "n", mac: "02:00:00:00:02:02" },
             1500,
         );
-        network.node.script(
-            "ip address add 2001:db8:2::1/64 dev east nodad
-             ip -6 route add fc00:0:2::/48 via 2001:db8:2::2",
+        wiring.ip(
+            &network.node,
+            "address add 2001:db8:2::1/64 dev east nodad
+             route add fc00:0:2::/48 via 2001:db8:2::2",
         );
-        network.right.sh("ip address add 2001:db8:2::2/64 dev n nodad");
+        wiring.ip(&network.right, "address add 2001:db8:2::2/64 dev n nodad");
+        wiring.lay();
         network
     }
 
-    /// Makes the link to the left, also again.
+    /// Makes the link to the left again.
     pub fn connect_left(&self) {
-        veth(
+        let mut wiring = Wiring::default();
+        self.left_link(&mut wiring);
+        wiring.lay();
+    }
+
+    fn left_link(&self, wiring: &mut Wiring) {
+        wiring.veth(
             End { netns: &self.node, name: "west", mac: "02:00:00:00:01:01" },
             End { netns: &self.left, name: "n", mac: "02:00:00:00:01:02" },
             1500,
         );
-        self.node.sh("ip address add 2001:db8:1::1/64 dev west nodad");
-        self.left.sh("ip address add 2001:db8:1::2/64 dev n nodad");
+        wiring.ip(&self.node, "address add 2001:db8:1::1/64 dev west nodad");
+        wiring.ip(&self.left, "address add 2001:db8:1::2/64 dev n nodad");
     }
 
     /// A function's namespace: the node's `to` leads to its `n`, 02:00:00:01:01:01.
