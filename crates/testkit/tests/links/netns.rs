@@ -48,11 +48,10 @@ fn a_panic_leaves_no_namespace_behind() {
 fn interfaces_are_waited_for_until_they_can_be_reached() {
     let (left, right) = (Netns::new(), Netns::new());
     left.script("sysctl -qw net.ipv6.conf.all.accept_dad=1 net.ipv6.conf.default.accept_dad=1");
-    veth(
-        End { netns: &left, name: "v0", mac: "02:00:00:00:00:01" },
-        End { netns: &right, name: "v1", mac: "02:00:00:00:00:02" },
-        1500,
-    );
+    // As `ip` leaves it: what lays a network otherwise waits itself.
+    left.sh(&format!("ip link add v0 address 02:00:00:00:00:01 type veth peer name v1 netns {}", right.name()));
+    right.sh("ip link set dev v1 up");
+    left.sh("ip link set dev v0 up");
     // Nobody is behind the first, and the second is to have no such address.
     left.script(
         "ip tuntap add name t0 mode tap
