@@ -629,14 +629,14 @@ fn tcp_in_bulk_through_the_function() {
     let lab = Lab::new(&network, "");
     let (client, server) = (address("2001:db8:a::2"), address("2001:db8:b::2"));
     network.left.script(&format!(
-        "ip address add {client}/128 dev lo
+        "ip address add {client}/128 dev lo nodad
          ip neigh replace 2001:db8:1::1 lladdr 02:00:00:00:01:01 nud permanent dev n
          ip -6 route add fc00::/32 via 2001:db8:1::1
          ip sr tunsrc set 2001:db8:1::2
          ip -6 route add {server}/128 encap seg6 mode encap segs fc00:0:1:1::,fc00:0:2:6:: via 2001:db8:1::1 mtu 1400 src {client}"
     ));
     network.right.script(&format!(
-        "ip address add {server}/128 dev lo
+        "ip address add {server}/128 dev lo nodad
          ip neigh replace 2001:db8:2::1 lladdr 02:00:00:00:02:01 nud permanent dev n
          ip -6 route add fc00:0:2:6::/64 encap seg6local action End.DT6 table 255 dev n
          ip -6 route add default via 2001:db8:2::1"
