@@ -93,7 +93,7 @@ fn forget(life: &Life, asker: &Neighbours, changes: &mut Changes) {
     if let Err(error) = result {
         tracing::error!("routes and neighbours: {error}");
     }
-    if all || !turned.is_empty() {
+    if all {
         asker.ask();
     } else if !neighbours.is_empty() {
         asker.lost(neighbours);

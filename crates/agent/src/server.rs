@@ -3,7 +3,7 @@
 use std::{fs, io, os::unix::fs::PermissionsExt, path::Path, sync::Arc, time::Duration};
 
 use anyhow::{Context as _, Result, anyhow, bail};
-use segue_dataplane::Interfaces;
+use segue_dataplane::{Interfaces, Life};
 use segue_model::node::NodeState;
 use tokio::{
     net::{TcpListener, UnixListener},
@@ -54,7 +54,7 @@ async fn serve(options: &Options) -> Result<()> {
     let (life, own) = node.call(|node| Ok((node.plane.life().clone(), node.kernel.port()))).await?;
     let neighbours = follow::Neighbours::spawn(node.clone(), life.clone());
     let neighbours = neighbours.context("ask for neighbours; it takes CAP_NET_ADMIN")?;
-    let liveness = watch_functions(&node, neighbours.clone(), options).await?;
+    let liveness = watch_functions(&node, life.clone(), neighbours.clone(), options).await?;
     crate::firewall::log::spawn(node.clone(), options.state_dir.clone()).context("start reading what firewalls log")?;
     hold::spawn(node.clone()).context("watch the boundary's table")?;
     devices::spawn(node.clone()).context("watch interfaces")?;
@@ -102,10 +102,10 @@ async fn serve(options: &Options) -> Result<()> {
 /// Starts to watch functions: at once in the data plane; kernel routes and the journal follow when the node has time.
 async fn watch_functions(
     node: &Handle<Node>,
+    life: Life,
     neighbours: follow::Neighbours,
     options: &Options,
 ) -> Result<liveness::Handle> {
-    let life = node.call(|node| Ok(node.plane.life().clone())).await?;
     let (worker, journal) = (node.clone(), Journal::new(&options.state_dir));
     let earlier = node::functions(options);
     let mut known = earlier.clone();

@@ -1,4 +1,6 @@
 //! The real kernel, through rtnetlink, generic netlink and /proc/sys.
+//!
+//! Longer than 500 lines: what the trait `Kernel` asks is answered from one socket, by one reader of its messages.
 
 use std::{
     collections::BTreeSet,
